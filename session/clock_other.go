@@ -1,0 +1,8 @@
+//go:build !linux
+
+package session
+
+import "time"
+
+// bootClock has nothing to add where there is no CLOCK_BOOTTIME.
+func bootClock() Clock { return func() time.Duration { return 0 } }

@@ -1,0 +1,133 @@
+package session
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+const (
+	// DefaultTTL is the lease TTL asked for when Options.TTL is zero.
+	DefaultTTL = 15 * time.Second
+	// DefaultNamespace is the namespace when Options.Namespace is empty.
+	DefaultNamespace = "holdfast"
+
+	minTTL = time.Second
+	maxTTL = 600 * time.Second
+
+	// attemptTimeout bounds a single RPC when Options.Retry.Attempt does not: a
+	// half-open connection answers nothing, and gRPC alone would not notice
+	// for minutes.
+	attemptTimeout = 5 * time.Second
+
+	// maxNamespace bounds a namespace in bytes.
+	maxNamespace = 64
+)
+
+// Options of a session. The zero value of every field is its default; a value
+// that cannot be used is an *ArgumentError or *NameError from New, never
+// silently repaired.
+type Options struct {
+	// TTL of the lease: how long etcd keeps locks of a process that has
+	// vanished. Default 15 s; whole seconds from 1 s to 600 s. etcd may grant
+	// more (at least 1.5 election timeouts: 2 s with etcd's defaults); what it
+	// granted is used. A short TTL frees the locks of a dead process sooner
+	// and tolerates shorter pauses and outages.
+	TTL time.Duration
+
+	// Namespace is the first segment of every key this session writes, except
+	// for entries under prefixes given to NewMutexAt and NewAt. Default
+	// "holdfast". No "/", no leading "@", at most 64 bytes. Processes that
+	// contend with each other must use the same.
+	Namespace string
+
+	// DriftMargin is taken off the TTL before it is trusted; it covers clocks
+	// that run at different rates and timers that fire late. Default the
+	// larger of TTL/10 and 200 ms; at most TTL/4. Too small, and a slow clock
+	// believes for longer than etcd keeps; too large, and short outages cost
+	// the lease.
+	DriftMargin time.Duration
+
+	// OnStateChange is told every change of state, in order, from a goroutine
+	// of its own. It may be slow, block or panic without delaying a renewal.
+	// It is as if passed to Subscribe before New returns.
+	OnStateChange func(Event)
+
+	// StayLost keeps a lost session lost. By default a new lease follows by
+	// itself, and calls blocked in Lock or Campaign queue again under it.
+	StayLost bool
+
+	// CloseTimeout bounds what Close, and other releases that were given a
+	// context already dead, do on their own. Default 5 s.
+	CloseTimeout time.Duration
+
+	// Retry paces what is tried again, and bounds each single RPC by its
+	// Attempt (default 5 s). The zero value is backoff's default.
+	Retry backoff.Policy
+
+	// Clock is elapsed time; default SystemClock(). For tests.
+	Clock Clock
+
+	// Logger is told of losses, of panicking callbacks and of releases that
+	// could not be finished; it is quiet while all is well. Default
+	// slog.Default().
+	Logger *slog.Logger
+}
+
+// resolved checks the options as a whole and fills in the defaults.
+func (o *Options) resolved() (Options, error) {
+	var r Options
+	if o != nil {
+		r = *o
+	}
+	if r.TTL == 0 {
+		r.TTL = DefaultTTL
+	}
+	if r.TTL < minTTL || r.TTL > maxTTL || r.TTL%time.Second != 0 {
+		return r, &ArgumentError{"Options.TTL", fmt.Sprintf("%v is not a whole number of seconds from %v to %v", r.TTL, minTTL, maxTTL)}
+	}
+	if r.DriftMargin < 0 || r.DriftMargin > r.TTL/4 {
+		return r, &ArgumentError{"Options.DriftMargin", fmt.Sprintf("%v is not between 0 and a quarter of the TTL (%v)", r.DriftMargin, r.TTL/4)}
+	}
+	if r.Namespace == "" {
+		r.Namespace = DefaultNamespace
+	}
+	if reason := badNamespace(r.Namespace); reason != "" {
+		return r, &NameError{"namespace", r.Namespace, reason}
+	}
+	if r.CloseTimeout == 0 {
+		r.CloseTimeout = 5 * time.Second
+	}
+	if r.CloseTimeout < 0 {
+		return r, &ArgumentError{"Options.CloseTimeout", "is negative"}
+	}
+	if err := r.Retry.Validate(); err != nil {
+		return r, &ArgumentError{"Options.Retry", err.Error()}
+	}
+	if r.Retry.Attempt == 0 {
+		r.Retry.Attempt = attemptTimeout
+	}
+	if r.Clock == nil {
+		r.Clock = SystemClock()
+	}
+	if r.Logger == nil {
+		r.Logger = slog.Default()
+	}
+	return r, nil
+}
+
+func badNamespace(ns string) string {
+	switch {
+	case strings.Contains(ns, "/"):
+		return `contains "/"; a namespace is a single segment`
+	case ns[0] == '@':
+		return `starts with "@", which is reserved`
+	case len(ns) > maxNamespace:
+		return fmt.Sprintf("is longer than %d bytes", maxNamespace)
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,196 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+var (
+	errUnconfirmed    = errors.New("renewal not confirmed: the member that answered it is not of the term that now leads")
+	errClusterChanged = errors.New("the answer came from another etcd cluster")
+	errArrivedLate    = errors.New("the answer arrived after trusted-until")
+)
+
+// run keeps the session on a live lease until Close: it guards one lease to
+// its end, tells the loss, and gets the next.
+func (s *Session) run(l *Lease) {
+	for {
+		last := s.guard(l)
+		if s.ctx.Err() != nil {
+			return // lost because closed: Close tells and revokes
+		}
+		s.tellLost(l, last)
+		s.Go(func(ctx context.Context) { s.revoke(ctx, l) })
+		if s.opts.StayLost {
+			return
+		}
+		next, err := s.regrant()
+		if err != nil {
+			return // closed
+		}
+		if !s.install(next) {
+			return
+		}
+		l = next
+	}
+}
+
+// guard renews l and tells its changes of state, until it is lost. It returns
+// the last state told.
+func (s *Session) guard(l *Lease) State {
+	renewals := make(chan struct{})
+	go func() { // joined below; ends with l
+		defer close(renewals)
+		s.renew(l)
+	}()
+	last := s.watchdog(l)
+	<-renewals
+	return last
+}
+
+// watchdog wakes at the moments when the answer of l.Check changes, and tells.
+// It does no RPC, so that nothing can keep it from telling in time.
+func (s *Session) watchdog(l *Lease) State {
+	state := Connected
+	timer := time.NewTimer(l.untilChange())
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-l.renewed:
+		case <-l.ctx.Done():
+			return state
+		}
+		switch err := l.Check(); {
+		case err == nil && state == Suspended:
+			state = Connected
+			l.enter(Connected)
+			s.publish(Event{State: Connected, Previous: Suspended, Lease: l.id})
+		case errors.Is(err, ErrSuspended) && state == Connected:
+			state = Suspended
+			l.enter(Suspended)
+			s.publish(Event{State: Suspended, Previous: Connected, Lease: l.id, Err: l.lastFailure()})
+		}
+		timer.Reset(l.untilChange())
+	}
+}
+
+// renew renews l at a third of its TTL, and without waiting for the next third
+// when that fails, until l is lost.
+func (s *Session) renew(l *Lease) {
+	policy := s.opts.Retry
+	policy.Attempt = min(policy.Attempt, l.interval)
+	timer := time.NewTimer(l.untilRenewal())
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-l.ctx.Done():
+			return
+		}
+		if l.untilRenewal() <= 0 {
+			// Until the deadline every failure but a verdict on the lease is
+			// worth another try, a refused permission too: tokens are
+			// refreshed and roles are mended.
+			_ = backoff.Retry(l.ctx, policy, func(ctx context.Context) error {
+				return s.renewOnce(ctx, l)
+			})
+		}
+		timer.Reset(l.untilRenewal())
+	}
+}
+
+// renewOnce sends one renewal and proves that it counted. An etcd leader that
+// was stopped and continued acknowledges renewals which the cluster, by now
+// led by another, has never seen; so a linearizable read follows, and the
+// renewal counts only if both answers carry the same Raft term: at a term T no
+// such read can succeed once a quorum has voted for T+1.
+func (s *Session) renewOnce(ctx context.Context, l *Lease) (err error) {
+	defer func() {
+		if err != nil {
+			l.failed(err)
+			if l.ctx.Err() == nil {
+				err = backoff.Again(err)
+			}
+		}
+	}()
+	sent := s.opts.Clock()
+	// KeepAliveOnce repeats by itself, without a pause, for as long as it is
+	// told Unavailable: it is ctx, which bounds one attempt, that stops it.
+	renewal, err := s.client.KeepAliveOnce(ctx, l.id)
+	if backoff.Classify(err) == backoff.LeaseGone {
+		l.Lose(CauseRevoked, err)
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("renew lease %x: %w", int64(l.id), err)
+	}
+	if renewal.ClusterId != l.cluster {
+		l.Lose(CauseClusterChanged, nil)
+		return errClusterChanged
+	}
+	read, err := s.client.Get(ctx, s.epochKey(), clientv3.WithCountOnly())
+	if err != nil {
+		return fmt.Errorf("confirm renewal of lease %x: %w", int64(l.id), err)
+	}
+	if read.Header.ClusterId != l.cluster {
+		l.Lose(CauseClusterChanged, nil)
+		return errClusterChanged
+	}
+	if read.Header.RaftTerm != renewal.RaftTerm {
+		return errUnconfirmed
+	}
+	if !l.confirm(sent, time.Duration(renewal.TTL)*time.Second) {
+		return errArrivedLate
+	}
+	return nil
+}
+
+// grantOnce obtains a lease. The Grant is trusted from its send time; it needs
+// no confirmation, being a Raft entry itself.
+func (s *Session) grantOnce(ctx context.Context) (*Lease, error) {
+	sent := s.opts.Clock()
+	resp, err := s.client.Grant(ctx, int64(s.opts.TTL/time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("grant a lease: %w", err)
+	}
+	l := newLease(resp.ID, resp.ClusterId, time.Duration(resp.TTL)*time.Second, s.opts.DriftMargin, sent, s.opts.Clock)
+	if err := l.Check(); err != nil {
+		// The client repeats a Grant by itself and may have taken its time:
+		// a lease of unknown age is left to expire.
+		return nil, backoff.Again(fmt.Errorf("grant a lease: %w", err))
+	}
+	return l, nil
+}
+
+// regrant obtains the lease that follows a loss, for as long as it takes.
+func (s *Session) regrant() (*Lease, error) {
+	var l *Lease
+	err := backoff.Retry(s.ctx, s.opts.Retry, func(ctx context.Context) (err error) {
+		if l, err = s.grantOnce(ctx); err != nil {
+			return backoff.Again(err)
+		}
+		return nil
+	})
+	return l, err
+}
+
+// revoke ends a lost lease in etcd, which removes its entries and keeps late
+// requests from putting new ones. It gives up when the session is closed: then
+// the lease ends by itself.
+func (s *Session) revoke(ctx context.Context, l *Lease) {
+	err := backoff.Retry(ctx, s.opts.Retry, func(ctx context.Context) error {
+		_, err := s.client.Revoke(ctx, l.id)
+		return err
+	})
+	if err != nil && ctx.Err() == nil && backoff.Classify(err) != backoff.LeaseGone {
+		s.opts.Logger.Warn("holdfast: a lost lease could not be revoked; its entries stay until etcd expires it",
+			"lease", fmt.Sprintf("%x", int64(l.id)), "error", err)
+	}
+}

@@ -1,0 +1,259 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func TestAnHourOfRenewalsIsOneMessageAndOneReadPerThirdOfTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, events := newFakeEtcd(), newRecorder()
+		sess := f.open(t, session.Options{OnStateChange: events.tell})
+		lease := sess.Lease()
+		time.Sleep(time.Hour + time.Second)
+		if err := sess.Check(); err != nil || sess.Lease() != lease {
+			t.Fatalf("after an hour: %v, lease %x (was %x)", err, sess.Lease(), lease)
+		}
+		for _, rpc := range []string{"LeaseKeepAlive", "Range"} {
+			if n := f.count(rpc); n != 720 {
+				t.Errorf("%s sent %d times in an hour, want 720", rpc, n)
+			}
+		}
+		if n := f.count("LeaseGrant"); n != 1 {
+			t.Errorf("%d leases granted, want 1", n)
+		}
+		if len(events) != 0 {
+			t.Errorf("%d events without a change of state", len(events))
+		}
+	})
+}
+
+// Invariant 1. Requests and answers travel for random times, and at a random
+// phase everything goes silent: whatever was acknowledged by then, the session
+// must know before the server lets go. A deadline taken from the receipt of an
+// acknowledgement fails here, and so does one without the drift margin.
+func TestLossIsToldBeforeTheLeaseExpires(t *testing.T) {
+	for seed := range uint64(200) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(seed, 1))
+				some := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most))) }
+				f := newFakeEtcd()
+				sess := f.open(t, session.Options{StayLost: true})
+				f.set(func(f *fakeEtcd) { f.requests, f.replies = some(time.Second), some(time.Second) })
+				time.Sleep(20*time.Second + some(20*time.Second))
+				f.set(func(f *fakeEtcd) { f.cut = true })
+				l, err := sess.Await(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				<-l.Context().Done()
+				told, expires := time.Now(), f.expires(sess.Lease())
+				if margin := expires.Sub(told); margin < 1500*time.Millisecond {
+					t.Errorf("told %v before the expiry, want at least the drift margin of 1.5 s", margin)
+				}
+				var lost *session.LostError
+				if err := sess.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired {
+					t.Errorf("Check: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Blueprint of the clocks: ours runs slow by less than the margin.
+func TestAClockThatRunsSlowIsCoveredByTheMargin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		mono := session.MonotonicClock()
+		slow := func() time.Duration { return mono() * 92 / 100 }
+		sess := f.open(t, session.Options{StayLost: true, Clock: slow})
+		time.Sleep(31 * time.Second)
+		f.set(func(f *fakeEtcd) { f.cut = true })
+		for sess.State() != session.Lost {
+			time.Sleep(time.Millisecond)
+		}
+		if told, expires := time.Now(), f.expires(sess.Lease()); !told.Before(expires) {
+			t.Errorf("told %v after the expiry", told.Sub(expires))
+		}
+	})
+}
+
+// A leader that was stopped and continued acknowledges renewals that the
+// cluster, led by another meanwhile, has never seen.
+func TestRenewalAcknowledgedAtAnotherTermDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, events := newFakeEtcd(), newRecorder()
+		sess := f.open(t, session.Options{StayLost: true, OnStateChange: events.tell})
+		time.Sleep(11 * time.Second)
+		expires := f.expires(sess.Lease())
+		f.set(func(f *fakeEtcd) { f.oldTerm, f.term = 3, 4 })
+		events.next(t, session.Suspended)
+		lost := events.next(t, session.Lost)
+		if now := time.Now(); !now.Before(expires) {
+			t.Errorf("told %v after the expiry", now.Sub(expires))
+		}
+		if f.count("LeaseKeepAlive") < 4 {
+			t.Errorf("only %d renewals: an unconfirmed one must be repeated", f.count("LeaseKeepAlive"))
+		}
+		if lost.Err == nil || lost.Lease != sess.Lease() {
+			t.Errorf("event %+v", lost)
+		}
+	})
+}
+
+func TestShortOutageSuspendsAndReconnectsTheSameLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, events := newFakeEtcd(), newRecorder()
+		sess := f.open(t, session.Options{OnStateChange: events.tell})
+		lease := sess.Lease()
+		held, _ := sess.Await(t.Context())
+		f.set(func(f *fakeEtcd) { f.noRenew = true })
+		start := time.Now()
+		connected := held.ConnectedContext()
+		events.next(t, session.Suspended)
+		if d := time.Since(start); d != 6750*time.Millisecond {
+			t.Errorf("suspended after %v, want half of the trusted 13.5 s", d)
+		}
+		if err := sess.Check(); !errors.Is(err, session.ErrSuspended) || sess.State() != session.Suspended {
+			t.Errorf("Check %v, state %v", err, sess.State())
+		}
+		<-connected.Done()
+		if !errors.Is(context.Cause(connected), session.ErrSuspended) {
+			t.Errorf("cause %v", context.Cause(connected))
+		}
+		f.set(func(f *fakeEtcd) { f.noRenew = false })
+		if err := held.AwaitConnected(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ev := events.next(t, session.Connected)
+		if !ev.Reconnected() || ev.Lease != lease || sess.Lease() != lease {
+			t.Errorf("event %+v, lease %x", ev, sess.Lease())
+		}
+		if held.ConnectedContext().Err() != nil {
+			t.Error("ConnectedContext is done although reconnected")
+		}
+	})
+}
+
+// Invariant 2, and the new lease.
+func TestLostIsForeverAndANewLeaseFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, events := newFakeEtcd(), newRecorder()
+		sess := f.open(t, session.Options{OnStateChange: events.tell})
+		old, _ := sess.Await(t.Context())
+		f.set(func(f *fakeEtcd) { f.cut = true })
+		events.next(t, session.Suspended)
+		events.next(t, session.Lost)
+		f.set(func(f *fakeEtcd) { f.cut = false })
+		ev := events.next(t, session.Connected)
+		if ev.Reconnected() || ev.Lease == old.ID() || sess.Lease() != ev.Lease {
+			t.Errorf("event %+v, old lease %x", ev, old.ID())
+		}
+		if err := sess.Check(); err != nil {
+			t.Errorf("the session did not recover: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := old.Check(); !errors.Is(err, session.ErrLost) {
+			t.Errorf("the old lease came back: %v", err)
+		}
+		if !f.expires(old.ID()).IsZero() {
+			t.Error("the old lease was not revoked")
+		}
+	})
+}
+
+// Invariant 2: a renewal that is confirmed after the deadline comes too late,
+// even if no timer and no caller has noticed the deadline before.
+func TestRenewalConfirmedTooLateDoesNotRevive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		var ahead time.Duration // a machine suspend: the clock jumps, timers do not
+		mono := session.MonotonicClock()
+		sess := f.open(t, session.Options{StayLost: true, Clock: func() time.Duration { return mono() + ahead }})
+		time.Sleep(6 * time.Second) // one renewal at 5 s
+		f.set(func(f *fakeEtcd) { f.replies = time.Second })
+		time.Sleep(4500 * time.Millisecond) // the one at 10 s is on its way
+		synctest.Wait()
+		ahead = 13 * time.Second
+		time.Sleep(700 * time.Millisecond) // both answers have arrived
+		if err := sess.Check(); !errors.Is(err, session.ErrLost) {
+			t.Fatalf("Check: %v", err)
+		}
+	})
+}
+
+func TestMachineSuspendIsSeenByTheFirstCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		var slept time.Duration
+		mono := session.MonotonicClock()
+		sess := f.open(t, session.Options{StayLost: true, Clock: func() time.Duration { return mono() + slept }})
+		synctest.Wait()
+		slept = 14 * time.Second
+		var lost *session.LostError
+		if err := sess.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired {
+			t.Fatalf("first Check after the suspend: %v", err)
+		}
+		if r := sess.Remaining(); r != 0 {
+			t.Errorf("Remaining %v", r)
+		}
+	})
+}
+
+func TestRevokedLeaseIsLostWithItsCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, events := newFakeEtcd(), newRecorder()
+		sess := f.open(t, session.Options{OnStateChange: events.tell})
+		revoked := int64(sess.Lease())
+		f.set(func(f *fakeEtcd) { delete(f.expiry, revoked) })
+		ev := events.next(t, session.Lost)
+		var lost *session.LostError
+		if !errors.As(ev.Err, &lost) || lost.Cause != session.CauseRevoked {
+			t.Errorf("%v", ev.Err)
+		}
+		events.next(t, session.Connected)
+	})
+}
+
+func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, events := newFakeEtcd(), newRecorder()
+		f.open(t, session.Options{OnStateChange: events.tell})
+		f.set(func(f *fakeEtcd) { f.cluster = 8 })
+		ev := events.next(t, session.Lost)
+		var lost *session.LostError
+		if !errors.As(ev.Err, &lost) || lost.Cause != session.CauseClusterChanged {
+			t.Errorf("%v", ev.Err)
+		}
+		events.next(t, session.Connected)
+	})
+}
+
+func TestTheTTLThatWasGrantedIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		f.ttl = 4 * time.Second
+		sess := f.open(t, session.Options{TTL: 2 * time.Second})
+		if r := sess.Remaining(); r != 3600*time.Millisecond {
+			t.Errorf("trusted for %v, want 4 s less a tenth", r)
+		}
+	})
+}
+
+func TestLongLeasesAreTrustedForFiveMinutesAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		sess := f.open(t, session.Options{TTL: 600 * time.Second})
+		if r := sess.Remaining(); r != 240*time.Second {
+			t.Errorf("trusted for %v, want 300 s less 60 s", r)
+		}
+	})
+}

@@ -1,0 +1,202 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+// Session keeps one lease alive, tells what becomes of it, and after a loss
+// gets another. It is safe for concurrent use and meant to be shared: renewal
+// traffic does not grow with the locks held. See the package doc for states
+// and guarantees.
+type Session struct {
+	client *clientv3.Client
+	opts   Options
+
+	ctx    context.Context // until Close
+	cancel context.CancelFunc
+	done   chan struct{} // closed when Close has finished, with closeErr set
+
+	mu         sync.Mutex // protects what follows
+	lease      *Lease     // the latest
+	replaced   chan struct{}
+	closing    bool
+	revokeErr  error
+	subs       map[*subscriber]struct{}
+	extensions map[any]any
+	running    sync.WaitGroup // goroutines started by Go; Add only while !closing
+}
+
+// New obtains a lease and starts to keep it. A nil opts means all defaults;
+// ctx bounds New only. Close the session when it is no longer needed.
+//
+// The session uses cli's KV, Lease and Watcher, never closes it, and respects
+// its TLS and auth. Errors: *ArgumentError and *NameError before anything is
+// sent; otherwise what etcd said, joined with ctx's error when that ended the
+// attempts. Nothing is left to close when err is not nil.
+func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, error) {
+	if ctx == nil {
+		return nil, &ArgumentError{"ctx", "is nil"}
+	}
+	if cli == nil || cli.KV == nil || cli.Lease == nil || cli.Watcher == nil {
+		return nil, &ArgumentError{"cli", "is nil, or lacks its KV, Lease or Watcher"}
+	}
+	resolved, err := opts.resolved()
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{
+		client:     cli,
+		opts:       resolved,
+		done:       make(chan struct{}),
+		replaced:   make(chan struct{}),
+		subs:       make(map[*subscriber]struct{}),
+		extensions: make(map[any]any),
+	}
+	err = backoff.Retry(ctx, resolved.Retry, func(ctx context.Context) (err error) {
+		s.lease, err = s.grantOnce(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("holdfast: no session: %w", err)
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if resolved.OnStateChange != nil {
+		s.Subscribe(resolved.OnStateChange)
+	}
+	l := s.lease
+	s.Go(func(context.Context) { s.run(l) }) // joined by Close
+	return s, nil
+}
+
+// State is the state judged now.
+func (s *Session) State() State {
+	switch err := s.Check(); {
+	case err == nil:
+		return Connected
+	case errors.Is(err, ErrSuspended):
+		return Suspended
+	case err == ErrClosed:
+		return Closed
+	default:
+		return Lost
+	}
+}
+
+// Check judges the session now, without an RPC: nil, ErrSuspended, a
+// *LostError (until a new lease has followed), or ErrClosed.
+func (s *Session) Check() error {
+	if s.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return s.latest().Check()
+}
+
+// Remaining is the time until the latest lease is no longer trusted unless a
+// renewal is confirmed; 0 when lost or closed.
+func (s *Session) Remaining() time.Duration {
+	if s.ctx.Err() != nil {
+		return 0
+	}
+	return s.latest().remaining()
+}
+
+// TrustedUntil is Remaining on the wall clock, for display: a wall clock
+// jumps, so decide by Check.
+func (s *Session) TrustedUntil() time.Time { return time.Now().Add(s.Remaining()) }
+
+// Lease is the ID of the latest lease, even when it is lost; never 0.
+func (s *Session) Lease() clientv3.LeaseID { return s.latest().id }
+
+// Subscribe has fn told every change of state from now on: one at a time, in
+// order, on a goroutine of its own. A slow fn delays nothing but itself; when
+// 64 events wait for it the oldest that ends nothing is dropped. A panic in fn
+// is recovered and logged. After cancel no further call begins; cancel does
+// not wait, so it may be called from within fn.
+func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
+	if fn == nil {
+		return func() {}
+	}
+	sub := &subscriber{fn: fn, log: s.opts.Logger}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return func() {}
+	}
+	s.subs[sub] = struct{}{}
+	return func() {
+		sub.stop()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.closing { // Close still has to join a call in progress
+			delete(s.subs, sub)
+		}
+	}
+}
+
+func (s *Session) latest() *Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lease
+}
+
+// install makes next the latest lease; false if the session was closed
+// meanwhile.
+func (s *Session) install(next *Lease) bool {
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		s.dropLease(next)
+		return false
+	}
+	s.lease = next
+	close(s.replaced)
+	s.replaced = make(chan struct{})
+	s.mu.Unlock()
+	s.publish(Event{State: Connected, Previous: Lost, Lease: next.id})
+	return true
+}
+
+// dropLease revokes a lease that arrived after Close began. s.ctx is done, so
+// it takes a bound of its own.
+func (s *Session) dropLease(l *Lease) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
+	defer cancel()
+	s.revoke(ctx, l)
+}
+
+func (s *Session) tellLost(l *Lease, last State) {
+	lost := l.Lost()
+	s.opts.Logger.Warn("holdfast: session lost; locks and terms on its lease are gone",
+		"lease", fmt.Sprintf("%x", int64(l.id)), "cause", lost.Cause.String(), "since_last_renewal", lost.Since, "error", lost)
+	s.publish(Event{State: Lost, Previous: last, Lease: l.id, Err: lost})
+}
+
+func (s *Session) publish(ev Event) {
+	ev.At = time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sub := range s.subs {
+		sub.tell(ev) // queues, calls nobody
+	}
+}
+
+// Client is the etcd client the session was made with.
+func (s *Session) Client() *clientv3.Client { return s.client }
+
+// Namespace is the namespace in force.
+func (s *Session) Namespace() string { return s.opts.Namespace }
+
+// Logger is the logger in force.
+func (s *Session) Logger() *slog.Logger { return s.opts.Logger }
+
+// epochKey is read with every acquisition and to confirm renewals.
+func (s *Session) epochKey() string { return s.opts.Namespace + "/epoch" }

@@ -1,0 +1,292 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+var badPolicy = backoff.Policy{Multiplier: 0.5}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		cli := f.dial(t)
+		long := strings.Repeat("x", 65)
+		for name, tc := range map[string]struct {
+			cli      *clientv3.Client
+			opts     session.Options
+			argument string // of the ArgumentError; empty: a NameError
+		}{
+			"no client":           {nil, session.Options{}, "cli"},
+			"hollow client":       {clientv3.NewCtxClient(t.Context()), session.Options{}, "cli"},
+			"TTL too short":       {cli, session.Options{TTL: 999 * time.Millisecond}, "Options.TTL"},
+			"TTL negative":        {cli, session.Options{TTL: -time.Second}, "Options.TTL"},
+			"TTL too long":        {cli, session.Options{TTL: 601 * time.Second}, "Options.TTL"},
+			"TTL not whole":       {cli, session.Options{TTL: 1500 * time.Millisecond}, "Options.TTL"},
+			"margin negative":     {cli, session.Options{DriftMargin: -1}, "Options.DriftMargin"},
+			"margin too large":    {cli, session.Options{DriftMargin: 4 * time.Second}, "Options.DriftMargin"},
+			"close timeout":       {cli, session.Options{CloseTimeout: -1}, "Options.CloseTimeout"},
+			"retry policy":        {cli, session.Options{Retry: badPolicy}, "Options.Retry"},
+			"namespace segmented": {cli, session.Options{Namespace: "a/b"}, ""},
+			"namespace reserved":  {cli, session.Options{Namespace: "@a"}, ""},
+			"namespace too long":  {cli, session.Options{Namespace: long}, ""},
+		} {
+			_, err := session.New(t.Context(), tc.cli, &tc.opts)
+			var argument *session.ArgumentError
+			var bad *session.NameError
+			switch {
+			case tc.argument == "" && !errors.As(err, &bad):
+				t.Errorf("%s: %v, want a NameError", name, err)
+			case tc.argument != "" && (!errors.As(err, &argument) || argument.Argument != tc.argument):
+				t.Errorf("%s: %v, want an ArgumentError for %s", name, err, tc.argument)
+			}
+		}
+		//lint:ignore SA1012 a nil context is the bad input here
+		_, err := session.New(nil, cli, nil) //nolint:staticcheck
+		var argument *session.ArgumentError
+		if !errors.As(err, &argument) || argument.Argument != "ctx" {
+			t.Errorf("nil ctx: %v", err)
+		}
+		if n := len(f.counts); n != 0 {
+			t.Errorf("RPCs were sent: %v", f.counts)
+		}
+	})
+}
+
+func TestNewEndsWithItsContextWhenNothingAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		f.cut = true
+		ctx, cancel := context.WithTimeout(t.Context(), 17*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := session.New(ctx, f.dial(t), quiet(session.Options{}))
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 17*time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		if n := f.count("LeaseGrant"); n > 5 {
+			t.Errorf("%d grants in 17 s: it spins", n)
+		}
+	})
+}
+
+func TestNothingSpinsWhileNothingAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		sess := f.open(t, session.Options{})
+		f.set(func(f *fakeEtcd) { f.cut, f.counts = true, make(map[string]int) })
+		time.Sleep(time.Hour)
+		if sess.State() != session.Lost {
+			t.Errorf("state %v", sess.State())
+		}
+		for rpc, n := range map[string]int{"LeaseKeepAlive": 5, "LeaseGrant": 730, "LeaseRevoke": 730} {
+			if got := f.count(rpc); got > n {
+				t.Errorf("%s sent %d times in an hour, want at most %d", rpc, got, n)
+			}
+		}
+	})
+}
+
+func TestStayLostGetsNoNewLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		sess := f.open(t, session.Options{StayLost: true})
+		lease := sess.Lease()
+		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(lease)) })
+		time.Sleep(time.Minute)
+		if _, err := sess.Await(t.Context()); !errors.Is(err, session.ErrLost) {
+			t.Errorf("Await: %v", err)
+		}
+		if sess.State() != session.Lost || sess.Lease() != lease || f.count("LeaseGrant") != 1 {
+			t.Errorf("state %v, lease %x, %d grants", sess.State(), sess.Lease(), f.count("LeaseGrant"))
+		}
+	})
+}
+
+func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, events := newFakeEtcd(), newRecorder()
+		sess := f.open(t, session.Options{OnStateChange: events.tell})
+		held, _ := sess.Await(t.Context())
+		if err := sess.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !f.expires(held.ID()).IsZero() {
+			t.Error("the lease still stands")
+		}
+		events.next(t, session.Closed)
+		var lost *session.LostError
+		if err := held.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseClosed || !errors.Is(err, session.ErrClosed) {
+			t.Errorf("handle after Close: %v", err)
+		}
+		if err := sess.Check(); err != session.ErrClosed || sess.State() != session.Closed || sess.Remaining() != 0 {
+			t.Errorf("session after Close: %v, %v, %v", err, sess.State(), sess.Remaining())
+		}
+		if _, err := sess.Await(t.Context()); err != session.ErrClosed {
+			t.Errorf("Await after Close: %v", err)
+		}
+		if sess.Lease() == 0 {
+			t.Error("Lease is 0 after Close")
+		}
+		if err := sess.Close(t.Context()); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+		if len(events) != 0 || f.count("LeaseRevoke") != 1 {
+			t.Errorf("%d more events, %d revokes", len(events), f.count("LeaseRevoke"))
+		}
+	})
+}
+
+// Invariant 13, for Close: a dead context does not keep it from revoking, a
+// live one bounds the wait.
+func TestCloseOnADeadContextStillRevokes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		sess := f.open(t, session.Options{})
+		dead, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := sess.Close(dead); err != nil {
+			t.Error(err)
+		}
+		if f.count("LeaseRevoke") != 1 {
+			t.Error("not revoked")
+		}
+	})
+}
+
+func TestCloseReturnsWhenItsContextEndsAndSaysWhatIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		sess := f.open(t, session.Options{})
+		f.set(func(f *fakeEtcd) { f.cut = true })
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		start := time.Now()
+		err := sess.Close(ctx)
+		if !errors.Is(err, session.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 2*time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		if err := sess.Close(t.Context()); !errors.Is(err, session.ErrOutcomeUnknown) {
+			t.Errorf("second Close: %v", err)
+		}
+	})
+}
+
+// Invariant 12: whose callback it is that keeps Close waiting.
+func TestCloseNamesTheCallbackThatIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		release := make(chan struct{})
+		sess := f.open(t, session.Options{})
+		sess.Subscribe(func(session.Event) { <-release })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := sess.Close(ctx)
+		if err == nil || !strings.Contains(err.Error(), "TestCloseNamesTheCallbackThatIsStuck") {
+			t.Errorf("Close: %v", err)
+		}
+		close(release)
+		if err := sess.Close(t.Context()); err != nil {
+			t.Errorf("Close after the callback returned: %v", err)
+		}
+	})
+}
+
+// Invariant 12, for the rest: nothing is left running, whatever the moment.
+func TestCloseJoinsEverythingAtAnyMoment(t *testing.T) {
+	for ms := 0; ms < 40_000; ms += 613 {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeEtcd()
+			f.replies = 300 * time.Millisecond
+			sess := f.open(t, session.Options{OnStateChange: func(session.Event) {}})
+			time.Sleep(5 * time.Second)
+			f.set(func(f *fakeEtcd) { f.noRenew = true })
+			time.Sleep(time.Duration(ms) * time.Millisecond)
+			before := runtime.NumGoroutine()
+			if err := sess.Close(t.Context()); err != nil {
+				t.Errorf("at %d ms: %v", ms, err)
+			}
+			if sess.Go(func(context.Context) {}) {
+				t.Error("a goroutine was started after Close")
+			}
+			if after := runtime.NumGoroutine(); after >= before {
+				t.Errorf("at %d ms: %d goroutines before Close, %d after", ms, before, after)
+			}
+		})
+	}
+}
+
+// Invariant 11.
+func TestCallbacksHurtNothingButThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		release := make(chan struct{})
+		sess := f.open(t, session.Options{})
+		good, blocked := newRecorder(), newRecorder()
+		sess.Subscribe(func(session.Event) { panic("a bug of the user's") })
+		sess.Subscribe(func(ev session.Event) { <-release; blocked.tell(ev) })
+		stop := sess.Subscribe(func(session.Event) { t.Error("called after cancel") })
+		stop()
+		sess.Subscribe(good.tell)
+		sess.Subscribe(nil)()
+		// Many short outages, then a loss.
+		for range 100 {
+			f.set(func(f *fakeEtcd) { f.noRenew = true })
+			good.next(t, session.Suspended)
+			f.set(func(f *fakeEtcd) { f.noRenew = false })
+			good.next(t, session.Connected)
+		}
+		lease := sess.Lease()
+		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(lease)) })
+		good.next(t, session.Lost)
+		good.next(t, session.Connected)
+		close(release)
+		synctest.Wait()
+		var states []session.State
+		for len(blocked) > 0 {
+			states = append(states, (<-blocked).State)
+		}
+		if n := len(states); n > 70 || n < 3 || states[n-2] != session.Lost || states[n-1] != session.Connected {
+			t.Errorf("the blocked subscriber was told %v", states)
+		}
+		if err := sess.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCheckAllocatesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		sess := f.open(t, session.Options{Clock: session.SystemClock()})
+		if n := testing.AllocsPerRun(100, func() { _ = sess.Check() }); n != 0 {
+			t.Errorf("%v allocations per Check", n)
+		}
+	})
+}
+
+func TestErrorsSayWhatAPersonNeeds(t *testing.T) {
+	lost := (&session.LostError{Lease: 0x694d81, Cause: session.CauseExpired, Since: 13500 * time.Millisecond, Err: errors.New("connection refused")}).Of("lock", "billing/job-7", 42)
+	for _, want := range []string{`"billing/job-7"`, "42", "694d81", "no renewal was confirmed", "13.5s", "connection refused", "acquire again"} {
+		if !strings.Contains(lost.Error(), want) {
+			t.Errorf("%q lacks %q", lost.Error(), want)
+		}
+	}
+	evil := &session.NameError{Kind: "lock", Name: "a\nb" + strings.Repeat("x", 1000), Reason: "is longer than 512 bytes"}
+	if s := evil.Error(); strings.Contains(s, "\n") || len(s) > 300 {
+		t.Errorf("a name is data, not layout: %q", s)
+	}
+}
