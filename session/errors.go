@@ -144,6 +144,10 @@ func (e *LostError) Is(target error) bool {
 	return target == ErrLost || e.Cause == CauseClosed && target == ErrClosed
 }
 
+// Temporary reports false: what Err says of a network must not make a loss look
+// like a suspension to those who tell the two apart by this method.
+func (e *LostError) Temporary() bool { return false }
+
 // Unwrap returns what the last failed renewal said.
 func (e *LostError) Unwrap() error { return e.Err }
 

@@ -1,0 +1,168 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// giveUpWait is how long a failed acquisition waits for its entry to be gone
+// before it returns. Reachable, etcd answers in far less, and the caller finds
+// nothing of it left; cut off, the caller must not wait, and the session goes
+// on removing.
+const giveUpWait = 500 * time.Millisecond
+
+// ErrOccupied is TryAcquire's answer when somebody else holds or waits.
+var ErrOccupied = errOccupied
+
+// Request is what a caller brings to a queue.
+type Request struct {
+	Value   string        // of the entry in etcd
+	MaxHold time.Duration // the hold is lost after it; 0: never
+}
+
+// Acquire waits in line and returns the hold of a verified entry. It ends with
+// ctx's error, session.ErrClosed, or what etcd said that no retry can mend;
+// then nothing is held, and no entry stands or appears later.
+//
+// A lease lost on the way costs the place, not the call: it queues again under
+// the next lease.
+func (q *Queue) Acquire(ctx context.Context, r Request) (*Hold, error) {
+	if err := q.usable(ctx); err != nil {
+		return nil, err
+	}
+	ln, t := linesOf(q.sess).join(q, r.Value, false)
+	var err error
+	select {
+	case from := <-t.turn:
+		return q.acquire(ctx, ln, r, from, condition{})
+	case <-ctx.Done():
+		err = backoff.ContextErr(ctx)
+	case <-q.sess.Context().Done():
+		err = session.ErrClosed
+	}
+	if !ln.leave(t) {
+		from := <-t.turn
+		q.giveUp(ln, from.entry)
+	}
+	return nil, err
+}
+
+// TryAcquire returns the hold if the queue is empty, and ErrOccupied otherwise.
+// It never waits for another holder, only for answers.
+func (q *Queue) TryAcquire(ctx context.Context, r Request) (*Hold, error) {
+	if err := q.usable(ctx); err != nil {
+		return nil, err
+	}
+	ln, t := linesOf(q.sess).join(q, r.Value, true)
+	if t == nil {
+		return nil, ErrOccupied // by this very session
+	}
+	from := <-t.turn // at once: the line was empty
+	occupied, err := q.occupied(ctx)
+	if err == nil && occupied {
+		err = ErrOccupied
+	}
+	if err != nil {
+		q.giveUp(ln, nil)
+		return nil, err
+	}
+	return q.acquire(ctx, ln, r, from, condition{empty: true})
+}
+
+func (q *Queue) usable(ctx context.Context) error {
+	if q.err != nil {
+		return q.err
+	}
+	if ctx == nil {
+		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	return backoff.ContextErr(ctx)
+}
+
+// acquire takes the head of the line from its turn to a hold, or ends the turn.
+func (q *Queue) acquire(ctx context.Context, ln *line, r Request, from turn, c condition) (*Hold, error) {
+	e, v := from.entry, from.view
+	for {
+		var err error
+		if e == nil {
+			var lease *session.Lease
+			if lease, err = q.sess.Await(ctx); err == nil {
+				e = newEntry(q, lease, r.Value)
+			}
+		}
+		if err == nil {
+			v, err = e.toFront(ctx, v, c)
+		}
+		if err == nil {
+			return newHold(ln, e, v.revision, r.MaxHold), nil
+		}
+		if q.sess.Context().Err() != nil {
+			err = session.ErrClosed
+		}
+		if !q.again(ctx, e, err) {
+			q.giveUp(ln, e)
+			return nil, err
+		}
+		e, v = nil, view{}
+	}
+}
+
+// toFront puts the entry in the queue, unless its predecessor has done so, and
+// waits until a read sees nobody ahead of it, and its lease can be trusted.
+func (e *entry) toFront(ctx context.Context, v view, c condition) (view, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// A waiter whose own lease is gone must not wait on, whatever happens ahead.
+	defer context.AfterFunc(e.lease.Context(), func() { cancel(e.lease.Lost()) })()
+
+	var err error
+	if e.rev == 0 {
+		v, err = e.put(ctx, c)
+	}
+	for err == nil && v.ahead != nil {
+		if err = e.q.awaitGone(ctx, v.ahead); err == nil {
+			v, err = e.verify(ctx)
+		}
+	}
+	if err == nil {
+		err = e.lease.AwaitConnected(ctx)
+	}
+	return v, err
+}
+
+// again decides whether an attempt that failed is worth another with a new
+// entry, and disposes of the old one.
+func (q *Queue) again(ctx context.Context, e *entry, err error) bool {
+	switch {
+	case e == nil || ctx.Err() != nil || errors.Is(err, session.ErrClosed):
+		return false
+	case e.lease.Context().Err() != nil:
+		return true // the session revokes the lease, entries and all
+	case backoff.Classify(err) == backoff.LeaseGone:
+		e.lease.Lose(session.CauseRevoked, err) // etcd knew before the session did
+		return true
+	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
+		q.sess.Logger().Warn("holdfast: a waiting entry was removed or outdated; queueing again at the back",
+			"queue", q.kind, "name", q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "reason", err)
+		q.sess.Go(func(context.Context) { _ = e.remove(e.lease.Context()) })
+		return true
+	default:
+		return false
+	}
+}
+
+// giveUp ends a turn without a hold.
+func (q *Queue) giveUp(ln *line, e *entry) {
+	done := ln.passLater(e)
+	patience := time.NewTimer(giveUpWait)
+	defer patience.Stop()
+	select {
+	case <-done:
+	case <-patience.C:
+	}
+}

@@ -1,0 +1,21 @@
+// Package queue is the one algorithm of this module: entries under a prefix in
+// etcd, ordered by create revision, each waiting for the one right ahead of it.
+//
+//	local line                 etcd, under NAME/@/
+//	goroutine 3  ─┐
+//	goroutine 2  ─┼─ waits     694d…-x7Q (rev 120)   another process, holds
+//	goroutine 1  ─┴─ head ──▶  5e1a…-b2K (rev 131)   watches the one above
+//
+// One file, one idea:
+//
+//	name.go     which names there are
+//	queue.go    a queue: its keys and the reads over it
+//	entry.go    one attempt's entry: put once, verified, removed for good
+//	wait.go     waiting for the entry ahead
+//	line.go     goroutines of one session: one entry between them
+//	acquire.go  from the end of the line to a hold
+//	hold.go     a hold, and every way it ends
+//	audit.go    entries deleted under their holders
+//
+// DESIGN.md at the module's root has the protocol and its reasons.
+package queue

@@ -1,0 +1,217 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+var (
+	// errOccupied: the queue was not empty, and empty was the condition.
+	errOccupied = errors.New("somebody else is queued")
+	// errEntryGone: the entry was removed by somebody else.
+	errEntryGone = errors.New("the entry is no longer in the queue")
+	// errEpochMoved: the epoch was bumped between the put and the answer.
+	errEpochMoved = errors.New("the fencing epoch was bumped while the entry was being put")
+)
+
+// entry is one attempt's place in the queue: a key that nobody else ever
+// writes. One goroutine at a time works on it.
+type entry struct {
+	q     *Queue
+	lease *session.Lease
+	value string
+	key   string
+	void  string // the key that, once it stands, keeps the entry from appearing
+
+	rev   int64         // create revision; 0 until an answer told it
+	token fencing.Token // known together with rev
+
+	// ambiguous: a request that would create the entry was sent and never
+	// answered. It may be carried out at any later time.
+	ambiguous bool
+}
+
+// view is what a linearizable read saw of an entry that stands.
+type view struct {
+	ahead    *mvccpb.KeyValue // the entry right ahead; nil: nobody conflicts
+	revision int64            // the store's revision at the read
+}
+
+func newEntry(q *Queue, lease *session.Lease, value string) *entry {
+	id := fmt.Sprintf("%x-%s", int64(lease.ID()), rand.Text()[:16])
+	return &entry{q: q, lease: lease, value: value, key: q.entries + id, void: q.voids + id}
+}
+
+func absent(key string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+}
+
+// owned compares the create revision: any other entry at that key, before or
+// after, is not meant.
+func (e *entry) owned() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(e.key), "=", e.rev)
+}
+
+func (e *entry) putVoid() clientv3.Op {
+	return clientv3.OpPut(e.void, "", clientv3.WithLease(e.lease.ID()))
+}
+
+// leave is what takes the entry out inside a Txn that compares owned.
+func (e *entry) leave() []clientv3.Op {
+	if e.ambiguous {
+		return []clientv3.Op{clientv3.OpDelete(e.key), e.putVoid()}
+	}
+	return []clientv3.Op{clientv3.OpDelete(e.key)}
+}
+
+// condition of a put, beyond that neither the entry nor its void stands.
+type condition struct {
+	empty bool   // only into an empty queue
+	after *entry // only in the place of this one, which leaves in the same Txn
+}
+
+// put brings the entry into the queue, once, however often it is sent, and
+// returns what stands ahead of it. It ends with ctx's error, errOccupied,
+// errEntryGone (after is no longer there), errEpochMoved, or what etcd said.
+func (e *entry) put(ctx context.Context, c condition) (view, error) {
+	cmps := []clientv3.Cmp{absent(e.key), absent(e.void)}
+	var then []clientv3.Op
+	if c.empty {
+		// Loads every key of the prefix, on every member: only used when a
+		// read has just found the queue empty.
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(e.q.entries).WithPrefix(), "=", 0))
+	}
+	if c.after != nil {
+		cmps = append(cmps, c.after.owned())
+		then = c.after.leave()
+	}
+	epoch := clientv3.OpGet(e.q.sess.EpochKey())
+	then = append(then,
+		clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.lease.ID())),
+		epoch,
+		clientv3.OpGet(e.q.entries, lastTwo()...))
+	found := []clientv3.Op{clientv3.OpGet(e.key, clientv3.WithKeysOnly()), epoch}
+
+	var v view
+	var verify bool
+	err := e.q.retry(ctx, func(ctx context.Context) error {
+		resp, err := e.q.sess.Client().Txn(ctx).If(cmps...).Then(then...).Else(found...).Commit()
+		if err != nil {
+			e.ambiguous = e.ambiguous || backoff.Classify(err) == backoff.Unknown
+			return err
+		}
+		if resp.Succeeded {
+			n := len(resp.Responses)
+			v = view{ahead: second(resp.Responses[n-1].GetResponseRange().Kvs), revision: resp.Header.Revision}
+			return e.created(resp.Header.Revision, resp.Responses[n-2].GetResponseRange().Kvs)
+		}
+		own := resp.Responses[0].GetResponseRange().Kvs
+		if len(own) == 0 {
+			if c.empty {
+				return errOccupied
+			}
+			return errEntryGone
+		}
+		// An earlier send of ours arrived after all.
+		verify = true
+		return e.created(own[0].CreateRevision, resp.Responses[1].GetResponseRange().Kvs)
+	})
+	if err == nil && verify {
+		return e.verify(ctx)
+	}
+	return v, err
+}
+
+// created notes the answer to the put: the entry's revision, and with the
+// epoch that stood then the token.
+//
+// An epoch that was written after the entry must not be used: entries queued
+// behind this one may carry the older epoch, and their tokens would be smaller.
+func (e *entry) created(rev int64, epochKVs []*mvccpb.KeyValue) error {
+	e.rev = rev
+	var epoch int64
+	if len(epochKVs) > 0 {
+		if epochKVs[0].ModRevision > rev {
+			return errEpochMoved
+		}
+		var err error
+		if epoch, err = strconv.ParseInt(string(epochKVs[0].Value), 10, 64); err != nil {
+			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", session.Quote(e.q.sess.EpochKey()), epochKVs[0].Value)
+		}
+	}
+	var err error
+	e.token, err = fencing.NewToken(epoch, rev)
+	return err
+}
+
+// verify reads whether the entry stands, and what is ahead of it.
+func (e *entry) verify(ctx context.Context) (view, error) {
+	var v view
+	err := e.q.retry(ctx, func(ctx context.Context) error {
+		resp, err := e.q.sess.Client().Do(ctx, e.q.front(e.rev))
+		if err != nil {
+			return err
+		}
+		kvs := resp.Get().Kvs
+		if len(kvs) == 0 || string(kvs[0].Key) != e.key || kvs[0].CreateRevision != e.rev {
+			return errEntryGone
+		}
+		v = view{ahead: second(kvs), revision: resp.Get().Header.Revision}
+		return nil
+	})
+	return v, err
+}
+
+// second is the entry right ahead of the own one, in an answer to lastTwo.
+func second(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	if len(kvs) < 2 {
+		return nil
+	}
+	return kvs[1]
+}
+
+// remove takes the entry out and sees to it that it cannot appear later. nil:
+// it was there (or may have been) and is not any more. errEntryGone: it had
+// been removed by somebody else before. Other errors say what ended the
+// attempts; when one of them was not answered, joined with ErrOutcomeUnknown.
+func (e *entry) remove(ctx context.Context) error {
+	if e.rev == 0 && !e.ambiguous {
+		return nil // never sent, or refused
+	}
+	var cmps []clientv3.Cmp
+	then, els := e.leave(), []clientv3.Op(nil)
+	if e.rev != 0 {
+		cmps = append(cmps, e.owned())
+		if e.ambiguous {
+			els = append(els, e.putVoid())
+		}
+	}
+	// With rev unknown the key itself is the identity: it carries the lease
+	// and a nonce, and only this attempt has ever sent it.
+	unanswered := false
+	err := e.q.retry(ctx, func(ctx context.Context) error {
+		resp, err := e.q.sess.Client().Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
+		if err != nil {
+			unanswered = unanswered || backoff.Classify(err) == backoff.Unknown
+			return err
+		}
+		if !resp.Succeeded && !unanswered {
+			return errEntryGone
+		}
+		return nil
+	})
+	if err != nil && unanswered {
+		return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	}
+	return err
+}

@@ -1,0 +1,205 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// lines are what one session keeps of all its queues.
+type lines struct {
+	mu   sync.Mutex       // protects open, and head, waiting and left below
+	open map[string]*line // by entries prefix; a line with no head is not here
+
+	audit auditor
+}
+
+type linesKey struct{}
+
+func linesOf(s *session.Session) *lines {
+	return s.Extension(linesKey{}, func() any {
+		return &lines{open: make(map[string]*line), audit: auditor{sess: s}}
+	}).(*lines)
+}
+
+// line is the local end of one queue: the goroutines of one session that want
+// the same name. Only the head has an entry in etcd, or is about to; the
+// others wait here, in order of call, and cost the cluster nothing.
+type line struct {
+	all     *lines
+	q       *Queue
+	head    *ticket
+	waiting []*ticket
+}
+
+// ticket is one caller's place in a line.
+type ticket struct {
+	value string
+	turn  chan turn // buffered; sent to once, when the ticket becomes the head
+	left  bool      // its caller has gone
+}
+
+// turn is what a new head starts from: an entry that its predecessor put for
+// it when leaving, or nil and it has to put its own.
+type turn struct {
+	entry *entry
+	view  view
+}
+
+// join takes a ticket at the end of the line of q. With ifFree it takes none,
+// and returns nil, unless the line is empty.
+func (ls *lines) join(q *Queue, value string, ifFree bool) (*line, *ticket) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ln := ls.open[q.entries]
+	if ln == nil {
+		ln = &line{all: ls, q: q}
+		ls.open[q.entries] = ln
+	} else if ifFree {
+		return nil, nil
+	}
+	t := &ticket{value: value, turn: make(chan turn, 1)}
+	if ln.head == nil {
+		ln.head = t
+		t.turn <- turn{}
+	} else {
+		ln.waiting = append(ln.waiting, t)
+	}
+	return ln, t
+}
+
+// leave gives a ticket back. If that is too late, because it is the head by
+// now, it reports false: the turn is in the channel and has to be ended.
+func (ln *line) leave(t *ticket) bool {
+	ln.all.mu.Lock()
+	defer ln.all.mu.Unlock()
+	if ln.head == t {
+		return false
+	}
+	t.left = true // for pass, which may be putting an entry for it now
+	ln.waiting = slices.DeleteFunc(ln.waiting, func(w *ticket) bool { return w == t })
+	return true
+}
+
+// first takes the first ticket off the line; nil when nobody waits.
+func (ln *line) first() *ticket {
+	ln.all.mu.Lock()
+	defer ln.all.mu.Unlock()
+	if len(ln.waiting) == 0 {
+		return nil
+	}
+	t := ln.waiting[0]
+	ln.waiting = ln.waiting[1:]
+	return t
+}
+
+// promote makes t the head with what it starts from. It reports false when t
+// has left.
+func (ln *line) promote(t *ticket, with turn) bool {
+	ln.all.mu.Lock()
+	defer ln.all.mu.Unlock()
+	return ln.promoteLocked(t, with)
+}
+
+func (ln *line) promoteLocked(t *ticket, with turn) bool {
+	if t.left {
+		return false
+	}
+	ln.head = t
+	t.turn <- with
+	return true
+}
+
+// advance promotes the first that is still there, to start from nothing, or
+// closes the line.
+func (ln *line) advance() {
+	ln.all.mu.Lock()
+	defer ln.all.mu.Unlock()
+	for len(ln.waiting) > 0 {
+		t := ln.waiting[0]
+		ln.waiting = ln.waiting[1:]
+		if ln.promoteLocked(t, turn{}) {
+			return
+		}
+	}
+	ln.head = nil
+	delete(ln.all.open, ln.q.entries)
+}
+
+// pass ends the head's turn. Its entry leaves etcd, in one Txn with the entry
+// of the next in line where there is one, and the next becomes the head.
+//
+// It works on the lease's context: until it is answered, or the lease is lost
+// and takes its entries along. The result is remove's, for e.
+func (ln *line) pass(e *entry) error {
+	if e == nil {
+		ln.advance()
+		return nil
+	}
+	ctx := e.lease.Context()
+	for outcome, own := error(nil), true; ; own = false {
+		next := ln.first()
+		if next == nil || e.rev == 0 {
+			err := e.remove(ctx)
+			if own {
+				outcome = err
+			}
+			if next == nil || !ln.promote(next, turn{}) {
+				ln.advance()
+			}
+			return outcome
+		}
+
+		successor := newEntry(ln.q, e.lease, next.value)
+		v, err := successor.put(ctx, condition{after: e})
+		if err == nil {
+			if ln.promote(next, turn{successor, v}) {
+				return outcome
+			}
+			e = successor // next has left meanwhile: pass on in its stead
+			continue
+		}
+		// The successor found no way in: see that neither entry stays.
+		_ = successor.remove(ctx)
+		if !errors.Is(err, errEntryGone) {
+			err = e.remove(ctx)
+			if successor.ambiguous { // so a Txn that removes e went unanswered
+				err = unanswered(err)
+			}
+		}
+		if own {
+			outcome = err
+		}
+		if !ln.promote(next, turn{}) {
+			ln.advance()
+		}
+		return outcome
+	}
+}
+
+// unanswered corrects what remove said of an entry that an unanswered Txn may
+// have removed before.
+func unanswered(err error) error {
+	if err == nil || errors.Is(err, errEntryGone) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+}
+
+// passLater ends the head's turn on a goroutine of the session and returns a
+// channel that closes when it is done.
+func (ln *line) passLater(e *entry) <-chan struct{} {
+	done := make(chan struct{})
+	pass := func(context.Context) {
+		defer close(done)
+		_ = ln.pass(e)
+	}
+	if !ln.q.sess.Go(pass) {
+		pass(nil) // closed: the lease is lost, so this sends nothing
+	}
+	return done
+}

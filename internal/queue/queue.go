@@ -1,0 +1,93 @@
+package queue
+
+import (
+	"context"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Queue is the line of one name, as seen by one session. It is immutable and
+// does no I/O by itself; a Queue with a bad name or without a session says so
+// at the first Acquire.
+type Queue struct {
+	sess    *session.Session
+	kind    string // "lock" or "election"
+	name    string // as the user gave it
+	entries string // entries stand under this prefix; ends in "/"
+	voids   string // voids stand under this one
+	err     error  // why this queue cannot be used
+}
+
+// New returns the queue of a name: entries under NAMESPACE/KIND/NAME/@/, voids
+// under NAMESPACE/KIND/NAME/@void/.
+func New(sess *session.Session, kind, name string) *Queue {
+	q := &Queue{sess: sess, kind: kind, name: name}
+	if sess == nil {
+		q.err = &session.ArgumentError{Argument: "sess", Reason: "is nil"}
+		return q
+	}
+	q.err = CheckName(kind, name)
+	base := sess.Namespace() + "/" + kind + "/" + name
+	q.entries, q.voids = base+"/@/", base+"/@void/"
+	return q
+}
+
+// At returns the queue of a foreign prefix, as etcd's concurrency package
+// takes it: entries under PREFIX/. Every key there counts as an entry, so the
+// voids have to stand elsewhere: under NAMESPACE/void/.
+func At(sess *session.Session, kind, prefix string) *Queue {
+	q := &Queue{sess: sess, kind: kind, name: prefix}
+	if sess == nil {
+		q.err = &session.ArgumentError{Argument: "sess", Reason: "is nil"}
+		return q
+	}
+	q.err = checkPrefix(kind, prefix)
+	q.entries, q.voids = prefix+"/", sess.Namespace()+"/void/"
+	return q
+}
+
+// Session is the session the queue was made with.
+func (q *Queue) Session() *session.Session { return q.sess }
+
+// Name is the name or prefix as it was given.
+func (q *Queue) Name() string { return q.name }
+
+// Err is why the queue cannot be used, or nil.
+func (q *Queue) Err() error { return q.err }
+
+// Same reports whether two queues are one line: the same entries in the same
+// cluster, whatever session asks.
+func (q *Queue) Same(other *Queue) bool {
+	return q.entries == other.entries && (q.sess == other.sess || q.sess.Cluster() == other.sess.Cluster())
+}
+
+// front reads, in one linearizable range, the own entry created at rev and the
+// one right ahead of it. Nothing can join the queue ahead of an entry, so the
+// answer only ever shrinks.
+func (q *Queue) front(rev int64) clientv3.Op {
+	return clientv3.OpGet(q.entries, append(lastTwo(), clientv3.WithMaxCreateRev(rev))...)
+}
+
+// lastTwo selects the two youngest entries. The server sorts the whole prefix
+// for it, as it does for every choice by create revision.
+func lastTwo() []clientv3.OpOption {
+	return []clientv3.OpOption{
+		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(2),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
+	}
+}
+
+// occupied reports whether anybody is queued: one read, limit 1, keys only.
+func (q *Queue) occupied(ctx context.Context) (bool, error) {
+	var n int
+	err := q.retry(ctx, func(ctx context.Context) error {
+		resp, err := q.sess.Client().Get(ctx, q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+		if err == nil {
+			n = len(resp.Kvs)
+		}
+		return err
+	})
+	return n > 0, err
+}

@@ -1,0 +1,101 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+// recheckAfter bounds what a silent watch can cost. A watch that works never
+// needs it; one on a member that hangs while others answer would otherwise
+// wait for good.
+const recheckAfter = 30 * time.Second
+
+// retry repeats op, each attempt bounded, while its error says that repeating
+// can help.
+func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) error {
+	return backoff.Retry(ctx, q.sess.RetryPolicy(), op)
+}
+
+// awaitGone returns nil once ahead was seen gone. What that means for the
+// caller is for a read made afterwards to say: an event alone never decides.
+func (q *Queue) awaitGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
+	policy := q.sess.RetryPolicy()
+	policy.Attempt = 0 // a wait is as long as it is
+	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
+		err := q.watchGone(ctx, ahead)
+		if err != nil && ctx.Err() == nil {
+			// Compacted, cancelled, no leader, a closed stream: whatever it
+			// was, look again and watch again.
+			return backoff.Again(err)
+		}
+		return err
+	})
+}
+
+// watchGone watches one key from now on. A watch from a known revision would
+// be served by the loop that brings late watchers up to date, every 100 ms; a
+// watch from "now" is served at once. What happened before it stood is found
+// by the read that follows its creation.
+func (q *Queue) watchGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
+	// On the session's context, not the caller's: each set of outgoing
+	// metadata would open another stream.
+	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(q.sess.Context()))
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+
+	unarmed := time.AfterFunc(q.sess.RetryPolicy().Attempt, cancel) // Watch itself blocks until the server has answered
+	defer unarmed.Stop()
+	events := q.sess.Client().Watch(wctx, string(ahead.Key), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
+	if _, err := next(ctx, events, nil); err != nil {
+		return fmt.Errorf("arm a watch: %w", err)
+	}
+	unarmed.Stop()
+
+	recheck := time.NewTicker(recheckAfter)
+	defer recheck.Stop()
+	for {
+		if gone, err := q.gone(ctx, ahead); err != nil || gone {
+			return err
+		}
+		deleted, err := next(ctx, events, recheck.C)
+		if err != nil || deleted {
+			return err
+		}
+	}
+}
+
+// next waits for one response of a watch, for tick, or for ctx, and reports
+// whether it was a deletion.
+func next(ctx context.Context, events clientv3.WatchChan, tick <-chan time.Time) (deleted bool, err error) {
+	select {
+	case resp, ok := <-events:
+		if !ok {
+			return false, errors.New("the watch was closed")
+		}
+		return len(resp.Events) > 0, resp.Err()
+	case <-tick:
+		return false, nil
+	case <-ctx.Done():
+		return false, backoff.ContextErr(ctx)
+	}
+}
+
+// gone reads whether an entry has left: a key that was created anew is another.
+func (q *Queue) gone(ctx context.Context, kv *mvccpb.KeyValue) (gone bool, err error) {
+	err = q.retry(ctx, func(ctx context.Context) error {
+		resp, err := q.sess.Client().Get(ctx, string(kv.Key), clientv3.WithKeysOnly())
+		if err != nil {
+			return err
+		}
+		gone = len(resp.Kvs) == 0 || resp.Kvs[0].CreateRevision != kv.CreateRevision
+		return nil
+	})
+	return gone, err
+}

@@ -1,0 +1,433 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func TestLockIsOneEntryWithTheTokenOfItsCreateRevision(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), session.Options{})
+	mu := locker.NewMutex(sess, "billing/job-7").With(locker.Options{Owner: "me"})
+	lk, err := mu.Lock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kvs := entries(t, srv, "billing/job-7")
+	if len(kvs) != 1 || string(kvs[0].Key) != lk.Key() || kvs[0].CreateRevision != int64(lk.Token()) ||
+		clientv3.LeaseID(kvs[0].Lease) != lk.Lease() || lk.Lease() != sess.Lease() {
+		t.Fatalf("entries %v, token %v, lease %x", kvs, lk.Token(), lk.Lease())
+	}
+	for _, want := range []string{`"owner":"me"`, `"pid":`, `"mode":"exclusive"`, `"since":"`, `"host":`} {
+		if !strings.Contains(string(kvs[0].Value), want) {
+			t.Errorf("entry %s lacks %s", kvs[0].Value, want)
+		}
+	}
+	if lk.AcquiredRevision() < int64(lk.Token()) || lk.Client() != sess.Client() || lk.Check() != nil {
+		t.Errorf("acquired at %d, Check %v", lk.AcquiredRevision(), lk.Check())
+	}
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	if left := srv.Keys(t, "holdfast/"); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if err := lk.Check(); err != session.ErrReleased {
+		t.Errorf("Check after Unlock: %v", err)
+	}
+	<-lk.Done()
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Errorf("second Unlock: %v", err)
+	}
+}
+
+// Invariant 10, and 7 within a process.
+func TestGoroutinesOfOneSessionExcludeEachOtherInOrderOfCall(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), session.Options{})
+	mu := locker.NewMutex(sess, "counter")
+	first, err := mu.Lock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 20
+	var order []int // deliberately without a mutex: the lock is one
+	var wg sync.WaitGroup
+	ctx := deadline(t)
+	for i := range n {
+		joined := &joinSignal{Context: ctx, joined: make(chan struct{})}
+		wg.Go(func() {
+			// Another Mutex value of the same name is the same lock.
+			err := locker.NewMutex(sess, "counter").Do(joined, func(context.Context, *locker.Lock) error {
+				order = append(order, i)
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		<-joined.joined
+	}
+	if got := entries(t, srv, "counter"); len(got) != 1 {
+		t.Errorf("%d entries in etcd for one session, want the holder's only", len(got))
+	}
+	if err := first.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if !slices.IsSorted(order) || len(order) != n {
+		t.Errorf("order %v", order)
+	}
+	assertOneHolderAtATime(t, srv, "counter", n+1)
+}
+
+// joinSignal tells when Lock has begun to wait: it asks for Done only after it
+// has taken its place.
+type joinSignal struct {
+	context.Context
+	once   sync.Once
+	joined chan struct{}
+}
+
+func (j *joinSignal) Done() <-chan struct{} {
+	j.once.Do(func() { close(j.joined) })
+	return j.Context.Done()
+}
+
+func assertOneHolderAtATime(t *testing.T, srv *etcdtest.Server, name string, want int) {
+	t.Helper()
+	all := intervals(t, srv, name)
+	if len(all) != want {
+		t.Errorf("%d entries ever, want %d", len(all), want)
+	}
+	for i, iv := range all {
+		if iv.to == 0 {
+			t.Errorf("entry %s was left behind", iv.key)
+		}
+		if i > 0 && iv.to < all[i-1].to {
+			t.Errorf("entry %d left before entry %d", i, i-1)
+		}
+	}
+}
+
+// Invariants 7 and 9, between processes: many sessions, many rounds, judged by
+// etcd's own record.
+func TestManySessionsHoldOneAtATimeInFIFOOrderWithGrowingTokens(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	const sessions, rounds = 8, 15
+	type hold struct{ token, acquired int64 }
+	var holds []hold // guarded by the lock alone: the race detector is the judge
+	var wg sync.WaitGroup
+	for range sessions {
+		sess := open(t, srv.Client(t), session.Options{})
+		wg.Go(func() {
+			mu := locker.NewMutex(sess, "shared")
+			for range rounds {
+				err := mu.Do(context.Background(), func(_ context.Context, lk *locker.Lock) error {
+					holds = append(holds, hold{int64(lk.Token()), lk.AcquiredRevision()})
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	all := intervals(t, srv, "shared")
+	if len(holds) != sessions*rounds || len(all) != len(holds) {
+		t.Fatalf("%d holds, %d entries, want %d", len(holds), len(all), sessions*rounds)
+	}
+	for i, h := range holds {
+		if h.token != all[i].from {
+			t.Fatalf("hold %d has token %d, the queue's order says %d", i, h.token, all[i].from)
+		}
+		if i > 0 && h.acquired < all[i-1].to {
+			t.Fatalf("hold %d was acquired at revision %d, the one before stood until %d", i, h.acquired, all[i-1].to)
+		}
+		if i > 0 && h.token <= holds[i-1].token {
+			t.Fatalf("token %d after %d", h.token, holds[i-1].token)
+		}
+	}
+}
+
+// Invariant 7: B dies between A and C.
+func TestWaiterThatDiesMidQueuePromotesNobodyPastTheHolder(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	a := open(t, srv.Client(t), session.Options{})
+	b := open(t, srv.Client(t), session.Options{})
+	c := open(t, srv.Client(t), session.Options{})
+	held, err := locker.NewMutex(a, "abc").Lock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bCtx, die := context.WithCancel(deadline(t))
+	bDone := lockLater(bCtx, locker.NewMutex(b, "abc"))
+	srv.WaitForKeys(t, "holdfast/lock/abc/@/", 2)
+	cDone := lockLater(deadline(t), locker.NewMutex(c, "abc"))
+	srv.WaitForKeys(t, "holdfast/lock/abc/@/", 3)
+	die()
+	if r := <-bDone; !errors.Is(r.err, context.Canceled) {
+		t.Fatalf("B: %v", r.err)
+	}
+	if kvs := entries(t, srv, "abc"); len(kvs) != 2 {
+		t.Errorf("B's entry is still there when its Lock has returned: %v", kvs)
+	}
+	// C has been woken by B's end. A release elsewhere proves that it has had
+	// the time to make a mistake.
+	for range 20 {
+		if err := locker.NewMutex(c, "elsewhere").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case r := <-cDone:
+		t.Fatalf("C got the lock (%v) while A holds it", r)
+	default:
+	}
+	if err := held.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-cDone; r.err != nil || r.lk.Token() <= held.Token() {
+		t.Errorf("C: %+v", r)
+	}
+}
+
+type result struct {
+	lk  *locker.Lock
+	err error
+}
+
+func lockLater(ctx context.Context, mu *locker.Mutex) <-chan result {
+	done := make(chan result, 1)
+	go func() { // ends with ctx; the test receives from done
+		lk, err := mu.Lock(ctx)
+		done <- result{lk, err}
+	}()
+	return done
+}
+
+func TestTryLockSaysLockedAndQueuesNothing(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	a := open(t, srv.Client(t), session.Options{})
+	b := open(t, srv.Client(t), session.Options{})
+	lk, err := locker.NewMutex(a, "x").TryLock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, mu := range map[string]*locker.Mutex{"same session": locker.NewMutex(a, "x"), "other session": locker.NewMutex(b, "x")} {
+		_, err := mu.TryLock(deadline(t))
+		var ae *locker.AcquireError
+		if !errors.Is(err, locker.ErrLocked) || !errors.As(err, &ae) || ae.Name != "x" {
+			t.Errorf("%s: %v", name, err)
+		}
+		ran := false
+		if err := mu.TryDo(deadline(t), func(context.Context, *locker.Lock) error { ran = true; return nil }); !errors.Is(err, locker.ErrLocked) || ran {
+			t.Errorf("%s: TryDo: %v, ran %v", name, err, ran)
+		}
+	}
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	ran := false
+	if err := locker.NewMutex(b, "x").TryDo(deadline(t), func(context.Context, *locker.Lock) error { ran = true; return nil }); err != nil || !ran {
+		t.Errorf("TryDo on a free lock: %v", err)
+	}
+	if n := len(intervals(t, srv, "x")); n != 2 {
+		t.Errorf("%d entries ever, want 2", n)
+	}
+}
+
+func TestConcurrentTryLocksHaveAtMostOneWinner(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	var wg sync.WaitGroup
+	var mutex sync.Mutex
+	held, wins := 0, 0
+	for range 6 {
+		mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
+		wg.Go(func() {
+			for range 20 {
+				lk, err := mu.TryLock(context.Background())
+				if errors.Is(err, locker.ErrLocked) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mutex.Lock()
+				held++
+				wins++
+				if held > 1 {
+					t.Error("two hold at once")
+				}
+				held--
+				mutex.Unlock()
+				if err := lk.Unlock(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if wins == 0 {
+		t.Error("nobody ever won")
+	}
+	assertOneHolderAtATime(t, srv, "x", wins)
+}
+
+func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	sess := open(t, link.Client(), session.Options{})
+	before := link.Count()
+	for _, name := range []string{"", "/", "/a", "a/", "a//b", "@", "a/@/b", "@void", "a/@b", strings.Repeat("n", 513)} {
+		mu := locker.NewMutex(sess, name)
+		for verb, err := range map[string]error{
+			"CheckName": locker.CheckName(name),
+			"Lock":      second(mu.Lock(deadline(t))),
+			"TryLock":   second(mu.TryLock(deadline(t))),
+			"Do":        mu.Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }),
+		} {
+			var bad *session.NameError
+			if !errors.As(err, &bad) || bad.Name != name {
+				t.Errorf("%s(%.20q): %v", verb, name, err)
+			}
+		}
+	}
+	good := locker.NewMutex(sess, "good")
+	for what, err := range map[string]error{
+		"empty prefix": second(locker.NewMutexAt(sess, "").Lock(deadline(t))),
+		"long prefix":  second(locker.NewMutexAt(sess, strings.Repeat("p", 513)).Lock(deadline(t))),
+		"nil session":  second(locker.NewMutex(nil, "x").Lock(deadline(t))),
+		"nil sess, At": second(locker.NewMutexAt(nil, "x").Lock(deadline(t))),
+		"nil ctx":      second(good.Lock(nil)), //nolint:staticcheck
+		"nil fn":       good.Do(deadline(t), nil),
+		"nil TryDo fn": good.TryDo(deadline(t), nil),
+		"long owner":   second(good.With(locker.Options{Owner: strings.Repeat("o", 257)}).Lock(deadline(t))),
+		"neg. MaxHold": second(good.With(locker.Options{MaxHold: -1}).Lock(deadline(t))),
+	} {
+		var ae *locker.AcquireError
+		var bad *session.NameError
+		var arg *session.ArgumentError
+		if !errors.As(err, &ae) || !errors.As(err, &bad) && !errors.As(err, &arg) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if sent := link.Count().Since(before); sent["Txn"]+sent["Put"]+sent["Watch"] != 0 {
+		t.Errorf("RPCs were sent: %v", sent)
+	}
+	for _, name := range []string{"a", "a/b", "ünïcode", "with space", "a\x00b", "\xff\xfe", ".", "a@b", strings.Repeat("n", 512)} {
+		if err := locker.CheckName(name); err != nil {
+			t.Errorf("%.20q is refused: %v", name, err)
+		}
+		if err := locker.NewMutex(sess, name).Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }); err != nil {
+			t.Errorf("%.20q: %v", name, err)
+		}
+	}
+}
+
+func second(_ *locker.Lock, err error) error { return err }
+
+// Upstream blocks lock "a" while somebody holds "a/b".
+func TestNamesWithinNamesAreSeparateLocks(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), session.Options{})
+	other := open(t, srv.Client(t), session.Options{Namespace: "other"})
+	for _, mu := range []*locker.Mutex{
+		locker.NewMutex(sess, "a/b"), locker.NewMutex(sess, "a"), locker.NewMutex(sess, "a/b/c"), locker.NewMutex(other, "a"),
+	} {
+		if _, err := mu.TryLock(deadline(t)); err != nil {
+			t.Errorf("%s: %v", mu.Name(), err)
+		}
+	}
+}
+
+func TestReentryIsAnErrorInsteadOfAHang(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	cli := srv.Client(t)
+	sess, sess2 := open(t, cli, session.Options{}), open(t, cli, session.Options{})
+	outer, inner := locker.NewMutex(sess, "outer"), locker.NewMutex(sess, "inner")
+	err := outer.Do(deadline(t), func(ctx context.Context, lk *locker.Lock) error {
+		return inner.Do(ctx, func(ctx context.Context, _ *locker.Lock) error {
+			for what, mu := range map[string]*locker.Mutex{
+				"innermost": inner, "outer": outer,
+				"another session": locker.NewMutex(sess2, "outer"),
+				"as a prefix":     locker.NewMutexAt(sess, "holdfast/lock/outer/@"),
+			} {
+				if _, err := mu.Lock(ctx); !errors.Is(err, session.ErrReentrant) {
+					t.Errorf("%s: Lock: %v", what, err)
+				}
+				if _, err := mu.TryLock(ctx); !errors.Is(err, session.ErrReentrant) {
+					t.Errorf("%s: TryLock: %v", what, err)
+				}
+			}
+			// A hold that has ended is none.
+			if err := lk.Unlock(deadline(t)); err != nil {
+				return err
+			}
+			return outer.Do(context.WithoutCancel(ctx), func(context.Context, *locker.Lock) error { return nil })
+		})
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	// By hand, through the carrier.
+	lk, err := outer.Lock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := outer.Lock(fencing.NewContext(deadline(t), lk)); !errors.Is(err, session.ErrReentrant) {
+		t.Errorf("with NewContext: %v", err)
+	}
+	// With a plain context it queues, as any two contenders do.
+	if _, err := outer.Lock(soon(t, 50*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a plain context: %v", err)
+	}
+}
+
+// A holder, in a foreign prefix, seen from both sides.
+func TestErrorsNameTheLockTheLeaseAndTheState(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), session.Options{})
+	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = locker.NewMutex(sess, "x").Lock(soon(t, 20*time.Millisecond))
+	for _, want := range []string{`lock "x"`, fmt.Sprintf("%x", int64(sess.Lease())), "connected", "deadline exceeded"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v lacks %q", err, want)
+		}
+	}
+	srv.Revoke(t, lk.Lease())
+	<-lk.Done()
+	var lost *session.LostError
+	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Name != "x" || lost.Token != int64(lk.Token()) || lost.Cause != session.CauseRevoked {
+		t.Errorf("Unlock of a lost lock: %v", err)
+	}
+}
