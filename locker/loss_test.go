@@ -3,8 +3,11 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
@@ -88,14 +91,14 @@ func TestEntryDeletedUnderItsHolderIsNoticed(t *testing.T) {
 	if r := <-next; r.err != nil {
 		t.Error(r.err)
 	}
-	_, err = srv.Client(t).Txn(deadline(t)).If(lk.IsOwner()).Commit()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if _, err := fencing.NewFencedWriter(lk).Put(deadline(t), "data", "stale"); !errors.Is(err, fencing.ErrStale) && !errors.Is(err, session.ErrLost) {
 		t.Errorf("guarded write: %v", err)
 	}
-	<-lk.Done()
+	select {
+	case <-lk.Done():
+	case <-deadline(t).Done():
+		t.Fatal("the holder never noticed")
+	}
 	var lost *session.LostError
 	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseEntryDeleted {
 		t.Errorf("Check: %v", err)
@@ -264,46 +267,84 @@ func TestTokensGrowAcrossARestartOfEtcd(t *testing.T) {
 	}
 }
 
-// Invariant 9 with an operator's epoch: also for those already queued when it
+// Invariant 9 with an operator's epoch, also for those that are queued when it
 // is set.
 func TestTokensGrowAcrossAnEpoch(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{Retry: quickAttempts})
-	other := open(t, srv.Client(t), session.Options{})
-	mu := locker.NewMutex(sess, "x")
-	admin := srv.Client(t)
+	a := open(t, srv.Client(t), session.Options{})
+	b := open(t, srv.Client(t), session.Options{})
+	first, err := locker.NewMutex(a, "x").Lock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	queued := lockLater(deadline(t), locker.NewMutex(b, "x"))
+	srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
+	setEpoch(t, srv, "3")
+	if err := first.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	before := <-queued
+	if before.err != nil || before.lk.Token() <= first.Token() || before.lk.Token().Epoch() != 0 {
+		t.Fatalf("queued before the epoch: %+v", before)
+	}
+	queued = lockLater(deadline(t), locker.NewMutex(a, "x"))
+	srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
+	if err := before.lk.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	if after := <-queued; after.err != nil || after.lk.Token() <= before.lk.Token() || after.lk.Token().Epoch() != 3 {
+		t.Errorf("queued after the epoch: %+v", after)
+	}
+}
 
-	// The answer to the put is late: by then the epoch has been bumped, and
-	// another has queued behind with the epoch that was before.
-	late := link.Hold("Txn")
-	first := lockLater(deadline(t), mu)
-	<-late.Arrived()
-	late.Deliver()
-	<-late.Delivered()
-	lk := (<-first)
-	if lk.err != nil {
-		t.Fatal(lk.err)
-	}
-	behind := lockLater(deadline(t), locker.NewMutex(other, "x"))
+// Invariant 9, the narrow way: the reply to the put is lost, another queues up
+// behind the entry, the epoch is set, and only then does the retry find the
+// entry. Taking the epoch it reads would make its token larger than that of the
+// one behind.
+func TestEpochSetBetweenAPutAndItsRetryIsNotTaken(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	ready := make(chan struct{}) // holds back the retry until the test is ready for it
+	a := open(t, link.Client(), session.Options{Retry: backoff.Policy{Notify: func(error, time.Duration) { <-ready }}})
+	b := open(t, srv.Client(t), session.Options{})
+	link.LoseReply("Txn", 1, codes.Unavailable)
+	arrived := lockLater(deadline(t), locker.NewMutex(a, "x"))
+	kvs := srv.WaitForKeys(t, "holdfast/lock/x/@/", 1)
+	behind := lockLater(deadline(t), locker.NewMutex(b, "x"))
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
-	if _, err := admin.Put(deadline(t), "holdfast/epoch", "3"); err != nil {
+	setEpoch(t, srv, "3")
+	close(ready)
+	// The entry is given up, and its owner queues again at the back.
+	next := <-behind
+	if next.err != nil || next.lk.Token().Epoch() != 0 || next.lk.Token().Revision() <= kvs[0].CreateRevision {
+		t.Fatalf("behind: %+v", next)
+	}
+	if err := next.lk.Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := lk.lk.Unlock(deadline(t)); err != nil {
+	if r := <-arrived; r.err != nil || r.lk.Token() <= next.lk.Token() || r.lk.Token().Epoch() != 3 {
+		t.Errorf("queued again: %+v", r)
+	}
+}
+
+func setEpoch(t *testing.T, srv *etcdtest.Server, epoch string) {
+	t.Helper()
+	if _, err := srv.Client(t).Put(deadline(t), "holdfast/epoch", epoch); err != nil {
 		t.Fatal(err)
 	}
-	r := <-behind
-	if r.err != nil || r.lk.Token() <= lk.lk.Token() || r.lk.Token().Epoch() != 0 {
-		t.Fatalf("behind: %+v after %v", r, lk.lk.Token())
+}
+
+func TestEpochThatIsNoNumberIsAnError(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), session.Options{})
+	setEpoch(t, srv, "one")
+	if _, err := locker.NewMutex(sess, "x").Lock(deadline(t)); err == nil || !strings.Contains(err.Error(), "holdfast/epoch") {
+		t.Errorf("Lock: %v", err)
 	}
-	third := lockLater(deadline(t), mu)
-	srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
-	if err := r.lk.Unlock(deadline(t)); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-third; got.err != nil || got.lk.Token() <= r.lk.Token() || got.lk.Token().Epoch() != 3 {
-		t.Errorf("after the bump: %+v", got)
+	if kvs := entries(t, srv, "x"); len(kvs) != 0 {
+		t.Errorf("left behind: %v", kvs)
 	}
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"time"
 
 	"github.com/holdfast-go/holdfast/backoff"
 )
@@ -71,6 +72,20 @@ func (s *Session) EpochKey() string { return s.epochKey() }
 // RetryPolicy is the policy in force; its Attempt, which bounds a single RPC, is
 // set.
 func (s *Session) RetryPolicy() backoff.Policy { return s.opts.Retry }
+
+// Clock is the clock in force.
+func (s *Session) Clock() Clock { return s.opts.Clock }
+
+// Unconfirmed is how old the proof is that the latest lease lives: the time
+// since the last confirmed renewal was sent. After a loss it grows on until a
+// new lease has followed.
+func (s *Session) Unconfirmed() time.Duration {
+	l := s.latest()
+	now := l.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now - l.confirmed
+}
 
 // Detached returns the context for finishing what a caller began: while ctx
 // lives it ends with ctx; if ctx was dead to begin with, after

@@ -63,6 +63,9 @@ const (
 	CauseClosed
 	// CauseMaxHold: the handle was held for longer than its MaxHold allows.
 	CauseMaxHold
+	// CauseNotDrained: the work under it did not stop when it had to, and the
+	// entry was given up without it.
+	CauseNotDrained
 )
 
 func (c Cause) String() string {
@@ -79,6 +82,8 @@ func (c Cause) String() string {
 		return "session closed"
 	case CauseMaxHold:
 		return "max hold exceeded"
+	case CauseNotDrained:
+		return "work not drained"
 	default:
 		return fmt.Sprintf("Cause(%d)", int(c))
 	}
@@ -99,6 +104,8 @@ func (c Cause) explain() string {
 		return "its session was closed"
 	case CauseMaxHold:
 		return "it was held for longer than MaxHold"
+	case CauseNotDrained:
+		return "its work did not stop in time, so it was given up while that still runs"
 	default:
 		return c.String()
 	}

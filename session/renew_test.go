@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,15 +176,15 @@ func TestLostIsForeverAndANewLeaseFollows(t *testing.T) {
 func TestRenewalConfirmedTooLateDoesNotRevive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
-		var ahead time.Duration // a machine suspend: the clock jumps, timers do not
+		var ahead atomic.Int64 // a machine suspend: the clock jumps, timers do not
 		mono := session.MonotonicClock()
-		sess := f.open(t, session.Options{StayLost: true, Clock: func() time.Duration { return mono() + ahead }})
-		time.Sleep(6 * time.Second) // one renewal at 5 s
-		f.set(func(f *fakeEtcd) { f.replies = time.Second })
-		time.Sleep(4500 * time.Millisecond) // the one at 10 s is on its way
+		sess := f.open(t, session.Options{StayLost: true, Clock: func() time.Duration { return mono() + time.Duration(ahead.Load()) }})
+		time.Sleep(6 * time.Second) // one renewal at 5 s: trusted until 18.5 s
+		f.set(func(f *fakeEtcd) { f.replies = 300 * time.Millisecond })
+		time.Sleep(4100 * time.Millisecond) // the one sent at 10 s is under way
 		synctest.Wait()
-		ahead = 13 * time.Second
-		time.Sleep(700 * time.Millisecond) // both answers have arrived
+		ahead.Store(int64(10 * time.Second)) // 20.1 s
+		time.Sleep(600 * time.Millisecond)   // both answers have arrived; they would mean 23.5 s
 		if err := sess.Check(); !errors.Is(err, session.ErrLost) {
 			t.Fatalf("Check: %v", err)
 		}
@@ -193,11 +194,11 @@ func TestRenewalConfirmedTooLateDoesNotRevive(t *testing.T) {
 func TestMachineSuspendIsSeenByTheFirstCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
-		var slept time.Duration
+		var slept atomic.Int64
 		mono := session.MonotonicClock()
-		sess := f.open(t, session.Options{StayLost: true, Clock: func() time.Duration { return mono() + slept }})
+		sess := f.open(t, session.Options{StayLost: true, Clock: func() time.Duration { return mono() + time.Duration(slept.Load()) }})
 		synctest.Wait()
-		slept = 14 * time.Second
+		slept.Store(int64(14 * time.Second))
 		var lost *session.LostError
 		if err := sess.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired {
 			t.Fatalf("first Check after the suspend: %v", err)
