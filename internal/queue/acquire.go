@@ -36,6 +36,11 @@ func (q *Queue) Acquire(ctx context.Context, r Request) (*Hold, error) {
 		return nil, err
 	}
 	ln, t := linesOf(q.sess).join(q, r.Value, false)
+	return q.inLine(ctx, ln, t, r)
+}
+
+// inLine waits for the ticket's turn, and then for the hold.
+func (q *Queue) inLine(ctx context.Context, ln *line, t *ticket, r Request) (*Hold, error) {
 	var err error
 	select {
 	case from := <-t.turn:
@@ -149,7 +154,7 @@ func (q *Queue) again(ctx context.Context, e *entry, err error) bool {
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
 		q.sess.Logger().Warn("holdfast: a waiting entry was removed or outdated; queueing again at the back",
 			"queue", q.kind, "name", q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "reason", err)
-		q.sess.Go(func(context.Context) { _ = e.remove(e.lease.Context()) })
+		q.sess.Go(func(context.Context) { _ = e.clear(e.lease.Context()) })
 		return true
 	default:
 		return false

@@ -29,6 +29,8 @@ type Hold struct {
 
 	limit *time.Timer // MaxHold; may be nil
 
+	modified atomic.Int64 // mod revision of the entry, as far as Update has seen; 0: no Update yet
+
 	gone    chan struct{} // closed when the entry is out of etcd, or given up
 	outcome error         // of that; read after gone
 }

@@ -144,7 +144,7 @@ func (ln *line) pass(e *entry) error {
 	for outcome, own := error(nil), true; ; own = false {
 		next := ln.first()
 		if next == nil || e.rev == 0 {
-			err := e.remove(ctx)
+			err := e.clear(ctx)
 			if own {
 				outcome = err
 			}
@@ -164,9 +164,9 @@ func (ln *line) pass(e *entry) error {
 			continue
 		}
 		// The successor found no way in: see that neither entry stays.
-		_ = successor.remove(ctx)
+		_ = successor.clear(ctx)
 		if !errors.Is(err, errEntryGone) {
-			err = e.remove(ctx)
+			err = e.clear(ctx)
 			if successor.ambiguous { // so a Txn that removes e went unanswered
 				err = unanswered(err)
 			}

@@ -1,0 +1,88 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// errMoved: another update of the same entry came first.
+var errMoved = errors.New("the value was changed meanwhile")
+
+// Update puts another value under the hold's entry. nil: it stands. Otherwise
+// Check's answer if the hold has ended, or ends by what etcd says; or ctx's
+// error, or what etcd said that no retry can mend, joined with
+// session.ErrOutcomeUnknown if a send was not answered: it may still take
+// effect, as long as the entry stands and no later Update has succeeded.
+//
+// That is what the comparison of the mod revision is for: a put that comes
+// late must not undo a later one. Only the holder changes the value, so a mod
+// revision that has moved on was moved by one of our own sends.
+func (h *Hold) Update(ctx context.Context, value string) error {
+	if ctx == nil {
+		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	if !h.Live() {
+		return h.Check()
+	}
+	e := h.entry
+	uctx, cancel := h.Context(ctx, false)
+	defer cancel()
+	unanswered := false
+	err := e.q.retry(uctx, func(ctx context.Context) error {
+		mod := max(h.modified.Load(), e.rev)
+		resp, err := e.q.sess.Client().Txn(ctx).
+			If(e.owned(), clientv3.Compare(clientv3.ModRevision(e.key), "=", mod)).
+			// With the lease, or the put would detach the entry from it.
+			Then(clientv3.OpPut(e.key, value, clientv3.WithLease(e.lease.ID()))).
+			Else(clientv3.OpGet(e.key)).
+			Commit()
+		if err != nil {
+			unanswered = unanswered || backoff.Classify(err) == backoff.Unknown
+			return err
+		}
+		if resp.Succeeded {
+			h.sawModified(resp.Header.Revision)
+			return nil
+		}
+		kvs := resp.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 || kvs[0].CreateRevision != e.rev {
+			return errEntryGone
+		}
+		h.sawModified(kvs[0].ModRevision)
+		if string(kvs[0].Value) == value {
+			return nil // an earlier send arrived after all
+		}
+		return backoff.Again(errMoved)
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errEntryGone):
+		h.end(h.lost(session.CauseEntryDeleted))
+		return h.Check()
+	case backoff.Classify(err) == backoff.LeaseGone:
+		e.lease.Lose(session.CauseRevoked, err) // etcd knew before the session did
+		return h.Check()
+	case !h.Live():
+		return h.Check()
+	case unanswered && !errors.Is(err, session.ErrOutcomeUnknown):
+		err = fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	}
+	return fmt.Errorf("proclaim in %s %s (token %d): %w", e.q.kind, session.Quote(e.q.name), e.token, err)
+}
+
+// sawModified notes a mod revision of the entry. They only grow.
+func (h *Hold) sawModified(rev int64) {
+	for {
+		known := h.modified.Load()
+		if known >= rev || h.modified.CompareAndSwap(known, rev) {
+			return
+		}
+	}
+}

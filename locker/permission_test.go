@@ -1,0 +1,90 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// restricted starts an etcd with auth on and returns a client of root's, and
+// one of a user who may read the namespace and write below /legacy/ only.
+func restricted(t *testing.T) (root, user *clientv3.Client, link *etcdtest.Link) {
+	t.Helper()
+	srv := etcdtest.Start(t)
+	link = srv.Link(t)
+	login := func(name string) *clientv3.Client {
+		cli, err := clientv3.New(clientv3.Config{
+			Endpoints: link.Endpoints(), DialOptions: link.DialOptions(), Username: name, Password: "pw", Logger: zap.NewNop(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cli.Close() })
+		return cli
+	}
+	admin, ctx := srv.Client(t), deadline(t)
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(admin.UserAdd(ctx, "root", "pw"))
+	must(admin.UserGrantRole(ctx, "root", "root"))
+	must(admin.RoleAdd(ctx, "legacy"))
+	must(admin.RoleGrantPermission(ctx, "legacy", "/legacy/", clientv3.GetPrefixRangeEnd("/legacy/"), clientv3.PermissionType(clientv3.PermReadWrite)))
+	must(admin.RoleGrantPermission(ctx, "legacy", "holdfast/", clientv3.GetPrefixRangeEnd("holdfast/"), clientv3.PermissionType(clientv3.PermRead)))
+	must(admin.UserAdd(ctx, "user", "pw"))
+	must(admin.UserGrantRole(ctx, "user", "legacy"))
+	must(admin.AuthEnable(ctx))
+	return login("root"), login("user"), link
+}
+
+// Where the client may not write the void, nothing can keep a late request out
+// for good: the entry is swept for as long as the lease lives.
+func TestLateAcquireIsSweptWhereTheVoidMayNotBeWritten(t *testing.T) {
+	t.Parallel()
+	root, user, link := restricted(t)
+	sess := open(t, user, session.Options{})
+	late := link.Hold("Txn")
+	ctx, cancel := context.WithCancel(deadline(t))
+	done := lockLater(ctx, locker.NewMutexAt(sess, "/legacy/lock"))
+	<-late.Arrived()
+	cancel()
+	if r := <-done; !errors.Is(r.err, context.Canceled) {
+		t.Fatalf("Lock: %v", r.err)
+	}
+	late.Deliver()
+	<-late.Delivered()
+	if _, err := late.Reply(); err != nil {
+		t.Fatalf("the late request was refused: %v; nothing to sweep", err)
+	}
+	eventually(t, "the late entry is swept", func() bool {
+		resp, err := root.Get(deadline(t), "/legacy/lock/", clientv3.WithPrefix())
+		return err == nil && len(resp.Kvs) == 0
+	})
+	if err := locker.NewMutexAt(sess, "/legacy/lock").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPermissionDeniedIsATypedErrorAtOnce(t *testing.T) {
+	t.Parallel()
+	_, user, _ := restricted(t)
+	sess := open(t, user, session.Options{})
+	start := time.Now()
+	_, err := locker.NewMutex(sess, "x").Lock(deadline(t))
+	var ae *locker.AcquireError
+	if !errors.As(err, &ae) || !errors.Is(err, rpctypes.ErrPermissionDenied) || time.Since(start) > 10*time.Second {
+		t.Errorf("after %v: %v", time.Since(start), err)
+	}
+}
