@@ -26,7 +26,8 @@ func (s *Session) run(l *Lease) {
 			return // lost because closed: Close tells and revokes
 		}
 		s.tellLost(l, last)
-		s.Go(func(ctx context.Context) { s.revoke(ctx, l) })
+		old := l // l goes on to the next lease, which must not be revoked
+		s.Go(func(ctx context.Context) { s.revoke(ctx, old) })
 		if s.opts.StayLost {
 			return
 		}

@@ -1,0 +1,58 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// The same against a real etcd: what the fake was told to do, etcd does.
+func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	events := newRecorder()
+	sess, err := session.New(ctx, link.Client(), &session.Options{
+		TTL: 2 * time.Second, OnStateChange: events.tell, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sess.Close(context.Background()) }()
+	old := sess.Lease()
+
+	// Alive for longer than its TTL: renewed, and by confirmed renewals.
+	if err := link.Wait(ctx, "LeaseKeepAlive", 4); err != nil {
+		t.Fatal(err)
+	}
+	if err := sess.Check(); err != nil || sess.Lease() != old {
+		t.Fatalf("after four renewals: %v", err)
+	}
+
+	link.BlackHole()
+	events.next(t, session.Suspended)
+	lost := events.next(t, session.Lost)
+	resp, err := srv.Client(t).TimeToLive(ctx, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.TTL < 0 {
+		t.Errorf("told %v, when etcd had let go of the lease already", lost.Err)
+	}
+	var why *session.LostError
+	if !errors.As(lost.Err, &why) || why.Cause != session.CauseExpired || why.Lease != old {
+		t.Errorf("cause: %v", lost.Err)
+	}
+
+	link.Heal()
+	events.next(t, session.Connected)
+	if sess.Lease() == old {
+		t.Error("the lost lease came back")
+	}
+}
