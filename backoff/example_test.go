@@ -1,0 +1,89 @@
+package backoff_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+// A read is repeated until it is answered, or its context ends.
+func ExampleRetry() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+
+	answers := []error{rpctypes.ErrTooManyRequests, rpctypes.ErrLeaderChanged, nil}
+	policy := backoff.Policy{Initial: time.Millisecond, Attempt: 2 * time.Second}
+	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
+		answer := answers[0] // in a program: _, err := cli.Get(ctx, key)
+		answers = answers[1:]
+		fmt.Println("asked:", answer)
+		return answer
+	})
+	fmt.Println("result:", err)
+	// Output:
+	// asked: etcdserver: too many requests
+	// asked: etcdserver: leader changed
+	// asked: <nil>
+	// result: <nil>
+}
+
+// What a failed write says about whether it was carried out.
+func ExampleClassify() {
+	for _, err := range []error{
+		rpctypes.ErrTooManyRequests,
+		rpctypes.ErrTimeout,
+		fmt.Errorf("put: %w", context.DeadlineExceeded),
+		rpctypes.ErrLeaseNotFound,
+		rpctypes.ErrPermissionDenied,
+		rpctypes.ErrEmptyKey,
+		rpctypes.ErrNoSpace,
+	} {
+		fmt.Printf("%-12v %v\n", backoff.Classify(err), err)
+	}
+	// Output:
+	// transient    etcdserver: too many requests
+	// unknown      etcdserver: request timed out
+	// unknown      put: context deadline exceeded
+	// lease gone   etcdserver: requested lease not found
+	// unauthorised etcdserver: permission denied
+	// permanent    etcdserver: key is not provided
+	// unknown      etcdserver: mvcc: database space exceeded
+}
+
+// An operation decides for itself where the class is not enough.
+func ExampleAgain() {
+	notYet := errors.New("not there yet")
+	tries := 0
+	err := backoff.Retry(context.Background(), backoff.Policy{}, func(context.Context) error {
+		if tries++; tries < 3 {
+			return backoff.Again(notYet)
+		}
+		return backoff.Final(errors.New("changed my mind"))
+	})
+	fmt.Println(tries, err)
+	// Output: 3 changed my mind
+}
+
+// The upper bounds of the first pauses. Each pause is drawn evenly from below
+// its bound.
+func ExamplePolicy_New() {
+	policy := backoff.Policy{
+		Initial: 100 * time.Millisecond,
+		Max:     time.Second,
+		Rand:    func() float64 { return 1 }, // for the example only: always the bound
+	}
+	pauses, err := policy.New()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 6 {
+		fmt.Print(pauses.NextBackOff(), " ")
+	}
+	// Output: 100ms 200ms 400ms 800ms 1s 1s
+}

@@ -1,0 +1,307 @@
+package backoff_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	cenkalti "github.com/cenkalti/backoff/v4"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+// halves makes every pause half of its bound: 500 ms, 1 s, 2 s, 2 s, …
+var halves = backoff.Policy{Initial: time.Second, Max: 4 * time.Second, Rand: constant(0.5)}
+
+func TestRetryPausesAsThePolicySays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var calls []time.Duration
+		err := backoff.Retry(t.Context(), halves, func(context.Context) error {
+			if calls = append(calls, time.Since(start)); len(calls) < 6 {
+				return rpctypes.ErrTimeout
+			}
+			return nil
+		})
+		want := []time.Duration{0, 500, 1500, 3500, 5500, 7500}
+		for i := range want {
+			want[i] *= time.Millisecond
+		}
+		if err != nil || !slices.Equal(calls, want) {
+			t.Errorf("called at %v, want %v; %v", calls, want, err)
+		}
+	})
+}
+
+func TestRetryReturnsAtOnceWhatMustNotBeRepeated(t *testing.T) {
+	boom := errors.New("boom")
+	wrapped := fmt.Errorf("acquire: %w", backoff.Final(boom))
+	for name, c := range map[string]struct{ said, want error }{
+		"permanent":           {rpctypes.ErrEmptyKey, rpctypes.ErrEmptyKey},
+		"unauthorised":        {rpctypes.ErrPermissionDenied, rpctypes.ErrPermissionDenied},
+		"lease gone":          {rpctypes.ErrLeaseNotFound, rpctypes.ErrLeaseNotFound},
+		"no space":            {rpctypes.ErrNoSpace, rpctypes.ErrNoSpace},
+		"outcome unknown":     {backoff.ErrOutcomeUnknown, backoff.ErrOutcomeUnknown},
+		"not recognised":      {boom, boom},
+		"marked":              {backoff.Final(rpctypes.ErrTimeout), rpctypes.ErrTimeout},
+		"marked by cenkalti":  {cenkalti.Permanent(boom), boom},
+		"marked further down": {wrapped, wrapped}, // and not only what is below the mark
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := 0
+			err := backoff.Retry(t.Context(), backoff.Policy{}, func(context.Context) error { calls++; return c.said })
+			if calls != 1 || err != c.want {
+				t.Errorf("%d calls, returned %#v, want %#v", calls, err, c.want)
+			}
+		})
+	}
+}
+
+func TestRetryRepeatsWhatIsMarkedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		err := backoff.Retry(t.Context(), backoff.Policy{}, func(context.Context) error {
+			if calls++; calls < 4 {
+				// The outermost mark counts, also over cenkalti's own idea of it.
+				return backoff.Again(fmt.Errorf("watch: %w", backoff.Final(rpctypes.ErrCompacted)))
+			}
+			return nil
+		})
+		if err != nil || calls != 4 {
+			t.Errorf("%d calls, %v", calls, err)
+		}
+	})
+}
+
+func TestOpIsNotCalledOnDeadContext(t *testing.T) {
+	cause := errors.New("lock lost")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	err := backoff.Retry(ctx, backoff.Policy{}, func(context.Context) error {
+		t.Error("called")
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestEndOfContextDuringPauseIsReportedWithTheLastError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		cause := errors.New("lock lost")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Second, cause) // in the pause from 1.5 s to 3.5 s
+		defer cancel()
+		calls := 0
+		err := backoff.Retry(ctx, halves, func(context.Context) error {
+			calls++
+			return fmt.Errorf("attempt %d: %w", calls, rpctypes.ErrTimeout)
+		})
+		if d := time.Since(start); d != 2*time.Second || calls != 3 {
+			t.Errorf("returned after %v and %d calls", d, calls)
+		}
+		for _, want := range []error{context.DeadlineExceeded, cause, rpctypes.ErrTimeout} {
+			if !errors.Is(err, want) {
+				t.Errorf("%q is not %q", err, want)
+			}
+		}
+		if want := "context deadline exceeded: lock lost; attempts: 3; last error: attempt 3: etcdserver: request timed out"; err.Error() != want {
+			t.Errorf("got  %s\nwant %s", err, want)
+		}
+	})
+}
+
+// An attempt cut short by ctx knows nothing but that; the one before knew why.
+func TestEndOfContextDuringAttemptKeepsTheErrorBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		calls := 0
+		err := backoff.Retry(ctx, halves, func(ctx context.Context) error {
+			if calls++; calls == 1 {
+				return rpctypes.ErrStopped
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if calls != 2 || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, rpctypes.ErrStopped) {
+			t.Errorf("%d calls, %v", calls, err)
+		}
+	})
+}
+
+func TestDefiniteAnswerIsKeptAlthoughContextEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	err := backoff.Retry(ctx, backoff.Policy{}, func(context.Context) error {
+		cancel()
+		return rpctypes.ErrPermissionDenied
+	})
+	if err != rpctypes.ErrPermissionDenied {
+		t.Errorf("%v: joining the context's error would make the outcome unknown", err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	if err := backoff.Retry(ctx, backoff.Policy{}, func(context.Context) error { cancel(); return nil }); err != nil {
+		t.Errorf("success was reported as %v", err)
+	}
+}
+
+func TestUnrecognisedErrorAfterTheEndOfContextComesOfIt(t *testing.T) {
+	boom := errors.New("boom")
+	ctx, cancel := context.WithCancel(t.Context())
+	err := backoff.Retry(ctx, backoff.Policy{}, func(context.Context) error { cancel(); return boom })
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, boom) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestAttemptTimeoutEndsTheAttemptAndNotTheLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		p := halves
+		p.Attempt = 3 * time.Second
+		var ends []time.Duration
+		err := backoff.Retry(t.Context(), p, func(ctx context.Context) error {
+			if len(ends) == 2 {
+				return nil
+			}
+			<-ctx.Done() // an endpoint that never answers
+			ends = append(ends, time.Since(start))
+			return ctx.Err()
+		})
+		want := []time.Duration{3 * time.Second, 6500 * time.Millisecond}
+		if err != nil || !slices.Equal(ends, want) {
+			t.Errorf("attempts ended at %v, want %v; %v", ends, want, err)
+		}
+	})
+}
+
+func TestAttemptContextCarriesValuesAndEndsWithTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "v"), time.Second)
+		defer cancel()
+		p := halves
+		p.Attempt = time.Hour
+		var inner context.Context
+		err := backoff.Retry(ctx, p, func(ctx context.Context) error {
+			inner = ctx
+			if ctx.Value(key{}) != "v" {
+				t.Error("value is missing")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if !errors.Is(err, context.DeadlineExceeded) || inner.Err() == nil {
+			t.Errorf("error %v; context of the attempt: %v", err, inner.Err())
+		}
+	})
+}
+
+// When a pause is over and ctx has ended as well, either may be seen first. Op
+// must not be called on the dead context.
+func TestPauseThatEndsWithContextDoesNotCallAgain(t *testing.T) {
+	for range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		p := backoff.Policy{
+			Rand:   constant(0), // a pause that is over before it is waited for
+			Notify: func(error, time.Duration) { cancel() },
+		}
+		err := backoff.Retry(ctx, p, func(context.Context) error { calls++; return rpctypes.ErrTimeout })
+		if calls != 1 || !errors.Is(err, context.Canceled) || !errors.Is(err, rpctypes.ErrTimeout) {
+			t.Fatalf("%d calls, %v", calls, err)
+		}
+	}
+}
+
+func TestNotifyIsToldBeforeEachPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := halves
+		var told []string
+		p.Notify = func(err error, pause time.Duration) { told = append(told, fmt.Sprint(err, " ", pause)) }
+		calls := 0
+		err := backoff.Retry(t.Context(), p, func(context.Context) error {
+			if calls++; calls < 3 {
+				return backoff.Again(fmt.Errorf("no %d", calls))
+			}
+			return nil
+		})
+		if want := []string{"no 1 500ms", "no 2 1s"}; err != nil || !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q; %v", told, want, err)
+		}
+	})
+}
+
+func TestRetryRefusesAnInvalidPolicy(t *testing.T) {
+	var pe *backoff.PolicyError
+	err := backoff.Retry(t.Context(), backoff.Policy{Multiplier: math.NaN()}, func(context.Context) error {
+		t.Error("called")
+		return nil
+	})
+	if !errors.As(err, &pe) || pe.Field != "Multiplier" {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestPanicOfOpGoesThrough(t *testing.T) {
+	defer func() {
+		if r := recover(); r != "boom" {
+			t.Errorf("recovered %v", r)
+		}
+	}()
+	_ = backoff.Retry(t.Context(), backoff.Policy{Attempt: time.Hour}, func(context.Context) error { panic("boom") })
+}
+
+// Retry inside Retry: the inner one's end by its own context may be repeated by
+// the outer one.
+func TestRetryNests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rounds := 0
+		err := backoff.Retry(t.Context(), halves, func(ctx context.Context) error {
+			if rounds++; rounds == 3 {
+				return nil
+			}
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			return backoff.Retry(ctx, halves, func(context.Context) error { return rpctypes.ErrTimeout })
+		})
+		if err != nil || rounds != 3 {
+			t.Errorf("%d rounds, %v", rounds, err)
+		}
+	})
+}
+
+func TestContextErrJoinsTheCauseOnce(t *testing.T) {
+	cause := errors.New("lock lost")
+	for name, c := range map[string]struct {
+		cause error
+		want  string
+	}{
+		"no cause":                     {nil, "context canceled"},
+		"cause says more":              {cause, "context canceled: lock lost"},
+		"cause wraps the context's":    {fmt.Errorf("lost: %w", context.Canceled), "lost: context canceled"},
+		"cause is another context's":   {context.DeadlineExceeded, "context canceled: context deadline exceeded"},
+		"cause is the context's error": {context.Canceled, "context canceled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			if err := backoff.ContextErr(ctx); err != nil {
+				t.Errorf("alive: %v", err)
+			}
+			cancel(c.cause)
+			err := backoff.ContextErr(ctx)
+			if err == nil || err.Error() != c.want || !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+			if c.cause != nil && !errors.Is(err, c.cause) {
+				t.Errorf("%v has lost its cause", err)
+			}
+		})
+	}
+}
