@@ -1,0 +1,146 @@
+package fencing_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+func holders(ctx context.Context) []fencing.Holder {
+	return slices.Collect(fencing.Holders(ctx))
+}
+
+func TestContextCarriesTheInnermostHolder(t *testing.T) {
+	ctx := t.Context()
+	if h, ok := fencing.FromContext(ctx); ok || h != nil {
+		t.Errorf("an empty context carries %v", h)
+	}
+	if got := holders(ctx); len(got) != 0 {
+		t.Errorf("an empty context has holders %v", got)
+	}
+	var want []fencing.Holder
+	for n := range fencing.Token(5) {
+		h := &holder{token: n + 1}
+		type key struct{}
+		ctx = context.WithValue(fencing.NewContext(ctx, h), key{}, n) // others' values in between
+		want = slices.Insert(want, 0, fencing.Holder(h))
+		if got, ok := fencing.FromContext(ctx); !ok || got != h {
+			t.Errorf("FromContext is %v, %t; want token %v", got, ok, h.token)
+		}
+		if got := holders(ctx); !slices.Equal(got, want) {
+			t.Errorf("Holders are %v, want %v", got, want)
+		}
+	}
+}
+
+func TestContextsDoNotShareWhatWasAddedLater(t *testing.T) {
+	outer, a, b := &holder{token: 1}, &holder{token: 2}, &holder{token: 3}
+	ctx := fencing.NewContext(t.Context(), outer)
+	left, right := fencing.NewContext(ctx, a), fencing.NewContext(ctx, b)
+	for c, want := range map[context.Context][]fencing.Holder{ctx: {outer}, left: {a, outer}, right: {b, outer}} {
+		if got := holders(c); !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+}
+
+func TestHoldersStopsWhenAsked(t *testing.T) {
+	ctx := fencing.NewContext(fencing.NewContext(t.Context(), &holder{token: 1}), &holder{token: 2})
+	var seen []fencing.Token
+	for h := range fencing.Holders(ctx) {
+		seen = append(seen, h.Token())
+		break
+	}
+	if !slices.Equal(seen, []fencing.Token{2}) {
+		t.Errorf("saw %v", seen)
+	}
+}
+
+// A function that was handed a lock that is nil must not write under the lock of
+// its caller's caller.
+func TestNilHolderHidesTheOuterOne(t *testing.T) {
+	outer := &holder{token: 1}
+	for name, none := range map[string]fencing.Holder{"nil": nil, "nil pointer": (*holder)(nil)} {
+		t.Run(name, func(t *testing.T) {
+			ctx := fencing.NewContext(fencing.NewContext(t.Context(), outer), none)
+			if h, ok := fencing.FromContext(ctx); ok || h != nil {
+				t.Errorf("FromContext is %v, %t", h, ok)
+			}
+			if got := holders(ctx); !slices.Equal(got, []fencing.Holder{outer}) {
+				t.Errorf("Holders are %v", got)
+			}
+		})
+	}
+}
+
+func TestLookingUpAHolderDoesNotAllocate(t *testing.T) {
+	ctx := t.Context()
+	for n := range fencing.Token(3) {
+		ctx = fencing.NewContext(ctx, &holder{token: n + 1})
+	}
+	var sum fencing.Token
+	allocs := testing.AllocsPerRun(100, func() {
+		if h, ok := fencing.FromContext(ctx); ok {
+			sum += h.Token()
+		}
+		if _, ok := fencing.FromContext(context.Background()); ok {
+			sum = 0
+		}
+	})
+	if allocs != 0 || sum == 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+func BenchmarkFromContext(b *testing.B) {
+	ctx := fencing.NewContext(context.Background(), &holder{token: 1})
+	b.ReportAllocs()
+	for b.Loop() {
+		fencing.FromContext(ctx)
+	}
+}
+
+func BenchmarkHolders(b *testing.B) {
+	ctx := fencing.NewContext(fencing.NewContext(context.Background(), &holder{token: 1}), &holder{token: 2})
+	b.ReportAllocs()
+	for b.Loop() {
+		for h := range fencing.Holders(ctx) {
+			_ = h.Token()
+		}
+	}
+}
+
+// store is code far from the one that took the lock.
+func store(ctx context.Context) {
+	h, ok := fencing.FromContext(ctx)
+	if !ok {
+		fmt.Println("nobody holds anything here")
+		return
+	}
+	fmt.Println("writing with token", h.Token())
+}
+
+func ExampleFromContext() {
+	ctx := context.Background()
+	store(ctx)
+
+	lk := &holder{token: 4711}         // in a program: a *locker.Lock or an *election.Term
+	store(fencing.NewContext(ctx, lk)) // the scoped forms do this by themselves
+	// Output:
+	// nobody holds anything here
+	// writing with token 4711
+}
+
+func ExampleHolders() {
+	ctx := fencing.NewContext(context.Background(), &holder{token: 7})
+	ctx = fencing.NewContext(ctx, &holder{token: 9})
+	for h := range fencing.Holders(ctx) {
+		fmt.Println(h.Token())
+	}
+	// Output:
+	// 9
+	// 7
+}

@@ -1,0 +1,161 @@
+package fencing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+// suspendedError is like session.ErrSuspended.
+type suspendedError struct{ temporary bool }
+
+func (suspendedError) Error() string     { return "session is suspended" }
+func (e suspendedError) Temporary() bool { return e.temporary }
+
+var errSuspended = suspendedError{true}
+
+// state is what Check of a holder returns, changed from outside, and how often
+// it was asked.
+type state struct {
+	mu    sync.Mutex
+	err   error
+	asked int
+}
+
+func (s *state) check() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	return s.err
+}
+
+func (s *state) set(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func TestSuspendedHolderIsRefusedByDefault(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+		h, kv := holding(t)
+		h.check = func() error { return fmt.Errorf("lk: %w", errSuspended) }
+		refused(t, kv, write(t.Context(), fencing.NewFencedWriter(h)), errSuspended)
+	})
+}
+
+func TestSuspendedHolderProceedsOnRequest(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+		h, kv := holding(t)
+		h.check = func() error { return fmt.Errorf("lk: %w", errSuspended) }
+		w := fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Proceed})
+		if err := write(t.Context(), w); err != nil || kv.sent() != 1 {
+			t.Errorf("%d RPCs, %v", kv.sent(), err)
+		}
+		// The fence is etcd's comparison, whatever the policy.
+		kv.remove(entry)
+		if err := write(t.Context(), w); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("after the entry was removed: %v", err)
+		}
+	})
+}
+
+func TestSuspendedHolderIsWaitedForOnRequest(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+		synctest.Test(t, func(t *testing.T) {
+			h, kv := holding(t)
+			s := &state{err: errSuspended}
+			h.check = s.check
+			w := fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Wait})
+			time.AfterFunc(30*time.Second, func() {
+				if kv.sent() != 0 {
+					t.Error("sent while suspended")
+				}
+				s.set(nil)
+			})
+			start := time.Now()
+			if err := write(t.Context(), w); err != nil || kv.sent() != 1 {
+				t.Errorf("%d RPCs, %v", kv.sent(), err)
+			}
+			// At most one pause late, and without spinning.
+			if d := time.Since(start); d < 30*time.Second || d > 31*time.Second {
+				t.Errorf("written after %v", d)
+			}
+			if s.asked > 300 {
+				t.Errorf("asked %d times in 30 s", s.asked)
+			}
+		})
+	})
+}
+
+func TestWaitingEndsWithTheLoss(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+		synctest.Test(t, func(t *testing.T) {
+			h, kv := holding(t)
+			s := &state{err: errSuspended}
+			h.check = s.check
+			// What the last renewal said is one that backoff would try again.
+			lost := &lostError{rpctypes.ErrTimeout}
+			time.AfterFunc(5*time.Second, func() { s.set(lost) })
+			start := time.Now()
+			err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Wait}))
+			refused(t, kv, err, lost)
+			if d := time.Since(start); d > 6*time.Second {
+				t.Errorf("returned after %v", d)
+			}
+		})
+	})
+}
+
+func TestWaitingEndsWithTheContext(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+		synctest.Test(t, func(t *testing.T) {
+			h, kv := holding(t)
+			h.check = func() error { return errSuspended }
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			start := time.Now()
+			err := write(ctx, fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Wait}))
+			refused(t, kv, err, context.DeadlineExceeded, errSuspended) // nothing was sent: nothing is unknown
+			if d := time.Since(start); d != 10*time.Second {
+				t.Errorf("returned after %v", d)
+			}
+		})
+	})
+}
+
+func TestTemporaryFalseIsTheEnd(t *testing.T) {
+	h, kv := holding(t)
+	h.check = func() error { return suspendedError{false} }
+	_, err := fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Proceed}).Put(t.Context(), "k", "v")
+	refused(t, kv, err, suspendedError{false})
+}
+
+func TestOptionsThatDoNotExistAreErrors(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+		h, kv := holding(t)
+		w := fencing.NewFencedWriter(h)
+		for _, bad := range []fencing.WhileSuspended{-1, 3} {
+			err := write(t.Context(), w.With(fencing.Options{WhileSuspended: bad}))
+			refused(t, kv, err)
+			var oe *fencing.OptionError
+			if !errors.As(err, &oe) || oe.Field != "WhileSuspended" {
+				t.Errorf("error is %v", err)
+			}
+		}
+		err := write(t.Context(), w.With(fencing.Options{Retry: backoff.Policy{Max: -1}}))
+		refused(t, kv, err)
+		var pe *backoff.PolicyError
+		if !errors.As(err, &pe) {
+			t.Errorf("error is %v", err)
+		}
+	})
+}

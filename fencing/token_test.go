@@ -1,0 +1,224 @@
+package fencing_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+const (
+	maxEpoch    = 1<<15 - 1
+	maxRevision = 1<<48 - 1
+)
+
+func TestTokenKeepsEpochAndRevision(t *testing.T) {
+	for _, epoch := range []int64{0, 1, 2, 4096, maxEpoch - 1, maxEpoch} {
+		for _, revision := range []int64{1, 2, 1 << 31, 1 << 47, maxRevision - 1, maxRevision} {
+			token, err := fencing.NewToken(epoch, revision)
+			if err != nil || token.Epoch() != epoch || token.Revision() != revision || token <= 0 {
+				t.Errorf("NewToken(%d, %d) is %d: epoch %d, revision %d, %v", epoch, revision, token, token.Epoch(), token.Revision(), err)
+			}
+			if epoch == 0 && int64(token) != revision {
+				t.Errorf("token %d without an epoch is not the bare revision %d", token, revision)
+			}
+			if token.Check() != nil || token.Token() != token {
+				t.Errorf("%d is no source of itself: %v", token, token.Check())
+			}
+		}
+	}
+	if token, _ := fencing.NewToken(maxEpoch, maxRevision); token != math.MaxInt64 {
+		t.Errorf("the largest token is %d", token)
+	}
+}
+
+// An epoch above another makes every token of it the larger one, whatever the
+// revisions are: that is what an epoch is for.
+func TestHigherEpochBeatsAnyRevision(t *testing.T) {
+	older, _ := fencing.NewToken(4, maxRevision)
+	newer, _ := fencing.NewToken(5, 1)
+	if newer <= older {
+		t.Errorf("%d is not above %d", newer, older)
+	}
+}
+
+func TestTokenOutOfRangeIsRefused(t *testing.T) {
+	for _, c := range [][2]int64{{-1, 1}, {maxEpoch + 1, 1}, {0, 0}, {0, -1}, {0, maxRevision + 1}, {3, 0}, {math.MinInt64, math.MinInt64}} {
+		token, err := fencing.NewToken(c[0], c[1])
+		var te *fencing.TokenError
+		if token != 0 || !errors.As(err, &te) || !errors.Is(err, strconv.ErrRange) {
+			t.Errorf("NewToken(%d, %d) is %d, %v", c[0], c[1], token, err)
+		}
+	}
+}
+
+func TestNoTokenNeverPasses(t *testing.T) {
+	for _, token := range []fencing.Token{0, -1, math.MinInt64} {
+		if err := token.Check(); !errors.Is(err, fencing.ErrNoToken) {
+			t.Errorf("Check of %d: %v", token, err)
+		}
+		if text, err := token.MarshalText(); !errors.Is(err, fencing.ErrNoToken) {
+			t.Errorf("MarshalText of %d: %q, %v", token, text, err)
+		}
+		if text, err := json.Marshal(token); !errors.Is(err, fencing.ErrNoToken) {
+			t.Errorf("JSON of %d: %q, %v", token, text, err)
+		}
+	}
+}
+
+var notTokens = map[string]error{
+	"":                       strconv.ErrSyntax,
+	"0":                      fencing.ErrNoToken,
+	"00":                     strconv.ErrSyntax,
+	"01":                     strconv.ErrSyntax,
+	"-1":                     strconv.ErrSyntax,
+	"+1":                     strconv.ErrSyntax,
+	" 1":                     strconv.ErrSyntax,
+	"1 ":                     strconv.ErrSyntax,
+	"1\n":                    strconv.ErrSyntax,
+	"1_000":                  strconv.ErrSyntax,
+	"1,000":                  strconv.ErrSyntax,
+	"0x10":                   strconv.ErrSyntax,
+	"1e3":                    strconv.ErrSyntax,
+	"1.0":                    strconv.ErrSyntax,
+	"\u0661":                 strconv.ErrSyntax, // a digit, of another script
+	"9223372036854775808":    strconv.ErrRange,
+	"99999999999999999999":   strconv.ErrRange,
+	strings.Repeat("1", 1e6): strconv.ErrRange,
+	strings.Repeat("x", 1e6): strconv.ErrSyntax,
+}
+
+func TestTextThatIsNoTokenIsRefused(t *testing.T) {
+	for text, want := range notTokens {
+		token, err := fencing.ParseToken(text)
+		var te *fencing.TokenError
+		if token != 0 || !errors.As(err, &te) || !errors.Is(err, want) {
+			t.Errorf("ParseToken(%.40q) is %d, %.80v; want %v", text, token, err, want)
+		}
+		if len(err.Error()) > 200 {
+			t.Errorf("ParseToken(%.40q): the error has %d bytes", text, len(err.Error()))
+		}
+		token = 7
+		if err := token.UnmarshalText([]byte(text)); !errors.Is(err, want) || token != 7 {
+			t.Errorf("UnmarshalText(%.40q) made %d, %.80v", text, token, err)
+		}
+		quoted, _ := json.Marshal(text)
+		if err := json.Unmarshal(quoted, &token); err == nil || token != 7 {
+			t.Errorf("JSON %.40s made %d, %.80v", quoted, token, err)
+		}
+	}
+}
+
+func TestJSONFormIsAString(t *testing.T) {
+	type message struct {
+		Name  string        `json:"name"`
+		Token fencing.Token `json:"token,omitzero"`
+	}
+	in := message{"billing/job-7", math.MaxInt64}
+	data, err := json.Marshal(in)
+	if want := `{"name":"billing/job-7","token":"9223372036854775807"}`; err != nil || string(data) != want {
+		t.Errorf("got %s, %v", data, err)
+	}
+	var out message
+	if err := json.Unmarshal(data, &out); err != nil || out != in {
+		t.Errorf("came back as %+v, %v", out, err)
+	}
+	if data, err := json.Marshal(message{Name: "a"}); err != nil || string(data) != `{"name":"a"}` {
+		t.Errorf("without a token %s, %v", data, err)
+	}
+	// A number, which may have been rounded; null, which would leave the token
+	// of the message before; escapes, which nobody needs for digits.
+	for _, bad := range []string{`5`, `5.0`, `null`, `"\u0035"`, `"5`, `""`, `"0"`, `["5"]`, `true`, `{}`} {
+		out.Token = 9
+		err := out.Token.UnmarshalJSON([]byte(bad))
+		var te *fencing.TokenError
+		if !errors.As(err, &te) || out.Token != 9 {
+			t.Errorf("%s made %d, %v", bad, out.Token, err)
+		}
+		if err := json.Unmarshal([]byte(`{"token":`+bad+`}`), &out); err == nil || out.Token != 9 {
+			t.Errorf("in an object %s made %d, %v", bad, out.Token, err)
+		}
+	}
+}
+
+func TestLogsShowTheTokenAsText(t *testing.T) {
+	var out bytes.Buffer
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "token", fencing.Token(1<<62), "none", fencing.Token(0))
+	if want := `"token":"4611686018427387904","none":"0"`; !strings.Contains(out.String(), want) {
+		t.Errorf("logged %s", out.String())
+	}
+}
+
+func FuzzParseToken(f *testing.F) {
+	for text := range notTokens {
+		if len(text) < 100 {
+			f.Add(text)
+		}
+	}
+	for _, n := range []int64{1, 9, 10, 1 << 48, 1<<53 + 1, math.MaxInt64} {
+		f.Add(strconv.FormatInt(n, 10))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		token, err := fencing.ParseToken(text)
+		// The reference: an integer of any size whose decimal form is the text.
+		n, ok := new(big.Int).SetString(text, 10)
+		valid := ok && n.String() == text && n.Sign() > 0 && n.IsInt64()
+		switch {
+		case valid && (err != nil || int64(token) != n.Int64()):
+			t.Errorf("%q is %d, %v", text, token, err)
+		case !valid && (err == nil || token != 0):
+			t.Errorf("%q was accepted as %d", text, token)
+		case valid && token.String() != text:
+			t.Errorf("%q comes back as %q", text, token)
+		}
+	})
+}
+
+func FuzzTokenJSON(f *testing.F) {
+	for _, s := range []string{`"1"`, `1`, `null`, `"01"`, `"\u0031"`, ` "1" `, `"9223372036854775807"`, `"9223372036854775808"`, `"`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		token := fencing.Token(7)
+		if err := json.Unmarshal(data, &token); err != nil {
+			if token != 7 {
+				t.Errorf("%q failed and still made %d", data, token)
+			}
+			return
+		}
+		back, err := json.Marshal(token)
+		if err != nil || token <= 0 || !bytes.Equal(back, bytes.Trim(data, " \t\r\n")) {
+			t.Errorf("%q was accepted as %d, which is written %s, %v", data, token, back, err)
+		}
+	})
+}
+
+func ExampleToken() {
+	token, err := fencing.NewToken(0, 4711) // a lock's Token() makes it from its entry
+	fmt.Println(token, err)
+
+	data, _ := json.Marshal(map[string]any{"name": "billing/job-7", "token": token})
+	fmt.Println(string(data))
+
+	received, err := fencing.ParseToken("4712")
+	fmt.Println(received > token, err)
+
+	_, err = fencing.ParseToken("4 712")
+	fmt.Println(err)
+
+	fmt.Println(fencing.Token(0).Check())
+	// Output:
+	// 4711 <nil>
+	// {"name":"billing/job-7","token":"4711"}
+	// true <nil>
+	// fencing: "4 712" is not a token: invalid syntax
+	// no fencing token
+}
