@@ -9,15 +9,15 @@
 //
 // # States
 //
-//	             renewals confirmed           half of the trusted time
-//	            ┌───────────────────┐         without one
-//	 New ─────▶ │     Connected     │ ─────────────────────▶ Suspended
-//	            └───────────────────┘ ◀───────────────────── (perhaps held)
-//	              ▲        the same lease, renewed after all     │
-//	              │ a new lease                                  │ trusted-until has passed,
-//	              └──────────────────── Lost ◀───────────────────┘ or etcd says it is gone
+//	            renewals confirmed           half of the trusted time
+//	           ┌───────────────────┐         without one
+//	New ─────▶ │     Connected     │ ─────────────────────▶ Suspended
+//	           └───────────────────┘ ◀───────────────────── (perhaps held)
+//	             ▲        the same lease, renewed after all     │
+//	             │ a new lease                                  │ trusted-until has passed,
+//	             └──────────────────── Lost ◀───────────────────┘ or etcd says it is gone
 //
-//	 Close, from any state ─────▶ Closed
+//	Close, from any state ─────▶ Closed
 //
 // Check judges the state at the moment of the call, from the clock and without
 // an RPC, so it is right even after a pause in which no timer could fire.

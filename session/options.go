@@ -20,8 +20,10 @@ const (
 
 	// attemptTimeout bounds a single RPC when Options.Retry.Attempt does not: a
 	// half-open connection answers nothing, and gRPC alone would not notice
-	// for minutes.
-	attemptTimeout = 5 * time.Second
+	// for minutes. Below 5 s, so that a member which is given that long does
+	// not answer DeadlineExceeded while the context still lives: etcd's client
+	// would then send the write again by itself, and tell nobody.
+	attemptTimeout = 4 * time.Second
 
 	// maxNamespace bounds a namespace in bytes.
 	maxNamespace = 64
@@ -65,7 +67,7 @@ type Options struct {
 	CloseTimeout time.Duration
 
 	// Retry paces what is tried again, and bounds each single RPC by its
-	// Attempt (default 5 s). The zero value is backoff's default.
+	// Attempt (default 4 s). The zero value is backoff's default.
 	Retry backoff.Policy
 
 	// Clock is elapsed time; default SystemClock(). For tests.

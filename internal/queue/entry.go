@@ -122,8 +122,9 @@ func (e *entry) put(ctx context.Context, c condition) (view, error) {
 			}
 			return errEntryGone
 		}
-		// An earlier send of ours arrived after all.
-		verify = true
+		// An earlier send of ours arrived after all. Without one that we know
+		// of, etcd's client has repeated it by itself; who knows how often.
+		verify, e.ambiguous = true, true
 		return e.created(own[0].CreateRevision, resp.Responses[1].GetResponseRange().Kvs)
 	})
 	if err == nil && verify {

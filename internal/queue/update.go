@@ -14,8 +14,8 @@ import (
 // errMoved: another update of the same entry came first.
 var errMoved = errors.New("the value was changed meanwhile")
 
-// Update puts another value under the hold's entry. nil: it stands. Otherwise
-// Check's answer if the hold has ended, or ends by what etcd says; or ctx's
+// Update puts another value under the hold's entry. nil: it stands, since the
+// revision returned. Otherwise Check's answer if the hold has ended, or ends by what etcd says; or ctx's
 // error, or what etcd said that no retry can mend, joined with
 // session.ErrOutcomeUnknown if a send was not answered: it may still take
 // effect, as long as the entry stands and no later Update has succeeded.
@@ -23,16 +23,17 @@ var errMoved = errors.New("the value was changed meanwhile")
 // That is what the comparison of the mod revision is for: a put that comes
 // late must not undo a later one. Only the holder changes the value, so a mod
 // revision that has moved on was moved by one of our own sends.
-func (h *Hold) Update(ctx context.Context, value string) error {
+func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 	if ctx == nil {
-		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return 0, &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if !h.Live() {
-		return h.Check()
+		return 0, h.Check()
 	}
 	e := h.entry
 	uctx, cancel := h.Context(ctx, false)
 	defer cancel()
+	var since int64
 	unanswered := false
 	err := e.q.retry(uctx, func(ctx context.Context) error {
 		mod := max(h.modified.Load(), e.rev)
@@ -47,14 +48,16 @@ func (h *Hold) Update(ctx context.Context, value string) error {
 			return err
 		}
 		if resp.Succeeded {
-			h.sawModified(resp.Header.Revision)
+			since = resp.Header.Revision
+			h.sawModified(since)
 			return nil
 		}
 		kvs := resp.Responses[0].GetResponseRange().Kvs
 		if len(kvs) == 0 || kvs[0].CreateRevision != e.rev {
 			return errEntryGone
 		}
-		h.sawModified(kvs[0].ModRevision)
+		since = kvs[0].ModRevision
+		h.sawModified(since)
 		if string(kvs[0].Value) == value {
 			return nil // an earlier send arrived after all
 		}
@@ -62,19 +65,19 @@ func (h *Hold) Update(ctx context.Context, value string) error {
 	})
 	switch {
 	case err == nil:
-		return nil
+		return since, nil
 	case errors.Is(err, errEntryGone):
 		h.end(h.lost(session.CauseEntryDeleted))
-		return h.Check()
+		return 0, h.Check()
 	case backoff.Classify(err) == backoff.LeaseGone:
 		e.lease.Lose(session.CauseRevoked, err) // etcd knew before the session did
-		return h.Check()
+		return 0, h.Check()
 	case !h.Live():
-		return h.Check()
+		return 0, h.Check()
 	case unanswered && !errors.Is(err, session.ErrOutcomeUnknown):
 		err = fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
 	}
-	return fmt.Errorf("proclaim in %s %s (token %d): %w", e.q.kind, session.Quote(e.q.name), e.token, err)
+	return 0, fmt.Errorf("proclaim in %s %s (token %d): %w", e.q.kind, session.Quote(e.q.name), e.token, err)
 }
 
 // sawModified notes a mod revision of the entry. They only grow.
