@@ -50,7 +50,8 @@
 //	etcd unreachable for a while   Suspended after half of the trusted time, then
 //	                               Connected again: nothing was lost
 //	etcd unreachable for longer    Lost at trusted-until; a new lease as soon as
-//	                               etcd answers; the old one is revoked then
+//	                               etcd answers; the old one is revoked a drift margin
+//	                               after the loss
 //	the process is paused          the first Check afterwards says how long it was
 //	the machine sleeps             the same, on Linux
 //	the wall clock jumps           nothing

@@ -27,7 +27,7 @@ func (s *Session) run(l *Lease) {
 		}
 		s.tellLost(l, last)
 		old := l // l goes on to the next lease, which must not be revoked
-		s.Go(func(ctx context.Context) { s.revoke(ctx, old) })
+		s.Go(func(ctx context.Context) { s.revokeLost(ctx, old) })
 		if s.opts.StayLost {
 			return
 		}
@@ -182,9 +182,23 @@ func (s *Session) regrant() (*Lease, error) {
 	return l, err
 }
 
-// revoke ends a lost lease in etcd, which removes its entries and keeps late
-// requests from putting new ones. It gives up when the session is closed: then
-// the lease ends by itself.
+// revokeLost ends a lost lease in etcd, which removes its entries and keeps late
+// requests from putting new ones. It waits for as long as the drift margin
+// first, about when etcd would have let go by itself: those who have just been
+// told get the time to hear it, on a busy machine too, before somebody else is
+// let in.
+func (s *Session) revokeLost(ctx context.Context, l *Lease) {
+	grace := time.NewTimer(l.margin)
+	defer grace.Stop()
+	select {
+	case <-grace.C:
+		s.revoke(ctx, l)
+	case <-ctx.Done():
+	}
+}
+
+// revoke ends a lease in etcd. It gives up when ctx ends: then the lease ends by
+// itself.
 func (s *Session) revoke(ctx context.Context, l *Lease) {
 	err := backoff.Retry(ctx, s.opts.Retry, func(ctx context.Context) error {
 		_, err := s.client.Revoke(ctx, l.id)

@@ -168,6 +168,31 @@ func TestLostIsForeverAndANewLeaseFollows(t *testing.T) {
 		if !f.expires(old.ID()).IsZero() {
 			t.Error("the old lease was not revoked")
 		}
+		if sess.Lease() != ev.Lease || f.count("LeaseGrant") != 2 {
+			t.Errorf("the new lease %x did not last: %x after %d grants", ev.Lease, sess.Lease(), f.count("LeaseGrant"))
+		}
+	})
+}
+
+// Those who are told of a loss get the drift margin to hear it: the session
+// itself must not let somebody else in earlier than etcd would have.
+func TestLostLeaseIsNotRevokedBeforeTheMarginHasPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, events := newFakeEtcd(), newRecorder()
+		sess := f.open(t, session.Options{OnStateChange: events.tell})
+		old := sess.Lease()
+		f.set(func(f *fakeEtcd) { f.noRenew = true }) // all but renewals is answered
+		events.next(t, session.Suspended)
+		events.next(t, session.Lost)
+		events.next(t, session.Connected)
+		time.Sleep(1400 * time.Millisecond)
+		if f.expires(old).IsZero() {
+			t.Error("revoked within 1.4 s of the loss, the margin is 1.5 s")
+		}
+		time.Sleep(200 * time.Millisecond)
+		if !f.expires(old).IsZero() {
+			t.Error("not revoked after the margin")
+		}
 	})
 }
 

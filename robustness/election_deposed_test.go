@@ -1,0 +1,208 @@
+package robustness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// inParallel runs rounds, some at once, and waits for all.
+func inParallel(rounds, atOnce int, round func(i int)) {
+	places := make(chan struct{}, atOnce)
+	var all sync.WaitGroup
+	for i := range rounds {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			round(i)
+		})
+	}
+	all.Wait()
+}
+
+// durations collects what rounds have measured.
+type durations struct {
+	mu  sync.Mutex
+	all []time.Duration
+}
+
+func (d *durations) add(v time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all = append(d.all, v)
+}
+
+// sorted is called when all rounds have ended.
+func (d *durations) sorted() []time.Duration {
+	slices.Sort(d.all)
+	return d.all
+}
+
+// "Deposed" means: told before another can lead. A leading process falls
+// silent at any moment; its function's context must be done before the next
+// function begins.
+func TestBlackHoledLeaderIsToldBeforeTheNextTermBegins(t *testing.T) {
+	const rounds, atOnce = 60, 20
+	cluster := etcdtest.StartCluster(t, 3)
+	next := open(t, cluster.Client(t), session.Options{TTL: 30 * time.Second})
+	var margins, failovers durations
+	inParallel(rounds, atOnce, func(i int) {
+		margin, failover := deposeOnce(t, cluster, next, fmt.Sprintf("round-%d", i))
+		margins.add(margin)
+		failovers.add(failover)
+	})
+	m, f := margins.sorted(), failovers.sorted()
+	t.Logf("%d rounds: told before the next term began by %v at least, %v at most", rounds, m[0], m[rounds-1])
+	t.Logf("from silence to the next term with a TTL of %v: %v to %v, half of them within %v", candidateTTL, f[0], f[rounds-1], f[rounds/2])
+	if m[0] <= 0 {
+		t.Errorf("a leader was told %v after the next term had begun", -m[0])
+	}
+}
+
+// deposeOnce returns by how much the old function's context was done before
+// the new function began, and how long after the silence that was.
+func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, name string) (margin, failover time.Duration) {
+	link, err := cluster.NewLink()
+	if err != nil {
+		t.Error(err)
+		return 0, 0
+	}
+	defer link.Close()
+	sess, err := session.New(deadline(t), link.Client(), &session.Options{TTL: candidateTTL, Logger: next.Logger()})
+	if err != nil {
+		t.Error(err)
+		return 0, 0
+	}
+	defer func() {
+		link.Heal()
+		_ = sess.Close(deadline(t))
+	}()
+
+	var old *election.Term
+	leads, told := make(chan struct{}), make(chan time.Time, 1)
+	returned := make(chan error, 1)
+	go func() { // joined below
+		returned <- election.New(sess, name).RunWhileLeader(deadline(t), "old", func(ctx context.Context, term *election.Term) error {
+			old = term
+			close(leads)
+			<-ctx.Done()
+			told <- time.Now()
+			return context.Cause(ctx)
+		})
+	}()
+	<-leads
+	phase := time.NewTimer(time.Duration(rand.Int64N(int64(candidateTTL / 2))))
+	queued := make(chan error, 1)
+	var began time.Time
+	var silent time.Time
+	go func() { // joined below
+		queued <- election.New(next, name).RunWhileLeader(deadline(t), "new", func(_ context.Context, term *election.Term) error {
+			began = time.Now()
+			if term.Token() <= old.Token() {
+				t.Errorf("%s: token %v after %v", name, term.Token(), old.Token())
+			}
+			if err := old.Check(); !errors.Is(err, session.ErrLost) {
+				t.Errorf("%s: the old term's Check while the new one lasts: %v", name, err)
+			}
+			link.Heal() // it is back, and still believes nothing
+			if _, err := fencing.NewFencedWriter(pausedAfterCheck{old}).Put(deadline(t), name, "stale"); !errors.Is(err, fencing.ErrStale) {
+				t.Errorf("%s: the old term's guarded write: %v", name, err)
+			}
+			return nil
+		})
+	}()
+	<-phase.C
+	silent = time.Now()
+	link.BlackHole()
+	if err := <-queued; err != nil {
+		t.Error(err)
+	}
+	if err := <-returned; !errors.Is(err, session.ErrLost) {
+		t.Errorf("%s: the old RunWhileLeader returned %v", name, err)
+	}
+	return began.Sub(<-told), began.Sub(silent)
+}
+
+// Scenario 15 with elections: a process that was stopped past its lease finds
+// out by its first Check, and its guarded write is refused, every time.
+func TestStoppedLeaderIsToldByItsFirstCheckAndItsWriteIsRefused(t *testing.T) {
+	const processes, each = 6, 4
+	cluster := etcdtest.StartCluster(t, 3)
+	next := open(t, cluster.Client(t), session.Options{TTL: 30 * time.Second})
+	cli := cluster.Client(t)
+	all := make([]*candidate, processes)
+	for i := range all {
+		all[i] = startCandidate(t, cluster.Endpoints())
+	}
+	var pauses durations
+	inParallel(processes, processes, func(i int) {
+		for round := range each {
+			name := fmt.Sprintf("round-%d-%d", i, round)
+			ev, term := stopped(t, all[i], election.New(next, name))
+			if term == nil {
+				return
+			}
+			pauses.add(ev.Pause)
+			if ev.Check != "lost" || ev.Writer != "lost" || ev.Etcd != "stale" || ev.Cause != "lost" {
+				t.Errorf("%s: after a pause of %v the old leader found %+v", name, ev.Pause, ev)
+			}
+			if term.Token() <= ev.Token {
+				t.Errorf("%s: token %v after %v", name, term.Token(), ev.Token)
+			}
+			if resp, err := cli.Get(deadline(t), name+"/data"); err != nil || len(resp.Kvs) != 0 {
+				t.Errorf("%s: the stale write arrived: %v, %v", name, resp, err)
+			}
+		}
+	})
+	p := pauses.sorted()
+	t.Logf("%d rounds, paused for %v to %v", len(p), p[0], p[len(p)-1])
+}
+
+// Scenario 42: who crashes and comes back with the same identity queues like
+// anyone, behind those who were waiting, and leads with a larger token.
+func TestLeaderThatCrashedAndCameBackQueuesLikeAnyone(t *testing.T) {
+	cluster := etcdtest.StartCluster(t, 3)
+	prefix := "holdfast/election/x/@/"
+	first := startCandidate(t, cluster.Endpoints())
+	first.lead(t, "x")
+	token := first.hear(t, "leads").Token
+	waiting := make(chan *election.Term, 1)
+	go func() { // joined below
+		term, err := election.New(open(t, cluster.Client(t), session.Options{}), "x").Campaign(deadline(t), "other")
+		if err != nil {
+			t.Error(err)
+		}
+		waiting <- term
+	}()
+	cluster.WaitForKeys(t, prefix, 2)
+	first.signal(t, syscall.SIGSTOP) // so that its lease does not outlive a slow start of the second
+	second := startCandidate(t, cluster.Endpoints())
+	first.kill()
+	second.lead(t, "x")
+	other := <-waiting
+	if other == nil {
+		return
+	}
+	kvs := cluster.WaitForKeys(t, prefix, 2)
+	if len(second.says) != 0 {
+		t.Error("it leads beside the other")
+	}
+	if err := other.Resign(deadline(t)); err != nil {
+		t.Error(err)
+	}
+	again := second.hear(t, "leads").Token
+	if other.Token() <= token || again <= other.Token() || int64(again) != kvs[1].CreateRevision {
+		t.Errorf("tokens %v, %v, %v; entries %v", token, other.Token(), again, kvs)
+	}
+}

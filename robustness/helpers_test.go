@@ -1,0 +1,39 @@
+// Package robustness has the tests of the whole: real processes, real faults,
+// many rounds, judged by etcd's own record.
+package robustness
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// open starts a session and closes it with the test.
+func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Session {
+	t.Helper()
+	o.Logger = slog.New(slog.DiscardHandler)
+	sess, err := session.New(deadline(t), cli, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = sess.Close(ctx)
+	})
+	return sess
+}
+
+// deadline is a context for what must not take long; a test that waits for it
+// has failed.
+func deadline(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}

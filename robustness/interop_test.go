@@ -1,0 +1,193 @@
+package robustness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Scenario 45: a fleet in the middle of its migration. Upstream's mutex and
+// ours contend on one prefix; etcd's record is the judge.
+func TestOursAndUpstreamsMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
+	t.Parallel()
+	const each, rounds, prefix = 4, 12, "/legacy/lock"
+	srv := etcdtest.Start(t)
+	record := srv.Record(t, prefix+"/")
+	var order []int64 // create revisions in the order of holding, guarded by the lock alone
+	var wg sync.WaitGroup
+	for range each {
+		mu := locker.NewMutexAt(open(t, srv.Client(t), session.Options{}), prefix)
+		wg.Go(func() {
+			for range rounds {
+				err := mu.Do(deadline(t), func(_ context.Context, lk *locker.Lock) error {
+					order = append(order, int64(lk.Token()))
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		theirs, err := concurrency.NewSession(srv.Client(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = theirs.Close() })
+		wg.Go(func() {
+			for range rounds {
+				mu := concurrency.NewMutex(theirs, prefix)
+				if err := mu.Lock(deadline(t)); err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, revision(t, theirs.Client(), mu.Key()))
+				if err := mu.Unlock(deadline(t)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var queued []int64
+	for _, ev := range record.Events(t) {
+		if ev.IsCreate() {
+			queued = append(queued, ev.Kv.CreateRevision)
+		}
+	}
+	if len(order) != 2*each*rounds {
+		t.Errorf("%d holds, want %d", len(order), 2*each*rounds)
+	}
+	if fmt.Sprint(order) != fmt.Sprint(queued) {
+		t.Errorf("held in the order\n%v\nqueued in the order\n%v", order, queued)
+	}
+}
+
+func revision(t *testing.T, cli *clientv3.Client, key string) int64 {
+	resp, err := cli.Get(deadline(t), key)
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Errorf("%s: %v, %v", key, resp, err)
+		return 0
+	}
+	return resp.Kvs[0].CreateRevision
+}
+
+// etcdctl starts a real "etcdctl lock" and returns once it has its place in the
+// queue. It prints its key when it holds, and holds until end is called.
+func etcdctl(t *testing.T, srv *etcdtest.Server, prefix string, queued int) (entry *mvccpb.KeyValue, holds <-chan string, end func()) {
+	t.Helper()
+	path, err := exec.LookPath("etcdctl")
+	if err != nil {
+		t.Skip("etcdctl is missing: apt-get install etcd-client")
+	}
+	cmd := exec.Command(path, "--endpoints", strings.Join(srv.Endpoints(), ","), "lock", prefix)
+	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan string, 1)
+	go func() { // ends with the process
+		buf := make([]byte, 1024)
+		n, _ := out.Read(buf)
+		said <- strings.TrimSpace(string(buf[:n]))
+	}()
+	var once sync.Once
+	end = func() {
+		once.Do(func() {
+			_ = cmd.Process.Signal(os.Interrupt)
+			_ = cmd.Wait()
+		})
+	}
+	t.Cleanup(end)
+	kvs := srv.WaitForKeys(t, prefix+"/", queued)
+	return kvs[len(kvs)-1], said, end
+}
+
+func TestEtcdctlLockWaitsForOursAndOursForIt(t *testing.T) {
+	t.Parallel()
+	const prefix = "/legacy/lock"
+	srv := etcdtest.Start(t)
+	mu := locker.NewMutexAt(open(t, srv.Client(t), session.Options{}), prefix)
+	lk, err := mu.Lock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, theyHold, end := etcdctl(t, srv, prefix, 2)
+	next := make(chan *locker.Lock, 1)
+	go func() { // received below
+		lk, err := locker.NewMutexAt(open(t, srv.Client(t), session.Options{}), prefix).Lock(deadline(t))
+		if err != nil {
+			t.Error(err)
+		}
+		next <- lk
+	}()
+	srv.WaitForKeys(t, prefix+"/", 3)
+	select {
+	case key := <-theyHold:
+		t.Errorf("etcdctl holds %s while we do", key)
+	case <-next:
+		t.Error("our second holds while our first does")
+	default:
+	}
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	if key := <-theyHold; key != string(entry.Key) {
+		t.Errorf("etcdctl says it holds %q, its entry is %q", key, entry.Key)
+	}
+	if _, err := mu.TryLock(deadline(t)); err == nil {
+		t.Error("TryLock got the lock that etcdctl holds")
+	}
+	end()
+	if lk := <-next; lk == nil || lk.Check() != nil || int64(lk.Token()) <= entry.CreateRevision {
+		t.Errorf("our second: %+v", lk)
+	}
+}
+
+// Holders and waiters that die on either side pass the lock on.
+func TestTheDeadOnEitherSideMakeRoom(t *testing.T) {
+	t.Parallel()
+	const prefix = "/legacy/lock"
+	srv := etcdtest.Start(t)
+	ours := open(t, srv.Client(t), session.Options{})
+	if _, err := locker.NewMutexAt(ours, prefix).Lock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	dying, theyHold, _ := etcdctl(t, srv, prefix, 2)
+	third, theyHoldToo, _ := etcdctl(t, srv, prefix, 3)
+	srv.Revoke(t, clientv3.LeaseID(dying.Lease)) // a waiter of theirs dies
+	srv.WaitForKeys(t, prefix+"/", 2)
+	srv.Revoke(t, ours.Lease()) // our holder dies
+	if key := <-theyHoldToo; key != string(third.Key) {
+		t.Errorf("holds: %q, want %q", key, third.Key)
+	}
+	select {
+	case key := <-theyHold:
+		if key != "" {
+			t.Errorf("the dead one holds %q", key)
+		}
+	default:
+	}
+	srv.Revoke(t, clientv3.LeaseID(third.Lease)) // their holder dies
+	lk, err := locker.NewMutexAt(open(t, srv.Client(t), session.Options{}), prefix).Lock(deadline(t))
+	if err != nil || lk.Check() != nil {
+		t.Errorf("ours, after all: %v", err)
+	}
+}
