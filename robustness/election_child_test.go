@@ -15,6 +15,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -122,7 +123,7 @@ func TestElectionCandidateProcess(t *testing.T) {
 	if endpoints == "" {
 		return
 	}
-	cli, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(endpoints, ",")})
+	cli, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(endpoints, ","), Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,8 +132,9 @@ func TestElectionCandidateProcess(t *testing.T) {
 	say := json.NewEncoder(os.Stdout)
 	for names := bufio.NewScanner(os.Stdin); names.Scan(); {
 		err := election.New(sess, names.Text()).RunWhileLeader(context.Background(), "candidate", func(ctx context.Context, term *election.Term) error {
+			began := time.Now()
 			_ = say.Encode(candidateEvent{What: "leads", Token: term.Token()})
-			ev := firstCheckAfterAPause(term)
+			ev := firstCheckAfterAPause(term, began)
 			w := fencing.NewFencedWriter(term)
 			_, err := w.Put(ctx, names.Text()+"/data", "stale")
 			ev.Writer = said(err)
@@ -150,10 +152,10 @@ func TestElectionCandidateProcess(t *testing.T) {
 
 // firstCheckAfterAPause calls Check all the time, until it says that the term
 // is lost or until a pause has been seen, and tells of the first after that.
-func firstCheckAfterAPause(term *election.Term) candidateEvent {
+func firstCheckAfterAPause(term *election.Term, last time.Time) candidateEvent {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for last := time.Now(); ; <-tick.C {
+	for ; ; <-tick.C {
 		before := time.Now()
 		err := term.Check()
 		after := time.Now()

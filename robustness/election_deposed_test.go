@@ -101,7 +101,12 @@ func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, 
 			return context.Cause(ctx)
 		})
 	}()
-	<-leads
+	select {
+	case <-leads:
+	case err := <-returned:
+		t.Errorf("%s: the old one does not lead: %v", name, err)
+		return 0, 0
+	}
 	phase := time.NewTimer(time.Duration(rand.Int64N(int64(candidateTTL / 2))))
 	queued := make(chan error, 1)
 	var began time.Time

@@ -17,46 +17,50 @@ var (
 	errArrivedLate    = errors.New("the answer arrived after trusted-until")
 )
 
-// run keeps the session on a live lease until Close: it guards one lease to
-// its end, tells the loss, and gets the next.
-func (s *Session) run(l *Lease) {
-	for {
-		last := s.guard(l)
-		if s.ctx.Err() != nil {
-			return // lost because closed: Close tells and revokes
-		}
-		s.tellLost(l, last)
-		old := l // l goes on to the next lease, which must not be revoked
-		s.Go(func(ctx context.Context) { s.revokeLost(ctx, old) })
-		if s.opts.StayLost {
+// run keeps the session on a live lease until Close: it guards one to its end
+// and goes on with the next.
+func (s *Session) run(first *Lease) {
+	for l := first; l != nil; l = s.successor() {
+		if !s.guard(l) {
 			return
 		}
-		next, err := s.regrant()
-		if err != nil {
-			return // closed
-		}
-		if !s.install(next) {
-			return
-		}
-		l = next
+		s.Go(func(ctx context.Context) { s.revokeLost(ctx, l) })
 	}
 }
 
-// guard renews l and tells its changes of state, until it is lost. It returns
-// the last state told.
-func (s *Session) guard(l *Lease) State {
+// guard renews l and tells its changes of state, until it is lost. It reports
+// false when that was Close's doing, who tells it and revokes.
+func (s *Session) guard(l *Lease) bool {
 	renewals := make(chan struct{})
 	go func() { // joined below; ends with l
 		defer close(renewals)
 		s.renew(l)
 	}()
 	last := s.watchdog(l)
+	closed := s.ctx.Err() != nil
+	if !closed {
+		s.tellLost(l, last)
+	}
 	<-renewals
-	return last
+	return !closed
+}
+
+// successor gets the lease that follows a loss and makes it the session's; nil
+// if none is to follow.
+func (s *Session) successor() *Lease {
+	if s.opts.StayLost {
+		return nil
+	}
+	l, err := s.regrant()
+	if err != nil || !s.install(l) {
+		return nil // closed
+	}
+	return l
 }
 
 // watchdog wakes at the moments when the answer of l.Check changes, and tells.
-// It does no RPC, so that nothing can keep it from telling in time.
+// It does no RPC, so that nothing can keep it from telling in time. It returns
+// when l is lost, with the last state told.
 func (s *Session) watchdog(l *Lease) State {
 	state := Connected
 	timer := time.NewTimer(l.untilChange())
