@@ -1,0 +1,66 @@
+package robustness
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Invariant 8, scenario 41: a thousand processes' worth of waiters, released in
+// a chain. Each costs the same, however many there are: a release wakes one.
+func TestAThousandWaitersAreDrainedInOrderAtAConstantPriceEach(t *testing.T) {
+	const waiters = 1000
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	long := session.Options{TTL: 600 * time.Second} // no renewal falls into the test
+	sessions := make([]*session.Session, waiters)
+	for i := range sessions {
+		sessions[i] = open(t, link.Client(), long)
+	}
+	held, err := locker.NewMutex(open(t, srv.Client(t), long), "x").Lock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	before := link.Count()
+	var order []int // guarded by the lock alone
+	var wg sync.WaitGroup
+	for i, sess := range sessions {
+		wg.Go(func() {
+			err := locker.NewMutex(sess, "x").Do(ctx, func(context.Context, *locker.Lock) error {
+				order = append(order, i)
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		// It has its place once its watch is armed by a read.
+		if err := link.Wait(ctx, "Range", before["Range"]+i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := time.Now()
+	if err := held.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	t.Logf("%d hand-overs, %v each", waiters, time.Since(start)/waiters)
+	if len(order) != waiters || !slices.IsSorted(order) {
+		t.Errorf("%d acquired, in the order %v", len(order), order)
+	}
+	// In: a Txn, a watch, a read. Woken: a read. Out: a Txn. The cancellation
+	// of the watch is a message of its stream, and may still be on its way.
+	spent := link.Count().Since(before)
+	if spent["Txn"] != 2*waiters || spent["Range"] != 2*waiters || spent["Watch"] > 2*waiters {
+		t.Errorf("spent %v on %d waiters", spent, waiters)
+	}
+}
