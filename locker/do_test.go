@@ -99,7 +99,7 @@ func TestDoReportsALossEvenIfTheWorkDidNot(t *testing.T) {
 		t.Errorf("work that failed: %v", err)
 	}
 	err = mu.Do(deadline(t), func(ctx context.Context, lk *locker.Lock) error { lose(ctx, lk); return context.Cause(ctx) })
-	if found, ok := err.(*session.LostError); !ok || found.Name != "x" { //nolint:errorlint // joined once, not twice
+	if found, ok := err.(*session.LostError); !ok || found.Name != "x" { // joined once, not twice
 		t.Errorf("work that returned its cause: %v", err)
 	}
 }

@@ -18,7 +18,14 @@ type Lock struct {
 	strict bool // contexts end on suspension already
 }
 
-var _ fencing.Holder = (*Lock)(nil)
+var (
+	_ fencing.Holder = (*Lock)(nil)
+	_ fencing.Named  = (*Lock)(nil)
+)
+
+// Name is the name of the lock, or its prefix, as it was given to NewMutex or
+// NewMutexAt: what the token is to be sent with.
+func (l *Lock) Name() string { return l.hold.Queue().Name() }
 
 // Token is the fencing token: larger than that of every earlier holder of this
 // lock. Send it, with the lock's name, to whatever can compare it.

@@ -181,7 +181,7 @@ func TestUnlockWithoutAContextIsAnArgumentError(t *testing.T) {
 		t.Fatal(err)
 	}
 	var arg *session.ArgumentError
-	if err := lk.Unlock(nil); !errors.As(err, &arg) || lk.Check() != nil { //nolint:staticcheck
+	if err := lk.Unlock(noContext); !errors.As(err, &arg) || lk.Check() != nil {
 		t.Errorf("Unlock(nil): %v, Check %v", err, lk.Check())
 	}
 }

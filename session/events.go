@@ -87,6 +87,13 @@ func (b *subscriber) stop() {
 	b.stopped, b.pending = true, nil
 }
 
+// over reports whether the subscription has ended and nothing of it runs.
+func (b *subscriber) over() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stopped && b.idle == nil
+}
+
 // wait returns a channel that is closed when the call in progress, if any, has
 // returned and nothing is pending.
 func (b *subscriber) wait() <-chan struct{} {

@@ -136,7 +136,15 @@ func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
 		sub.stop()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if !s.closing { // Close still has to join a call in progress
+		s.pruneLocked()
+	}
+}
+
+// pruneLocked forgets the subscribers that were cancelled, but for those whose
+// last call is still running: Close has to join it.
+func (s *Session) pruneLocked() {
+	for sub := range s.subs {
+		if sub.over() {
 			delete(s.subs, sub)
 		}
 	}
@@ -184,6 +192,7 @@ func (s *Session) publish(ev Event) {
 	ev.At = time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.pruneLocked()
 	for sub := range s.subs {
 		sub.tell(ev) // queues, calls nobody
 	}

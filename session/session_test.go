@@ -55,7 +55,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 			}
 		}
 		//lint:ignore SA1012 a nil context is the bad input here
-		_, err := session.New(nil, cli, nil) //nolint:staticcheck
+		_, err := session.New(nil, cli, nil)
 		var argument *session.ArgumentError
 		if !errors.As(err, &argument) || argument.Argument != "ctx" {
 			t.Errorf("nil ctx: %v", err)
@@ -230,6 +230,29 @@ func TestCloseJoinsWhatRunsOnTheSession(t *testing.T) {
 		}
 		if sess.Go(func(context.Context) {}) {
 			t.Error("a goroutine was started after Close")
+		}
+	})
+}
+
+// A subscription may be cancelled from within its own callback; Close still
+// waits for that call.
+func TestCloseJoinsACallbackWhoseSubscriptionWasCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		sess := f.open(t, session.Options{})
+		var returned atomic.Bool
+		inside, cancels := make(chan struct{}), make(chan func(), 1)
+		cancels <- sess.Subscribe(func(session.Event) {
+			cancel := <-cancels
+			cancel()
+			close(inside)
+			time.Sleep(time.Minute)
+			returned.Store(true)
+		})
+		f.set(func(f *fakeEtcd) { f.noRenew = true })
+		<-inside
+		if err := sess.Close(t.Context()); err != nil || !returned.Load() {
+			t.Errorf("Close: %v; the callback has returned: %v", err, returned.Load())
 		}
 	})
 }

@@ -1,0 +1,47 @@
+// Package holdfast is the landing page of an SDK for locks, leader election and
+// fencing in Go services that already run etcd. There is no server of its own
+// and no state outside etcd.
+//
+// A lock that is held over a network can be lost while its holder is paused, or
+// cut off, or slow. holdfast does two things about it: it tells a holder before
+// anybody else can hold the lock, and it gives each holder a token that keeps a
+// stale one from writing even when it was told too late.
+//
+// # What is where
+//
+//   - [github.com/holdfast-go/holdfast/session] keeps one lease alive, says
+//     whether it can be trusted now, tells when it is lost, and gets another.
+//     One Session per process is enough for any number of locks.
+//   - [github.com/holdfast-go/holdfast/locker] is the locks. Mutex is a name,
+//     Lock one acquisition of it.
+//   - [github.com/holdfast-go/holdfast/fencing] is the token, and FencedWriter,
+//     which writes to etcd only while its holder is the holder.
+//   - [github.com/holdfast-go/holdfast/backoff] is how everything here retries,
+//     and what an error of etcd says about a request.
+//   - [github.com/holdfast-go/holdfast/etcdtest] is an etcd inside a test, with
+//     faults, for the tests of this module and for yours.
+//
+// # Which one do I need
+//
+//   - At most one process should do something now: locker.Mutex.Do.
+//   - The same, or not at all: locker.Mutex.TryDo.
+//   - A hold that does not fit a function: locker.Mutex.Lock and
+//     locker.Lock.Unlock.
+//   - What it writes to etcd must not come from a holder that has been replaced:
+//     fencing.FencedWriter.
+//   - What it writes elsewhere must not either: send the lock's name and
+//     locker.Lock.Token along, and refuse what is smaller than the largest seen.
+//   - To know of trouble before a lock is lost: session.Session.Subscribe.
+//   - To contend with etcd's concurrency.Mutex, "etcdctl lock" or v3lock:
+//     locker.NewMutexAt.
+//
+// # Where to start
+//
+// See the example of this package, and
+//
+//	go run ./examples/quickstart
+//
+// which stops a lock's holder for longer than its lease and shows what becomes
+// of its writes. README.md has the guarantees in short, DESIGN.md how they are
+// kept.
+package holdfast

@@ -1,0 +1,141 @@
+package etcdtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A Recorder is an observer that knows everything that ever happened under a prefix, in etcd's own order: the judge of
+// who held what when.
+type Recorder struct {
+	store  *access
+	prefix string
+	done   chan struct{} // closed when the goroutine that records has ended
+
+	mu       sync.Mutex // protects what follows
+	events   []*clientv3.Event
+	revision int64         // recorded up to here
+	advanced chan struct{} // closed when revision grows
+	err      error         // why recording ended
+}
+
+// Record starts to record what happens under prefix; what has happened there before is recorded too. It must be called
+// before the first compaction of the store. It ends with the test.
+func (a *access) Record(t testing.TB, prefix string) *Recorder {
+	t.Helper()
+	cli, err := a.NewClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &Recorder{
+		store:    a,
+		prefix:   prefix,
+		done:     make(chan struct{}),
+		revision: 1, // an empty store is at 1
+		advanced: make(chan struct{}),
+	}
+	go r.record(ctx, cli)
+	a.mu.Lock()
+	a.recorders = append(a.recorders, r)
+	a.mu.Unlock()
+	t.Cleanup(func() {
+		a.mu.Lock()
+		a.recorders = slices.DeleteFunc(a.recorders, func(other *Recorder) bool { return other == r })
+		a.mu.Unlock()
+		cancel()
+		<-r.done
+		cli.Close()
+	})
+	return r
+}
+
+// running returns the recorders whose tests have not ended.
+func (a *access) running() []*Recorder {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.recorders)
+}
+
+// History returns what happened under prefix since the store began; see [Recorder.Events]. The history must not have been
+// compacted: where it is, use Record before.
+func (a *access) History(t testing.TB, prefix string) []*clientv3.Event {
+	t.Helper()
+	return a.Record(t, prefix).Events(t)
+}
+
+// Events returns every put and delete under the prefix, from the first revision of the store up to all that was
+// acknowledged to anybody before the call, in etcd's order. Kv.ModRevision is the revision at which it happened, also of
+// a delete; PrevKv is what stood before.
+func (r *Recorder) Events(t testing.TB) (events []*clientv3.Event) {
+	t.Helper()
+	r.store.do(t, "events", func(ctx context.Context, cli *clientv3.Client) error {
+		revision, err := present(ctx, cli)
+		if err != nil {
+			return err
+		}
+		if err := r.wait(ctx, revision); err != nil {
+			return err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		events = slices.Clone(r.events)
+		return nil
+	})
+	return events
+}
+
+// record watches all keys, not only those under the prefix, because then every revision has an event: so it always knows
+// how far it is, without writing anything itself.
+func (r *Recorder) record(ctx context.Context, cli *clientv3.Client) {
+	defer close(r.done)
+	for resp := range cli.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()) {
+		if err := resp.Err(); err != nil {
+			r.mu.Lock()
+			r.err = err
+			r.mu.Unlock()
+			return
+		}
+		r.add(resp.Events)
+	}
+}
+
+func (r *Recorder) add(events []*clientv3.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, ev := range events {
+		if strings.HasPrefix(string(ev.Kv.Key), r.prefix) {
+			r.events = append(r.events, ev)
+		}
+		r.revision = ev.Kv.ModRevision
+	}
+	close(r.advanced)
+	r.advanced = make(chan struct{})
+}
+
+// wait returns when everything up to revision is recorded.
+func (r *Recorder) wait(ctx context.Context, revision int64) error {
+	for {
+		r.mu.Lock()
+		have, advanced := r.revision, r.advanced
+		r.mu.Unlock()
+		if have >= revision {
+			return nil
+		}
+		select {
+		case <-advanced:
+		case <-r.done:
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return fmt.Errorf("recording of %q ended at revision %d: %v", r.prefix, r.revision, r.err)
+		case <-ctx.Done():
+			return fmt.Errorf("recorded up to revision %d of %d: %w", have, revision, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,403 @@
+package etcdtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+)
+
+// put puts in a goroutine of its own, which ends with the test at the latest.
+func put(t testing.TB, cli *clientv3.Client, key, value string) <-chan error {
+	done := make(chan error, 1)
+	ctx := withTimeout(t)
+	go func() {
+		_, err := cli.Put(ctx, key, value)
+		done <- err
+	}()
+	return done
+}
+
+func TestCutFailsOneClientOnly(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	mustPut(t, link.Client(), "a", "1")
+
+	idle := dial(t, link)
+	link.Cut()
+	if _, err := idle.Read(make([]byte, 1)); err == nil {
+		t.Fatal("an existing connection was not reset")
+	}
+	late, err := net.Dial("tcp", link.Endpoints()[0])
+	if err == nil {
+		defer late.Close()
+		_, err = late.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("a new connection: %v, want a reset", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := link.Client().Put(ctx, "a", "2"); err == nil {
+		t.Fatal("a put passed the cut")
+	}
+	if got := mustGet(t, srv.Client(t), "a"); got != "1" {
+		t.Fatalf("a = %q, want 1", got)
+	}
+
+	link.Heal()
+	mustPut(t, link.Client(), "a", "3")
+}
+
+func TestCutFailsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	mustPut(t, link.Client(), "a", "1")
+	link.BlackHoleReplies()
+	done := put(t, link.Client(), "a", "2")
+	for mustGet(t, srv.Client(t), "a") != "2" {
+	}
+	link.Cut()
+	if err := <-done; err == nil {
+		t.Fatal("the put whose connection was reset succeeded")
+	}
+}
+
+func TestClientKeepsTryingToConnect(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	// gRPC by itself would wait for three minutes in all.
+	l.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute))
+	etcdtest.LinkTo(t, l.Addr().String()).Client().ActiveConnection().Connect()
+	for range 10 {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+}
+
+func TestBlackHoleHoldsRequests(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	direct, link := srv.Client(t), srv.Link(t)
+	mustPut(t, link.Client(), "a", "1")
+
+	link.BlackHole()
+	done := put(t, link.Client(), "a", "2")
+	if err := link.Wait(withTimeout(t), "Put", 2); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 { // time enough for a hole with a leak
+		mustPut(t, direct, "other", fmt.Sprint(i))
+	}
+	if got := mustGet(t, direct, "a"); got != "1" {
+		t.Fatalf("in a black hole a became %q", got)
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("in a black hole a put returned %v", err)
+	default:
+	}
+
+	link.Heal()
+	if err := <-done; err != nil {
+		t.Fatalf("the put that was held: %v", err)
+	}
+	if got := mustGet(t, direct, "a"); got != "2" {
+		t.Fatalf("after healing a = %q, want 2", got)
+	}
+}
+
+func TestBlackHoleAcceptsConnections(t *testing.T) {
+	t.Parallel()
+	link := etcdtest.Start(t).Link(t)
+	link.BlackHole()
+	cli := link.Client() // has not connected yet
+	done := put(t, cli, "a", "1")
+	conn := cli.ActiveConnection()
+	for state := conn.GetState(); state != connectivity.Connecting; state = conn.GetState() {
+		if state == connectivity.TransientFailure {
+			t.Fatal("the connection was refused")
+		}
+		conn.WaitForStateChange(withTimeout(t), state)
+	}
+	link.Heal()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBlackHoleHidesThatTheServerStops(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	conn := dial(t, link)
+	fmt.Fprint(conn, "GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n")
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	link.BlackHole()
+	srv.Stop()
+	read := make(chan error, 1)
+	go func() { // ends when the connection does
+		_, err := io.Copy(io.Discard, conn)
+		read <- err
+	}()
+	late := dial(t, link)
+	select {
+	case err := <-read:
+		t.Fatalf("the end of the connection passed the black hole: %v", err)
+	default:
+	}
+	link.Heal()
+	<-read
+	if _, err := late.Read(make([]byte, 1)); err == nil {
+		t.Fatal("there is an answer from a stopped server")
+	}
+}
+
+func TestBlackHoleRepliesCarriesOutRequests(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	mustPut(t, link.Client(), "warm", "")
+
+	link.BlackHoleReplies()
+	done := put(t, link.Client(), "a", "1")
+	srv.WaitForKeys(t, "a", 1)
+	select {
+	case err := <-done:
+		t.Fatalf("an answer came back: %v", err)
+	default:
+	}
+	link.Heal()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBlackHoleCorruptsNothing sends big requests over one connection that is held again and again, in the midst of them.
+func TestBlackHoleCorruptsNothing(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	cli := link.Client()
+	mustPut(t, cli, "0", "")
+	conn := cli.ActiveConnection()
+	value := strings.Repeat("0123456789abcdef", 32<<10) // 512 KiB: more than a window of HTTP/2
+	const rounds = 10
+	for i := range rounds {
+		done := put(t, cli, fmt.Sprint(i), value)
+		if i%2 == 0 {
+			link.BlackHole()
+		} else {
+			link.BlackHoleReplies()
+		}
+		if err := link.Wait(withTimeout(t), "Put", i+2); err != nil {
+			t.Fatal(err)
+		}
+		link.Heal()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if state := conn.GetState(); state != connectivity.Ready {
+			t.Fatalf("the connection is %v", state)
+		}
+	}
+	for i := range rounds {
+		if got := mustGet(t, cli, fmt.Sprint(i)); got != value {
+			t.Fatalf("value %d was corrupted", i)
+		}
+	}
+}
+
+func TestDelayDelaysWithoutLimitingThroughput(t *testing.T) {
+	t.Parallel()
+	const oneWay = 100 * time.Millisecond
+	client, server := pipeThrough(t, func(link *etcdtest.Link) { link.Delay(oneWay) })
+
+	// Latency: a byte to and fro.
+	start := time.Now()
+	echo := make([]byte, 1)
+	go func() { // ends with the connection
+		io.ReadFull(server, echo)
+		server.Write(echo)
+	}()
+	client.Write([]byte{42})
+	if _, err := io.ReadFull(client, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(start); d < 2*oneWay {
+		t.Errorf("there and back took %v, want at least %v", d, 2*oneWay)
+	}
+
+	// Throughput: 32 MiB would take 100 s if each chunk waited for the one before.
+	const size = 32 << 20
+	start = time.Now()
+	go func() { // ends with the connection
+		buf := make([]byte, 1<<20)
+		for i := range size / len(buf) {
+			for j := range buf {
+				buf[j] = byte(i + j)
+			}
+			client.Write(buf)
+		}
+	}()
+	got := make([]byte, size)
+	if _, err := io.ReadFull(server, got); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(start); d > 20*time.Second {
+		t.Errorf("%d bytes took %v", size, d)
+	}
+	for k, b := range got {
+		if i, j := k>>20, k&(1<<20-1); b != byte(i+j) {
+			t.Fatalf("byte %d is %d, want %d", k, b, byte(i+j))
+		}
+	}
+}
+
+func TestHealEndsDelay(t *testing.T) {
+	t.Parallel()
+	link := etcdtest.Start(t).Link(t)
+	link.Delay(time.Hour)
+	done := put(t, link.Client(), "a", "1")
+	link.Heal()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLinkLeavesNothingBehind(t *testing.T) {
+	srv := etcdtest.Start(t)
+	mustGet(t, srv.Client(t), "a")
+	others := goleak.IgnoreCurrent()
+	link, err := srv.NewLink()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, link.Client(), "a", "1")
+	if link.Client() != link.Client() {
+		t.Error("Client returns different clients")
+	}
+	second, err := link.NewClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, second, "a", "2")
+	held := link.Hold("Put")
+	ctx, cancel := context.WithCancel(withTimeout(t))
+	go func() { // ends with the client
+		<-held.Arrived()
+		cancel()
+	}()
+	if _, err := second.Put(ctx, "a", "3"); err == nil {
+		t.Error("a held put succeeded")
+	}
+	link.Delay(time.Hour)
+	link.BlackHole()
+	ctx, cancel = context.WithCancel(withTimeout(t))
+	done := make(chan error, 1)
+	go func() { // ends with ctx
+		_, err := second.Put(ctx, "a", "4")
+		done <- err
+	}()
+	if err := link.Wait(ctx, "Put", 4); err != nil {
+		t.Fatal(err)
+	}
+	if err := link.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cancel() // clientv3 tries again for 2.5 s otherwise, though its connection is closed
+	if err := <-done; err == nil {
+		t.Error("a put in a black hole succeeded")
+	}
+	if err := link.Close(); err != nil {
+		t.Fatalf("Close again: %v", err)
+	}
+	if _, err := link.NewClient(); err == nil {
+		t.Error("a closed link makes clients")
+	}
+	<-held.Delivered()
+	goleak.VerifyNone(t, others)
+	if got := mustGet(t, srv.Client(t), "a"); got != "2" {
+		t.Errorf("a = %q, want 2", got)
+	}
+}
+
+func TestLinkBeforeACluster(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.StartCluster(t, 3)
+	link := c.Link(t)
+	if n := len(link.Endpoints()); n != 3 {
+		t.Fatalf("%d endpoints", n)
+	}
+	for i := range 6 { // round robin
+		mustPut(t, link.Client(), fmt.Sprint(i), "")
+	}
+	link.BlackHole()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := link.Client().Get(ctx, "a"); err == nil {
+		t.Fatal("one of the members was reached")
+	}
+	link.Heal()
+	leader, err := c.Leader(withTimeout(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader.Stop()
+	if _, err := c.Leader(withTimeout(t)); err != nil {
+		t.Fatal(err)
+	}
+	mustGet(t, link.Client(), "0")
+}
+
+// dial connects to a link by plain TCP. The connection ends with the test.
+func dial(t testing.TB, link *etcdtest.Link) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", link.Endpoints()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(time.Minute)) // for tests that went wrong
+	return conn
+}
+
+// pipeThrough returns the two ends of a connection through a link that stands before something that is no etcd.
+func pipeThrough(t *testing.T, faults func(*etcdtest.Link)) (client, server net.Conn) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	link := etcdtest.LinkTo(t, l.Addr().String())
+	faults(link)
+	client = dial(t, link)
+	server, err = l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	return client, server
+}

@@ -1,0 +1,49 @@
+//go:build unix
+
+package etcdtest
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A port is a TCP port on 127.0.0.1 that is ours until Close.
+//
+// etcd has to be told its own and its peers' addresses before any of them listens, and a member keeps them while it is
+// stopped. "Listen on port 0, close, use the number" loses that race as soon as tests run in parallel. So the port is
+// held by a socket that is bound with SO_REUSEPORT and never listens: the kernel gives its number to nobody who asks
+// for a free port, refuses connections to it, and lets only sockets of the same user that set SO_REUSEPORT too (as the
+// member's listener does) join it.
+type port struct {
+	fd   int
+	addr string // 127.0.0.1:n
+}
+
+func reservePort() (*port, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	p := &port{fd: fd}
+	unix.CloseOnExec(fd)
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+		p.Close()
+		return nil, os.NewSyscallError("setsockopt", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		p.Close()
+		return nil, os.NewSyscallError("bind", err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		p.Close()
+		return nil, os.NewSyscallError("getsockname", err)
+	}
+	p.addr = fmt.Sprintf("127.0.0.1:%d", sa.(*unix.SockaddrInet4).Port)
+	return p, nil
+}
+
+// Close gives the port back.
+func (p *port) Close() error { return os.NewSyscallError("close", unix.Close(p.fd)) }

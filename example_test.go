@@ -1,0 +1,57 @@
+package holdfast_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// closeBooks is the program in README.md. A test in internal/layering fails when
+// the two differ.
+func closeBooks(ctx context.Context, cli *clientv3.Client) error {
+	// README begins
+	sess, err := session.New(ctx, cli, nil) // one per process
+	if err != nil {
+		return err
+	}
+	defer sess.Close(ctx)
+
+	mu := locker.NewMutex(sess, "billing/job-7")
+	return mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error { // ctx ends when the lock is lost
+		w := fencing.NewFencedWriter(lk)
+		_, err := w.Put(ctx, "billing/job-7/state", "done")
+		return err // fencing.ErrStale: somebody else holds the lock by now
+	})
+	// README ends
+}
+
+func Example() {
+	srv, err := etcdtest.New(nil) // your etcd
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Close()
+	cli, err := clientv3.New(clientv3.Config{Endpoints: srv.Endpoints()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cli.Close()
+
+	ctx := context.Background()
+	if err := closeBooks(ctx, cli); err != nil {
+		log.Fatal(err)
+	}
+	resp, err := cli.Get(ctx, "billing/job-7/state")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("billing/job-7 is", string(resp.Kvs[0].Value))
+	// Output: billing/job-7 is done
+}

@@ -1,0 +1,227 @@
+package layering
+
+import (
+	"fmt"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const root = "../.."
+
+// files are the Go files of this module by their slash-separated path.
+type files struct {
+	fset   *token.FileSet
+	parsed map[string]*ast.File
+	funcs  map[string]bool // "file.go Func", "file.go Type.Method"
+	tests  map[string]bool // "TestFunc"
+}
+
+// parsed reads each file in this process, so that "go test" does not take a
+// result from its cache after one of them has changed.
+var parsed = sync.OnceValues(func() (files, error) {
+	all := files{token.NewFileSet(), make(map[string]*ast.File), make(map[string]bool), make(map[string]bool)}
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		switch name := d.Name(); {
+		case err != nil:
+			return err
+		case d.IsDir() && p != root && (name[0] == '.' || name[0] == '_' || name == "testdata"):
+			return filepath.SkipDir
+		case d.IsDir() || path.Ext(name) != ".go":
+			return nil
+		}
+		src, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		file, err := parser.ParseFile(all.fset, rel, src, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		all.parsed[rel] = file
+		for _, decl := range file.Decls { // now: go/doc throws away what it does not show
+			if f, ok := decl.(*ast.FuncDecl); ok {
+				all.funcs[rel+" "+receiver(f)+f.Name.Name] = true
+				all.tests[f.Name.Name] = all.tests[f.Name.Name] || strings.HasSuffix(rel, "_test.go")
+			}
+		}
+		return nil
+	})
+	return all, err
+})
+
+func sources(t *testing.T) files {
+	t.Helper()
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// inherited are methods whose meaning the standard library says.
+var inherited = []string{"Error", "String", "Unwrap"}
+
+func TestEverythingExportedIsDocumented(t *testing.T) {
+	all := sources(t)
+	byDir := make(map[string][]*ast.File)
+	for name, file := range all.parsed {
+		dir := path.Dir(name)
+		if dir == "." {
+			dir = ""
+		}
+		_, room := rooms[dir]
+		if (room || slices.Contains(kits, dir)) && !strings.HasSuffix(name, "_test.go") {
+			byDir[dir] = append(byDir[dir], file)
+		}
+	}
+	for dir, files := range byDir {
+		p, err := doc.NewFromFiles(all.fset, files, join(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Doc == "" {
+			t.Errorf("package %s has no package comment: what is the room for, what does it guarantee, what not?", show(dir))
+		}
+		missing := func(pos token.Pos, what, name string) {
+			t.Errorf("%s: exported %s %s has no doc comment; say what a caller can rely on", all.fset.Position(pos), what, name)
+		}
+		values := func(what string, vs []*doc.Value) {
+			for _, v := range vs {
+				for _, spec := range v.Decl.Specs {
+					s := spec.(*ast.ValueSpec)
+					if v.Doc == "" && s.Doc == nil && s.Comment == nil {
+						missing(s.Pos(), what, s.Names[0].Name)
+					}
+				}
+			}
+		}
+		funcs := func(fs []*doc.Func) {
+			for _, f := range fs {
+				if f.Doc == "" && (f.Recv == "" || !slices.Contains(inherited, f.Name)) {
+					missing(f.Decl.Pos(), "func", strings.TrimLeft(f.Recv+"."+f.Name, ".*"))
+				}
+			}
+		}
+		values("const", p.Consts)
+		values("var", p.Vars)
+		funcs(p.Funcs)
+		for _, typ := range p.Types {
+			if typ.Doc == "" {
+				missing(typ.Decl.Pos(), "type", typ.Name)
+			}
+			values("const", typ.Consts)
+			values("var", typ.Vars)
+			funcs(typ.Funcs)
+			funcs(typ.Methods)
+			if typ.Name == "Options" {
+				options(typ, missing)
+			}
+		}
+	}
+}
+
+// options wants every field of an options struct to be documented above it:
+// unit, default, consequence.
+func options(typ *doc.Type, missing func(token.Pos, string, string)) {
+	for _, spec := range typ.Decl.Specs {
+		s, ok := spec.(*ast.TypeSpec).Type.(*ast.StructType)
+		if !ok {
+			continue
+		}
+		for _, field := range s.Fields.List {
+			for _, name := range field.Names {
+				if name.IsExported() && field.Doc == nil {
+					missing(name.Pos(), "field", typ.Name+"."+name.Name)
+				}
+			}
+		}
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestREADMEIsShortAndItsCommandsAndProgramAreReal(t *testing.T) {
+	readme := read(t, "README.md")
+	if n := strings.Count(readme, "\n"); n >= 150 {
+		t.Errorf("README.md has %d lines; it stays under 150. What is longer belongs in a package's doc or in DESIGN.md", n)
+	}
+	for _, command := range []string{"go run ./examples/quickstart", "go test -race ./..."} {
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(command) + `( *#.*)?$`).MatchString(readme) {
+			t.Errorf("README.md lacks the command %q on a line of its own", command)
+		}
+	}
+	_, rest, _ := strings.Cut(read(t, "example_test.go"), "// README begins\n")
+	program, _, ok := strings.Cut(rest, "\t// README ends")
+	if !ok {
+		t.Fatal("example_test.go has lost its markers \"README begins\" and \"README ends\"")
+	}
+	var want strings.Builder
+	for line := range strings.Lines(program) {
+		want.WriteString(strings.TrimPrefix(line, "\t"))
+	}
+	if !strings.Contains(readme, "```go\n"+want.String()+"```\n") {
+		t.Errorf("README.md shows another program than the one in example_test.go, which compiles:\n%s", want.String())
+	}
+}
+
+func TestDocumentsNameWhatExists(t *testing.T) {
+	all := sources(t)
+	for _, document := range []string{"README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md"} {
+		text := read(t, document)
+		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(text, -1) {
+			if !all.tests[name] {
+				t.Errorf("%s names %s, and there is no such test", document, name)
+			}
+		}
+		for _, name := range regexp.MustCompile(`[\w./-]+\.go\b`).FindAllString(text, -1) {
+			known := func(file string) bool { return file == name || strings.HasSuffix(file, "/"+name) }
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(all.parsed)), known) {
+				t.Errorf("%s names %s, and there is no such file", document, name)
+			}
+		}
+		// Code is named as `dir/file.go` Func, Type.Method.
+		for _, m := range regexp.MustCompile("`([\\w/]+/\\w+\\.go)` ((?:[\\w.]+, )*[\\w.]+)").FindAllStringSubmatch(text, -1) {
+			for _, name := range strings.Split(m[2], ", ") {
+				if regexp.MustCompile(`^\w+(\.\w+)?$`).MatchString(name) && !all.funcs[m[1]+" "+name] {
+					t.Errorf("%s names %s in %s, and there is no such function", document, name, m[1])
+				}
+			}
+		}
+	}
+}
+
+// receiver is "Type." for a method, "" for a function.
+func receiver(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return ""
+	}
+	typ := f.Recv.List[0].Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	return fmt.Sprint(typ, ".")
+}
