@@ -89,10 +89,7 @@ func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
 
 func TestCheckOfALockAllocatesNothing(t *testing.T) {
 	srv := etcdtest.Start(t)
-	lk, err := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x"))
 	if n := testing.AllocsPerRun(1000, func() { _ = lk.Check() }); n != 0 {
 		t.Errorf("%v allocations per Check", n)
 	}

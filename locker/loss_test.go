@@ -27,10 +27,7 @@ func TestHolderThatIsCutOffIsToldBeforeAnotherAcquires(t *testing.T) {
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{TTL: 2 * time.Second})
 	other := open(t, srv.Client(t), session.Options{TTL: 2 * time.Second})
-	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	hctx, cancel := lk.Context(t.Context())
 	defer cancel()
 	told := make(chan time.Time, 1)
@@ -79,10 +76,7 @@ func TestEntryDeletedUnderItsHolderIsNoticed(t *testing.T) {
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second})
 	other := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second})
-	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	next := lockLater(deadline(t), locker.NewMutex(other, "x"))
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
 	if _, err := srv.Client(t).Delete(deadline(t), lk.Key()); err != nil {
@@ -115,10 +109,7 @@ func TestWaiterWhoseEntryWasDeletedQueuesAgain(t *testing.T) {
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
 	b := open(t, srv.Client(t), session.Options{})
-	held, err := locker.NewMutex(a, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := mustLock(t, locker.NewMutex(a, "x"))
 	waiter := lockLater(deadline(t), locker.NewMutex(b, "x"))
 	kvs := srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
 	if _, err := srv.Client(t).Delete(deadline(t), string(kvs[1].Key)); err != nil {
@@ -143,10 +134,7 @@ func TestWaiterWhoseLeaseDiesQueuesAgainUnderTheNext(t *testing.T) {
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
 	b := open(t, srv.Client(t), session.Options{})
-	held, err := locker.NewMutex(a, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := mustLock(t, locker.NewMutex(a, "x"))
 	old := b.Lease()
 	waiter := lockLater(deadline(t), locker.NewMutex(b, "x"))
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
@@ -170,15 +158,9 @@ func TestLostHolderMakesRoomInItsOwnProcess(t *testing.T) {
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
 	mu := locker.NewMutex(sess, "x")
-	lk, err := mu.Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, mu)
 	srv.Revoke(t, lk.Lease())
-	next, err := mu.Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := mustLock(t, mu)
 	if !errors.Is(lk.Check(), session.ErrLost) || next.Check() != nil || next.Token() <= lk.Token() {
 		t.Errorf("old: %v, new: %v", lk.Check(), next.Check())
 	}
@@ -189,14 +171,8 @@ func TestMaxHoldEndsAHoldThatLastsTooLong(t *testing.T) {
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
 	mu := locker.NewMutex(sess, "x").With(locker.Options{MaxHold: 100 * time.Millisecond})
-	lk, err := mu.Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	next, err := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, mu)
+	next := mustLock(t, locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x"))
 	var lost *session.LostError
 	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Cause != session.CauseMaxHold {
 		t.Errorf("Unlock: %v", err)
@@ -211,14 +187,8 @@ func TestStrictContextsEndOnSuspension(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{TTL: 6 * time.Second})
-	strict, err := locker.NewMutex(sess, "strict").With(locker.Options{CancelOnSuspended: true}).Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lax, err := locker.NewMutex(sess, "lax").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	strict := mustLock(t, locker.NewMutex(sess, "strict").With(locker.Options{CancelOnSuspended: true}))
+	lax := mustLock(t, locker.NewMutex(sess, "lax"))
 	strictCtx, cancel := strict.Context(t.Context())
 	defer cancel()
 	laxCtx, cancel := lax.Context(t.Context())
@@ -244,10 +214,7 @@ func TestTokensGrowAcrossARestartOfEtcd(t *testing.T) {
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{TTL: 30 * time.Second})
 	mu := locker.NewMutex(sess, "x")
-	lk, err := mu.Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, mu)
 	srv.Stop()
 	if err := srv.Restart(); err != nil {
 		t.Fatal(err)
@@ -258,10 +225,7 @@ func TestTokensGrowAcrossARestartOfEtcd(t *testing.T) {
 	if err := lk.Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	next, err := mu.Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := mustLock(t, mu)
 	if next.Token() <= lk.Token() {
 		t.Errorf("token %v after %v", next.Token(), lk.Token())
 	}
@@ -274,10 +238,7 @@ func TestTokensGrowAcrossAnEpoch(t *testing.T) {
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
 	b := open(t, srv.Client(t), session.Options{})
-	first, err := locker.NewMutex(a, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := mustLock(t, locker.NewMutex(a, "x"))
 	queued := lockLater(deadline(t), locker.NewMutex(b, "x"))
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
 	setEpoch(t, srv, "3")

@@ -20,10 +20,7 @@ func TestAcquireWhoseReplyIsLostFindsItsOwnEntry(t *testing.T) {
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{})
 	link.LoseReply("Txn", 2, codes.Unavailable)
-	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	kvs := entries(t, srv, "x")
 	if len(kvs) != 1 || kvs[0].CreateRevision != int64(lk.Token()) || len(intervals(t, srv, "x")) != 1 {
 		t.Errorf("entries %v, token %v", kvs, lk.Token())
@@ -47,10 +44,7 @@ func TestAcquireThatNeverLeftIsSentAgain(t *testing.T) {
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{})
 	link.LoseRequest("Txn", 2)
-	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	if all := intervals(t, srv, "x"); len(all) != 1 || all[0].from != int64(lk.Token()) {
 		t.Errorf("entries ever: %v", all)
 	}
@@ -89,10 +83,7 @@ func TestAcquireThatArrivesAfterARetryWasReleasedLeavesNothing(t *testing.T) {
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{Retry: quickAttempts})
 	late := link.Hold("Txn")
-	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	<-late.Arrived()
 	if err := lk.Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
@@ -112,10 +103,7 @@ func TestHandOverWhoseReplyIsLostIsOneHandOver(t *testing.T) {
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{})
 	mu := locker.NewMutex(sess, "x")
-	first, err := mu.Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := mustLock(t, mu)
 	joined := &joinSignal{Context: deadline(t), joined: make(chan struct{})}
 	next := lockLater(joined, mu)
 	<-joined.joined
@@ -145,10 +133,7 @@ func TestHandOverToACallerThatHasGoneIsPassedOn(t *testing.T) {
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{})
 	mu := locker.NewMutex(sess, "x")
-	first, err := mu.Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := mustLock(t, mu)
 	ctx, cancel := context.WithCancel(deadline(t))
 	joined := &joinSignal{Context: ctx, joined: make(chan struct{})}
 	leaver := lockLater(joined, mu)

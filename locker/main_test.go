@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -34,6 +35,16 @@ func open(t *testing.T, cli *clientv3.Client, o session.Options) *session.Sessio
 		_ = sess.Close(ctx)
 	})
 	return sess
+}
+
+// mustLock locks what is free, or soon will be.
+func mustLock(t *testing.T, mu *locker.Mutex) *locker.Lock {
+	t.Helper()
+	lk, err := mu.Lock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lk
 }
 
 // deadline is a context for what must not take long; a test that waits for it

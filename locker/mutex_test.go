@@ -23,10 +23,7 @@ func TestLockIsOneEntryWithTheTokenOfItsCreateRevision(t *testing.T) {
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
 	mu := locker.NewMutex(sess, "billing/job-7").With(locker.Options{Owner: "me"})
-	lk, err := mu.Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, mu)
 	kvs := entries(t, srv, "billing/job-7")
 	if len(kvs) != 1 || string(kvs[0].Key) != lk.Key() || kvs[0].CreateRevision != int64(lk.Token()) ||
 		clientv3.LeaseID(kvs[0].Lease) != lk.Lease() || lk.Lease() != sess.Lease() {
@@ -61,10 +58,7 @@ func TestGoroutinesOfOneSessionExcludeEachOtherInOrderOfCall(t *testing.T) {
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
 	mu := locker.NewMutex(sess, "counter")
-	first, err := mu.Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := mustLock(t, mu)
 	const n = 20
 	var order []int // deliberately without a mutex: the lock is one
 	var wg sync.WaitGroup
@@ -175,10 +169,7 @@ func TestWaiterThatDiesMidQueuePromotesNobodyPastTheHolder(t *testing.T) {
 	a := open(t, srv.Client(t), session.Options{})
 	b := open(t, srv.Client(t), session.Options{})
 	c := open(t, srv.Client(t), session.Options{})
-	held, err := locker.NewMutex(a, "abc").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := mustLock(t, locker.NewMutex(a, "abc"))
 	bCtx, die := context.WithCancel(deadline(t))
 	bDone := lockLater(bCtx, locker.NewMutex(b, "abc"))
 	srv.WaitForKeys(t, "holdfast/lock/abc/@/", 2)
@@ -399,10 +390,7 @@ func TestReentryIsAnErrorInsteadOfAHang(t *testing.T) {
 		t.Error(err)
 	}
 	// By hand, through the carrier.
-	lk, err := outer.Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, outer)
 	if _, err := outer.Lock(fencing.NewContext(deadline(t), lk)); !errors.Is(err, session.ErrReentrant) {
 		t.Errorf("with NewContext: %v", err)
 	}
@@ -412,16 +400,13 @@ func TestReentryIsAnErrorInsteadOfAHang(t *testing.T) {
 	}
 }
 
-// A holder, in a foreign prefix, seen from both sides.
+
 func TestErrorsNameTheLockTheLeaseAndTheState(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
-	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = locker.NewMutex(sess, "x").Lock(soon(t, 20*time.Millisecond))
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
+	_, err := locker.NewMutex(sess, "x").Lock(soon(t, 20*time.Millisecond))
 	for _, want := range []string{`lock "x"`, fmt.Sprintf("%x", int64(sess.Lease())), "connected", "deadline exceeded"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v lacks %q", err, want)

@@ -19,10 +19,7 @@ func TestUnlockOnADeadContextReleases(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
-	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	dead, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := lk.Unlock(dead); err != nil {
@@ -40,13 +37,10 @@ func TestUnlockWhileCutOffReturnsInTimeAndIsFinishedAfterwards(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{TTL: 60 * time.Second})
-	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	link.BlackHole()
 	start := time.Now()
-	err = lk.Unlock(soon(t, 200*time.Millisecond))
+	err := lk.Unlock(soon(t, 200*time.Millisecond))
 	if !errors.Is(err, session.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Unlock: %v", err)
 	}
@@ -72,10 +66,7 @@ func TestUnlockWhoseReplyIsLostSucceeds(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{})
-	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	link.LoseReply("Txn", 1, codes.Unavailable)
 	if err := lk.Unlock(deadline(t)); err != nil {
 		t.Errorf("Unlock: %v", err)
@@ -90,10 +81,7 @@ func TestLateUnlockSparesTheNextLockOfTheSameSession(t *testing.T) {
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{TTL: 60 * time.Second})
 	mu := locker.NewMutex(sess, "x")
-	lk, err := mu.Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, mu)
 	late := link.Hold("Txn")
 	unlocked := make(chan error, 1)
 	ctx, cancel := context.WithCancel(deadline(t))
@@ -126,10 +114,7 @@ func TestUnlockRemovesOnlyTheEntryItMeans(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
-	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	admin := srv.Client(t)
 	if _, err := admin.Delete(deadline(t), lk.Key()); err != nil {
 		t.Fatal(err)
@@ -152,10 +137,7 @@ func TestUnlockFromManyGoroutinesIsOneRelease(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{})
-	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	before := link.Count()
 	var wg sync.WaitGroup
 	for range 30 {
@@ -176,10 +158,7 @@ func TestUnlockWithoutAContextIsAnArgumentError(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
-	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	var arg *session.ArgumentError
 	if err := lk.Unlock(noContext); !errors.As(err, &arg) || lk.Check() != nil {
 		t.Errorf("Unlock(nil): %v, Check %v", err, lk.Check())
@@ -192,14 +171,8 @@ func TestCloseEndsHoldersAndWaitersAndLeavesNothing(t *testing.T) {
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
 	other := open(t, srv.Client(t), session.Options{})
-	held, err := locker.NewMutex(sess, "held").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := locker.NewMutex(other, "theirs").Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := mustLock(t, locker.NewMutex(sess, "held"))
+	theirs := mustLock(t, locker.NewMutex(other, "theirs"))
 	inEtcd := lockLater(context.Background(), locker.NewMutex(sess, "theirs"))
 	srv.WaitForKeys(t, "holdfast/lock/theirs/@/", 2)
 	inLine := lockLater(context.Background(), locker.NewMutex(sess, "held"))

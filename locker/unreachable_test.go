@@ -25,10 +25,7 @@ func TestEveryCallEndsByItsContextWhileEtcdIsAway(t *testing.T) {
 			srv := etcdtest.Start(t)
 			link := srv.Link(t)
 			sess := open(t, link.Client(), session.Options{TTL: 60 * time.Second, CloseTimeout: time.Second})
-			held, err := locker.NewMutex(sess, "held").Lock(deadline(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			held := mustLock(t, locker.NewMutex(sess, "held"))
 			cut(link)
 			before := link.Count()
 			for what, call := range map[string]func(context.Context) error{
