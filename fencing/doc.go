@@ -12,7 +12,15 @@
 //   - What is written to the same etcd as the lock: a [FencedWriter]. The
 //     comparison and the write are one transaction.
 //   - What is written elsewhere: send the name and the token along, and let the
-//     other side keep the newest token for that name.
+//     other side keep the newest token for that name. It does so in a [Store],
+//     whose comparison and effect cannot come apart: sqlfence's for a database,
+//     [EtcdMarks] for another etcd, [MemoryStore] for what one process has to
+//     itself. Packages httpfence and grpcfence carry both over HTTP and gRPC.
+//   - Where the comparison cannot be made with the effect: a [Filter] turns away
+//     those who have been stale for a while. It is no guard.
+//
+// docs/fencing.md says which guard is for which resource, and what to do after
+// etcd was restored from a backup ([BumpEpoch]).
 //
 // # Basics
 //
@@ -31,6 +39,8 @@
 //   - What a FencedWriter sends takes effect only if, at that point of etcd's
 //     history, the holder's entry is still the one it acquired.
 //   - [ErrStale] from a FencedWriter means that etcd refused the write.
+//   - What a Store refuses has no effect, and what it admits is not overtaken by
+//     a larger token before its effect is over.
 //
 // # What is not
 //
@@ -46,5 +56,6 @@
 //     all the same. A context that ends within 5 s keeps etcd's own servers from
 //     getting there.
 //   - After etcd was restored from a backup, revisions, and tokens with them,
-//     can come again unless the restore moves them past the old ones.
+//     can come again unless the restore moves them past the old ones. A Store
+//     that remembers larger ones refuses until the epoch is raised.
 package fencing

@@ -37,6 +37,10 @@ type Options struct {
 	// 10 ms, later ones up to 1 s). An invalid policy makes every write fail
 	// with a *backoff.PolicyError.
 	Retry backoff.Policy
+
+	// Auditor is told of each write that etcd refused as stale. Default
+	// LogAuditor(nil), which logs it as a warning.
+	Auditor Auditor
 }
 
 // OptionError says which field of [Options] cannot be used.

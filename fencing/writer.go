@@ -152,11 +152,22 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 	case resp == nil:
 		return nil, r.malformed()
 	case !resp.Succeeded:
-		return nil, &StaleError{Token: r.token, Resource: r.resource}
+		return nil, r.stale(ctx, h, owner)
 	case len(resp.Responses) != 1:
 		return nil, r.malformed()
 	}
 	return resp, nil
+}
+
+// stale is the error of a request that etcd has refused, recorded.
+func (r *request) stale(ctx context.Context, h Holder, owner clientv3.Cmp) error {
+	err := &StaleError{Token: r.token, Resource: r.resource}
+	record := Record{Event: Refused, Key: string(owner.KeyBytes()), Token: r.token, Resource: r.resource, Err: err}
+	if named, ok := h.(Named); ok {
+		record.Name = named.Name()
+	}
+	Audit(ctx, r.w.opts.Auditor, record)
+	return err
 }
 
 func (r *request) String() string {

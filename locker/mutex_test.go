@@ -400,7 +400,6 @@ func TestReentryIsAnErrorInsteadOfAHang(t *testing.T) {
 	}
 }
 
-
 func TestErrorsNameTheLockTheLeaseAndTheState(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -31,6 +32,11 @@ type Options struct {
 	// session.ErrSuspended. By default they are cancelled when it is lost:
 	// work goes on through a short outage of etcd, while fenced writers refuse.
 	CancelOnSuspended bool
+
+	// Auditor is told of each grant, release and loss. Default nil: the
+	// session's Logger is, at Debug, and of losses at Warn. A grant waits for
+	// it; a release and a loss do not, but Close does.
+	Auditor fencing.Auditor
 }
 
 func (o Options) check() error {

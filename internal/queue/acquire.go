@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -21,8 +22,9 @@ var ErrOccupied = errOccupied
 
 // Request is what a caller brings to a queue.
 type Request struct {
-	Value   string        // of the entry in etcd
-	MaxHold time.Duration // the hold is lost after it; 0: never
+	Value   string          // of the entry in etcd
+	MaxHold time.Duration   // the hold is lost after it; 0: never
+	Auditor fencing.Auditor // told of the hold; nil: the session's logger is
 }
 
 // Acquire waits in line and returns the hold of a verified entry. It ends with
@@ -104,7 +106,7 @@ func (q *Queue) acquire(ctx context.Context, ln *line, r Request, from turn, c c
 			v, err = e.toFront(ctx, v, c)
 		}
 		if err == nil {
-			return newHold(ln, e, v.revision, r.MaxHold), nil
+			return newHold(ln, e, v.revision, r), nil
 		}
 		if q.sess.Context().Err() != nil {
 			err = session.ErrClosed

@@ -16,6 +16,7 @@
 //	acquire.go  from the end of the line to a hold
 //	hold.go     a hold, and every way it ends
 //	audit.go    entries deleted under their holders
+//	record.go   what an auditor is told of a hold
 //	update.go   another value under a hold's entry
 //	requeue.go  from the front to the back; a hold given up for its holder
 //	front.go    who holds, by one read

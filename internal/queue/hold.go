@@ -29,17 +29,21 @@ type Hold struct {
 
 	limit *time.Timer // MaxHold; may be nil
 
+	auditor fencing.Auditor // may be nil
+	since   time.Time       // when it was granted
+
 	modified atomic.Int64 // mod revision of the entry, as far as Update has seen; 0: no Update yet
 
 	gone    chan struct{} // closed when the entry is out of etcd, or given up
 	outcome error         // of that; read after gone
 }
 
-func newHold(ln *line, e *entry, revision int64, maxHold time.Duration) *Hold {
-	h := &Hold{entry: e, line: ln, revision: revision, gone: make(chan struct{})}
+func newHold(ln *line, e *entry, revision int64, r Request) *Hold {
+	h := &Hold{entry: e, line: ln, revision: revision, auditor: r.Auditor, since: time.Now(), gone: make(chan struct{})}
+	h.recordGrant() // before anything can end it
 	h.ctx, h.cancel = context.WithCancelCause(e.lease.Context())
-	if maxHold > 0 {
-		h.limit = time.AfterFunc(maxHold, func() { h.end(h.lost(session.CauseMaxHold)) })
+	if r.MaxHold > 0 {
+		h.limit = time.AfterFunc(r.MaxHold, func() { h.end(h.lost(session.CauseMaxHold)) })
 	}
 	ln.all.audit.add(h)
 	// When the lease is lost, Check finds out and ends the hold.
@@ -189,7 +193,9 @@ func (h *Hold) lost(cause session.Cause) *session.LostError {
 // end ends the hold for good, with its first cause, and lets the next in line
 // have its turn.
 func (h *Hold) end(cause error) {
+	var at time.Time // set if this call has ended it and nothing else is to record that
 	h.once.Do(func() {
+		ended := time.Now()
 		h.cause.Store(&cause)
 		h.cancel(cause)
 		h.line.all.audit.forget(h)
@@ -200,10 +206,14 @@ func (h *Hold) end(cause error) {
 			h.outcome = h.explain(h.line.pass(h.entry))
 			close(h.gone)
 		}
-		if !h.entry.q.sess.Go(pass) {
+		if !h.entry.q.sess.Go(func(ctx context.Context) { pass(ctx); h.recordEnd(ended) }) {
 			pass(nil) // closed: the lease is lost, so this sends nothing
+			at = ended
 		}
 	})
+	if !at.IsZero() {
+		h.recordEnd(at) // not within once, which others wait for
+	}
 }
 
 // Live reports whether the hold has not ended: held, or suspended.

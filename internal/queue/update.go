@@ -15,10 +15,11 @@ import (
 var errMoved = errors.New("the value was changed meanwhile")
 
 // Update puts another value under the hold's entry. nil: it stands, since the
-// revision returned. Otherwise Check's answer if the hold has ended, or ends by what etcd says; or ctx's
-// error, or what etcd said that no retry can mend, joined with
-// session.ErrOutcomeUnknown if a send was not answered: it may still take
-// effect, as long as the entry stands and no later Update has succeeded.
+// revision returned. Otherwise Check's answer if the hold has ended, or ends by
+// what etcd says; or ctx's error, or what etcd said that no retry can mend,
+// joined with session.ErrOutcomeUnknown if a send was not answered: it may
+// still take effect, as long as the entry stands and no later Update has
+// succeeded.
 //
 // That is what the comparison of the mod revision is for: a put that comes
 // late must not undo a later one. Only the holder changes the value, so a mod

@@ -1,0 +1,170 @@
+package fencing
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+const (
+	// MaxEpoch is the largest epoch; see [NewToken].
+	MaxEpoch = maxEpoch
+
+	defaultNamespace = "holdfast" // session.DefaultNamespace
+	maxNamespace     = 64
+
+	// epochAttempt bounds one RPC of a bump: half-open connections answer
+	// nothing.
+	epochAttempt = 5 * time.Second
+)
+
+// NamespaceError says why a namespace cannot be used. Nothing was sent.
+type NamespaceError struct {
+	Namespace string
+	Reason    string
+}
+
+func (e *NamespaceError) Error() string {
+	return fmt.Sprintf("fencing: namespace %s %s", quote(e.Namespace), e.Reason)
+}
+
+// EpochError says that the epoch was not changed, because of what was asked for
+// or of what stands there.
+type EpochError struct {
+	Key    string // "" if nothing was read
+	Reason string
+}
+
+func (e *EpochError) Error() string {
+	if e.Key == "" {
+		return "fencing: epoch " + e.Reason
+	}
+	return fmt.Sprintf("fencing: epoch at %s %s", quote(e.Key), e.Reason)
+}
+
+// BumpEpoch raises the epoch of a namespace ("" is "holdfast") to atLeast, and
+// returns the one in force. It never lowers: one that is as high or higher
+// already is left alone and returned, so that it can be repeated by hand or by a
+// script. a is told of a change (nil: slog.Default()).
+//
+// It is what an operator does after etcd was restored from a backup without
+// moving its revisions on. Prefer a restore that moves them
+// (--bump-revision N --mark-compacted): nothing has to be bumped then. Otherwise:
+// restore, BumpEpoch to what the refusing guard's [MarkError] says, and only
+// then let clients in.
+//
+// What happens to holders: nothing at once. An acquisition that is queued after
+// the bump has a token of the new epoch, above all tokens of older ones. A lock
+// held, or already queued for, at the time of the bump keeps the token of the
+// old epoch; guards go on taking that until they have seen one of the new, and
+// refuse it from then on. A holder that guards refuse with [ErrStale] must
+// release and acquire again.
+//
+// Errors: *[NamespaceError]; *[EpochError] if atLeast is outside 1 to 32767, or
+// what stands at the key is not an epoch (it is left as it is); otherwise what
+// etcd said, with ctx's error when that ended the attempts. The epoch may have
+// been raised then. Repeating is safe.
+func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a Auditor) (int64, error) {
+	namespace, err := checkNamespace(namespace)
+	if err != nil {
+		return 0, err
+	}
+	if atLeast < 1 || atLeast > maxEpoch {
+		return 0, &EpochError{"", fmt.Sprintf("%d is not between 1 and %d", atLeast, maxEpoch)}
+	}
+	key := namespace + "/epoch"
+	var was, now int64
+	ours := false // our write took effect, or may have
+	err = backoff.Retry(ctx, backoff.Policy{Attempt: epochAttempt}, func(ctx context.Context) error {
+		epoch, mod, err := readEpoch(ctx, kv, key)
+		if err != nil {
+			return err
+		}
+		if now = epoch; epoch >= atLeast {
+			return nil
+		}
+		if !ours {
+			was = epoch
+		}
+		// The comparison is what keeps a send that arrives late, after somebody
+		// else has bumped further, from lowering the epoch.
+		resp, err := kv.Txn(ctx).
+			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
+			Then(clientv3.OpPut(key, strconv.FormatInt(atLeast, 10))).
+			Commit()
+		if err != nil {
+			ours = ours || backoff.Classify(err) == backoff.Unknown
+			return err
+		}
+		if !resp.Succeeded {
+			return backoff.Again(fmt.Errorf("the epoch at %s was changed meanwhile", quote(key)))
+		}
+		now, ours = atLeast, true
+		return nil
+	})
+	if err != nil {
+		now, err = 0, fmt.Errorf("fencing: bump of the epoch at %s to %d: %w", quote(key), atLeast, err)
+	}
+	if ours {
+		Audit(ctx, a, Record{
+			Event: Bumped, Key: key, Holder: self(),
+			Detail: fmt.Sprintf("epoch %d → %d", was, atLeast), Err: err,
+		})
+	}
+	return now, err
+}
+
+// Epoch returns the epoch of a namespace ("" is "holdfast"), 0 if none was set.
+// It is a linearizable read. Errors are those of [BumpEpoch].
+func Epoch(ctx context.Context, kv clientv3.KV, namespace string) (int64, error) {
+	namespace, err := checkNamespace(namespace)
+	if err != nil {
+		return 0, err
+	}
+	epoch, _, err := readEpoch(ctx, kv, namespace+"/epoch")
+	return epoch, err
+}
+
+func readEpoch(ctx context.Context, kv clientv3.KV, key string) (epoch, mod int64, err error) {
+	resp, err := kv.Get(ctx, key)
+	if err != nil || len(resp.Kvs) == 0 {
+		return 0, 0, err
+	}
+	got := resp.Kvs[0]
+	epoch, err = strconv.ParseInt(string(got.Value), 10, 64)
+	if err != nil || epoch < 0 || epoch > maxEpoch {
+		return 0, 0, backoff.Final(&EpochError{key, fmt.Sprintf("is %.64q, not a number from 0 to %d; it is left as it is", got.Value, maxEpoch)})
+	}
+	return epoch, got.ModRevision, nil
+}
+
+// checkNamespace puts in the default, and applies the rules of a session's.
+func checkNamespace(ns string) (string, error) {
+	switch {
+	case ns == "":
+		return defaultNamespace, nil
+	case strings.Contains(ns, "/"):
+		return "", &NamespaceError{ns, `contains "/"; a namespace is a single segment`}
+	case ns[0] == '@':
+		return "", &NamespaceError{ns, `starts with "@", which is reserved`}
+	case len(ns) > maxNamespace:
+		return "", &NamespaceError{ns, fmt.Sprintf("is longer than %d bytes", maxNamespace)}
+	}
+	return ns, nil
+}
+
+// self says who this is, for people.
+func self() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("%s pid %d", host, os.Getpid())
+}

@@ -1,0 +1,250 @@
+package fencing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+// MaxMarkOps is the largest number of operations in one [EtcdMarks.Commit]:
+// etcd's default limit, less what the mark takes.
+const MaxMarkOps = 124
+
+// EtcdMarks keeps marks in etcd, so that all replicas of a service agree on
+// them. What that is worth depends on where the effect is:
+//
+//   - It is in the same etcd: Commit raises the mark and does the work in one
+//     transaction. That is a guard, with all that [Store] promises.
+//   - It is elsewhere: Admit is a [Filter], no more. Between its answer and the
+//     effect a replica can be paused, and no lock around the two would change
+//     that, since such a lock can be lost as well.
+//
+// It is no Store for that reason.
+//
+// Marks stand at NAMESPACE/mark/RESOURCE and have no lease. None is to be written
+// by hand: deleting one resets it. They may be in another etcd than the locks.
+// When the one that has them is restored from a backup they are too low, and a
+// stale holder may pass: raise the epoch before letting clients in.
+type EtcdMarks struct {
+	kv     clientv3.KV
+	prefix string
+	opts   EtcdOptions
+}
+
+var _ Filter = (*EtcdMarks)(nil)
+
+// EtcdOptions are the policies of an [EtcdMarks].
+type EtcdOptions struct {
+	// Namespace is the first segment of the keys. Default "holdfast"; as that of
+	// a session: no "/", no leading "@", at most 64 bytes.
+	Namespace string
+
+	// Timeout bounds an Admit, all attempts together. Default 5 s. A request of
+	// a server often has no deadline of its own, and etcd's client waits for as
+	// long as no endpoint can be reached.
+	Timeout time.Duration
+
+	// Retry paces the attempts of an Admit. The zero value is backoff's default.
+	// Commit does not try again.
+	Retry backoff.Policy
+}
+
+// NewEtcdMarks returns marks in the etcd that kv leads to; a *clientv3.Client is
+// one. A nil opts means all defaults. The error is a *[NamespaceError], an
+// *[OptionError] or a *backoff.PolicyError.
+func NewEtcdMarks(kv clientv3.KV, opts *EtcdOptions) (*EtcdMarks, error) {
+	m := &EtcdMarks{kv: kv}
+	if opts != nil {
+		m.opts = *opts
+	}
+	if kv == nil {
+		return nil, &OptionError{"kv", nil}
+	}
+	ns, err := checkNamespace(m.opts.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	m.prefix = ns + "/mark/"
+	if m.opts.Timeout < 0 {
+		return nil, &OptionError{"Timeout", m.opts.Timeout}
+	}
+	if m.opts.Timeout == 0 {
+		m.opts.Timeout = 5 * time.Second
+	}
+	if err := m.opts.Retry.Validate(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Admit implements [Filter]: one linearizable read, and one write more when the
+// token is the first of its holder. An error of etcd, or [context.DeadlineExceeded]
+// after Options.Timeout, admits nothing.
+func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
+	if err := checkUse(resource, c); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.opts.Timeout)
+	defer cancel()
+	key := m.prefix + resource
+	return backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
+		mark, mod, err := m.read(ctx, resource)
+		if err != nil {
+			return err
+		}
+		if err := compare(resource, c, mark); err != nil {
+			return backoff.Final(err)
+		}
+		if mark.Token == c.Token {
+			return nil
+		}
+		// The comparison keeps a late send from lowering a mark set since.
+		resp, err := m.kv.Txn(ctx).
+			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
+			Then(clientv3.OpPut(key, markText(c))).
+			Commit()
+		if err == nil && !resp.Succeeded {
+			err = backoff.Again(errRaised)
+		}
+		return err
+	})
+}
+
+var errRaised = errors.New("the mark was raised meanwhile")
+
+// compare says whether c may pass a mark; a zero mark is none.
+func compare(resource string, c, mark Claim) error {
+	if mark.Token == 0 {
+		return nil
+	}
+	if err := c.CheckName(resource, mark.Name); err != nil {
+		return err
+	}
+	if c.Token < mark.Token {
+		return &MarkError{resource, c, mark.Token}
+	}
+	return nil
+}
+
+// Mark returns the mark of a resource, a zero Claim if there is none.
+func (m *EtcdMarks) Mark(ctx context.Context, resource string) (Claim, error) {
+	mark, _, err := m.read(ctx, resource)
+	return mark, err
+}
+
+func (m *EtcdMarks) read(ctx context.Context, resource string) (mark Claim, mod int64, err error) {
+	resp, err := m.kv.Get(ctx, m.prefix+resource)
+	if err != nil || len(resp.Kvs) == 0 {
+		return Claim{}, 0, err
+	}
+	kv := resp.Kvs[0]
+	mark, err = m.parse(resource, kv.Value)
+	return mark, kv.ModRevision, err
+}
+
+// parse reads a mark. What cannot be read is an error and never "no mark".
+func (m *EtcdMarks) parse(resource string, value []byte) (Claim, error) {
+	bad := func(err error) error {
+		return backoff.Final(fmt.Errorf("fencing: the mark at %s is not one: %.64q: %w", quote(m.prefix+resource), value, err))
+	}
+	escaped, digits, ok := strings.Cut(string(value), " ")
+	if !ok || len(digits) != markDigits {
+		return Claim{}, bad(ErrBadClaim)
+	}
+	name, err := UnescapeName(escaped)
+	if err != nil {
+		return Claim{}, bad(err)
+	}
+	token, err := ParseToken(strings.TrimLeft(digits, "0"))
+	if err != nil {
+		return Claim{}, bad(err)
+	}
+	return Claim{name, token}, nil
+}
+
+// markDigits is the width of a token in a mark: with all of one width, the order
+// of bytes, which is what etcd compares, is the order of numbers.
+const markDigits = 19
+
+// markText is the value of a mark: the escaped name, a space, the token. An
+// escaped name has no space in it, so the marks of one name, and no others, lie
+// between that of token 0, which nothing has, and that of the largest.
+func markText(c Claim) string {
+	return fmt.Sprintf("%s %0*d", EscapeName(c.Name), markDigits, int64(c.Token))
+}
+
+// Commit carries out ops in one etcd transaction, together with the comparison
+// of the mark and its raising: one RPC. For comparisons of one's own, give one
+// clientv3.OpTxn. The responses are those of ops, in their order, under the
+// header of the whole.
+//
+// Its errors are those of [Store].Do; beyond them [ErrTooManyOps] for more than
+// [MaxMarkOps], [ErrEmptyKey], [ErrTxnMisuse], and backoff.ErrOutcomeUnknown if
+// it was sent and not answered. Then it may take effect later, but not after a
+// larger token's. It is never sent again from here; see [FencedWriter] for why.
+func (m *EtcdMarks) Commit(ctx context.Context, resource string, c Claim, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	r := &request{verb: "commit", resource: resource, token: c.Token}
+	if err := checkUse(resource, c); err != nil {
+		return nil, err
+	}
+	if err := checkTxn(nil, ops, nil, MaxMarkOps); err != nil {
+		return nil, r.refuse(err)
+	}
+	if err := backoff.ContextErr(ctx); err != nil {
+		return nil, r.refuse(err)
+	}
+	key, text := m.prefix+resource, markText(c)
+	work := []clientv3.Op{clientv3.OpPut(key, text), clientv3.OpTxn(nil, ops, nil)}
+	resp, err := m.kv.Txn(ctx).
+		If( // a mark of the same name, not above the token
+			clientv3.Compare(clientv3.Value(key), ">", markText(Claim{Name: c.Name})+"\xff"),
+			clientv3.Compare(clientv3.Value(key), "<", text+"\x00")).
+		Then(work...).
+		Else(clientv3.OpTxn( // no mark yet; a comparison of values is false for what does not exist
+			[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
+			work,
+			[]clientv3.Op{clientv3.OpGet(key)})).
+		Commit()
+	if err != nil {
+		return nil, r.failed(ctx, err)
+	}
+	done := resp.Responses
+	if !resp.Succeeded {
+		if len(done) != 1 || done[0].GetResponseTxn() == nil {
+			return nil, r.malformed()
+		}
+		first := done[0].GetResponseTxn()
+		done = first.Responses
+		if !first.Succeeded {
+			return nil, m.refused(r, resource, c, first.Responses)
+		}
+	}
+	if len(done) != 2 || done[1].GetResponseTxn() == nil {
+		return nil, r.malformed()
+	}
+	inner := done[1].GetResponseTxn()
+	inner.Header = resp.Header // the server fills in the outermost one only
+	return (*clientv3.TxnResponse)(inner), nil
+}
+
+// refused is the error for a transaction that etcd answered with the mark.
+func (m *EtcdMarks) refused(r *request, resource string, c Claim, got []*etcdserverpb.ResponseOp) error {
+	if len(got) != 1 || len(got[0].GetResponseRange().GetKvs()) != 1 {
+		return r.malformed()
+	}
+	mark, err := m.parse(resource, got[0].GetResponseRange().Kvs[0].Value)
+	if err == nil {
+		err = compare(resource, c, mark)
+	}
+	if err == nil {
+		return r.malformed() // nothing speaks against it, and yet it was refused
+	}
+	return err
+}

@@ -1,0 +1,67 @@
+package grpcfence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/grpcfence"
+)
+
+// accounts stands for a service of yours; the health service's Check is its
+// method, and the name of a service the account to be written.
+type accounts struct {
+	grpc_health_v1.UnimplementedHealthServer
+}
+
+func (accounts) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	c, _ := fencing.ClaimFromContext(ctx)
+	fmt.Println("server: written by", c)
+	return &grpc_health_v1.HealthCheckResponse{}, nil
+}
+
+func Example() {
+	guard := grpcfence.NewGuard(fencing.NewMemoryStore(0), func(_ context.Context, _ string, req any) (resource, name string, err error) {
+		id := req.(*grpc_health_v1.HealthCheckRequest).Service
+		return "account/" + id, "accounts/" + id, nil
+	}, grpcfence.Options{Auditor: fencing.AuditFunc(func(context.Context, fencing.Record) {})})
+	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(guard.Unary()), grpc.WaitForHandlers(true))
+	grpc_health_v1.RegisterHealthServer(srv, accounts{})
+	l := bufconn.Listen(1 << 16)
+	served := make(chan error)
+	go func() { served <- srv.Serve(l) }() // joined by the deferred receive
+	defer func() { srv.Stop(); <-served }()
+
+	conn, err := grpc.NewClient("passthrough:example",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(grpcfence.Client{}.Unary()))
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+
+	// Within locker.Mutex.Do the context carries the lock.
+	write := func(lk fencing.Holder) error {
+		ctx := fencing.NewContext(context.Background(), lk)
+		_, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: "42"})
+		return err
+	}
+	first, second := &holder{name: "accounts/42", token: 1731}, &holder{name: "accounts/42", token: 1802}
+	fmt.Println("first: ", write(first))
+	fmt.Println("second:", write(second))
+	fmt.Println("first: stale:", errors.Is(write(first), fencing.ErrStale))
+	// Output:
+	// server: written by token 1731 of "accounts/42"
+	// first:  <nil>
+	// server: written by token 1802 of "accounts/42"
+	// second: <nil>
+	// first: stale: true
+}

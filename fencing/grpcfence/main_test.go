@@ -1,0 +1,222 @@
+package grpcfence_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/grpcfence"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// holder is a fencing.Holder whose state a test sets.
+type holder struct {
+	name  string
+	token fencing.Token
+
+	mu  sync.Mutex // protects err
+	err error
+}
+
+func (h *holder) Name() string             { return h.name }
+func (h *holder) Token() fencing.Token     { return h.token }
+func (h *holder) Client() *clientv3.Client { return nil }
+func (h *holder) IsOwner() clientv3.Cmp    { return clientv3.Cmp{} }
+
+func (h *holder) Check() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err
+}
+
+func (h *holder) lose(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.err = err
+}
+
+// nameless is a holder that is not Named.
+type nameless struct{ fencing.Holder }
+
+func (nameless) Name() {} // not that Name
+
+func holding(name string, token int64) context.Context {
+	return fencing.NewContext(context.Background(), &holder{name: name, token: fencing.Token(token)})
+}
+
+// journal is an auditor that remembers.
+type journal struct {
+	mu      sync.Mutex // protects records
+	records []fencing.Record
+}
+
+func (j *journal) Audit(_ context.Context, r fencing.Record) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.records = append(j.records, r)
+}
+
+func (j *journal) take() []fencing.Record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	taken := j.records
+	j.records = nil
+	return taken
+}
+
+// service has two methods: Put, whose request names the resource, and Write, a
+// stream of strings in both directions. It records what had an effect.
+type service struct {
+	put func(ctx context.Context, x string) error // nil: fine
+
+	mu     sync.Mutex // protects landed
+	landed []fencing.Claim
+}
+
+func (s *service) land(ctx context.Context) {
+	c, _ := fencing.ClaimFromContext(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.landed = append(s.landed, c)
+}
+
+func (s *service) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.landed)
+}
+
+var desc = grpc.ServiceDesc{
+	ServiceName: "test.Accounts",
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{{
+		MethodName: "Put",
+		Handler: func(srv any, ctx context.Context, dec func(any) error, in grpc.UnaryServerInterceptor) (any, error) {
+			req := new(wrapperspb.StringValue)
+			if err := dec(req); err != nil {
+				return nil, err
+			}
+			handler := func(ctx context.Context, req any) (any, error) {
+				s := srv.(*service)
+				s.land(ctx)
+				if s.put != nil {
+					if err := s.put(ctx, req.(*wrapperspb.StringValue).Value); err != nil {
+						return nil, err
+					}
+				}
+				return req, nil
+			}
+			if in == nil {
+				return handler(ctx, req)
+			}
+			return in(ctx, req, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/test.Accounts/Put"}, handler)
+		},
+	}},
+	Streams: []grpc.StreamDesc{{
+		StreamName: "Write", ServerStreams: true, ClientStreams: true,
+		Handler: func(srv any, ss grpc.ServerStream) error {
+			for {
+				m := new(wrapperspb.StringValue)
+				if err := ss.RecvMsg(m); errors.Is(err, io.EOF) {
+					return nil
+				} else if err != nil {
+					return err
+				}
+				srv.(*service).land(ss.Context())
+				if err := ss.SendMsg(m); err != nil {
+					return err
+				}
+			}
+		},
+	}},
+}
+
+// resourceOf guards x by the lock "lock/x"; a stream is for "a".
+func resourceOf(_ context.Context, method string, req any) (resource, name string, err error) {
+	x := "a"
+	if req != nil {
+		x = req.(*wrapperspb.StringValue).Value
+	}
+	if x == "unknown" {
+		return "", "", errors.New("secret: no such resource")
+	}
+	return "res/" + x, "lock/" + x, nil
+}
+
+// serve returns a connection to svc behind g, and one that attaches nothing.
+func serve(t testing.TB, svc *service, g *grpcfence.Server, c grpcfence.Client) (fenced, plain *grpc.ClientConn) {
+	t.Helper()
+	l := bufconn.Listen(1 << 16)
+	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(g.Unary()), grpc.ChainStreamInterceptor(g.Stream()), grpc.WaitForHandlers(true))
+	srv.RegisterService(&desc, svc)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }() // joined by the cleanup
+	dial := func(opts ...grpc.DialOption) *grpc.ClientConn {
+		opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+		conn, err := grpc.NewClient("passthrough:bufconn", opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	fenced = dial(grpc.WithChainUnaryInterceptor(c.Unary()), grpc.WithChainStreamInterceptor(c.Stream()))
+	plain = dial()
+	t.Cleanup(func() {
+		fenced.Close()
+		plain.Close()
+		srv.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return fenced, plain
+}
+
+func put(ctx context.Context, conn *grpc.ClientConn, x string) error {
+	return conn.Invoke(ctx, "/test.Accounts/Put", wrapperspb.String(x), new(wrapperspb.StringValue))
+}
+
+func open(ctx context.Context, conn *grpc.ClientConn) (grpc.ClientStream, error) {
+	return conn.NewStream(ctx, &desc.Streams[0], "/test.Accounts/Write")
+}
+
+// exchange sends one message and waits for its answer.
+func exchange(s grpc.ClientStream) error {
+	if err := s.SendMsg(wrapperspb.String("x")); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return s.RecvMsg(new(wrapperspb.StringValue))
+}
+
+// once opens a stream, exchanges one message, and ends it.
+func once(ctx context.Context, conn *grpc.ClientConn) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := open(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if err := exchange(s); err != nil {
+		return err
+	}
+	if err := s.CloseSend(); err != nil {
+		return err
+	}
+	if err := s.RecvMsg(new(wrapperspb.StringValue)); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package httpfence_test
+
+const race = false

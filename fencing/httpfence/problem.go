@@ -1,0 +1,146 @@
+package httpfence
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+// The types of the problems. Each is also the address of its explanation.
+const (
+	TypeStale     = typeBase + "stale"
+	TypeOtherName = typeBase + "other-name"
+	TypeMissing   = typeBase + "missing"
+	TypeMalformed = typeBase + "malformed"
+	TypeStore     = typeBase + "store"
+	TypeResource  = typeBase + "resource"
+
+	typeBase = "https://github.com/holdfast-go/holdfast/blob/main/docs/fencing.md#problem-"
+)
+
+// Problem is the body of a refusal, as RFC 9457 has it.
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+
+	Resource string        `json:"resource,omitempty"`
+	Name     string        `json:"name,omitempty"` // of the lock that was presented
+	Want     string        `json:"want,omitempty"` // other-name: the lock that guards the resource
+	Token    fencing.Token `json:"token,omitzero"` // as a string; see fencing.Token
+	Mark     fencing.Token `json:"mark,omitzero"`  // stale: the larger token that was seen
+}
+
+// ProblemOf returns the problem that err is answered with. What the server's own
+// store or function said is not in it.
+func ProblemOf(err error) Problem {
+	var (
+		below *fencing.MarkError
+		other *fencing.NameError
+		own   *resourceError
+	)
+	switch {
+	case errors.As(err, &own):
+		return Problem{Type: TypeResource, Title: "The server cannot tell what the request writes to", Status: http.StatusInternalServerError}
+	case errors.As(err, &below):
+		return Problem{Type: TypeStale, Title: "Fencing token is stale", Status: http.StatusPreconditionFailed, Detail: below.Error(),
+			Resource: below.Resource, Name: below.Claim.Name, Token: below.Claim.Token, Mark: below.Mark}
+	case errors.Is(err, fencing.ErrStale): // another guard's error
+		return Problem{Type: TypeStale, Title: "Fencing token is stale", Status: http.StatusPreconditionFailed, Detail: err.Error()}
+	case errors.As(err, &other):
+		return Problem{Type: TypeOtherName, Title: "Fencing token is of another lock", Status: http.StatusPreconditionFailed, Detail: other.Error(),
+			Resource: other.Resource, Name: other.Got, Want: other.Want}
+	case errors.Is(err, fencing.ErrBadClaim): // before ErrNoToken: a token of zero is both
+		return Problem{Type: TypeMalformed, Title: "Fencing fields cannot be used", Status: http.StatusBadRequest, Detail: err.Error()}
+	case errors.Is(err, fencing.ErrNoToken):
+		return Problem{Type: TypeMissing, Title: "Fencing token is required", Status: http.StatusPreconditionRequired, Detail: err.Error()}
+	}
+	return Problem{Type: TypeStore, Title: "Fencing tokens cannot be compared now", Status: http.StatusServiceUnavailable,
+		Detail: "nothing was done; the request may be repeated while its holder holds"}
+}
+
+// Error answers with the problem of err: for handlers behind [Require] or
+// [Filter] whose own guard has refused. It must come before anything else is
+// written to w. It tells no auditor.
+func Error(w http.ResponseWriter, r *http.Request, err error) {
+	p := ProblemOf(err)
+	body, merr := json.Marshal(p)
+	if merr != nil {
+		body = []byte("{}") // cannot be: plain fields, and no token that is zero
+	}
+	h := w.Header()
+	h.Del("Content-Length")
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(p.Status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // a client that has gone does not want to know
+	}
+}
+
+// ResponseError is a refusal as the client sees it. errors.Is finds
+// [fencing.ErrStale], [fencing.ErrOtherName], [fencing.ErrNoToken] (428) or
+// [fencing.ErrBadClaim] in it, according to its type, and none of them for the
+// types "store" and "resource".
+type ResponseError struct{ Problem Problem }
+
+func (e *ResponseError) Error() string {
+	if e.Problem.Detail != "" {
+		return fmt.Sprintf("httpfence: refused with %d: %s: %s", e.Problem.Status, e.Problem.Title, e.Problem.Detail)
+	}
+	return fmt.Sprintf("httpfence: refused with %d: %s", e.Problem.Status, e.Problem.Title)
+}
+
+// Is makes errors.Is find the reason.
+func (e *ResponseError) Is(target error) bool {
+	switch e.Problem.Type {
+	case TypeStale:
+		return target == fencing.ErrStale
+	case TypeOtherName:
+		return target == fencing.ErrOtherName
+	case TypeMissing:
+		return target == fencing.ErrNoToken
+	case TypeMalformed:
+		return target == fencing.ErrBadClaim
+	}
+	return false
+}
+
+// maxProblem bounds the body that is read in search of a problem.
+const maxProblem = 16 << 10
+
+// CheckResponse returns a *[ResponseError] if resp is a refusal of this package,
+// and nil for any other response, other failures among them. It reads the body
+// only of what is labelled as a problem; that can be read again from resp
+// afterwards. Closing it stays with the caller.
+func CheckResponse(resp *http.Response) error {
+	switch resp.StatusCode {
+	case http.StatusPreconditionFailed, http.StatusPreconditionRequired, http.StatusBadRequest,
+		http.StatusServiceUnavailable, http.StatusInternalServerError:
+	default:
+		return nil
+	}
+	if mt, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || mt != "application/problem+json" {
+		return nil
+	}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem)) // an error comes again to who reads on
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), resp.Body), resp.Body}
+	var p Problem
+	if json.Unmarshal(body, &p) != nil || !strings.HasPrefix(p.Type, typeBase) {
+		return nil
+	}
+	p.Status = resp.StatusCode // what was sent, whatever the body says
+	return &ResponseError{p}
+}

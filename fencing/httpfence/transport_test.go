@@ -1,0 +1,154 @@
+package httpfence_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/httpfence"
+)
+
+// base records what is sent, and answers 204.
+type base struct{ got []*http.Request }
+
+func (b *base) RoundTrip(r *http.Request) (*http.Response, error) {
+	b.got = append(b.got, r)
+	return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: r}, nil
+}
+
+type body struct {
+	io.Reader
+	closed int
+}
+
+func (b *body) Close() error { b.closed++; return nil }
+
+func TestTransportSendsNameAndToken(t *testing.T) {
+	b := &base{}
+	ctx := fencing.NewContext(t.Context(), &holder{name: "outer", token: 1})
+	ctx = fencing.NewContext(ctx, &holder{name: "a b/é", token: 1<<63 - 1})
+	req := httptest.NewRequestWithContext(ctx, "PUT", "http://h/x", nil)
+	req.Header.Set("Accept", "text/plain")
+	if _, err := (&httpfence.Transport{Base: b}).RoundTrip(req); err != nil {
+		t.Fatal(err)
+	}
+	h := b.got[0].Header
+	if n, tok := h["Fencing-Name"], h["Fencing-Token"]; len(n) != 1 || n[0] != "a%20b/%C3%A9" || len(tok) != 1 || tok[0] != "9223372036854775807" {
+		t.Errorf("sent %q, %q", n, tok)
+	}
+	if h.Get("Accept") != "text/plain" {
+		t.Error("other fields are lost")
+	}
+	if len(req.Header) != 1 {
+		t.Errorf("the caller's request was changed: %v", req.Header)
+	}
+}
+
+func TestHolderThatMayNotBeUsedSendsNothing(t *testing.T) {
+	good := &holder{name: "job", token: 7}
+	for name, c := range map[string]struct {
+		holder fencing.Holder
+		field  string
+		allow  bool
+		want   error
+	}{
+		"lost":                          {&holder{"job", 7, errLost}, "", false, errLost},
+		"suspended":                     {&holder{"job", 7, errSuspended}, "", false, errSuspended},
+		"lost, missing allowed":         {&holder{"job", 7, errLost}, "", true, errLost},
+		"no token":                      {&holder{"job", 0, nil}, "", false, fencing.ErrNoToken},
+		"no token, missing allowed":     {&holder{"job", 0, nil}, "", true, fencing.ErrNoToken},
+		"no name":                       {nameless{good}, "", false, fencing.ErrNoName},
+		"long name":                     {&holder{strings.Repeat("x", 600), 7, nil}, "", false, fencing.ErrBadClaim},
+		"no holder":                     {nil, "", false, fencing.ErrNoToken},
+		"token there already":           {good, "fencing-token", false, fencing.ErrBadClaim},
+		"name there already":            {good, "Fencing-Name", false, fencing.ErrBadClaim},
+		"there already, without holder": {nil, "Fencing-Name", false, fencing.ErrBadClaim},
+	} {
+		b, bd := &base{}, &body{Reader: strings.NewReader("x")}
+		ctx := t.Context()
+		if c.holder != nil {
+			ctx = fencing.NewContext(ctx, c.holder)
+		}
+		req, err := http.NewRequestWithContext(ctx, "PUT", "http://user:secret@h/x", bd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.field != "" {
+			req.Header.Set(c.field, "9")
+		}
+		_, err = (&http.Client{Transport: &httpfence.Transport{Base: b, AllowMissing: c.allow}}).Do(req)
+		if !errors.Is(err, c.want) || len(b.got) != 0 {
+			t.Errorf("%s: sent %d, error %v", name, len(b.got), err)
+		}
+		if bd.closed == 0 {
+			t.Errorf("%s: the body was not closed", name)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v tells the password", name, err)
+		}
+	}
+}
+
+func TestMissingHolderPassesByOptionOnly(t *testing.T) {
+	b := &base{}
+	req := httptest.NewRequestWithContext(t.Context(), "GET", "http://h/x", nil)
+	if _, err := (&httpfence.Transport{Base: b, AllowMissing: true}).RoundTrip(req); err != nil || len(b.got) != 1 || len(b.got[0].Header) != 0 {
+		t.Errorf("sent %d, %v", len(b.got), err)
+	}
+}
+
+// A redirect is another attempt, and the holder may have been lost meanwhile.
+func TestRedirectIsCheckedAgain(t *testing.T) {
+	h := &holder{name: "job", token: 7}
+	var seen []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.URL.Path+" "+strings.Join(r.Header["Fencing-Token"], ","))
+		if r.URL.Path == "/lose" {
+			h.err = errLost
+		}
+		if r.URL.Path != "/end" {
+			http.Redirect(w, r, "/end", http.StatusTemporaryRedirect)
+		}
+	}))
+	defer srv.Close()
+	tr := &httpfence.Transport{Base: srv.Client().Transport}
+	defer tr.CloseIdleConnections()
+	get := func(path string) error {
+		req, err := http.NewRequestWithContext(fencing.NewContext(t.Context(), h), "GET", srv.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := (&http.Client{Transport: tr}).Do(req)
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	}
+	if err := get("/start"); err != nil {
+		t.Error(err)
+	}
+	if err := get("/lose"); !errors.Is(err, errLost) {
+		t.Errorf("lost on the way: %v", err)
+	}
+	if got := strings.Join(seen, "; "); got != "/start 7; /end 7; /lose 7" {
+		t.Errorf("the server saw %s", got)
+	}
+}
+
+func TestTransportAllocatesLittle(t *testing.T) {
+	var tr http.RoundTripper = &httpfence.Transport{Base: quiet{}}
+	req := httptest.NewRequestWithContext(fencing.NewContext(context.Background(), &holder{name: "billing/job-7", token: 1731}), "PUT", "http://h/x", nil)
+	// The copy of the request, its header, the text of the token, and the values.
+	if n := testing.AllocsPerRun(200, func() { _, _ = tr.RoundTrip(req) }); n > 5 && !race {
+		t.Errorf("%v allocations for a request", n)
+	}
+}
+
+type quiet struct{}
+
+func (quiet) RoundTrip(*http.Request) (*http.Response, error) { return nil, nil }

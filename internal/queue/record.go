@@ -1,0 +1,51 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// maxHolder bounds what a record says of the holder, in bytes.
+const maxHolder = 256
+
+// record is what an auditor is told of a hold, twice: when it was granted and
+// when it ended. Without an auditor the session's logger is.
+func (h *Hold) record(event fencing.Event, at time.Time) fencing.Record {
+	e := h.entry
+	holder := strings.ToValidUTF8(e.value[:min(len(e.value), maxHolder)], "")
+	return fencing.Record{
+		Event: event, At: at, Kind: e.q.kind, Name: e.q.name, Key: e.key,
+		Lease: int64(h.Lease()), Token: e.token, Holder: holder,
+	}
+}
+
+func (h *Hold) recordGrant() { h.tell(h.record(fencing.Granted, h.since)) }
+
+// recordEnd is called when the entry is gone, or given up: an auditor that is
+// slow keeps nobody from the lock.
+func (h *Hold) recordEnd(at time.Time) {
+	r := h.record(fencing.Released, at)
+	r.Held = at.Sub(h.since) // by the monotonic clock
+	switch cause := *h.cause.Load(); {
+	case cause != session.ErrReleased:
+		r.Event, r.Err = fencing.Lost, cause
+	case errors.Is(h.outcome, session.ErrLost):
+		r.Event, r.Err = fencing.Lost, h.outcome // found out when it was to be released
+	default:
+		r.Err = h.outcome
+	}
+	h.tell(r)
+}
+
+func (h *Hold) tell(r fencing.Record) {
+	a := h.auditor
+	if a == nil {
+		a = fencing.LogAuditor(h.entry.q.sess.Logger())
+	}
+	fencing.Audit(context.Background(), a, r)
+}
