@@ -36,7 +36,12 @@ func (c Claim) Validate() error {
 	return nil
 }
 
-func (c Claim) String() string { return fmt.Sprintf("token %v of %s", c.Token, quote(c.Name)) }
+func (c Claim) String() string {
+	if c.Name == "" { // a bare token, where the guard needs no name
+		return fmt.Sprintf("token %v", c.Token)
+	}
+	return fmt.Sprintf("token %v of %s", c.Token, quote(c.Name))
+}
 
 var (
 	// ErrBadClaim is returned for a name and token that are not exactly one

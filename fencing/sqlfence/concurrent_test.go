@@ -1,0 +1,230 @@
+package sqlfence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+)
+
+const writers = 16
+
+// chaos has writers with fresh and with stale tokens write to a few resources at
+// once, and then asks the table's own history what has landed.
+type chaos struct {
+	d         *database
+	resources []string
+	tokens    []atomic.Int64 // the newest of each resource, as etcd would issue them
+
+	mu     sync.Mutex      // protects what follows
+	landed map[string]bool // works that were reported as committed
+	stale  int             // writes that were refused
+}
+
+func newChaos(d *database, resources ...string) *chaos {
+	return &chaos{d: d, resources: resources, tokens: make([]atomic.Int64, len(resources)), landed: make(map[string]bool)}
+}
+
+// write is one guarded write: nil, or fencing.ErrStale.
+type write func(ctx context.Context, resource string, token fencing.Token, work string) error
+
+func (c *chaos) run(t *testing.T, rounds int, write write) {
+	t.Helper()
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() {
+			held := make([]fencing.Token, len(c.resources))
+			for i := range rounds {
+				r := rand.IntN(len(c.resources))
+				// Now and then the lock goes to this writer. Else it writes with
+				// what it has, whoever may hold the lock by now.
+				if held[r] == 0 || rand.IntN(3) == 0 {
+					held[r] = fencing.Token(c.tokens[r].Add(1))
+				}
+				work := fmt.Sprintf("%s %d/%d", c.resources[r], w, i)
+				c.record(t, work, write(t.Context(), c.resources[r], held[r], work))
+			}
+		})
+	}
+	all.Wait()
+	c.judge(t)
+}
+
+func (c *chaos) record(t *testing.T, work string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err == nil:
+		c.landed[work] = true
+	case errors.Is(err, fencing.ErrStale):
+		c.stale++
+	default:
+		t.Errorf("%s: %v", work, err)
+	}
+}
+
+// judge fails the test unless each resource's history has its tokens in order,
+// and is made of exactly those works whose writers were told so.
+func (c *chaos) judge(t *testing.T) {
+	t.Helper()
+	found := make(map[string]bool)
+	for _, resource := range c.resources {
+		works, tokens := c.d.works(t, resource)
+		for i, work := range works {
+			found[work] = true
+			if i > 0 && tokens[i] < tokens[i-1] {
+				t.Errorf("%s: token %v has written after %v", resource, tokens[i], tokens[i-1])
+			}
+		}
+	}
+	if !maps.Equal(found, c.landed) {
+		t.Errorf("history has %d works, %d were reported as committed", len(found), len(c.landed))
+	}
+	if c.stale == 0 || len(c.landed) == 0 {
+		t.Errorf("%d refused, %d landed: this shows nothing", c.stale, len(c.landed))
+	}
+	t.Logf("%d landed, %d refused", len(c.landed), c.stale)
+}
+
+func TestNoStaleWriteEverLands(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		levels := map[string]sql.IsolationLevel{"by default": sql.LevelDefault}
+		if d.dialect != sqlfence.SQLite { // which knows one level only
+			levels = map[string]sql.IsolationLevel{
+				"read committed":  sql.LevelReadCommitted,
+				"repeatable read": sql.LevelRepeatableRead,
+				"serializable":    sql.LevelSerializable,
+			}
+		}
+		for name, level := range levels {
+			t.Run(name, func(t *testing.T) {
+				g := d.guard(t, &sqlfence.Options{Isolation: level, Retry: retry()})
+				newChaos(d, name+" a", name+" b", name+" c").run(t, 20, func(ctx context.Context, resource string, token fencing.Token, work string) error {
+					return g.Do(ctx, resource, token, d.write(resource, token, work))
+				})
+				for _, resource := range []string{name + " a", name + " b", name + " c"} {
+					if got, want := d.mark(t, resource), d.number(t, "SELECT MAX(token) FROM history WHERE resource = ?", resource); int64(got) != want {
+						t.Errorf("%s: mark %v, history ends with %v", resource, got, want)
+					}
+				}
+			})
+		}
+	})
+}
+
+// The default level of each database needs no retry: who comes second waits.
+func TestWritersOfOneResourceWaitForEachOther(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		for _, mark := range []string{"a first write", "a later one"} {
+			var all sync.WaitGroup
+			var within atomic.Int64
+			for w := range writers {
+				all.Go(func() {
+					err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+						if n := within.Add(1); n != 1 {
+							t.Errorf("%s: %d writers are at it", mark, n)
+						}
+						defer within.Add(-1)
+						return d.write("r", 5, fmt.Sprint(mark, w))(ctx, tx)
+					})
+					if err != nil {
+						t.Errorf("%s: %v", mark, err)
+					}
+				})
+			}
+			all.Wait()
+		}
+		if works, _ := d.works(t, "r"); len(works) != 2*writers {
+			t.Errorf("%d works", len(works))
+		}
+	})
+}
+
+// While one transaction is open, those of all other resources go through, to the
+// end. If one waited for it, it would wait for ever, as would the test.
+func TestWritersOfDifferentResourcesDoNotWait(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("it waits"))
+		defer cancel()
+		do := func(resource string, fn func(context.Context, *sql.Tx) error) {
+			t.Helper()
+			if err := g.Do(ctx, resource, fencing.Token(5), fn); err != nil {
+				t.Errorf("%s: %v", resource, err)
+			}
+		}
+		do("m", d.write("m", 5, ""))
+		do("n", d.write("n", 5, ""))
+		for _, open := range []string{"m", "new"} { // has a row, has none yet
+			do(open, func(context.Context, *sql.Tx) error {
+				do("n", d.write("n", 5, ""))
+				// New rows on all sides of it: in InnoDB, what locks a gap locks
+				// these.
+				for _, other := range []string{"a", open[:1] + "!", open + "!", open + "!!", "z"} {
+					do(open+other, d.write(other, 5, ""))
+				}
+				return nil
+			})
+		}
+	})
+}
+
+func TestStaleWriterThatWaitedIsRefused(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		for i, what := range []string{"first", "later"} {
+			older, newer := fencing.Token(10*i+5), fencing.Token(10*i+6)
+			late := make(chan error, 1)
+			err := g.Do(t.Context(), "r", newer, func(ctx context.Context, tx *sql.Tx) error {
+				go func() { // joined by the receive
+					late <- g.Do(t.Context(), "r", older, d.write("r", older, "never"))
+				}()
+				d.waitForWaiters(t, 1)
+				return d.write("r", newer, what)(ctx, tx)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			if err := <-late; !errors.Is(err, fencing.ErrStale) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+}
+
+// What comes next sees what the previous writer has committed, although its
+// transaction began before that was.
+func TestWorkSeesWhatThePreviousWriterCommitted(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 10)")
+		next := make(chan error, 1)
+		var seen int64
+		err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			go func() { // joined by the receive
+				next <- g.Do(t.Context(), "r", fencing.Token(6), func(ctx context.Context, tx *sql.Tx) error {
+					return tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 1").Scan(&seen)
+				})
+			}()
+			d.waitForWaiters(t, 1)
+			_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = 11 WHERE id = 1")
+			return err
+		})
+		if err := errors.Join(err, <-next); err != nil {
+			t.Fatal(err)
+		}
+		if seen != 11 {
+			t.Errorf("balance %d, want 11", seen)
+		}
+	})
+}

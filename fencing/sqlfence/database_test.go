@@ -1,0 +1,294 @@
+package sqlfence_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"modernc.org/sqlite"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+)
+
+// kind is one database that the suite runs against.
+type kind struct {
+	name    string
+	dialect sqlfence.Dialect
+	open    func(t testing.TB, name string) driver.Connector // of a new, empty database
+	// waiting counts the transactions of a database that wait for a lock; nil
+	// where nobody can tell.
+	waiting string
+}
+
+var kinds = []kind{
+	{"SQLite", sqlfence.SQLite, openSQLite, ""},
+	{"PostgreSQL", sqlfence.Postgres, openPostgres,
+		"SELECT count(*) FROM pg_stat_activity WHERE application_name = ? AND wait_event_type = 'Lock'"},
+	{"MariaDB", sqlfence.MySQL, openMariaDB(false),
+		inInnoDB},
+	// The driver asks for matched instead of changed rows, and puts arguments
+	// into the text of statements instead of preparing them.
+	{"MariaDB clientFoundRows", sqlfence.MySQL, openMariaDB(true),
+		inInnoDB},
+}
+
+// innodb_trx would say more, but is not brought up to date while somebody reads
+// it more often than every 100 ms. This counts those of all databases, of which
+// one has a test running.
+const inInnoDB = "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status " +
+	"WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS' AND ? <> ''"
+
+// database is an empty database of one test.
+type database struct {
+	kind
+	id        string
+	connector driver.Connector
+	db        *sql.DB
+}
+
+// onEach runs a test against each kind of database.
+func onEach(t *testing.T, test func(t *testing.T, d *database)) {
+	t.Helper()
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) { test(t, newDatabase(t, k)) })
+	}
+}
+
+// onServers runs a test against each kind that has more than one writer.
+func onServers(t *testing.T, test func(t *testing.T, d *database)) {
+	t.Helper()
+	for _, k := range kinds {
+		if k.dialect != sqlfence.SQLite {
+			t.Run(k.name, func(t *testing.T) { test(t, newDatabase(t, k)) })
+		}
+	}
+}
+
+var databases atomic.Int64
+
+// newDatabase makes a database with the tables of the tests and, through guard,
+// that of the marks.
+func newDatabase(t testing.TB, k kind) *database {
+	t.Helper()
+	d := &database{kind: k, id: fmt.Sprintf("test%d", databases.Add(1))}
+	d.connector = k.open(t, d.id)
+	d.db = d.pool(t, d.connector)
+	big, serial := "BIGINT", "BIGINT AUTO_INCREMENT PRIMARY KEY"
+	switch k.dialect {
+	case sqlfence.Postgres:
+		serial = "BIGSERIAL PRIMARY KEY"
+	case sqlfence.SQLite:
+		serial = "INTEGER PRIMARY KEY AUTOINCREMENT"
+	}
+	d.exec(t, "CREATE TABLE history (seq "+serial+", resource VARCHAR(200) NOT NULL, token "+big+" NOT NULL, work VARCHAR(200) NOT NULL)")
+	d.exec(t, "CREATE TABLE accounts (id "+big+" PRIMARY KEY, balance "+big+" NOT NULL, fence "+big+" NULL DEFAULT 0)")
+	return d
+}
+
+func (d *database) pool(t testing.TB, c driver.Connector) *sql.DB {
+	db := sql.OpenDB(c)
+	db.SetMaxIdleConns(40) // all that a test uses: connecting is slow
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+// guard returns a guard with its schema in place. Refusals go nowhere unless opts
+// says otherwise.
+func (d *database) guard(t testing.TB, opts *sqlfence.Options) *sqlfence.Guard {
+	t.Helper()
+	return d.guardOver(t, d.db, opts)
+}
+
+func (d *database) guardOver(t testing.TB, db *sql.DB, opts *sqlfence.Options) *sqlfence.Guard {
+	t.Helper()
+	var o sqlfence.Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Auditor == nil {
+		o.Auditor = unheard
+	}
+	if o.Transient == nil && d.dialect == sqlfence.MySQL {
+		o.Transient = isDeadlock
+	}
+	g, err := sqlfence.New(db, d.dialect, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.EnsureSchema(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+var unheard = fencing.AuditFunc(func(context.Context, fencing.Record) {})
+
+// isDeadlock is what a user of this driver gives as Options.Transient.
+func isDeadlock(err error) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && (e.Number == 1213 || e.Number == 1205)
+}
+
+func retry() *backoff.Policy { return &backoff.Policy{Max: 50 * time.Millisecond} }
+
+// sql writes a statement's placeholders as the dialect wants them.
+func (d *database) sql(query string) string {
+	if d.dialect != sqlfence.Postgres {
+		return query
+	}
+	parts := strings.Split(query, "?")
+	for i := range parts[1:] {
+		parts[i] += fmt.Sprintf("$%d", i+1)
+	}
+	return strings.Join(parts, "")
+}
+
+func (d *database) exec(t testing.TB, query string, args ...any) {
+	t.Helper()
+	if _, err := d.db.ExecContext(t.Context(), d.sql(query), args...); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// number returns what a query for one number gives.
+func (d *database) number(t testing.TB, query string, args ...any) (n int64) {
+	t.Helper()
+	if err := d.db.QueryRowContext(t.Context(), d.sql(query), args...).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// mark returns the mark of a resource, 0 if it has none.
+func (d *database) mark(t testing.TB, resource string) fencing.Token {
+	t.Helper()
+	return fencing.Token(d.number(t, "SELECT COALESCE(MAX(token), 0) FROM holdfast_fence WHERE resource = ?", d.resource(resource)))
+}
+
+func (d *database) resource(name string) any {
+	if d.dialect == sqlfence.MySQL {
+		return []byte(name)
+	}
+	return name
+}
+
+// write is guarded work: one line of history.
+func (d *database) write(resource string, token fencing.Token, work string) func(context.Context, *sql.Tx) error {
+	return func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, d.sql("INSERT INTO history (resource, token, work) VALUES (?, ?, ?)"), resource, int64(token), work)
+		return err
+	}
+}
+
+// works returns what has been written to a resource, in its order.
+func (d *database) works(t testing.TB, resource string) (works []string, tokens []fencing.Token) {
+	t.Helper()
+	rows, err := d.db.QueryContext(t.Context(), d.sql("SELECT token, work FROM history WHERE resource = ? ORDER BY seq"), resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var token int64
+		var work string
+		if err := rows.Scan(&token, &work); err != nil {
+			t.Fatal(err)
+		}
+		works, tokens = append(works, work), append(tokens, fencing.Token(token))
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return works, tokens
+}
+
+// waitForWaiters waits until n transactions of this database wait for a lock.
+func (d *database) waitForWaiters(t testing.TB, n int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		if d.number(t, d.waiting, d.id) >= n {
+			return
+		}
+	}
+	t.Fatalf("there are not %d that wait for a lock", n)
+}
+
+func openSQLite(t testing.TB, name string) driver.Connector {
+	c, err := sqlite.NewConnector("file:" + filepath.Join(t.TempDir(), name) +
+		"?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_pragma=foreign_keys(1)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func openPostgres(t testing.TB, name string) driver.Connector {
+	t.Helper()
+	postgres.require(t)
+	// Not waiting for the disk makes tests fast, and a crash of the server is
+	// not in them.
+	dsn := "host=" + postgres.dir + " user=postgres dbname=postgres sslmode=disable application_name=" + name +
+		" search_path=" + name + " synchronous_commit=off"
+	c, err := stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(c)
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), "CREATE SCHEMA "+name); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func openMariaDB(foundRows bool) func(t testing.TB, name string) driver.Connector {
+	return func(t testing.TB, name string) driver.Connector {
+		t.Helper()
+		mariadb.require(t)
+		cfg := mysql.NewConfig()
+		cfg.User, cfg.Net, cfg.Addr = "root", "unix", mariadb.socket()
+		cfg.ClientFoundRows, cfg.InterpolateParams = foundRows, foundRows
+		cfg.Logger = &mysql.NopLogger{}
+		c, err := mysql.NewConnector(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := sql.OpenDB(c)
+		defer db.Close()
+		if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
+			t.Fatal(err)
+		}
+		cfg.DBName = name
+		if c, err = mysql.NewConnector(cfg); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+}
+
+// sqlState returns the SQLSTATE in an error of PostgreSQL.
+func sqlState(err error) string {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}

@@ -1,0 +1,104 @@
+package sqlfence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+	"github.com/holdfast-go/holdfast/locker"
+)
+
+// The usual form: a lock around the work, the guard around what it writes.
+func Example() {
+	var (
+		ctx context.Context
+		db  *sql.DB
+		mu  *locker.Mutex
+	)
+	use := func() error {
+		g, err := sqlfence.New(db, sqlfence.Postgres, nil)
+		if err != nil {
+			return err
+		}
+		if err := g.EnsureSchema(ctx); err != nil {
+			return err
+		}
+		return mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
+			return g.Do(ctx, "accounts/7", lk, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = balance - 10 WHERE id = 7")
+				return err
+			})
+		})
+	}
+	_ = use
+}
+
+func ExampleGuard_Do() {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1) // each connection of ":memory:" is a database of its own
+
+	ctx := context.Background()
+	g, err := sqlfence.New(db, sqlfence.SQLite, &sqlfence.Options{
+		Auditor: fencing.AuditFunc(func(_ context.Context, r fencing.Record) {
+			fmt.Printf("audit: %s token %v of %s, mark %v\n", r.Event, r.Token, r.Resource, r.Mark)
+		}),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := g.EnsureSchema(ctx); err != nil {
+		log.Fatal(err)
+	}
+	for _, token := range []fencing.Token{33, 33, 34, 33} { // from two holders
+		err := g.Do(ctx, "accounts/7", token, func(ctx context.Context, tx *sql.Tx) error {
+			return nil // the work
+		})
+		fmt.Println(token, "stale:", errors.Is(err, fencing.ErrStale))
+	}
+	// Output:
+	// 33 stale: false
+	// 33 stale: false
+	// 34 stale: false
+	// audit: refused token 33 of accounts/7, mark 34
+	// 33 stale: true
+}
+
+// With MySQL, Retry needs to be told what a deadlock is.
+func ExampleOptions_mysql() {
+	opts := &sqlfence.Options{
+		Retry: &backoff.Policy{},
+		Transient: func(err error) bool {
+			var e *mysql.MySQLError
+			return errors.As(err, &e) && (e.Number == 1213 || e.Number == 1205) // deadlock, lock wait timeout
+		},
+	}
+	_ = opts
+}
+
+func ExampleColumn() {
+	col, err := sqlfence.NewColumn(sqlfence.Postgres, "fence")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("UPDATE accounts SET balance = $1, " + col.Set("$2") + " WHERE id = $3 AND " + col.Where("$2"))
+
+	col, err = sqlfence.NewColumn(sqlfence.MySQL, "fence")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("UPDATE accounts SET balance = ?, " + col.Set("?") + " WHERE id = ? AND " + col.Where("?"))
+	// Output:
+	// UPDATE accounts SET balance = $1, fence = $2 WHERE id = $3 AND COALESCE(NULLIF(fence, 0), 1) <= $2
+	// UPDATE accounts SET balance = ?, fence = LAST_INSERT_ID(?) WHERE id = ? AND COALESCE(NULLIF(fence, 0), 1) <= ?
+}

@@ -1,0 +1,109 @@
+package sqlfence
+
+import (
+	"context"
+	"database/sql"
+	"reflect"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+// Guard keeps the marks of resources in a database, and lets what writes to that
+// database do so only with a token that is not below the mark. It has no state
+// of its own: any number of guards, in any number of processes, may work on one
+// table. It may be used by any number of goroutines.
+type Guard struct {
+	db      *sql.DB
+	dialect Dialect
+	table   string // quoted
+	sql     statements
+	opts    Options
+}
+
+// New returns a guard over db. It does no I/O; see [Guard.EnsureSchema]. A nil
+// opts means all defaults. The error is an *[ArgumentError] or a
+// *backoff.PolicyError.
+func New(db *sql.DB, dialect Dialect, opts *Options) (*Guard, error) {
+	if db == nil {
+		return nil, &ArgumentError{"db", "is nil"}
+	}
+	if dialect < Postgres || dialect > SQLite {
+		return nil, &ArgumentError{"dialect", "is " + dialect.String() + ", which is not one of its values"}
+	}
+	g := &Guard{db: db, dialect: dialect}
+	if opts != nil {
+		g.opts = *opts
+	}
+	if err := g.opts.validate(dialect); err != nil {
+		return nil, err
+	}
+	g.table = dialect.quoteTable(g.opts.Table)
+	g.sql = dialect.statements(g.table)
+	return g, nil
+}
+
+// Do runs fn in a transaction that commits only if source's token is not below
+// the mark of the resource, which it raises to the token. Writers of one
+// resource do this one after the other.
+//
+// The token is admitted if it is as large as the mark or larger: a holder may
+// write as often as it likes, until a later one has. If source is a
+// fencing.Holder, the context that fn gets carries it. fn must return the errors
+// that the transaction's statements give it, must neither commit nor roll back,
+// and must be done with tx when it returns.
+//
+// nil means that work and mark are committed. On any other error than
+// backoff.ErrOutcomeUnknown and [ErrTxEnded], nothing is written: neither fn's
+// work nor the mark. The errors are:
+//
+//   - *[ArgumentError], *[ResourceError] or *fencing.ClaimError (the holder's
+//     name): refused as it stands, without a query.
+//   - fencing.ErrNoToken, or what source's Check says (session.ErrLost,
+//     session.ErrSuspended): refused without a query. To write while suspended
+//     all the same, and leave it to the database to compare, give the holder's
+//     Token as the source.
+//   - fencing.ErrStale, a *fencing.MarkError with resource, token and mark: a
+//     later holder has written. fn was not called.
+//   - [ErrRewound], which Is fencing.ErrStale too, a *[RewoundError]: the token
+//     is below the mark although its holder is the present one. An operator has
+//     to do something, and the error says what.
+//   - fencing.ErrOtherName, a *fencing.NameError: the resource was written under
+//     a lock of another name. fn was not called.
+//   - *[UncommittedError]: fn has returned nil, but source's Check has failed
+//     since, so its work was rolled back.
+//   - backoff.ErrOutcomeUnknown: the commit was sent and not answered. It may
+//     have taken effect, or may yet; but never after a later holder's write, as
+//     that waits until the database has decided on this one.
+//   - [ErrTxEnded]: the transaction was gone before it could be committed.
+//   - fn's own error, as it is; what the database said; the context's error,
+//     with its cause.
+//
+// If fn panics, the transaction is rolled back and the panic goes on.
+func (g *Guard) Do(ctx context.Context, resource string, source fencing.Source, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	r := &request{g: g, resource: resource, source: source, fn: fn}
+	return r.do(ctx, g.opts.Retry)
+}
+
+// DoClaim is [Guard.Do] for a claim that was presented to this process by a
+// holder elsewhere: the server's half of a write. There is no Check, as the
+// holder is not here; the name in the claim is required. A claim that cannot be
+// one is a *fencing.ClaimError (fencing.ErrBadClaim).
+func (g *Guard) DoClaim(ctx context.Context, resource string, c fencing.Claim, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	return g.doClaim(ctx, resource, c, g.opts.Retry, fn)
+}
+
+func (g *Guard) doClaim(ctx context.Context, resource string, c fencing.Claim, retry *backoff.Policy, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	r := &request{g: g, resource: resource, presented: true, claim: c, fn: fn}
+	return r.do(ctx, retry)
+}
+
+// isNil also recognises the nil pointer inside an interface, which a program
+// gets that goes on with the result of an acquisition that failed.
+func isNil(s fencing.Source) bool {
+	if s == nil {
+		return true
+	}
+	v := reflect.ValueOf(s)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}

@@ -1,0 +1,61 @@
+package sqlfence_test
+
+import (
+	"context"
+	"database/sql/driver"
+)
+
+// lossy is a connector whose connections do with a commit what a test says: after
+// the real one, or instead of it.
+type lossy struct {
+	driver.Connector
+	commit func(real func() error) error
+}
+
+func (l *lossy) Connect(ctx context.Context) (driver.Conn, error) {
+	c, err := l.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &lossyConn{c, l}, nil
+}
+
+// lossyConn passes on what the drivers of these tests have.
+type lossyConn struct {
+	driver.Conn
+	l *lossy
+}
+
+func (c *lossyConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &lossyTx{tx, c.l}, nil
+}
+
+func (c *lossyConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+func (c *lossyConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+}
+
+func (c *lossyConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	return c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
+}
+
+func (c *lossyConn) CheckNamedValue(v *driver.NamedValue) error {
+	if checker, ok := c.Conn.(driver.NamedValueChecker); ok {
+		return checker.CheckNamedValue(v)
+	}
+	return driver.ErrSkip
+}
+
+type lossyTx struct {
+	driver.Tx
+	l *lossy
+}
+
+func (tx *lossyTx) Commit() error { return tx.l.commit(tx.Tx.Commit) }

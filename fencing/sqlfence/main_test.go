@@ -1,0 +1,17 @@
+package sqlfence_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// withServers stops the database servers before goleak looks.
+type withServers struct{ *testing.M }
+
+func (m withServers) Run() int {
+	defer stopServers()
+	return m.M.Run()
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withServers{m}) }

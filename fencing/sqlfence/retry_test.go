@@ -1,0 +1,222 @@
+package sqlfence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"modernc.org/sqlite"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+)
+
+// gaveUp is a serialisation failure as drivers report one.
+type gaveUp struct{}
+
+func (gaveUp) Error() string    { return "could not serialize" }
+func (gaveUp) SQLState() string { return "40001" }
+
+func TestTransientFailureIsRepeatedOnlyWhenAskedFor(t *testing.T) {
+	mine := errors.New("mine")
+	onEach(t, func(t *testing.T, d *database) {
+		for _, c := range []struct {
+			err   error
+			retry *backoff.Policy
+			calls int
+		}{
+			{gaveUp{}, nil, 1},
+			{gaveUp{}, retry(), 3},
+			{fmt.Errorf("wrapped: %w", mine), nil, 1},
+			{fmt.Errorf("wrapped: %w", mine), retry(), 3},
+			{errors.New("another"), retry(), 1},
+			{backoff.Again(errors.New("marked by somebody further down")), retry(), 1},
+		} {
+			g := d.guard(t, &sqlfence.Options{Retry: c.retry, Transient: func(err error) bool { return errors.Is(err, mine) }})
+			calls, resource := 0, fmt.Sprint(c.err, c.retry != nil)
+			err := g.Do(t.Context(), resource, fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+				calls++
+				if err := d.write(resource, 5, fmt.Sprint(calls))(ctx, tx); err != nil {
+					return err
+				}
+				if calls < 3 {
+					return c.err
+				}
+				return nil
+			})
+			var want []string
+			if c.calls == 3 {
+				want = []string{"3"} // what failed before has left nothing
+			} else if err == nil || err.Error() != c.err.Error() {
+				t.Errorf("%v: Do: %v", resource, err)
+			}
+			if works, _ := d.works(t, resource); calls != c.calls || !slices.Equal(works, want) {
+				t.Errorf("%s: %d calls, works %v", resource, calls, works)
+			}
+		}
+	})
+}
+
+// Each attempt asks the holder again: the work of one that was lost between two
+// is not repeated.
+func TestHolderThatIsLostBetweenAttemptsIsRefused(t *testing.T) {
+	d := newDatabase(t, kinds[0])
+	g := d.guard(t, &sqlfence.Options{Retry: retry()})
+	h, lost := &holder{token: 5}, errors.New("lost")
+	calls := 0
+	err := g.Do(t.Context(), "r", h, func(context.Context, *sql.Tx) error {
+		if calls++; calls > 1 {
+			return errors.New("once more")
+		}
+		h.err = lost
+		return gaveUp{}
+	})
+	if calls != 1 || !errors.Is(err, lost) {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+}
+
+func TestDeadlockOfTheWorkIsRepeated(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 0), (2, 0)")
+		g := d.guard(t, &sqlfence.Options{Retry: retry()})
+		var calls atomic.Int64
+		var bothHaveOne sync.WaitGroup
+		bothHaveOne.Add(2)
+		one := func(resource string, ids ...int) error {
+			return g.Do(t.Context(), resource, fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+				n := calls.Add(1)
+				for i, id := range ids {
+					if _, err := tx.ExecContext(ctx, d.sql("UPDATE accounts SET balance = balance + 1 WHERE id = ?"), id); err != nil {
+						return err
+					}
+					if i == 0 && n <= 2 {
+						bothHaveOne.Done()
+						bothHaveOne.Wait()
+					}
+				}
+				return nil
+			})
+		}
+		var all sync.WaitGroup
+		all.Go(func() {
+			if err := one("a", 1, 2); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			if err := one("b", 2, 1); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Wait()
+		if n := d.number(t, "SELECT SUM(balance) FROM accounts"); n != 4 || calls.Load() < 3 {
+			t.Errorf("sum %d after %d calls", n, calls.Load())
+		}
+	})
+}
+
+// In PostgreSQL, at these levels, the second of two writers fails, for its
+// snapshot is from before the first has committed.
+func TestSerialisationFailureIsRepeatedOrReturned(t *testing.T) {
+	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
+		for _, policy := range []*backoff.Policy{nil, retry()} {
+			d := newDatabase(t, kinds[1])
+			g := d.guard(t, &sqlfence.Options{Isolation: level, Retry: policy})
+			second := make(chan error, 1)
+			err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+				go func() { // joined by the receive
+					second <- g.Do(t.Context(), "r", fencing.Token(6), d.write("r", 6, "second"))
+				}()
+				d.waitForWaiters(t, 1)
+				return d.write("r", 5, "first")(ctx, tx)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			err = <-second
+			works, _ := d.works(t, "r")
+			if policy == nil && (sqlState(err) != "40001" || len(works) != 1) {
+				t.Errorf("%v: %v, works %v", level, err, works)
+			}
+			if policy != nil && (err != nil || len(works) != 2) {
+				t.Errorf("%v, with Retry: %v, works %v", level, err, works)
+			}
+		}
+	}
+}
+
+// First writers whose work fails leave, in InnoDB, locks on the gap to all who
+// waited, which then are in each other's way: a deadlock that only Retry hides.
+func TestFirstWritesThatFailDoNotHarmTheOthers(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, &sqlfence.Options{Retry: retry()})
+		broken := errors.New("broken")
+		var all sync.WaitGroup
+		for w := range writers {
+			all.Go(func() {
+				err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+					if err := d.write("r", 5, fmt.Sprint(w))(ctx, tx); err != nil || w%2 == 0 {
+						return err
+					}
+					return broken
+				})
+				if w%2 == 0 && err != nil || w%2 == 1 && err != broken {
+					t.Errorf("writer %d: %v", w, err)
+				}
+			})
+		}
+		all.Wait()
+		if works, _ := d.works(t, "r"); len(works) != writers/2 {
+			t.Errorf("works %v", works)
+		}
+	})
+}
+
+// Without a busy timeout SQLite does not wait.
+func TestBusySQLiteIsRepeated(t *testing.T) {
+	d := newDatabase(t, kind{"SQLite", sqlfence.SQLite, openSQLite, ""})
+	first := d.guard(t, nil)
+	path := ""
+	if err := d.db.QueryRow("SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path); err != nil {
+		t.Fatal(err)
+	}
+	c, err := sqlite.NewConnector("file:" + filepath.ToSlash(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, busy := retry(), make(chan struct{})
+	wasBusy := sync.OnceFunc(func() { close(busy) })
+	policy.Notify = func(error, time.Duration) { wasBusy() }
+	second := d.guardOver(t, d.pool(t, c), &sqlfence.Options{Retry: policy})
+	impatient := d.guardOver(t, d.pool(t, c), nil)
+	done := make(chan error, 1)
+	err = first.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+		if err := impatient.Do(t.Context(), "s", fencing.Token(6), neverCalled(t)); err == nil {
+			t.Error("two writers at once")
+		}
+		go func() { // joined by the receive
+			done <- second.Do(t.Context(), "r", fencing.Token(6), d.write("r", 6, "second"))
+		}()
+		select {
+		case <-busy:
+		case err := <-done: // it should not have ended yet
+			done <- err
+		}
+		return d.write("r", 5, "first")(ctx, tx)
+	})
+	if err := errors.Join(err, <-done); err != nil {
+		t.Error(err)
+	}
+	if works, _ := d.works(t, "r"); !slices.Equal(works, []string{"first", "second"}) {
+		t.Errorf("works %v", works)
+	}
+}

@@ -1,0 +1,93 @@
+package sqlfence_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const canServe = true
+
+// launch starts cmd and returns when it has logged ready, or at once if that is
+// empty. wait returns when it has ended.
+func (s *server) launch(cmd *exec.Cmd, ready string) (wait func() error, err error) {
+	log := &logged{ready: ready, seen: make(chan struct{})}
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "HOME="+s.dir)
+	// For children that a server might leave behind with its pipe.
+	cmd.WaitDelay = 10 * time.Second
+	// A group of its own: a Ctrl-C is for the tests, which then end it. And
+	// should they be killed, by a timeout as well, the kernel ends it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: s.quickly}
+	if s.uid >= 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(s.uid), Gid: uint32(s.gid)}
+	}
+
+	started, ended := make(chan error, 1), make(chan struct{})
+	var exit error
+	go func() { // joined by wait
+		defer close(ended)
+		// The death that the kernel reports is that of the thread which started
+		// the process, so that thread has to stay.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			exit = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		<-ended
+		return nil, err
+	}
+	if ready != "" {
+		select {
+		case <-log.seen:
+		case <-ended:
+			return nil, fail(cmd, errNotReady, log)
+		}
+	}
+	return func() error {
+		<-ended
+		if exit != nil {
+			return fail(cmd, exit, log)
+		}
+		return nil
+	}, nil
+}
+
+// logged keeps what a process says, and looks in it for the word that it is
+// ready.
+type logged struct {
+	ready string
+	seen  chan struct{} // closed when ready was logged
+
+	mu    sync.Mutex // protects what follows
+	found bool
+	text  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.text.Len() < 1<<20 {
+		l.text.Write(p)
+	}
+	if !l.found && l.ready != "" && strings.Contains(l.text.String(), l.ready) {
+		l.found = true
+		close(l.seen)
+	}
+	return len(p), nil
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}

@@ -1,0 +1,20 @@
+//go:build !linux
+
+package sqlfence_test
+
+import (
+	"errors"
+	"os/exec"
+)
+
+// Elsewhere there is no way to have the kernel end a server together with the
+// tests, so none is started.
+const canServe = false
+
+func (s *server) launch(*exec.Cmd, string) (func() error, error) {
+	return nil, errors.New("servers are started on Linux only")
+}
+
+type logged struct{}
+
+func (*logged) String() string { return "" }

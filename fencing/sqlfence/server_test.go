@@ -1,0 +1,216 @@
+package sqlfence_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// server is a database server of this test binary: in a directory of its own,
+// reached by a socket there and by nothing else.
+type server struct {
+	name    string
+	user    string                          // to run as when the tests are run by root, which servers refuse
+	find    func() (paths []string, _ bool) // the programs it takes
+	install func(s *server, paths []string) error
+	command func(s *server, paths []string) *exec.Cmd
+	ready   string // what it logs when it serves
+	// quickly ends it without its putting the data in order. PostgreSQL has
+	// children, which it takes along on SIGQUIT.
+	quickly syscall.Signal
+
+	done    chan struct{} // closed when what follows is set
+	missing bool
+	err     error
+	dir     string
+	uid     int // -1: that of the tests
+	gid     int
+	stop    func()
+}
+
+const installLine = "apt-get install postgresql mariadb-server"
+
+var (
+	postgres = &server{
+		name: "PostgreSQL", user: "postgres", done: make(chan struct{}),
+		find: findPostgres, install: installPostgres, command: runPostgres,
+		ready: "database system is ready to accept connections", quickly: syscall.SIGQUIT,
+	}
+	mariadb = &server{
+		name: "MariaDB", user: "mysql", done: make(chan struct{}),
+		find: findMariaDB, install: installMariaDB, command: runMariaDB,
+		ready: "ready for connections", quickly: syscall.SIGKILL,
+	}
+)
+
+var serversStarted sync.Once
+
+// startServers starts both at once, at the first test that needs one.
+func startServers() {
+	for _, s := range []*server{postgres, mariadb} {
+		go func() { // joined by stopServers
+			defer close(s.done)
+			s.err = s.start()
+		}()
+	}
+}
+
+func stopServers() {
+	used := true
+	serversStarted.Do(func() { used = false })
+	if !used {
+		return
+	}
+	for _, s := range []*server{postgres, mariadb} {
+		<-s.done
+		if s.stop != nil {
+			s.stop()
+		}
+		if s.dir != "" {
+			_ = os.RemoveAll(s.dir)
+		}
+	}
+}
+
+// require waits until the server serves, and skips the test if it is not
+// installed.
+func (s *server) require(t testing.TB) {
+	t.Helper()
+	serversStarted.Do(startServers)
+	<-s.done
+	if s.missing {
+		t.Skipf("%s is not installed: %s", s.name, installLine)
+	}
+	if s.err != nil {
+		t.Fatalf("%s: %v", s.name, s.err)
+	}
+}
+
+func (s *server) start() (err error) {
+	paths, found := s.find()
+	if s.missing = !found || !canServe; s.missing {
+		return nil
+	}
+	// Not t.TempDir: the path of a socket has room for about 100 bytes.
+	if s.dir, err = os.MkdirTemp("", "sqlfence"); err != nil {
+		return err
+	}
+	s.uid, s.gid = -1, -1
+	if os.Getuid() == 0 {
+		if err := s.becomeUser(); err != nil {
+			return err
+		}
+	}
+	if err := s.install(s, paths); err != nil {
+		return err
+	}
+	s.stop, err = s.serve(s.command(s, paths))
+	return err
+}
+
+func (s *server) becomeUser() error {
+	u, err := user.Lookup(s.user)
+	if err != nil {
+		if u, err = user.Lookup("nobody"); err != nil {
+			return err
+		}
+	}
+	if s.uid, err = strconv.Atoi(u.Uid); err != nil {
+		return err
+	}
+	if s.gid, err = strconv.Atoi(u.Gid); err != nil {
+		return err
+	}
+	return os.Chown(s.dir, s.uid, s.gid)
+}
+
+func findPostgres() ([]string, bool) {
+	candidates, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if path, err := exec.LookPath("postgres"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			candidates = append(candidates, path)
+		}
+	}
+	for _, path := range candidates {
+		initdb := filepath.Join(filepath.Dir(path), "initdb")
+		if _, err := os.Stat(initdb); err == nil {
+			return []string{path, initdb}, true
+		}
+	}
+	return nil, false
+}
+
+func installPostgres(s *server, paths []string) error {
+	return s.run(exec.Command(paths[1], "-D", filepath.Join(s.dir, "data"), "-U", "postgres", "-A", "trust",
+		"-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"))
+}
+
+func runPostgres(s *server, paths []string) *exec.Cmd {
+	return exec.Command(paths[0], "-D", filepath.Join(s.dir, "data"), "-k", s.dir,
+		"-c", "listen_addresses=", "-c", "max_connections=200", "-c", "shared_buffers=32MB",
+		"-c", "deadlock_timeout=20ms") // after so long it looks whether there is one
+}
+
+func findMariaDB() ([]string, bool) {
+	var found []string
+	for _, name := range []string{"mariadbd", "mariadb-install-db"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			path, err = exec.LookPath("/usr/sbin/" + name) // not in everybody's PATH
+		}
+		if err != nil {
+			return nil, false
+		}
+		found = append(found, path)
+	}
+	return found, true
+}
+
+func installMariaDB(s *server, paths []string) error {
+	return s.run(exec.Command(paths[1], "--no-defaults", "--datadir="+filepath.Join(s.dir, "data"),
+		"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"))
+}
+
+func runMariaDB(s *server, paths []string) *exec.Cmd {
+	return exec.Command(paths[0], "--no-defaults", "--datadir="+filepath.Join(s.dir, "data"),
+		"--socket="+s.socket(), "--pid-file="+filepath.Join(s.dir, "pid"), "--skip-networking", "--skip-name-resolve",
+		"--max-connections=200", "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0",
+		"--log-warnings=2") // from here on it says that it is ready
+}
+
+// socket is MariaDB's; PostgreSQL is told the directory.
+func (s *server) socket() string { return filepath.Join(s.dir, "sock") }
+
+// run runs a program to its end.
+func (s *server) run(cmd *exec.Cmd) error {
+	stop, err := s.launch(cmd, "")
+	if err != nil {
+		return err
+	}
+	return stop()
+}
+
+// serve runs a program until it is ready, and returns what ends it.
+func (s *server) serve(cmd *exec.Cmd) (stop func(), err error) {
+	wait, err := s.launch(cmd, s.ready)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = cmd.Process.Signal(s.quickly)
+		_ = wait() // its exit code says how it was ended
+	}, nil
+}
+
+var errNotReady = errors.New("it ended before it was ready")
+
+func fail(cmd *exec.Cmd, err error, log *logged) error {
+	return fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, log)
+}
