@@ -14,8 +14,11 @@
 //     One Session per process is enough for any number of locks.
 //   - [github.com/holdfast-go/holdfast/locker] is the locks. Mutex is a name,
 //     Lock one acquisition of it.
+//   - [github.com/holdfast-go/holdfast/election] is leader election. Election is
+//     a name, Term one leadership; observers, and handlers for health probes.
 //   - [github.com/holdfast-go/holdfast/fencing] is the token, and FencedWriter,
-//     which writes to etcd only while its holder is the holder.
+//     which writes to etcd only while its holder is the holder. Its sqlfence,
+//     httpfence and grpcfence are the comparing side for databases and services.
 //   - [github.com/holdfast-go/holdfast/backoff] is how everything here retries,
 //     and what an error of etcd says about a request.
 //   - [github.com/holdfast-go/holdfast/etcdtest] is an etcd inside a test, with
@@ -27,10 +30,11 @@
 //   - The same, or not at all: locker.Mutex.TryDo.
 //   - A hold that does not fit a function: locker.Mutex.Lock and
 //     locker.Lock.Unlock.
+//   - One process should lead, term after term: election.Election.Run.
 //   - What it writes to etcd must not come from a holder that has been replaced:
 //     fencing.FencedWriter.
-//   - What it writes elsewhere must not either: send the lock's name and
-//     locker.Lock.Token along, and refuse what is smaller than the largest seen.
+//   - What it writes elsewhere must not either: sqlfence.Guard for a database,
+//     httpfence and grpcfence for a service.
 //   - To know of trouble before a lock is lost: session.Session.Subscribe.
 //   - To contend with etcd's concurrency.Mutex, "etcdctl lock" or v3lock:
 //     locker.NewMutexAt.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +15,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 )
 
-// A Cluster is several etcd members inside this process that replicate one store. Its Client, Link and helpers use all
+// A Cluster is several etcd members that replicate one store. Its Client, Link and helpers use all
 // members; those of a [Cluster.Member] only that one.
 type Cluster struct {
 	access
@@ -64,20 +65,22 @@ func NewCluster(n int, opts *Options) (_ *Cluster, err error) {
 
 	var peers []string
 	for i := range n {
-		s := &Server{name: fmt.Sprintf("m%d", i), dir: dir, opts: o}
+		s := &Server{opts: o, spec: spec{Name: fmt.Sprintf("m%d", i), Fsync: o.Fsync}}
 		if s.client, err = reservePort(); err != nil {
 			return nil, err
 		}
 		if s.peers, err = newProxy(&network{}, ""); err != nil {
 			return nil, errors.Join(err, s.client.Close())
 		}
+		s.spec.Dir = filepath.Join(dir, s.spec.Name)
+		s.spec.Client, s.spec.Peers = s.client.addr, s.peers.addr()
 		s.endpoints = []string{s.client.addr}
-		peers = append(peers, s.name+"=http://"+s.peers.addr())
+		peers = append(peers, s.spec.Name+"=http://"+s.spec.Peers)
 		c.members = append(c.members, s)
 		c.endpoints = append(c.endpoints, s.client.addr)
 	}
 	for _, s := range c.members {
-		s.cluster = strings.Join(peers, ",")
+		s.spec.Cluster = strings.Join(peers, ",")
 		if err := s.start(); err != nil {
 			return nil, err
 		}
@@ -85,8 +88,8 @@ func NewCluster(n int, opts *Options) (_ *Cluster, err error) {
 	timeout := time.NewTimer(startTimeout)
 	defer timeout.Stop()
 	for _, s := range c.members {
-		if err := s.waitReady(timeout.C); err != nil {
-			return nil, err
+		if err := s.member.waitReady(timeout.C); err != nil {
+			return nil, fmt.Errorf("etcdtest: start %s: %w", s.spec.Name, err)
 		}
 	}
 	if n == 1 { // New hands out the member alone
@@ -101,7 +104,7 @@ func (c *Cluster) Members() []*Server { return slices.Clone(c.members) }
 // Member returns member i, from 0.
 func (c *Cluster) Member(i int) *Server { return c.members[i] }
 
-// Leader waits until one of the running members leads and more than half of all members follow it, and returns it. When
+// Leader waits until one of the members that run, and are not paused, leads and more than half of all members follow it, and returns it. When
 // ctx ends before, it returns the cause.
 func (c *Cluster) Leader(ctx context.Context) (*Server, error) {
 	tick := time.NewTicker(10 * time.Millisecond) // no event says that a quorum follows

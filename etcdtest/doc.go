@@ -15,7 +15,8 @@
 //
 // The members are those of go.etcd.io/etcd/server/v3/embed, so are their answers. They differ from etcd in production in
 // speed only: raft ticks every 10 ms and elects after 100 ms, which makes 1 s the smallest TTL of a lease; nothing waits
-// for the disk unless [Options] say so. Clients are ordinary ones too, except that they log nothing and do not wait for
+// for the disk unless [Options] say so. (A busy machine may therefore see a Cluster change its leader for no reason, which
+// a program has to bear in any case.) Clients are ordinary ones too, except that they log nothing and do not wait for
 // long before they connect again.
 //
 // # Faults
@@ -37,7 +38,8 @@
 // Heal ends them. A fault that holds bytes or requests does not lose them: they arrive after healing, as they would over
 // TCP, and may surprise a program that has given them up. Programs that take "no answer" for "not done" are found so.
 //
-// Members of a [Cluster] can be stopped and restarted, and so can a single [Server].
+// Members can be stopped, as by a crash, and restarted: a [Server] that stands alone as well as those of a [Cluster]. With
+// [Options].Processes they can be paused, too.
 //
 // # Tests that do not sleep
 //

@@ -11,7 +11,7 @@ import (
 // What a client makes of that is its own affair: clientv3 repeats reads, and each repetition is an RPC more.
 //
 // The method is the name in etcd's API, such as "Txn", "Range", "LeaseGrant". With conditions, only RPCs count whose
-// request (a [*etcdserverpb.TxnRequest] for "Txn") meets all of them. In streams each message is an RPC, and losing one
+// request (a *etcdserverpb.TxnRequest for "Txn") meets all of them. In streams each message is an RPC, and losing one
 // breaks the stream.
 func (l *Link) LoseRequest(method string, n int, conditions ...func(request any) bool) {
 	l.rpcs.order(&fault{kind: loseRequest, method: mustKnow(method), left: n, conditions: conditions})
@@ -22,7 +22,7 @@ func (l *Link) LoseRequest(method string, n int, conditions ...func(request any)
 // DeadlineExceeded the caller hears nothing, and fails when its own context ends; any other code is returned as it is.
 //
 // Method and conditions are as for LoseRequest. In streams each answer is an RPC, conditions are on the answer (a
-// [*etcdserverpb.LeaseKeepAliveResponse]), and losing one breaks the stream.
+// *etcdserverpb.LeaseKeepAliveResponse), and losing one breaks the stream.
 func (l *Link) LoseReply(method string, n int, code codes.Code, conditions ...func(request any) bool) {
 	l.rpcs.order(&fault{kind: loseReply, method: mustKnow(method), left: n, conditions: conditions, code: code})
 }
@@ -125,5 +125,8 @@ func (h *Held) Delivered() <-chan struct{} { return h.delivered }
 // Delivered.
 func (h *Held) Reply() (proto.Message, error) {
 	<-h.delivered
-	return h.reply, h.err
+	if h.err != nil {
+		return nil, h.err
+	}
+	return h.reply, nil
 }

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -131,6 +134,7 @@ func TestHoldDeliversAfterTheCallerHasGone(t *testing.T) {
 	srv := etcdtest.Start(t)
 	direct, link := srv.Client(t), srv.Link(t)
 	held := link.Hold("Put", putsTo("a"))
+	link.Heal() // does not end it
 	if held.Request() != nil {
 		t.Error("there is a request before there is one")
 	}
@@ -164,6 +168,34 @@ func TestHoldDeliversAfterTheCallerHasGone(t *testing.T) {
 	}
 	if got := mustGet(t, direct, "a"); got != "late" {
 		t.Fatalf("a = %q, want what came late", got)
+	}
+}
+
+// TestHoldDeliversAsTheCallerGoes is for the race detector.
+func TestHoldDeliversAsTheCallerGoes(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	for i := range 20 {
+		held := link.Hold("Put")
+		ctx, cancel := context.WithCancel(withTimeout(t))
+		var both sync.WaitGroup
+		both.Go(func() {
+			<-held.Arrived()
+			cancel()
+		})
+		both.Go(func() {
+			<-held.Arrived()
+			held.Deliver()
+		})
+		if _, err := link.Client().Put(ctx, "a", fmt.Sprint(i)); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		both.Wait()
+		wait(t, held.Delivered())
+		if got := mustGet(t, link.Client(), "a"); got != fmt.Sprint(i) {
+			t.Fatalf("a = %q, want %d", got, i)
+		}
 	}
 }
 
@@ -259,7 +291,7 @@ func TestStalledRenewalsLetTheLeaseExpire(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	cli := link.Client()
-	lease, err := cli.Grant(withTimeout(t), 1)
+	lease, err := cli.Grant(withTimeout(t), 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,33 +317,39 @@ func TestStalledStreamGoesOnAfterHealing(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	cli := link.Client()
-	lease, err := cli.Grant(withTimeout(t), 60)
-	if err != nil {
-		t.Fatal(err)
-	}
-	link.Stall("LeaseKeepAlive") // opening the stream passes, the message does not
-	renewed := make(chan error, 1)
-	go func() { // ends after Heal
-		_, err := cli.KeepAliveOnce(withTimeout(t), lease.ID)
-		renewed <- err
-	}()
-	if err := link.Wait(withTimeout(t), "LeaseKeepAlive", 1); err != nil {
-		t.Fatal(err)
-	}
-	for range 50 {
-		mustPut(t, cli, "a", "")
-	}
-	select {
-	case err := <-renewed:
-		t.Fatalf("a stalled renewal returned %v", err)
-	default:
-	}
-	link.Heal()
-	if err := <-renewed; err != nil {
-		t.Fatal(err)
-	}
-	if n := link.Count()["LeaseKeepAlive"]; n != 1 {
-		t.Fatalf("%d renewals, want 1", n)
+	for _, revoked := range []bool{false, true} {
+		lease, err := cli.Grant(withTimeout(t), 60)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := link.Count()["LeaseKeepAlive"]
+		link.Stall("LeaseKeepAlive") // opening the stream passes, the message does not
+		renewed := make(chan error, 1)
+		go func() { // ends after Heal
+			_, err := cli.KeepAliveOnce(withTimeout(t), lease.ID)
+			renewed <- err
+		}()
+		if err := link.Wait(withTimeout(t), "LeaseKeepAlive", sent+1); err != nil {
+			t.Fatal(err)
+		}
+		for range 50 { // time enough for a stall with a leak
+			mustPut(t, cli, "a", "")
+		}
+		select {
+		case err := <-renewed:
+			t.Fatalf("a stalled renewal returned %v", err)
+		default:
+		}
+		if revoked {
+			srv.Revoke(t, lease.ID)
+		}
+		link.Heal()
+		if err := <-renewed; revoked != errors.Is(err, rpctypes.ErrLeaseNotFound) || !revoked && err != nil {
+			t.Fatalf("revoked before it arrived: %v, renewal: %v", revoked, err)
+		}
+		if n := link.Count()["LeaseKeepAlive"] - sent; n != 1 {
+			t.Fatalf("%d renewals sent, want 1", n)
+		}
 	}
 }
 
@@ -349,9 +387,25 @@ func TestStreamGivenUpWhileStalledEnds(t *testing.T) {
 	link.Stall("LeaseKeepAlive")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := link.Client().KeepAliveOnce(ctx, 42); !errors.Is(err, context.DeadlineExceeded) {
+	_, err := link.Client().KeepAliveOnce(ctx, 42)
+	if !errors.Is(err, context.DeadlineExceeded) && status.Code(err) != codes.DeadlineExceeded { // the server keeps time, too
 		t.Fatalf("error %v, want DeadlineExceeded", err)
 	}
+}
+
+func TestClientThatClosesWhileStalledLeavesNothing(t *testing.T) {
+	srv := etcdtest.Start(t)
+	direct, link := srv.Client(t), srv.Link(t)
+	mustPut(t, direct, "a", "")
+	others := goleak.IgnoreCurrent()
+	cli := link.Client()
+	<-cli.Watch(t.Context(), "a", clientv3.WithCreatedNotify())
+	link.Stall("Watch")
+	for i := range 50 { // the first is received, and held, in this time
+		mustPut(t, direct, "a", fmt.Sprint(i))
+	}
+	cli.Close()
+	goleak.VerifyNone(t, others) // the link stands, and is stalled
 }
 
 func TestLosingAMessageBreaksTheStream(t *testing.T) {

@@ -15,8 +15,9 @@ import (
 // who held what when.
 type Recorder struct {
 	store  *access
+	client *clientv3.Client // its own; closing it ends the recording
 	prefix string
-	done   chan struct{} // closed when the goroutine that records has ended
+	done   chan struct{} // closed when recording has ended
 
 	mu       sync.Mutex // protects what follows
 	events   []*clientv3.Event
@@ -29,34 +30,43 @@ type Recorder struct {
 // before the first compaction of the store. It ends with the test.
 func (a *access) Record(t testing.TB, prefix string) *Recorder {
 	t.Helper()
-	cli, err := a.NewClient()
+	r, err := a.record(prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (a *access) record(prefix string) (*Recorder, error) {
+	cli, err := a.NewClient()
+	if err != nil {
+		return nil, err
+	}
 	r := &Recorder{
 		store:    a,
+		client:   cli,
 		prefix:   prefix,
 		done:     make(chan struct{}),
 		revision: 1, // an empty store is at 1
 		advanced: make(chan struct{}),
 	}
-	go r.record(ctx, cli)
 	a.mu.Lock()
 	a.recorders = append(a.recorders, r)
 	a.mu.Unlock()
-	t.Cleanup(func() {
-		a.mu.Lock()
-		a.recorders = slices.DeleteFunc(a.recorders, func(other *Recorder) bool { return other == r })
-		a.mu.Unlock()
-		cancel()
-		<-r.done
-		cli.Close()
-	})
-	return r
+	go r.run() // until stop
+	return r, nil
 }
 
-// running returns the recorders whose tests have not ended.
+func (r *Recorder) stop() {
+	r.store.mu.Lock()
+	r.store.recorders = slices.DeleteFunc(r.store.recorders, func(other *Recorder) bool { return other == r })
+	r.store.mu.Unlock()
+	r.client.Close()
+	<-r.done
+}
+
+// running returns the recorders that have not been stopped.
 func (a *access) running() []*Recorder {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,7 +77,12 @@ func (a *access) running() []*Recorder {
 // compacted: where it is, use Record before.
 func (a *access) History(t testing.TB, prefix string) []*clientv3.Event {
 	t.Helper()
-	return a.Record(t, prefix).Events(t)
+	r, err := a.record(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.stop()
+	return r.Events(t)
 }
 
 // Events returns every put and delete under the prefix, from the first revision of the store up to all that was
@@ -91,11 +106,11 @@ func (r *Recorder) Events(t testing.TB) (events []*clientv3.Event) {
 	return events
 }
 
-// record watches all keys, not only those under the prefix, because then every revision has an event: so it always knows
-// how far it is, without writing anything itself.
-func (r *Recorder) record(ctx context.Context, cli *clientv3.Client) {
+// run watches all keys, not only those under the prefix, because then every revision has an event: so it always knows how
+// far it is, without writing anything itself.
+func (r *Recorder) run() {
 	defer close(r.done)
-	for resp := range cli.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()) {
+	for resp := range r.client.Watch(context.Background(), "", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()) {
 		if err := resp.Err(); err != nil {
 			r.mu.Lock()
 			r.err = err

@@ -116,11 +116,13 @@ func TestWaitForKeys(t *testing.T) {
 	cli := srv.Client(t)
 	srv.WaitForKeys(t, "q/", 0)
 	done := make(chan struct{})
-	go func() { // ends with its three puts
+	go func() { // ends with its puts
 		defer close(done)
 		for i := range 3 {
-			if _, err := cli.Put(t.Context(), fmt.Sprint("q/", i), ""); err != nil {
-				t.Error(err)
+			for _, key := range []string{"other", "other", fmt.Sprint("q/", i), "other", "other"} {
+				if _, err := cli.Put(t.Context(), key, ""); err != nil {
+					t.Error(err)
+				}
 			}
 		}
 	}()

@@ -3,17 +3,13 @@ package etcdtest
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
 )
 
 // startTimeout bounds the start of a member. It takes tens of milliseconds; this is for machines that are very busy.
@@ -31,25 +27,29 @@ type Options struct {
 	Fsync bool
 
 	// Configure, when not nil, changes the configuration of each member just before it starts (also when it is started
-	// again): quotas, authentication, a slower tick. Addresses, the data directory and the member's name must stay.
+	// again): quotas, authentication, a slower tick, a logger. Addresses, the data directory and the member's name must
+	// stay.
 	Configure func(*embed.Config)
+
+	// Processes runs each member in a process of its own, which Pause can stop: the executable of the program itself,
+	// started again, with ETCDTEST_MEMBER in its environment, by which this package takes it over before main or any test
+	// begins. It takes a few times as long to start, works on Linux only, and Configure must be nil.
+	// Default: members are goroutines of this process.
+	Processes bool
 }
 
-// A Server is one etcd member inside this process, with a store of its own or as a part of a [Cluster].
+// A Server is one etcd member, with a store of its own or as a part of a [Cluster].
 // All its methods may be called by several goroutines at once.
 type Server struct {
 	access
-	name    string
-	dir     string
+	spec    spec
+	opts    Options
 	tempDir string // what Close removes; empty: nothing
 	client  *port  // where it listens for clients
 	peers   *proxy // where the other members reach it
-	cluster string // etcd's initial-cluster: name=url of every member
-	opts    Options
 
 	mu     sync.Mutex // protects what follows; held while the member starts or stops
-	etcd   *embed.Etcd
-	rpc    *rpcServer
+	member member     // nil: stopped
 	closed bool
 }
 
@@ -99,17 +99,14 @@ func (s *Server) Stop() {
 }
 
 func (s *Server) stop() {
-	if s.etcd == nil {
+	if s.member == nil {
 		return
 	}
-	// Each step spares Etcd.Close something that it would take seconds for, or do too politely: to wait for clients to end
-	// their streams; to hand leadership over; to wait for connections from peers (see proxy) to become idle, some of which
-	// live on until their read times out after 5 s.
-	s.rpc.stop()
-	s.etcd.Server.HardStop()
+	// First break the connections to the other members. etcd would wait a second for some that live on until their read
+	// times out after 5 s.
 	s.peers.retarget("")
-	s.etcd.Close()
-	s.etcd, s.rpc = nil, nil
+	s.member.stop()
+	s.member = nil
 }
 
 // Restart starts a stopped member again, with its data and its addresses. It does not wait: the member serves when it
@@ -120,14 +117,59 @@ func (s *Server) Restart() error {
 	switch {
 	case s.closed:
 		return errors.New("etcdtest: restart of a closed server")
-	case s.etcd != nil:
+	case s.member != nil:
 		return errors.New("etcdtest: restart of a server that runs")
 	}
 	return s.start()
 }
 
+// start is called with mu held, or before anybody else knows s.
+func (s *Server) start() (err error) {
+	switch {
+	case !s.opts.Processes:
+		s.member, err = startEmbedded(s.spec, s.opts.Configure)
+	case s.opts.Configure != nil:
+		err = errors.New("options have both Processes and Configure")
+	default:
+		s.member, err = startProcess(s.spec)
+	}
+	if err != nil {
+		return fmt.Errorf("etcdtest: start %s: %w", s.spec.Name, err)
+	}
+	s.peers.retarget(s.member.peerAddr())
+	return nil
+}
+
+// Pause stops the process of the member without ending it: connections stay open, the kernel goes on accepting new ones
+// and taking in requests, but nothing answers, and the member does not notice that time passes. It needs
+// [Options].Processes. It is an error if the member does not run.
+func (s *Server) Pause() error { return s.signal("pause", pauser.pause) }
+
+// Resume lets a paused member go on: it first believes that no time has passed, and carries out what it finds in its
+// sockets.
+func (s *Server) Resume() error { return s.signal("resume", pauser.resume) }
+
+// A pauser is a member that can be paused. Its methods are called with the mutex of its Server held.
+type pauser interface {
+	pause() error
+	resume() error
+}
+
+func (s *Server) signal(what string, do func(pauser) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := errors.New("not a process of its own that runs")
+	if p, ok := s.member.(pauser); ok {
+		err = do(p)
+	}
+	if err != nil {
+		return fmt.Errorf("etcdtest: %s %s: %w", what, s.spec.Name, err)
+	}
+	return nil
+}
+
 // Close stops the member and gives back its goroutines, ports and, unless it was given in Options, its directory.
-// A Server that is closed stays closed; closing it again does nothing. Close the clients first: theirs is not waited for.
+// A Server that is closed stays closed; closing it again does nothing. It does not close clients.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,88 +185,12 @@ func (s *Server) Close() error {
 	return err
 }
 
-// start is called with mu held, or before anybody else knows s.
-func (s *Server) start() error {
-	rpc := &rpcServer{}
-	etcd, err := embed.StartEtcd(s.config(rpc))
-	if err != nil {
-		return fmt.Errorf("etcdtest: start %s: %w", s.name, err)
-	}
-	s.etcd, s.rpc = etcd, rpc
-	s.peers.retarget(etcd.Peers[0].Addr().String())
-	return nil
-}
-
-func (s *Server) config(rpc *rpcServer) *embed.Config {
-	cfg := embed.NewConfig()
-	cfg.Name = s.name
-	cfg.Dir = filepath.Join(s.dir, s.name)
-	cfg.ListenClientUrls = []url.URL{{Scheme: "http", Host: s.client.addr}}
-	cfg.AdvertiseClientUrls = cfg.ListenClientUrls
-	cfg.ListenPeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: s.peers.addr()}}
-	cfg.InitialCluster = s.cluster
-	cfg.SocketOpts.ReusePort = true // see port
-
-	cfg.TickMs, cfg.ElectionMs = 10, 100
-	cfg.UnsafeNoFsync = !s.opts.Fsync
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	cfg.EnableGRPCGateway = false
-	cfg.BcryptCost = 4 // the least bcrypt takes: passwords in tests need not be expensive
-	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.WaitForHandlers(true)}
-	cfg.ServiceRegister = rpc.register
-	if s.opts.Configure != nil {
-		s.opts.Configure(cfg)
-	}
-	return cfg
-}
-
-// waitReady waits until the member serves clients.
-func (s *Server) waitReady(timeout <-chan time.Time) error {
-	select {
-	case <-s.etcd.Server.ReadyNotify():
-		return nil
-	case err := <-s.etcd.Err():
-		return fmt.Errorf("etcdtest: %s: %w", s.name, err)
-	case <-s.etcd.Server.StopNotify():
-		return fmt.Errorf("etcdtest: %s stopped while it started", s.name)
-	case <-timeout:
-		return fmt.Errorf("etcdtest: %s does not serve after %v", s.name, startTimeout)
-	}
-}
-
 // raft returns the IDs of the member and of the one it follows, its own if it leads; 0 is none.
 func (s *Server) raft() (id, leader types.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.etcd == nil {
+	if s.member == nil {
 		return 0, 0
 	}
-	return s.etcd.Server.MemberID(), s.etcd.Server.Leader()
-}
-
-// rpcServer gets hold of a member's gRPC server, which embed keeps to itself, through the hook for additional services.
-type rpcServer struct {
-	mu      sync.Mutex // protects what follows
-	server  *grpc.Server
-	stopped bool
-}
-
-func (r *rpcServer) register(server *grpc.Server) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.server = server
-	if r.stopped { // the member became ready while it was being stopped
-		server.Stop()
-	}
-}
-
-// stop breaks all connections, and waits for the handlers to return.
-func (r *rpcServer) stop() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stopped = true
-	if r.server != nil {
-		r.server.Stop()
-	}
+	return s.member.raft()
 }

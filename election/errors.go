@@ -1,0 +1,55 @@
+package election
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+var (
+	// ErrNoLeader is Leader's answer when nobody leads.
+	ErrNoLeader = errors.New("the election has no leader")
+
+	// ErrNotDrained says that a term has ended and the function that ran in
+	// it has not returned within Options.DrainTimeout. It still runs; only a
+	// fence keeps it from writing.
+	ErrNotDrained = errors.New("the function has not returned after its term ended")
+)
+
+// CheckName reports whether name can name an election: nil or a
+// *session.NameError. Names are non-empty segments joined by "/", none starting
+// with "@", at most 512 bytes, taken byte for byte. Check constants and
+// configuration at boot; Campaign says the same before it sends anything.
+func CheckName(name string) error { return queue.CheckName("election", name) }
+
+// CampaignError says why a campaign did not lead to a term. Nothing is held,
+// and no entry is left or appears later: what was sent without an answer is
+// being undone.
+type CampaignError struct {
+	Name   string
+	Lease  clientv3.LeaseID // the session's latest; 0 without a session
+	State  session.State    // the session's, at the end; 0 without a session
+	Waited time.Duration
+	// Err is the reason: the context's error together with what the last
+	// attempt met, session.ErrReentrant, session.ErrClosed, *session.LostError
+	// (under session.Options.StayLost), ErrNotDrained (joined with the
+	// context's error: what kept RunWhileLeader from leading was a function of
+	// an earlier term), *session.NameError, *session.ArgumentError, or what
+	// etcd said.
+	Err error
+}
+
+func (e *CampaignError) Error() string {
+	if e.State == 0 {
+		return fmt.Sprintf("election %s not won: %v", session.Quote(e.Name), e.Err)
+	}
+	return fmt.Sprintf("election %s not won after %s (lease %x, session %s): %v",
+		session.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
+}
+
+func (e *CampaignError) Unwrap() error { return e.Err }

@@ -1,0 +1,276 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// connect is what a program does once: a client of its etcd, and a session.
+func connect() (sess *session.Session, close func()) {
+	srv, err := etcdtest.New(nil) // your etcd
+	if err != nil {
+		log.Fatal(err)
+	}
+	cli, err := clientv3.New(clientv3.Config{Endpoints: srv.Endpoints()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	sess, err = session.New(context.Background(), cli, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return sess, func() {
+		sess.Close(context.Background())
+		cli.Close()
+		srv.Close()
+	}
+}
+
+func ExampleElection_RunWhileLeader() {
+	sess, close := connect()
+	defer close()
+	ctx := context.Background()
+
+	el := election.New(sess, "scheduler")
+	err := el.RunWhileLeader(ctx, "node-1", func(ctx context.Context, t *election.Term) error {
+		// ctx ends when the term is lost; RunWhileLeader waits for this
+		// function before it resigns.
+		w := fencing.NewFencedWriter(t)
+		_, err := w.Put(ctx, "scheduler/last-run", "now") // fencing.ErrStale: somebody else leads by now
+		fmt.Println(t.Value(), "has led")
+		return err
+	})
+	fmt.Println(err)
+	// Output:
+	// node-1 has led
+	// <nil>
+}
+
+func ExampleElection_Run() {
+	sess, close := connect()
+	defer close()
+	ctx, stop := context.WithCancel(context.Background()) // ends at shutdown
+
+	el := election.New(sess, "scheduler").With(election.Options{
+		DrainTimeout: 10 * time.Second,
+		OnElected:    func(t *election.Term) { fmt.Println("elected") },
+		OnDeposed:    func(t *election.Term, reason error) { fmt.Println("deposed:", reason) },
+	})
+	err := el.Run(ctx, "node-1", func(ctx context.Context, t *election.Term) error {
+		stop()       // for this example; a leader would work
+		<-ctx.Done() // until it is deposed or told to end
+		return nil   // the next term, if it was deposed
+	})
+	fmt.Println(err)
+	// Output:
+	// elected
+	// deposed: released by its holder
+	// context canceled
+}
+
+func ExampleElection_Campaign() {
+	sess, close := connect()
+	defer close()
+	ctx := context.Background()
+
+	term, err := election.New(sess, "scheduler").Campaign(ctx, "node-1")
+	if err != nil {
+		log.Fatal(err) // an *election.CampaignError: nothing is held
+	}
+	defer term.Resign(ctx)
+
+	work, cancel := term.Context(ctx) // ends with the term
+	defer cancel()
+	fmt.Println(term.Check(), work.Err(), term.Token() > 0)
+	// Output: <nil> <nil> true
+}
+
+func ExampleElection_Leader() {
+	sess, close := connect()
+	defer close()
+	ctx := context.Background()
+	el := election.New(sess, "scheduler")
+
+	_, err := el.Leader(ctx)
+	fmt.Println(errors.Is(err, election.ErrNoLeader))
+
+	term, err := el.Campaign(ctx, "node-1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	leader, err := el.Leader(ctx)
+	fmt.Println(leader.Value, leader.Token == term.Token(), err)
+	// Output:
+	// true
+	// node-1 true <nil>
+}
+
+func ExampleElection_Observe() {
+	sess, close := connect()
+	defer close()
+	ctx := context.Background()
+	el := election.New(sess, "scheduler")
+	term, err := el.Campaign(ctx, "node-1")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	seen := 0
+	for leader, err := range el.Observe(ctx) {
+		if err != nil {
+			log.Fatal(err) // it has ended: ctx, the session, or etcd refuses
+		}
+		if leader.Token == 0 {
+			fmt.Println("nobody leads")
+			break
+		}
+		fmt.Println(leader.Value, "leads")
+		if seen++; seen == 1 {
+			err = term.Proclaim(ctx, "node-1, warmed up")
+		} else {
+			err = term.Resign(ctx)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// node-1 leads
+	// node-1, warmed up leads
+	// nobody leads
+}
+
+func ExampleElection_Observer() {
+	sess, close := connect()
+	defer close()
+	ctx := context.Background()
+	el := election.New(sess, "scheduler")
+	if _, err := el.Campaign(ctx, "node-1"); err != nil {
+		log.Fatal(err)
+	}
+
+	o, err := el.Observer(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer o.Close()
+	view := o.Current() // no RPC: ask as often as you like
+	fmt.Println(view.Leader.Value, view.Trusted, view.Age < 15*time.Second)
+	// Output: node-1 true true
+}
+
+func ExampleTerm_Proclaim() {
+	sess, close := connect()
+	defer close()
+	ctx := context.Background()
+	el := election.New(sess, "scheduler")
+	term, err := el.Campaign(ctx, "starting")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := term.Proclaim(ctx, "10.0.0.7:8080"); err != nil {
+		log.Fatal(err)
+	}
+	leader, err := el.Leader(ctx)
+	fmt.Println(leader.Value, leader.Token == term.Token(), err)
+	// Output: 10.0.0.7:8080 true <nil>
+}
+
+func ExampleTerm_Resign() {
+	sess, close := connect()
+	defer close()
+	ctx := context.Background()
+	term, err := election.New(sess, "scheduler").Campaign(ctx, "node-1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(term.Resign(ctx))
+	fmt.Println(term.Resign(ctx)) // again is harmless
+	fmt.Println(term.Check())
+	// Output:
+	// <nil>
+	// <nil>
+	// released by its holder
+}
+
+func ExampleTerm_Yield() {
+	sess, close := connect()
+	defer close()
+	ctx := context.Background()
+	term, err := election.New(sess, "scheduler").Campaign(ctx, "node-1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	next, err := term.Yield(ctx) // behind all who wait; here nobody does
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(term.Check())
+	fmt.Println(next.Check(), next.Token() > term.Token())
+	// Output:
+	// released by its holder
+	// <nil> true
+}
+
+func ExampleObserver_LeaderHandler() {
+	sess, close := connect()
+	defer close()
+	ctx := context.Background()
+	el := election.New(sess, "scheduler")
+	o, err := el.Observer(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer o.Close()
+
+	mux := http.NewServeMux()
+	mux.Handle("/readyz", o.LeaderHandler()) // send work to the leader alone
+	mux.Handle("/livez", el.HealthHandler()) // restart what cannot be trusted
+	probe := func(path string) int {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Code
+	}
+	fmt.Println(probe("/readyz"), probe("/livez"))
+	if _, err := el.Campaign(ctx, "node-1"); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(probe("/readyz"), probe("/livez"))
+	// Output:
+	// 503 200
+	// 200 200
+}
+
+func ExampleNewAt() {
+	sess, close := connect()
+	defer close()
+	ctx := context.Background()
+	// What "etcdctl elect /legacy/scheduler" and concurrency.NewElection(s,
+	// "/legacy/scheduler") take part in.
+	term, err := election.NewAt(sess, "/legacy/scheduler").Campaign(ctx, "node-1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(term.Check())
+	// Output: <nil>
+}
+
+func ExampleCheckName() {
+	fmt.Println(election.CheckName("billing/scheduler"))
+	fmt.Println(election.CheckName("billing//scheduler"))
+	// Output:
+	// <nil>
+	// election name "billing//scheduler": has an empty segment: no leading, trailing or doubled "/"
+}

@@ -1,0 +1,161 @@
+package election
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// LeaderHandler answers "does this process lead?": 200 while a term of the
+// observer's election is held on its session, 503 otherwise, with the leader's
+// identity either way. A term whose session is suspended counts for as long as
+// Options.HealthTolerance says; a lost one never does. It is for readiness
+// probes and load balancers that send work to the leader alone.
+//
+// It costs no RPC and answers at once, also when etcd does not. The body is
+// JSON:
+//
+//	{"election":"scheduler","leader":false,"reason":"another candidate leads",
+//	 "current":{"value":"node-2","token":"1042","age_ms":310,"trusted":true}}
+func (o *Observer) LeaderHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e := o.election
+		var a leaderAnswer
+		a.Election = e.Name()
+		view := o.Current()
+		t, err := e.leading()
+		switch {
+		case t != nil:
+			a.Leader = true
+			a.Current = &currentLeader{Value: t.Value(), Token: t.Token(), Trusted: err == nil}
+		case view.Leader != Leader{}:
+			a.Reason = "another candidate leads"
+			a.Current = &currentLeader{view.Leader.Value, view.Leader.Token, view.Age.Milliseconds(), view.Trusted}
+		default:
+			a.Reason = "nobody leads"
+		}
+		if t == nil && err != nil {
+			a.Reason = err.Error()
+		}
+		reply(w, r, a.Leader, a)
+	})
+}
+
+type leaderAnswer struct {
+	Election string         `json:"election"`
+	Leader   bool           `json:"leader"`
+	Reason   string         `json:"reason,omitempty"` // why it is not this process
+	Current  *currentLeader `json:"current,omitempty"`
+}
+
+type currentLeader struct {
+	Value   string        `json:"value"`
+	Token   fencing.Token `json:"token"`
+	AgeMS   int64         `json:"age_ms"`
+	Trusted bool          `json:"trusted"`
+}
+
+// leading returns the term that is held on this session, with
+// session.ErrSuspended if it cannot be proved just now; or nil, with the error
+// that keeps a term from counting, if there is one.
+func (e *Election) leading() (*Term, error) {
+	terms, _ := rosterOf(e).present()
+	var reason error
+	for t := range terms {
+		switch err := t.Check(); {
+		case err == nil:
+			return t, nil
+		case errors.Is(err, session.ErrSuspended) && e.queue.Session().Unconfirmed() <= e.opts.HealthTolerance:
+			return t, err
+		case errors.Is(err, session.ErrSuspended):
+			reason = err
+		}
+	}
+	return nil, reason
+}
+
+// HealthHandler answers "can what this process says about its leadership be
+// trusted?": 200 while the session is connected, or has been for the last time
+// no longer ago than Options.HealthTolerance, and no function of an ended term
+// has been running for longer than that; 503 otherwise.
+//
+// As a liveness probe it restarts a process whose leader will not stop. With
+// that use give a tolerance longer than any outage of etcd that should not
+// restart all candidates at once.
+//
+// It costs no RPC and answers at once. The body is JSON:
+//
+//	{"election":"scheduler","healthy":true,"session":"connected","confirmed_ms_ago":812}
+func (e *Election) HealthHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := e.health()
+		reply(w, r, a.Healthy, a)
+	})
+}
+
+type healthAnswer struct {
+	Election    string `json:"election"`
+	Healthy     bool   `json:"healthy"`
+	Reason      string `json:"reason,omitempty"` // why not
+	Session     string `json:"session"`
+	ConfirmedMS int64  `json:"confirmed_ms_ago"`
+	Outlived    string `json:"outlived,omitempty"` // how long a function has outlived its term
+}
+
+func (e *Election) health() healthAnswer {
+	a := healthAnswer{Election: e.Name()}
+	if err := errors.Join(e.queue.Err(), e.opts.check()); err != nil {
+		a.Reason = err.Error()
+		return a
+	}
+	sess, tolerance := e.queue.Session(), e.opts.HealthTolerance
+	proof := sess.Unconfirmed()
+	a.Session, a.ConfirmedMS = sess.State().String(), proof.Milliseconds()
+	if err := sess.Check(); err != nil && (proof > tolerance || errors.Is(err, session.ErrClosed)) {
+		a.Reason = err.Error()
+	}
+	terms, _ := rosterOf(e).present()
+	now := sess.Clock()()
+	for t, p := range terms {
+		if !p.running || t.hold.Live() {
+			continue
+		}
+		var outlived time.Duration
+		if p.told { // or else it is about to be
+			outlived = now - p.since
+		}
+		a.Outlived = outlived.Round(time.Millisecond).String()
+		if outlived > tolerance || tolerance == 0 {
+			a.Reason = "a function still runs although its term has ended: " + t.Check().Error()
+		}
+	}
+	a.Healthy = a.Reason == ""
+	return a
+}
+
+func reply(w http.ResponseWriter, r *http.Request, good bool, answer any) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	body, err := json.Marshal(answer)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if !good {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	} else {
+		w.WriteHeader(http.StatusOK)
+	}
+	_, _ = w.Write(append(body, '\n'))
+}

@@ -1,0 +1,167 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// lastedLong is how long a term must last for the pauses to start anew.
+const lastedLong = time.Second
+
+// Run leads term after term until ctx ends: it campaigns, runs fn as
+// RunWhileLeader does, resigns when fn has returned, pauses, and campaigns
+// again.
+//
+//   - fn returned nil, or its term was lost or otherwise ended, whatever fn
+//     returned then: the next term. An error that fn returned beside a loss is
+//     logged.
+//   - fn returned an error in a term that was held: Run resigns and returns it.
+//   - A campaign failed: it is logged and tried again, unless that is hopeless:
+//     bad arguments, session.ErrClosed, session.ErrReentrant, or a session that
+//     was lost under session.Options.StayLost. Then Run returns the
+//     *CampaignError.
+//   - fn did not return in time after its context ended (ErrNotDrained): the
+//     next campaign begins when it has returned, and no sooner. fn never runs
+//     twice at once on one session, whoever calls Run or RunWhileLeader there.
+//   - ctx ended: fn is waited for as in RunWhileLeader, and Run returns ctx's
+//     error, or fn's if that is another one, or ErrNotDrained.
+//
+// Pauses are drawn by Options.Pause; OnElected, OnDeposed and OnNewLeader there
+// are told what happens. Run returns when they have returned, or after
+// Options.DrainTimeout if they do not; which one it was is logged. A panic of
+// fn resigns, and goes on on the caller's goroutine.
+func (e *Election) Run(ctx context.Context, value string, fn Func) error {
+	if err := e.admitFunc(ctx, value, fn); err != nil {
+		return e.failed(0, err)
+	}
+	pauses, err := e.opts.Pause.New()
+	if err != nil {
+		return e.failed(0, err) // admitFunc has validated it
+	}
+	r := &run{election: e, notices: notices{log: e.queue.Session().Logger().With("election", e.Name())}}
+	defer r.notices.finish(e.opts.drainTimeout())
+	defer r.watchLeaders(ctx)()
+	for {
+		again, err := r.term(ctx, value, fn, pauses)
+		if !again {
+			return err
+		}
+		pause := time.NewTimer(pauses.NextBackOff())
+		select {
+		case <-pause.C:
+		case <-ctx.Done(): // term says how to end
+			pause.Stop()
+		}
+	}
+}
+
+type run struct {
+	election *Election
+	notices  notices
+}
+
+// term campaigns for one term and serves it. again: the next may follow.
+func (r *run) term(ctx context.Context, value string, fn Func, pauses *backoff.BackOff) (again bool, err error) {
+	e := r.election
+	t, err := e.elect(ctx, value, fn)
+	switch {
+	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, ErrNotDrained):
+		return false, backoff.ContextErr(ctx)
+	case err != nil && (ctx.Err() != nil || hopeless(err)):
+		return false, err
+	case err != nil:
+		r.notices.log.Warn("holdfast: a campaign failed; trying again", "error", err)
+		return true, nil
+	}
+	began := time.Now()
+	depose := r.tellElected(t)
+	defer depose() // at the latest here, before the next is elected, and if fn panics
+	served := e.serve(ctx, t, fn)
+	if time.Since(began) >= lastedLong {
+		pauses.Reset()
+	}
+	switch {
+	case ctx.Err() != nil && served.undrained != nil:
+		return false, served.undrained
+	case ctx.Err() != nil && served.err != nil:
+		return false, served.err
+	case ctx.Err() != nil:
+		return false, backoff.ContextErr(ctx)
+	case served.err == nil || served.onlyEnd():
+		return true, nil
+	case served.lost != nil:
+		r.notices.log.Warn("holdfast: a function failed in a term that was lost; going on with the next", "error", served.err)
+		return true, nil
+	default:
+		return false, served.err
+	}
+}
+
+// hopeless are the reasons for which no further campaign can succeed.
+func hopeless(err error) bool {
+	var name *session.NameError
+	var argument *session.ArgumentError
+	return errors.As(err, &name) || errors.As(err, &argument) ||
+		errors.Is(err, session.ErrClosed) || errors.Is(err, session.ErrReentrant) ||
+		errors.Is(err, session.ErrLost) // a campaign survives losses, unless the session stays lost
+}
+
+// tellElected queues the notice that t begins and sees to it that its end is
+// told, as soon as it comes or, at the latest, when depose is called.
+func (r *run) tellElected(t *Term) (depose func()) {
+	opts := r.election.opts
+	if opts.OnElected != nil {
+		r.notices.tell(notice{callback: "OnElected", call: func() { opts.OnElected(t) }})
+	}
+	if opts.OnDeposed == nil {
+		return func() {}
+	}
+	tell := sync.OnceFunc(func() {
+		reason := t.Check()
+		r.notices.tell(notice{callback: "OnDeposed", call: func() { opts.OnDeposed(t, reason) }})
+	})
+	term, cancel := t.hold.Context(context.Background(), false)
+	stop := context.AfterFunc(term, tell)
+	return func() {
+		tell()
+		stop()
+		cancel()
+	}
+}
+
+// watchLeaders tells OnNewLeader, if there is one, until the returned function
+// is called.
+func (r *run) watchLeaders(ctx context.Context) (stop func()) {
+	tell := r.election.opts.OnNewLeader
+	if tell == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { // joined by stop
+		defer close(done)
+		var last fencing.Token
+		err := r.election.queue.Follow(ctx, r.election.opts.refresh(), func(s queue.Sighting) {
+			l := leaderOf(s)
+			if l.Token == 0 || l.Token == last {
+				return
+			}
+			last = l.Token
+			r.notices.tell(notice{callback: "OnNewLeader", call: func() { tell(l) }, replaced: true})
+		})
+		if ctx.Err() == nil && !errors.Is(err, session.ErrClosed) {
+			r.notices.log.Warn("holdfast: leaders can no longer be observed; OnNewLeader is not called any more", "error", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}

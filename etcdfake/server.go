@@ -1,0 +1,211 @@
+package etcdfake
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+)
+
+const (
+	// electionTimeout is etcd's default. A watch that requires a leader is
+	// cancelled after three of it without one.
+	electionTimeout = time.Second
+
+	// requestTimeout is how long etcd tries to get a request committed: 5 s
+	// and two election timeouts.
+	requestTimeout = 5*time.Second + 2*electionTimeout
+
+	clusterID, memberID = 0xfa4e, 0xfa4e01
+)
+
+// Options of a Server. The zero value of every field is its default.
+type Options struct {
+	// MinTTL is the smallest TTL that is granted, in whole seconds; shorter
+	// ones become it. Default 2 s, as with etcd's default election timeout.
+	MinTTL time.Duration
+}
+
+// Server is an etcd cluster in memory. All its methods may be called by several
+// goroutines at once, and none of them blocks.
+type Server struct {
+	minTTL int64
+
+	mu sync.Mutex // protects all of the server, its links and its watches; nobody blocks holding it
+	store
+	leases     map[int64]*lease
+	nextLease  int64
+	watches    []*watch
+	links      []*Link
+	term       uint64
+	leaderless bool
+	lying      time.Time // until then renewals are acknowledged at the term before, without effect
+	closed     bool
+}
+
+// New starts an empty cluster. A nil opts means all defaults. Close it when it
+// is no longer needed.
+func New(opts *Options) *Server {
+	s := &Server{minTTL: 2, store: newStore(), leases: make(map[int64]*lease), nextLease: 0x5eed0000, term: 2}
+	if opts != nil && opts.MinTTL > 0 {
+		s.minTTL = int64(opts.MinTTL / time.Second)
+	}
+	return s
+}
+
+// Client returns a client with a connection of its own. Its Close, as that of
+// any client without a gRPC connection, ends it and returns context.Canceled.
+func (s *Server) Client() *clientv3.Client { return s.Link().Client() }
+
+// Close ends all links and the timers of all leases.
+func (s *Server) Close() {
+	s.mu.Lock()
+	links := s.links
+	s.closed = true
+	for _, l := range s.leases {
+		l.timer.Stop()
+	}
+	s.mu.Unlock()
+	for _, l := range links {
+		l.Close()
+	}
+}
+
+// header is that of an answer at revision rev; 0 is the present one.
+func (s *Server) header(rev int64) *pb.ResponseHeader {
+	if rev == 0 {
+		rev = s.rev
+	}
+	return &pb.ResponseHeader{ClusterId: clusterID, MemberId: memberID, Revision: rev, RaftTerm: s.term}
+}
+
+func (s *Server) begin(cause Cause) *write {
+	return &write{store: &s.store, cause: cause, attach: s.attach}
+}
+
+// commit makes what w changed the present, and tells the watches.
+func (s *Server) commit(w *write) {
+	if len(w.changes) == 0 {
+		return
+	}
+	s.rev++
+	s.log = append(s.log, w.changes...)
+	for _, watch := range s.watches {
+		watch.wake(w.changes)
+	}
+}
+
+// The requests, as they arrive. All run under mu.
+
+func (s *Server) serveRange(r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if err := validRange(r); err != nil {
+		return nil, err
+	}
+	if err := s.checkRange(r); err != nil {
+		return nil, err
+	}
+	resp := s.read(r, s.rev)
+	resp.Header = s.header(resp.Header.Revision)
+	return resp, nil
+}
+
+func (s *Server) servePut(r *pb.PutRequest) (*pb.PutResponse, error) {
+	if err := validPut(r); err != nil {
+		return nil, err
+	}
+	if err := s.checkPut(r); err != nil {
+		return nil, err
+	}
+	w := s.begin(ByRequest)
+	resp := w.applyPut(r)
+	s.commit(w)
+	resp.Header = s.header(resp.Header.Revision)
+	return resp, nil
+}
+
+func (s *Server) serveDelete(r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	if err := validDelete(r); err != nil {
+		return nil, err
+	}
+	w := s.begin(ByRequest)
+	resp := w.applyDelete(r)
+	s.commit(w)
+	resp.Header = s.header(resp.Header.Revision)
+	return resp, nil
+}
+
+func (s *Server) serveTxn(r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	if err := validTxn(r, maxTxnOps); err != nil {
+		return nil, err
+	}
+	for _, ops := range [][]*pb.RequestOp{r.Success, r.Failure} {
+		if _, _, err := distinct(ops); err != nil {
+			return nil, err
+		}
+	}
+	b := s.choose(r)
+	if err := s.check(b); err != nil {
+		return nil, err
+	}
+	w := s.begin(ByRequest)
+	resp := s.apply(w, b)
+	s.commit(w)
+	resp.Header = s.header(0)
+	return resp, nil
+}
+
+func (s *Server) serveCompact(r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	switch {
+	case r.Revision <= s.compacted:
+		return nil, rpctypes.ErrGRPCCompacted
+	case r.Revision > s.rev:
+		return nil, rpctypes.ErrGRPCFutureRev
+	}
+	s.compacted = r.Revision
+	return &pb.CompactionResponse{Header: s.header(0)}, nil
+}
+
+// History returns every change under prefix since the store began, also what
+// has been compacted, in order.
+func (s *Server) History(prefix string) []Change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var changes []Change
+	for _, c := range s.log {
+		if strings.HasPrefix(string(c.Kv.Key), prefix) {
+			c.Kv, c.Prev = clone(c.Kv), clone(c.Prev)
+			changes = append(changes, c)
+		}
+	}
+	return changes
+}
+
+// Keys returns what stands under prefix now, in the order in which it was
+// created. It is a look into the store, not a request.
+func (s *Server) Keys(prefix string) []*mvccpb.KeyValue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var kvs []*mvccpb.KeyValue
+	for _, key := range s.live {
+		if strings.HasPrefix(key, prefix) {
+			kvs = append(kvs, clone(s.version(key, s.rev)))
+		}
+	}
+	slices.SortStableFunc(kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+	return kvs
+}
+
+// needsLeader reports whether a request is refused where there is no leader.
+func needsLeader(ctx context.Context) bool {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	values := md[rpctypes.MetadataRequireLeaderKey]
+	return len(values) > 0 && values[0] == rpctypes.MetadataHasLeader
+}

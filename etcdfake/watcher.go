@@ -1,0 +1,138 @@
+package etcdfake
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// watcher is clientv3's Watcher. That one's own code cannot be used: it waits
+// on a channel made when the program starts, and time in a bubble stands still
+// for as long as anybody does.
+type watcher struct{ link *Link }
+
+// Watch implements clientv3.Watcher. As there, it returns when the server has
+// answered or ctx ends, and the channel is closed after its last response.
+func (r watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	op := clientv3.OpWatch(key, opts...)
+	out := make(chan clientv3.WatchResponse, 1)
+	for pause := leastPause; ; pause = min(2*pause, 100*time.Millisecond) {
+		w, err := r.start(ctx, op)
+		switch {
+		case err == nil:
+			first, _ := w.out.take() // the one that says it was created
+			if first.Err() != nil || flag(op, "createdNotify") {
+				out <- first
+			}
+			if first.Err() != nil {
+				close(out)
+				return out
+			}
+			go r.serve(ctx, w, out) // ends with ctx, the link, or the watch's last response
+			return out
+		case ctx.Err() != nil || status.Code(err) == codes.Canceled:
+			close(out)
+			return out
+		case err != errBroken && err != errLost:
+			out <- clientv3.WatchResponse{Header: &pb.ResponseHeader{}, Canceled: true, CancelReason: status.Convert(err).Message()}
+			close(out)
+			return out
+		}
+		select { // the stream broke; clientv3 opens another
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// start has the watch created at the server.
+func (r watcher) start(ctx context.Context, op clientv3.Op) (*watch, error) {
+	l := r.link
+	creation := Call{"Watch", op}
+	return call(ctx, l, creation, needsLeader(ctx), func() (*watch, error) {
+		w := &watch{
+			link:        l,
+			in:          span{op.KeyBytes(), op.RangeBytes()},
+			noPut:       flag(op, "filterPut"),
+			noDelete:    flag(op, "filterDelete"),
+			prevKV:      flag(op, "prevKV"),
+			needsLeader: needsLeader(ctx),
+			conn:        l.broken,
+			out:         newMailbox[clientv3.WatchResponse](),
+		}
+		l.srv.create(w, op.Rev())
+		// Nobody may be there any more to take it over.
+		w.stop = context.AfterFunc(ctx, func() { r.end(w) })
+		return w, nil
+	})
+}
+
+func (r watcher) end(w *watch) {
+	r.link.srv.mu.Lock()
+	defer r.link.srv.mu.Unlock()
+	r.link.srv.forget(w)
+}
+
+// serve hands on what comes for one watch.
+func (r watcher) serve(ctx context.Context, w *watch, out chan<- clientv3.WatchResponse) {
+	defer close(out)
+	defer r.end(w)
+	defer w.stop()
+	for {
+		resp, ok := w.out.take()
+		if !ok {
+			select {
+			case <-w.out.ready:
+				continue
+			case <-ctx.Done():
+				return
+			case <-r.link.done:
+				return
+			}
+		}
+		select {
+		case out <- resp:
+		case <-ctx.Done():
+			return
+		case <-r.link.done:
+			return
+		}
+		if resp.Err() != nil {
+			return
+		}
+	}
+}
+
+// RequestProgress implements clientv3.Watcher: every watch of the client is
+// told the present revision, after what happened before.
+func (r watcher) RequestProgress(ctx context.Context) error {
+	s := r.link.srv
+	_, err := call(ctx, r.link, Call{"Watch", nil}, false, func() (struct{}, error) {
+		for _, w := range s.watches {
+			if w.link == r.link && !w.sending {
+				w.resume = s.rev + 1
+				w.out.put(clientv3.WatchResponse{Header: s.header(0)})
+			}
+		}
+		return struct{}{}, nil
+	})
+	return clientv3.ContextError(ctx, err)
+}
+
+// Close implements clientv3.Watcher. It is what Client.Close calls, and ends
+// the link.
+func (r watcher) Close() error {
+	r.link.Close()
+	return nil
+}
+
+// flag reads an option of a watch for which clientv3 has no accessor. A test
+// notices if it is renamed.
+func flag(op clientv3.Op, name string) bool {
+	return reflect.ValueOf(op).FieldByName(name).Bool()
+}

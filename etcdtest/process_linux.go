@@ -1,0 +1,168 @@
+package etcdtest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/server/v3/embed"
+	"golang.org/x/sys/unix"
+)
+
+// memberEnv makes a process that imports this package a member, in place of what else it is.
+const memberEnv = "ETCDTEST_MEMBER"
+
+func init() {
+	if s, ok := os.LookupEnv(memberEnv); ok {
+		os.Unsetenv(memberEnv)
+		if err := beMember(s); err != nil {
+			fmt.Fprintln(os.Stderr, "etcdtest: member:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// beMember runs a member until its standard input ends, which it does when the parent ends, however that does. It prints
+// where it listens for the other members, and another line when it serves clients.
+func beMember(encoded string) error {
+	var s spec
+	if err := json.Unmarshal([]byte(encoded), &s); err != nil {
+		return err
+	}
+	etcd, err := embed.StartEtcd(s.config())
+	if err != nil {
+		return err
+	}
+	fmt.Println(etcd.Peers[0].Addr())
+	go func() { // ends with the process
+		<-etcd.Server.ReadyNotify()
+		fmt.Println("ready")
+	}()
+	go func() { // ends with the process
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	return <-etcd.Err()
+}
+
+// A process is a member in a process of its own.
+type process struct {
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	peers  string
+	client string
+	ready  chan struct{} // closed when it serves clients
+	exited chan struct{} // closed when it has ended
+	paused bool          // protected by the mutex of the Server
+}
+
+// startProcess runs the executable of this process again, which comes back in init.
+func startProcess(s spec) (member, error) {
+	encoded, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	m := &process{cmd: exec.Command(exe), client: s.Client, ready: make(chan struct{}), exited: make(chan struct{})}
+	m.cmd.Env = append(os.Environ(), memberEnv+"="+string(encoded))
+	m.cmd.Stderr = os.Stderr
+	// A group of its own, so that signals from the terminal do not reach it, and so that the kernel wakes it up should the
+	// parent end while it is paused.
+	m.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	if m.stdin, err = m.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := m.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.cmd.Start(); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(stdout)
+	if !lines.Scan() {
+		m.stdin.Close()
+		return nil, fmt.Errorf("process of a member: %w", m.cmd.Wait())
+	}
+	m.peers = lines.Text()
+	go func() { // ends with the process; stop waits for it
+		defer close(m.exited)
+		if lines.Scan() {
+			close(m.ready)
+		}
+		for lines.Scan() {
+		}
+		m.cmd.Wait()
+	}()
+	return m, nil
+}
+
+func (m *process) peerAddr() string { return m.peers }
+
+func (m *process) waitReady(timeout <-chan time.Time) error {
+	select {
+	case <-m.ready:
+		return nil
+	case <-m.exited:
+		return fmt.Errorf("process of a member: %v", m.cmd.ProcessState)
+	case <-timeout:
+		return errNotReady
+	}
+}
+
+func (m *process) raft() (id, leader types.ID) {
+	if m.paused {
+		return 0, 0
+	}
+	cli, err := newClient([]string{m.client})
+	if err != nil {
+		return 0, 0
+	}
+	defer cli.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	status, err := cli.Status(ctx, m.client)
+	if err != nil {
+		return 0, 0
+	}
+	return types.ID(status.Header.MemberId), types.ID(status.Leader)
+}
+
+func (m *process) stop() {
+	m.cmd.Process.Kill()
+	<-m.exited
+	m.stdin.Close()
+}
+
+// pause stops the process, and returns when it has stopped.
+func (m *process) pause() error {
+	if m.paused {
+		return nil
+	}
+	if err := m.cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		return err
+	}
+	m.paused = true
+	for {
+		err := unix.Waitid(unix.P_PID, m.cmd.Process.Pid, nil, unix.WSTOPPED, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("waitid", err)
+		}
+	}
+}
+
+func (m *process) resume() error {
+	m.paused = false
+	return m.cmd.Process.Signal(unix.SIGCONT)
+}

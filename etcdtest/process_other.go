@@ -1,0 +1,9 @@
+//go:build !linux
+
+package etcdtest
+
+import "errors"
+
+func startProcess(spec) (member, error) {
+	return nil, errors.New("Options.Processes works on Linux only")
+}
