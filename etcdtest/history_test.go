@@ -70,11 +70,8 @@ func TestRecorderOutlivesCompactionAndRestart(t *testing.T) {
 		t.Fatalf("compacted at %d, want 101", rev)
 	}
 	srv.Compact(t)
-	for resp := range cli.Watch(t.Context(), "a", clientv3.WithRev(2)) {
-		if resp.Err() != rpctypes.ErrCompacted {
-			t.Fatalf("a watch of what was compacted: %v", resp.Err())
-		}
-		break
+	if resp := <-cli.Watch(t.Context(), "a", clientv3.WithRev(2)); resp.Err() != rpctypes.ErrCompacted {
+		t.Fatalf("a watch of what was compacted: %v", resp.Err())
 	}
 	srv.Stop()
 	if err := srv.Restart(); err != nil {

@@ -309,8 +309,9 @@ func TestLinkLeavesNothingBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustPut(t, link.Client(), "a", "1")
-	if link.Client() != link.Client() {
+	first := link.Client()
+	mustPut(t, first, "a", "1")
+	if link.Client() != first {
 		t.Error("Client returns different clients")
 	}
 	second, err := link.NewClient()

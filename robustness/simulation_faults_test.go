@@ -139,7 +139,11 @@ func (s *simulation) disturb() {
 			c.link.Heal()
 			c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
 		}
-		switch n := r.IntN(11); n {
+		if s.nerve.force && r.IntN(2) == 0 {
+			s.force(r)
+			continue
+		}
+		switch n := r.IntN(10); n {
 		case 0, 1, 2:
 			s.log(fmt.Sprint("session ", c.id, ": ", [...]string{"cut", "black hole", "no replies"}[n], " for ", d))
 			[]func(){c.link.Cut, c.link.BlackHole, c.link.BlackHoleReplies}[n]()
@@ -170,10 +174,6 @@ func (s *simulation) disturb() {
 			s.log("watches cancelled")
 			s.srv.CancelWatches(rpctypes.ErrNoLeader)
 		case 9:
-			if s.nerve.force {
-				s.force(r)
-			}
-		case 10:
 			if s.nerve.skip {
 				s.log(fmt.Sprint("all stopped for ", d))
 				for _, c := range s.clients {
@@ -187,7 +187,7 @@ func (s *simulation) disturb() {
 
 // force is an administrator: an entry is deleted, or a lease revoked.
 func (s *simulation) force(r *rand.Rand) {
-	if r.IntN(2) == 0 {
+	if r.IntN(4) == 0 {
 		lease := s.clients[r.IntN(len(s.clients))].sess.Lease()
 		s.log(fmt.Sprintf("lease %x revoked: %v", int64(lease), s.srv.Revoke(lease)))
 		return
