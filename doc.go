@@ -23,6 +23,8 @@
 //     and what an error of etcd says about a request.
 //   - [github.com/holdfast-go/holdfast/etcdtest] is an etcd inside a test, with
 //     faults, for the tests of this module and for yours.
+//   - [github.com/holdfast-go/holdfast/etcdfake] is an etcd in memory, for unit
+//     tests and simulations in virtual time.
 //
 // # Which one do I need
 //

@@ -17,6 +17,10 @@ import (
 // force: 2 s, and the time an RPC may take.
 const noticeForced = 2*time.Second + simAttempt + simSlack
 
+// noticeFront is how soon a front entry must have a holder, while the
+// connection works: a few RPCs, each of which may have to be sent again.
+const noticeFront = 8 * time.Second
+
 // oracle compares what holders believe with what the store says.
 type oracle struct {
 	over atomic.Bool
@@ -24,6 +28,7 @@ type oracle struct {
 	mu      sync.Mutex // protects what follows; held during a look, so that looks do not overlap
 	all     []*held
 	highest map[string]fencing.Token
+	fronts  map[string]front // by prefix
 	granted int
 	forced  int
 }
@@ -41,13 +46,14 @@ type held struct {
 	who, prefix, key string
 	client           *simClient
 	lock             holding
-	ended            error // what Check said when it first said that it had ended
+	since            time.Duration // when it was granted
+	ended            error         // what Check said when it first said that it had ended
 	gone             *etcdfake.Change
 }
 
 // grant is told every acquisition as it returns.
 func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding) *held {
-	h := &held{who: who, client: c, lock: lk, key: lk.Key(), prefix: lk.Key()[:strings.LastIndex(lk.Key(), "/")+1]}
+	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(), prefix: lk.Key()[:strings.LastIndex(lk.Key(), "/")+1]}
 	s.log(fmt.Sprintf("%s: granted, token %v, %s", who, lk.Token(), h.key))
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,6 +91,54 @@ func (o *oracle) lookAtAll(s *simulation) {
 	for _, c := range s.clients {
 		o.lookAtSession(s, c)
 	}
+	o.lookAtFronts(s)
+}
+
+// front is the entry that was last seen at the front of a queue.
+type front struct {
+	key   string
+	since time.Duration
+}
+
+// lookAtFronts: whoever has the front entry, and a connection that works, soon
+// knows, or makes room. Otherwise everybody behind waits for nobody.
+func (o *oracle) lookAtFronts(s *simulation) {
+	seen := make(map[string]bool)
+	for _, kv := range s.srv.Keys(simEntries) {
+		key := string(kv.Key)
+		prefix := key[:strings.LastIndex(key, "/")+1]
+		if !isEntry(key) || seen[prefix] {
+			continue
+		}
+		seen[prefix] = true
+		if o.fronts == nil {
+			o.fronts = make(map[string]front)
+		}
+		if o.fronts[prefix].key != key {
+			o.fronts[prefix] = front{key, s.now()}
+			continue
+		}
+		for _, c := range s.clients {
+			if int64(c.sess.Lease()) != kv.Lease || c.sess.Check() != nil {
+				continue
+			}
+			since := max(o.fronts[prefix].since, time.Duration(c.calm.Load()))
+			if d := s.now() - since; d > noticeFront && !o.holds(key) {
+				s.fail("session %d: %s has been in front for %v, and nobody holds", c.id, key, d)
+			}
+		}
+	}
+}
+
+// holds reports whether somebody was granted the entry at key, and has not
+// been told of its end.
+func (o *oracle) holds(key string) bool {
+	for _, h := range o.all {
+		if h.key == key && h.ended == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // lookAtSession: a lease that was once lost stays so.
@@ -130,8 +184,9 @@ func (o *oracle) look(s *simulation, h *held) {
 	}
 	switch {
 	case h.gone.Cause == etcdfake.ByForce:
-		// While its connection did harm it could not notice.
-		since := max(h.gone.At.Sub(s.begin), time.Duration(h.client.calm.Load()))
+		// While its connection did harm it could not notice; and a hold is
+		// looked after from the time it is one.
+		since := max(h.gone.At.Sub(s.begin), time.Duration(h.client.calm.Load()), h.since)
 		if d := s.now() - since; d > noticeForced && err == nil {
 			s.fail("%s: Check says %v, %v after the entry was removed by force", h.who, err, d)
 		}
