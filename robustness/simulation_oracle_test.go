@@ -46,7 +46,7 @@ type held struct {
 	who, prefix, key string
 	client           *simClient
 	lock             holding
-	since            time.Duration // when it was granted
+	since, until     time.Duration // when it was granted, and ended
 	ended            error         // what Check said when it first said that it had ended
 	gone             *etcdfake.Change
 }
@@ -122,23 +122,25 @@ func (o *oracle) lookAtFronts(s *simulation) {
 			if int64(c.sess.Lease()) != kv.Lease || c.sess.Check() != nil {
 				continue
 			}
-			since := max(o.fronts[prefix].since, time.Duration(c.calm.Load()))
-			if d := s.now() - since; d > noticeFront && !o.holds(key) {
+			since := max(o.fronts[prefix].since, time.Duration(c.calm.Load()), o.held(s, key))
+			if d := s.now() - since; d > noticeFront {
 				s.fail("session %d: %s has been in front for %v, and nobody holds", c.id, key, d)
 			}
 		}
 	}
 }
 
-// holds reports whether somebody was granted the entry at key, and has not
-// been told of its end.
-func (o *oracle) holds(key string) bool {
+// held is until when somebody held the entry at key; 0: nobody ever did.
+func (o *oracle) held(s *simulation, key string) time.Duration {
 	for _, h := range o.all {
-		if h.key == key && h.ended == nil {
-			return true
+		if h.key == key {
+			if h.ended == nil {
+				return s.now()
+			}
+			return h.until
 		}
 	}
-	return false
+	return 0
 }
 
 // lookAtSession: a lease that was once lost stays so.
@@ -171,7 +173,7 @@ func (o *oracle) look(s *simulation, h *held) {
 		return
 	}
 	if err != nil && !errors.Is(err, session.ErrSuspended) {
-		h.ended = err
+		h.ended, h.until = err, s.now()
 		s.log(fmt.Sprintf("%s: ended, %v", h.who, err))
 		return
 	}
