@@ -202,3 +202,19 @@ func TestAcquireOnADeadContextSendsNothing(t *testing.T) {
 		t.Errorf("sent %v", sent)
 	}
 }
+
+// The void of an ambiguous acquisition cannot be put once its lease is gone,
+// and need not be: that is a loss, and not some error of etcd's.
+func TestUnlockThatFindsTheLeaseRevokedSaysLost(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	sess := open(t, link.Client(), session.Options{})
+	link.LoseReply("Txn", 1, codes.Unavailable)
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
+	srv.Revoke(t, lk.Lease())
+	var lost *session.LostError
+	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Cause != session.CauseRevoked || lost.Name != "x" {
+		t.Errorf("Unlock: %v", err)
+	}
+}

@@ -18,7 +18,8 @@ import (
 // Scenarios 19 and 20: whatever way a holder is cut off, and whenever, it is
 // told before any other client acquires.
 func TestHolderIsToldBeforeAnotherAcquiresHoweverItIsCutOff(t *testing.T) {
-	const rounds, atOnce = 100, 20
+	t.Parallel()
+	const rounds, atOnce = 100, 50
 	cuts := map[string]func(*etcdtest.Link){
 		"cut":                 (*etcdtest.Link).Cut,
 		"black-holed":         (*etcdtest.Link).BlackHole,

@@ -211,8 +211,17 @@ func (e *entry) remove(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil && unanswered {
+	switch {
+	case err == nil:
+		return nil
+	case backoff.Classify(err) == backoff.LeaseGone:
+		// The void could not be put, and need not be: the entry has gone with
+		// the lease, and nothing can be put under it any more.
+		e.lease.Lose(session.CauseRevoked, err)
+		return err
+	case unanswered:
 		return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	default:
+		return err
 	}
-	return err
 }
