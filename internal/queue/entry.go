@@ -194,7 +194,11 @@ func (e *entry) remove(ctx context.Context) error {
 	if e.rev != 0 {
 		cmps = append(cmps, e.owned())
 		if e.ambiguous {
-			els = append(els, e.putVoid())
+			// Somebody may have deleted the entry, and an unanswered send have
+			// put it again since, at another revision. It is still this
+			// attempt's, as its lease shows.
+			again := clientv3.Compare(clientv3.LeaseValue(e.key), "=", e.lease.ID())
+			els = append(els, clientv3.OpTxn([]clientv3.Cmp{again}, []clientv3.Op{clientv3.OpDelete(e.key)}, nil), e.putVoid())
 		}
 	}
 	// With rev unknown the key itself is the identity: it carries the lease

@@ -165,11 +165,14 @@ func (ln *line) pass(e *entry) error {
 		}
 		// The successor found no way in: see that neither entry stays.
 		_ = successor.clear(ctx)
-		if !errors.Is(err, errEntryGone) {
+		switch {
+		case !errors.Is(err, errEntryGone):
 			err = e.clear(ctx)
 			if successor.ambiguous { // so a Txn that removes e went unanswered
 				err = unanswered(err)
 			}
+		case e.ambiguous:
+			_ = e.clear(ctx) // gone, and must not come back
 		}
 		if own {
 			outcome = err
