@@ -116,7 +116,7 @@ func (s *simulation) run() {
 	}
 	for _, c := range s.clients {
 		c.link.Heal()
-		c.link.Delay(100 * time.Microsecond) // or a loop of requests would keep time from passing
+		c.link.Delay(5 * time.Millisecond) // or a loop of requests would keep time from passing
 	}
 	s.srv.ChangeLeader(0)
 	s.log("healed")
