@@ -39,7 +39,7 @@ type Lease struct {
 	failure   error         // what the last failed renewal said
 	connected context.Context
 	suspend   context.CancelCauseFunc // ends connected
-	changed   chan struct{}           // closed at the next change of state
+	changed   chan struct{}           // closed at the next change of state, and at each confirmed renewal
 }
 
 // newLease starts judging a lease whose Grant was sent at sent. margin 0 means
@@ -158,6 +158,10 @@ func (l *Lease) confirm(sent, ttl time.Duration) bool {
 	l.confirmed = sent
 	l.trusted = sent + min(l.ttl, ttl, maxTrusted) - l.margin
 	l.failure = nil
+	// Whoever waits in AwaitConnected has judged by the clock, and may have seen
+	// a suspension that the watchdog, whose timer has not fired yet, never will.
+	close(l.changed)
+	l.changed = make(chan struct{})
 	select {
 	case l.renewed <- struct{}{}:
 	default: // the watchdog is about to look anyway

@@ -283,3 +283,29 @@ func TestLongLeasesAreTrustedForFiveMinutesAtMost(t *testing.T) {
 		}
 	})
 }
+
+// After a machine suspend the clock has jumped and the timers have not: a waiter
+// sees Suspended by the clock, and the renewal may be confirmed before the
+// watchdog has looked. It must be woken all the same. Found by the simulation.
+func TestWaiterThatSawASuspensionTheWatchdogMissedIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		var slept atomic.Int64
+		mono := session.MonotonicClock()
+		sess := f.open(t, session.Options{Clock: func() time.Duration { return mono() + time.Duration(slept.Load()) }})
+		l, err := sess.Await(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4900 * time.Millisecond) // the renewal is due in 100 ms, the watchdog's timer in 1.85 s
+		slept.Store(int64(3 * time.Second))
+		if err := l.Check(); !errors.Is(err, session.ErrSuspended) {
+			t.Fatalf("Check: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.AwaitConnected(ctx); err != nil {
+			t.Errorf("AwaitConnected: %v, although Check says %v", err, l.Check())
+		}
+	})
+}
