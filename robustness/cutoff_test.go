@@ -19,7 +19,8 @@ import (
 // told before any other client acquires.
 func TestHolderIsToldBeforeAnotherAcquiresHoweverItIsCutOff(t *testing.T) {
 	t.Parallel()
-	const rounds, atOnce = 100, 50
+	const atOnce = 50
+	total := rounds(100, 40)
 	cuts := map[string]func(*etcdtest.Link){
 		"cut":                 (*etcdtest.Link).Cut,
 		"black-holed":         (*etcdtest.Link).BlackHole,
@@ -41,7 +42,7 @@ func TestHolderIsToldBeforeAnotherAcquiresHoweverItIsCutOff(t *testing.T) {
 	smallest := make(map[string]time.Duration)
 	places := make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
-	for round := range rounds {
+	for round := range total {
 		places <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-places }()

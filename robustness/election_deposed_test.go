@@ -18,10 +18,10 @@ import (
 )
 
 // inParallel runs rounds, some at once, and waits for all.
-func inParallel(rounds, atOnce int, round func(i int)) {
+func inParallel(total, atOnce int, round func(i int)) {
 	places := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
-	for i := range rounds {
+	for i := range total {
 		places <- struct{}{}
 		all.Go(func() {
 			defer func() { <-places }()
@@ -53,18 +53,19 @@ func (d *durations) sorted() []time.Duration {
 // silent at any moment; its function's context must be done before the next
 // function begins.
 func TestBlackHoledLeaderIsToldBeforeTheNextTermBegins(t *testing.T) {
-	const rounds, atOnce = 60, 20
+	const atOnce = 20
+	total := rounds(60, 20)
 	cluster := etcdtest.StartCluster(t, 3)
 	next := open(t, cluster.Client(t), session.Options{TTL: 30 * time.Second})
 	var margins, failovers durations
-	inParallel(rounds, atOnce, func(i int) {
+	inParallel(total, atOnce, func(i int) {
 		margin, failover := deposeOnce(t, cluster, next, fmt.Sprintf("round-%d", i))
 		margins.add(margin)
 		failovers.add(failover)
 	})
 	m, f := margins.sorted(), failovers.sorted()
-	t.Logf("%d rounds: told before the next term began by %v at least, %v at most", rounds, m[0], m[rounds-1])
-	t.Logf("from silence to the next term with a TTL of %v: %v to %v, half of them within %v", candidateTTL, f[0], f[rounds-1], f[rounds/2])
+	t.Logf("%d rounds: told before the next term began by %v at least, %v at most", total, m[0], m[total-1])
+	t.Logf("from silence to the next term with a TTL of %v: %v to %v, half of them within %v", candidateTTL, f[0], f[total-1], f[total/2])
 	if m[0] <= 0 {
 		t.Errorf("a leader was told %v after the next term had begun", -m[0])
 	}

@@ -22,7 +22,7 @@ import (
 // and acknowledges renewals that the cluster has never seen; then it is silent
 // for good. Those who held by it alone are told before others lead.
 func TestLeaderBehindAPausedMemberIsToldInTime(t *testing.T) {
-	const rounds, holders = 2, 24
+	const holders = 24
 	const ttl = 3 * time.Second
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})
 	must := func(err error) {
@@ -32,7 +32,7 @@ func TestLeaderBehindAPausedMemberIsToldInTime(t *testing.T) {
 		}
 	}
 	var margins durations
-	for round := range rounds {
+	for round := range rounds(2, 1) {
 		old, err := cluster.Leader(deadline(t))
 		must(err)
 		var others []string

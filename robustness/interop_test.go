@@ -22,7 +22,7 @@ import (
 // ours contend on one prefix; etcd's record is the judge.
 func TestOursAndUpstreamsMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
 	t.Parallel()
-	const each, rounds, prefix = 4, 12, "/legacy/lock"
+	const each, times, prefix = 4, 12, "/legacy/lock"
 	srv := etcdtest.Start(t)
 	record := srv.Record(t, prefix+"/")
 	var order []int64 // create revisions in the order of holding, guarded by the lock alone
@@ -30,7 +30,7 @@ func TestOursAndUpstreamsMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
 	for range each {
 		mu := locker.NewMutexAt(open(t, srv.Client(t), session.Options{}), prefix)
 		wg.Go(func() {
-			for range rounds {
+			for range times {
 				err := mu.Do(deadline(t), func(_ context.Context, lk *locker.Lock) error {
 					order = append(order, int64(lk.Token()))
 					return nil
@@ -47,7 +47,7 @@ func TestOursAndUpstreamsMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = theirs.Close() })
 		wg.Go(func() {
-			for range rounds {
+			for range times {
 				mu := concurrency.NewMutex(theirs, prefix)
 				if err := mu.Lock(deadline(t)); err != nil {
 					t.Error(err)
@@ -68,8 +68,8 @@ func TestOursAndUpstreamsMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
 			queued = append(queued, ev.Kv.CreateRevision)
 		}
 	}
-	if len(order) != 2*each*rounds {
-		t.Errorf("%d holds, want %d", len(order), 2*each*rounds)
+	if len(order) != 2*each*times {
+		t.Errorf("%d holds, want %d", len(order), 2*each*times)
 	}
 	if fmt.Sprint(order) != fmt.Sprint(queued) {
 		t.Errorf("held in the order\n%v\nqueued in the order\n%v", order, queued)
