@@ -119,7 +119,7 @@ func (e *Election) health() healthAnswer {
 		a.Reason = err.Error()
 	}
 	terms, _ := rosterOf(e).present()
-	now := sess.Clock()()
+	now := sess.Base().Clock()()
 	for t, p := range terms {
 		if !p.running || t.hold.Live() {
 			continue

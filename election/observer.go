@@ -66,13 +66,13 @@ func (e *Election) Observer(ctx context.Context) (*Observer, error) {
 	}
 	sess := e.queue.Session()
 	o := &Observer{
-		election: e, clock: sess.Clock(), maxAge: e.opts.maxAge(),
+		election: e, clock: sess.Base().Clock(), maxAge: e.opts.maxAge(),
 		first: make(chan struct{}), ended: make(chan struct{}),
 	}
 	octx, cancel := context.WithCancel(context.Background())
 	o.cancel = cancel
 	err := session.ErrClosed
-	if !sess.Go(func(context.Context) { o.run(octx) }) { // joined by Close, the session's too
+	if !sess.Base().Go(func(context.Context) { o.run(octx) }) { // joined by Close, the session's too
 		cancel()
 		return nil, e.notObserved(err)
 	}

@@ -36,7 +36,7 @@ type presence struct {
 type rostersKey struct{}
 
 func rosterOf(e *Election) roster {
-	all := e.queue.Session().Extension(rostersKey{}, func() any {
+	all := e.queue.Session().Base().Extension(rostersKey{}, func() any {
 		return &rosters{terms: make(map[string]map[*Term]*presence), changed: make(chan struct{})}
 	}).(*rosters)
 	return roster{all: all, prefix: e.queue.Prefix()}
@@ -144,7 +144,7 @@ func (r roster) cleared(ctx context.Context, sess *session.Session) error {
 		}
 		select {
 		case <-changed:
-		case <-sess.Context().Done():
+		case <-sess.Base().Context().Done():
 			return session.ErrClosed
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w (token %v)", backoff.ContextErr(ctx), ErrNotDrained, t.Token())

@@ -37,7 +37,7 @@ func (s *Session) Close(ctx context.Context) error {
 		s.publish(Event{State: Closed, Previous: state, Lease: l.id, Err: ErrClosed})
 		go s.finish(l) // bounded by CloseTimeout, then joins; ends by closing s.done
 	}
-	ctx, cancel := s.Detached(ctx)
+	ctx, cancel := s.Base().Detached(ctx)
 	defer cancel()
 	select {
 	case <-s.done:

@@ -24,7 +24,7 @@ func (s *Session) run(first *Lease) {
 		if !s.guard(l) {
 			return
 		}
-		s.Go(func(ctx context.Context) { s.revokeLost(ctx, l) })
+		s.Base().Go(func(ctx context.Context) { s.revokeLost(ctx, l) })
 	}
 }
 
@@ -140,7 +140,7 @@ func (s *Session) renewOnce(ctx context.Context, l *Lease) (err error) {
 		l.Lose(CauseClusterChanged, nil)
 		return errClusterChanged
 	}
-	read, err := s.client.Get(ctx, s.epochKey(), clientv3.WithCountOnly())
+	read, err := s.client.Get(ctx, s.Base().EpochKey(), clientv3.WithCountOnly())
 	if err != nil {
 		return fmt.Errorf("confirm renewal of lease %x: %w", int64(l.id), err)
 	}

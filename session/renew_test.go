@@ -51,7 +51,7 @@ func TestLossIsToldBeforeTheLeaseExpires(t *testing.T) {
 				f.set(func(f *fakeEtcd) { f.requests, f.replies = some(time.Second), some(time.Second) })
 				time.Sleep(20*time.Second + some(20*time.Second))
 				f.set(func(f *fakeEtcd) { f.cut = true })
-				l, err := sess.Await(t.Context())
+				l, err := sess.Base().Await(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -115,7 +115,7 @@ func TestShortOutageSuspendsAndReconnectsTheSameLease(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		lease := sess.Lease()
-		held, _ := sess.Await(t.Context())
+		held, _ := sess.Base().Await(t.Context())
 		f.set(func(f *fakeEtcd) { f.noRenew = true })
 		start := time.Now()
 		connected := held.ConnectedContext()
@@ -149,7 +149,7 @@ func TestLostIsForeverAndANewLeaseFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
-		old, _ := sess.Await(t.Context())
+		old, _ := sess.Base().Await(t.Context())
 		f.set(func(f *fakeEtcd) { f.cut = true })
 		events.next(t, session.Suspended)
 		events.next(t, session.Lost)
@@ -293,7 +293,7 @@ func TestWaiterThatSawASuspensionTheWatchdogMissedIsWoken(t *testing.T) {
 		var slept atomic.Int64
 		mono := session.MonotonicClock()
 		sess := f.open(t, session.Options{Clock: func() time.Duration { return mono() + time.Duration(slept.Load()) }})
-		l, err := sess.Await(t.Context())
+		l, err := sess.Base().Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

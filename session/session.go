@@ -73,7 +73,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		s.Subscribe(resolved.OnStateChange)
 	}
 	l := s.lease
-	s.Go(func(context.Context) { s.run(l) }) // joined by Close
+	s.Base().Go(func(context.Context) { s.run(l) }) // joined by Close
 	return s, nil
 }
 
@@ -115,6 +115,17 @@ func (s *Session) TrustedUntil() time.Time { return time.Now().Add(s.Remaining()
 
 // Lease is the ID of the latest lease, even when it is lost; never 0.
 func (s *Session) Lease() clientv3.LeaseID { return s.latest().id }
+
+// Unconfirmed is how old the proof is that the latest lease lives: the time
+// since the last confirmed renewal was sent. After a loss it grows on until a
+// new lease has followed.
+func (s *Session) Unconfirmed() time.Duration {
+	l := s.latest()
+	now := l.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now - l.confirmed
+}
 
 // Subscribe has fn told every change of state from now on: one at a time, in
 // order, on a goroutine of its own. A slow fn delays nothing but itself; when
@@ -206,6 +217,3 @@ func (s *Session) Namespace() string { return s.opts.Namespace }
 
 // Logger is the logger in force.
 func (s *Session) Logger() *slog.Logger { return s.opts.Logger }
-
-// epochKey is read with every acquisition and to confirm renewals.
-func (s *Session) epochKey() string { return s.opts.Namespace + "/epoch" }

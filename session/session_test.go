@@ -107,7 +107,7 @@ func TestStayLostGetsNoNewLease(t *testing.T) {
 		lease := sess.Lease()
 		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(lease)) })
 		time.Sleep(time.Minute)
-		if _, err := sess.Await(t.Context()); !errors.Is(err, session.ErrLost) {
+		if _, err := sess.Base().Await(t.Context()); !errors.Is(err, session.ErrLost) {
 			t.Errorf("Await: %v", err)
 		}
 		if sess.State() != session.Lost || sess.Lease() != lease || f.count("LeaseGrant") != 1 {
@@ -120,7 +120,7 @@ func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
-		held, _ := sess.Await(t.Context())
+		held, _ := sess.Base().Await(t.Context())
 		if err := sess.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
 		if err := sess.Check(); err != session.ErrClosed || sess.State() != session.Closed || sess.Remaining() != 0 {
 			t.Errorf("session after Close: %v, %v, %v", err, sess.State(), sess.Remaining())
 		}
-		if _, err := sess.Await(t.Context()); err != session.ErrClosed {
+		if _, err := sess.Base().Await(t.Context()); err != session.ErrClosed {
 			t.Errorf("Await after Close: %v", err)
 		}
 		if sess.Lease() == 0 {
@@ -212,7 +212,7 @@ func TestCloseJoinsWhatRunsOnTheSession(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
 		var returned atomic.Bool
-		sess.Go(func(ctx context.Context) {
+		sess.Base().Go(func(ctx context.Context) {
 			<-ctx.Done()
 			time.Sleep(2 * time.Second) // it has something to tidy up
 			returned.Store(true)
@@ -228,7 +228,7 @@ func TestCloseJoinsWhatRunsOnTheSession(t *testing.T) {
 		if !returned.Load() || !told.Load() {
 			t.Errorf("Close has returned; the goroutine has: %v, the callback has: %v", returned.Load(), told.Load())
 		}
-		if sess.Go(func(context.Context) {}) {
+		if sess.Base().Go(func(context.Context) {}) {
 			t.Error("a goroutine was started after Close")
 		}
 	})

@@ -39,7 +39,7 @@ func (a *auditor) add(h *Hold) {
 	}
 	a.holds[h] = time.Now()
 	if !a.running {
-		a.running = a.sess.Go(a.run) // joined by Close; ends when nothing is held
+		a.running = a.sess.Base().Go(a.run) // joined by Close; ends when nothing is held
 	}
 }
 
@@ -91,7 +91,7 @@ func (a *auditor) due() (holds []*Hold, more bool) {
 // served from whatever the member has. An RPC that fails decides nothing; the
 // renewals judge the connection.
 func (a *auditor) look(ctx context.Context, holds []*Hold) {
-	ctx, cancel := context.WithTimeout(ctx, a.sess.RetryPolicy().Attempt)
+	ctx, cancel := context.WithTimeout(ctx, a.sess.Base().RetryPolicy().Attempt)
 	defer cancel()
 	stand := make([]clientv3.Cmp, len(holds))
 	read := make([]clientv3.Op, len(holds))

@@ -95,7 +95,7 @@ func (e *entry) put(ctx context.Context, c condition) (view, error) {
 		cmps = append(cmps, c.after.owned())
 		then = c.after.leave()
 	}
-	epoch := clientv3.OpGet(e.q.sess.EpochKey())
+	epoch := clientv3.OpGet(e.q.sess.Base().EpochKey())
 	then = append(then,
 		clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.lease.ID())),
 		epoch,
@@ -147,7 +147,7 @@ func (e *entry) created(rev int64, epochKVs []*mvccpb.KeyValue) error {
 		}
 		var err error
 		if epoch, err = strconv.ParseInt(string(epochKVs[0].Value), 10, 64); err != nil {
-			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", session.Quote(e.q.sess.EpochKey()), epochKVs[0].Value)
+			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", session.Quote(e.q.sess.Base().EpochKey()), epochKVs[0].Value)
 		}
 	}
 	var err error

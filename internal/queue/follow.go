@@ -31,9 +31,9 @@ func (q *Queue) Follow(ctx context.Context, every time.Duration, tell func(Sight
 	}
 	fctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(q.sess.Context(), cancel)()
+	defer context.AfterFunc(q.sess.Base().Context(), cancel)()
 
-	policy := q.sess.RetryPolicy()
+	policy := q.sess.Base().RetryPolicy()
 	policy.Attempt = 0 // a watch lasts as long as it does
 	f := follower{q: q, every: every, tell: tell}
 	for {
@@ -41,7 +41,7 @@ func (q *Queue) Follow(ctx context.Context, every time.Duration, tell func(Sight
 		switch {
 		case ctx.Err() != nil:
 			return backoff.ContextErr(ctx)
-		case q.sess.Context().Err() != nil:
+		case q.sess.Base().Context().Err() != nil:
 			return session.ErrClosed
 		case err != nil:
 			return err
@@ -66,11 +66,11 @@ type follower struct {
 // smaller than the watch's, so nothing falls in between; what the watch tells
 // of up to that revision is in the read already, and skipped.
 func (f *follower) watch(ctx context.Context) error {
-	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(f.q.sess.Context()))
+	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(f.q.sess.Base().Context()))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 
-	unarmed := time.AfterFunc(f.q.sess.RetryPolicy().Attempt, cancel)
+	unarmed := time.AfterFunc(f.q.sess.Base().RetryPolicy().Attempt, cancel)
 	defer unarmed.Stop()
 	events := f.q.sess.Client().Watch(wctx, f.q.entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	if _, err := f.next(ctx, events, nil); err != nil {

@@ -45,7 +45,7 @@ func (q *Queue) Holder(ctx context.Context) (Sighting, error) {
 	if err := q.usable(ctx); err != nil {
 		return Sighting{}, err
 	}
-	if q.sess.Context().Err() != nil {
+	if q.sess.Base().Context().Err() != nil {
 		return Sighting{}, session.ErrClosed
 	}
 	return q.sight(ctx, Sighting{})
@@ -56,12 +56,12 @@ func (q *Queue) Holder(ctx context.Context) (Sighting, error) {
 func (q *Queue) sight(ctx context.Context, before Sighting) (Sighting, error) {
 	var s Sighting
 	err := q.retry(ctx, func(ctx context.Context) error {
-		s = Sighting{Sent: q.sess.Clock()()}
+		s = Sighting{Sent: q.sess.Base().Clock()()}
 		// In one Txn, so that the epoch is that of the same revision. A Txn of
 		// reads is linearizable as its reads are.
 		resp, err := q.sess.Client().Txn(ctx).Then(
 			clientv3.OpGet(q.entries, clientv3.WithFirstCreate()...),
-			clientv3.OpGet(q.sess.EpochKey()),
+			clientv3.OpGet(q.sess.Base().EpochKey()),
 		).Commit()
 		if err != nil {
 			return err
@@ -98,7 +98,7 @@ func (q *Queue) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) 
 	}
 	kv := now[0]
 	if kv.ModRevision > rev {
-		then, err := q.sess.Client().Get(ctx, q.sess.EpochKey(), clientv3.WithRev(rev))
+		then, err := q.sess.Client().Get(ctx, q.sess.Base().EpochKey(), clientv3.WithRev(rev))
 		if errors.Is(err, rpctypes.ErrCompacted) {
 			return 0, nil
 		}
@@ -112,7 +112,7 @@ func (q *Queue) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) 
 	}
 	epoch, err := strconv.ParseInt(string(kv.Value), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("fencing epoch at %s is not a number: %.64q", session.Quote(q.sess.EpochKey()), kv.Value)
+		return 0, fmt.Errorf("fencing epoch at %s is not a number: %.64q", session.Quote(q.sess.Base().EpochKey()), kv.Value)
 	}
 	return epoch, nil
 }

@@ -123,7 +123,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	if cause := *h.cause.Load(); cause != session.ErrReleased {
 		return cause
 	}
-	ctx, cancel := h.entry.q.sess.Detached(ctx)
+	ctx, cancel := h.entry.q.sess.Base().Detached(ctx)
 	defer cancel()
 	select {
 	case <-h.gone:
@@ -175,7 +175,7 @@ func (h *Hold) explain(err error) error {
 // session knows of nothing: with its lease, or by itself?
 func (h *Hold) vanished() *session.LostError {
 	lease := h.entry.lease
-	ctx, cancel := context.WithTimeout(lease.Context(), h.entry.q.sess.RetryPolicy().Attempt)
+	ctx, cancel := context.WithTimeout(lease.Context(), h.entry.q.sess.Base().RetryPolicy().Attempt)
 	defer cancel()
 	resp, err := h.Client().TimeToLive(ctx, lease.ID())
 	if err == nil && resp.TTL <= 0 {
@@ -206,7 +206,7 @@ func (h *Hold) end(cause error) {
 			h.outcome = h.explain(h.line.pass(h.entry))
 			close(h.gone)
 		}
-		if !h.entry.q.sess.Go(func(ctx context.Context) { pass(ctx); h.recordEnd(ended) }) {
+		if !h.entry.q.sess.Base().Go(func(ctx context.Context) { pass(ctx); h.recordEnd(ended) }) {
 			pass(nil) // closed: the lease is lost, so this sends nothing
 			at = ended
 		}

@@ -21,7 +21,7 @@ type lines struct {
 type linesKey struct{}
 
 func linesOf(s *session.Session) *lines {
-	return s.Extension(linesKey{}, func() any {
+	return s.Base().Extension(linesKey{}, func() any {
 		return &lines{open: make(map[string]*line), audit: auditor{sess: s}}
 	}).(*lines)
 }
@@ -201,7 +201,7 @@ func (ln *line) passLater(e *entry) <-chan struct{} {
 		defer close(done)
 		_ = ln.pass(e)
 	}
-	if !ln.q.sess.Go(pass) {
+	if !ln.q.sess.Base().Go(pass) {
 		pass(nil) // closed: the lease is lost, so this sends nothing
 	}
 	return done

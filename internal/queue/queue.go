@@ -60,7 +60,7 @@ func (q *Queue) Err() error { return q.err }
 // Same reports whether two queues are one line: the same entries in the same
 // cluster, whatever session asks.
 func (q *Queue) Same(other *Queue) bool {
-	return q.entries == other.entries && (q.sess == other.sess || q.sess.Cluster() == other.sess.Cluster())
+	return q.entries == other.entries && (q.sess == other.sess || q.sess.Base().Cluster() == other.sess.Base().Cluster())
 }
 
 // front reads, in one linearizable range, the own entry created at rev and the

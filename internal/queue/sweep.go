@@ -23,7 +23,7 @@ func (e *entry) clear(ctx context.Context) error {
 	default:
 		e.q.sess.Logger().Error("holdfast: an entry cannot be removed for good; it is deleted by key, over and over, until its lease ends",
 			"queue", e.q.kind, "name", e.q.name, "key", e.key, "void", e.void, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "error", err)
-		e.q.sess.Go(func(context.Context) { e.sweep() }) // ends with the lease
+		e.q.sess.Base().Go(func(context.Context) { e.sweep() }) // ends with the lease
 	}
 	return err
 }
@@ -35,7 +35,7 @@ func (e *entry) sweep() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
-		attempt, cancel := context.WithTimeout(ctx, e.q.sess.RetryPolicy().Attempt)
+		attempt, cancel := context.WithTimeout(ctx, e.q.sess.Base().RetryPolicy().Attempt)
 		_, _ = e.q.sess.Client().Txn(attempt).Then(clientv3.OpDelete(e.key)).Commit()
 		cancel()
 		select {

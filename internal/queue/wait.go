@@ -20,13 +20,13 @@ const recheckAfter = 30 * time.Second
 // retry repeats op, each attempt bounded, while its error says that repeating
 // can help.
 func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) error {
-	return backoff.Retry(ctx, q.sess.RetryPolicy(), op)
+	return backoff.Retry(ctx, q.sess.Base().RetryPolicy(), op)
 }
 
 // awaitGone returns nil once ahead was seen gone. What that means for the
 // caller is for a read made afterwards to say: an event alone never decides.
 func (q *Queue) awaitGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
-	policy := q.sess.RetryPolicy()
+	policy := q.sess.Base().RetryPolicy()
 	policy.Attempt = 0 // a wait is as long as it is
 	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		err := q.watchGone(ctx, ahead)
@@ -46,11 +46,11 @@ func (q *Queue) awaitGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 func (q *Queue) watchGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 	// On the session's context, not the caller's: each set of outgoing
 	// metadata would open another stream.
-	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(q.sess.Context()))
+	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(q.sess.Base().Context()))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 
-	unarmed := time.AfterFunc(q.sess.RetryPolicy().Attempt, cancel) // Watch itself blocks until the server has answered
+	unarmed := time.AfterFunc(q.sess.Base().RetryPolicy().Attempt, cancel) // Watch itself blocks until the server has answered
 	defer unarmed.Stop()
 	events := q.sess.Client().Watch(wctx, string(ahead.Key), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
 	if _, err := next(ctx, events, nil); err != nil {

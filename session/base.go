@@ -2,18 +2,22 @@ package session
 
 import (
 	"context"
-	"time"
 
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// This file is what locks and elections are built with; a primitive of your
-// own needs the same few things.
+// Base is what locks and elections are built on; a primitive of your own needs
+// the same few things. Users of locks and elections do not meet it.
+type Base struct{ s *Session }
+
+// Base returns what primitives are built on.
+func (s *Session) Base() Base { return Base{s} }
 
 // Await returns the latest lease once it is not lost: at once if it is
 // connected or suspended, otherwise when a new one has followed. It ends with
 // ctx's error, with ErrClosed, or, under Options.StayLost, with the *LostError.
-func (s *Session) Await(ctx context.Context) (*Lease, error) {
+func (b Base) Await(ctx context.Context) (*Lease, error) {
+	s := b.s
 	for {
 		s.mu.Lock()
 		l, replaced := s.lease, s.replaced
@@ -38,12 +42,13 @@ func (s *Session) Await(ctx context.Context) (*Lease, error) {
 
 // Context is done when Close begins. It carries no values: watches made on it
 // share one stream.
-func (s *Session) Context() context.Context { return s.ctx }
+func (b Base) Context() context.Context { return b.s.ctx }
 
 // Go runs f on a goroutine that Close joins. f must return soon after its
 // context, the session's, is done. Go reports false, and runs nothing, once
 // the session is closed.
-func (s *Session) Go(f func(ctx context.Context)) bool {
+func (b Base) Go(f func(ctx context.Context)) bool {
+	s := b.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -55,47 +60,37 @@ func (s *Session) Go(f func(ctx context.Context)) bool {
 
 // Extension returns what a package keeps per session under key, making it with
 // create at the first call. create runs under a lock: it must only build.
-func (s *Session) Extension(key any, create func() any) any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ext, ok := s.extensions[key]
+func (b Base) Extension(key any, create func() any) any {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	ext, ok := b.s.extensions[key]
 	if !ok {
 		ext = create()
-		s.extensions[key] = ext
+		b.s.extensions[key] = ext
 	}
 	return ext
 }
 
-// EpochKey is where the fencing epoch of this namespace is kept.
-func (s *Session) EpochKey() string { return s.epochKey() }
+// EpochKey is where the fencing epoch of this namespace is kept. It is read
+// with every acquisition and to confirm renewals.
+func (b Base) EpochKey() string { return b.s.opts.Namespace + "/epoch" }
 
 // RetryPolicy is the policy in force; its Attempt, which bounds a single RPC, is
 // set.
-func (s *Session) RetryPolicy() backoff.Policy { return s.opts.Retry }
+func (b Base) RetryPolicy() backoff.Policy { return b.s.opts.Retry }
 
 // Clock is the clock in force.
-func (s *Session) Clock() Clock { return s.opts.Clock }
-
-// Unconfirmed is how old the proof is that the latest lease lives: the time
-// since the last confirmed renewal was sent. After a loss it grows on until a
-// new lease has followed.
-func (s *Session) Unconfirmed() time.Duration {
-	l := s.latest()
-	now := l.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return now - l.confirmed
-}
+func (b Base) Clock() Clock { return b.s.opts.Clock }
 
 // Detached returns the context for finishing what a caller began: while ctx
 // lives it ends with ctx; if ctx was dead to begin with, after
 // Options.CloseTimeout. Either way it keeps ctx's values.
-func (s *Session) Detached(ctx context.Context) (context.Context, context.CancelFunc) {
+func (b Base) Detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), s.opts.CloseTimeout)
+	return context.WithTimeout(context.WithoutCancel(ctx), b.s.opts.CloseTimeout)
 }
 
 // Cluster is the ID of the etcd cluster the latest lease was granted by.
-func (s *Session) Cluster() uint64 { return s.latest().cluster }
+func (b Base) Cluster() uint64 { return b.s.latest().cluster }
