@@ -49,7 +49,7 @@ func (q *Queue) inLine(ctx context.Context, ln *line, t *ticket, r Request) (*Ho
 		return q.acquire(ctx, ln, r, from, condition{})
 	case <-ctx.Done():
 		err = backoff.ContextErr(ctx)
-	case <-q.sess.Context().Done():
+	case <-q.sess.Base().Context().Done():
 		err = session.ErrClosed
 	}
 	if !ln.leave(t) {
@@ -94,33 +94,34 @@ func (q *Queue) usable(ctx context.Context) error {
 // acquire takes the head of the line from its turn to a hold, or ends the turn.
 func (q *Queue) acquire(ctx context.Context, ln *line, r Request, from turn, c condition) (*Hold, error) {
 	e, v := from.entry, from.view
-	for {
-		var err error
+	policy := q.sess.Base().RetryPolicy()
+	policy.Attempt = 0 // a wait is as long as it is
+	err := backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
 		if e == nil {
-			var lease *session.Lease
-			if lease, err = q.sess.Await(ctx); err == nil {
-				e = newEntry(q, lease, r.Value)
+			lease, err := q.sess.Base().Await(ctx)
+			if err != nil {
+				return backoff.Final(err)
 			}
+			e = newEntry(q, lease, r.Value)
 		}
-		if err == nil {
-			v, err = e.toFront(ctx, v, c)
+		if v, err = e.toFront(ctx, v, c); err != nil && q.disposed(ctx, e, err) {
+			e, v = nil, view{}
+			return backoff.Again(err)
 		}
-		if err == nil {
-			return newHold(ln, e, v.revision, r), nil
-		}
-		if q.sess.Context().Err() != nil {
-			err = session.ErrClosed
-		}
-		if !q.again(ctx, e, err) {
-			q.giveUp(ln, e)
-			return nil, err
-		}
-		e, v = nil, view{}
+		return backoff.Final(err)
+	})
+	if err == nil {
+		return newHold(ln, e, v.revision, r), nil
 	}
+	q.giveUp(ln, e)
+	if q.sess.Base().Context().Err() != nil {
+		err = session.ErrClosed
+	}
+	return nil, err
 }
 
 // toFront puts the entry in the queue, unless its predecessor has done so, and
-// waits until a read sees nobody ahead of it, and its lease can be trusted.
+// waits until a read sees nobody ahead of it while its lease can be trusted.
 func (e *entry) toFront(ctx context.Context, v view, c condition) (view, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -131,22 +132,26 @@ func (e *entry) toFront(ctx context.Context, v view, c condition) (view, error) 
 	if e.rev == 0 {
 		v, err = e.put(ctx, c)
 	}
-	for err == nil && v.ahead != nil {
-		if err = e.q.awaitGone(ctx, v.ahead); err == nil {
+	for err == nil && (v.ahead != nil || e.lease.Check() != nil) {
+		if v.ahead != nil {
+			err = e.q.awaitGone(ctx, v.ahead)
+		} else {
+			// Suspended at the front: what has been seen may have been removed
+			// by the time that the lease is trusted again.
+			err = e.lease.AwaitConnected(ctx)
+		}
+		if err == nil {
 			v, err = e.verify(ctx)
 		}
-	}
-	if err == nil {
-		err = e.lease.AwaitConnected(ctx)
 	}
 	return v, err
 }
 
-// again decides whether an attempt that failed is worth another with a new
-// entry, and disposes of the old one.
-func (q *Queue) again(ctx context.Context, e *entry, err error) bool {
+// disposed reports whether an attempt that failed is worth another with a new
+// entry; then the old one is taken care of.
+func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 	switch {
-	case e == nil || ctx.Err() != nil || errors.Is(err, session.ErrClosed):
+	case ctx.Err() != nil || errors.Is(err, session.ErrClosed):
 		return false
 	case e.lease.Context().Err() != nil:
 		return true // the session revokes the lease, entries and all
@@ -156,7 +161,7 @@ func (q *Queue) again(ctx context.Context, e *entry, err error) bool {
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
 		q.sess.Logger().Warn("holdfast: a waiting entry was removed or outdated; queueing again at the back",
 			"queue", q.kind, "name", q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "reason", err)
-		q.sess.Go(func(context.Context) { _ = e.clear(e.lease.Context()) })
+		q.sess.Base().Go(func(context.Context) { _ = e.clear(e.lease.Context()) })
 		return true
 	default:
 		return false
