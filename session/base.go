@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // Base is what locks and elections are built on; a primitive of your own needs
@@ -81,6 +82,9 @@ func (b Base) RetryPolicy() backoff.Policy { return b.s.opts.Retry }
 
 // Clock is the clock in force.
 func (b Base) Clock() Clock { return b.s.opts.Clock }
+
+// Telemetry is whom to report to.
+func (b Base) Telemetry() *telemetry.Telemetry { return b.s.telemetry }
 
 // Detached returns the context for finishing what a caller began: while ctx
 // lives it ends with ctx; if ctx was dead to begin with, after

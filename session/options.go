@@ -6,6 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
@@ -77,6 +81,22 @@ type Options struct {
 	// could not be finished; it is quiet while all is well. Default
 	// slog.Default().
 	Logger *slog.Logger
+
+	// TracerProvider receives the spans that docs/telemetry.md lists, of this
+	// session and of all that is built on it. Default: OpenTelemetry's global
+	// one, which does nothing until the program has set an SDK.
+	TracerProvider trace.TracerProvider
+
+	// MeterProvider receives the metrics, likewise.
+	MeterProvider metric.MeterProvider
+
+	// Attributes adds attributes to the spans and metrics of a lock or election,
+	// given its kind ("lock" or "election") and name. Default: none, so that
+	// no name leaves the process. It is called at every acquisition, on the
+	// goroutine that acquires. Each set of attributes is a time series of its
+	// own in most backends: return "billing", not "billing/job-7", and mind
+	// what the name tells.
+	Attributes func(kind, name string) []attribute.KeyValue
 }
 
 // resolved checks the options as a whole and fills in the defaults.

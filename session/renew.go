@@ -111,50 +111,77 @@ func (s *Session) renew(l *Lease) {
 	}
 }
 
-// renewOnce sends one renewal and proves that it counted. An etcd leader that
+// renewOnce renews l, once, and notes how that went.
+func (s *Session) renewOnce(ctx context.Context, l *Lease) error {
+	began := time.Now()
+	left, err := s.renewAndProve(ctx, l)
+	if err == nil {
+		s.telemetry.Renewed(began, left)
+		return nil
+	}
+	l.failed(err)
+	if s.ctx.Err() == nil {
+		s.telemetry.RenewalFailed(began, renewalOutcome(err), backoff.Classify(err).String())
+	}
+	if l.ctx.Err() == nil {
+		err = backoff.Again(err)
+	}
+	return err
+}
+
+func renewalOutcome(err error) string {
+	switch {
+	case errors.Is(err, errUnconfirmed):
+		return "unconfirmed"
+	case errors.Is(err, errArrivedLate):
+		return "late"
+	case errors.Is(err, errClusterChanged):
+		return "cluster changed"
+	case backoff.Classify(err) == backoff.LeaseGone:
+		return "lease gone"
+	default:
+		return "failed"
+	}
+}
+
+// renewAndProve sends one renewal and proves that it counted. An etcd leader that
 // was stopped and continued acknowledges renewals which the cluster, by now
 // led by another, has never seen; so a linearizable read follows, and the
 // renewal counts only if both answers carry the same Raft term: at a term T no
-// such read can succeed once a quorum has voted for T+1.
-func (s *Session) renewOnce(ctx context.Context, l *Lease) (err error) {
-	defer func() {
-		if err != nil {
-			l.failed(err)
-			if l.ctx.Err() == nil {
-				err = backoff.Again(err)
-			}
-		}
-	}()
+// such read can succeed once a quorum has voted for T+1. left is the trusted
+// time that remained when the proof arrived.
+func (s *Session) renewAndProve(ctx context.Context, l *Lease) (left time.Duration, err error) {
 	sent := s.opts.Clock()
 	// KeepAliveOnce repeats by itself, without a pause, for as long as it is
 	// told Unavailable: it is ctx, which bounds one attempt, that stops it.
 	renewal, err := s.client.KeepAliveOnce(ctx, l.id)
 	if backoff.Classify(err) == backoff.LeaseGone {
 		l.Lose(CauseRevoked, err)
-		return err
+		return 0, err
 	}
 	if err != nil {
-		return fmt.Errorf("renew lease %x: %w", int64(l.id), err)
+		return 0, fmt.Errorf("renew lease %x: %w", int64(l.id), err)
 	}
 	if renewal.ClusterId != l.cluster {
 		l.Lose(CauseClusterChanged, nil)
-		return errClusterChanged
+		return 0, errClusterChanged
 	}
 	read, err := s.client.Get(ctx, s.Base().EpochKey(), clientv3.WithCountOnly())
 	if err != nil {
-		return fmt.Errorf("confirm renewal of lease %x: %w", int64(l.id), err)
+		return 0, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.id), err)
 	}
 	if read.Header.ClusterId != l.cluster {
 		l.Lose(CauseClusterChanged, nil)
-		return errClusterChanged
+		return 0, errClusterChanged
 	}
 	if read.Header.RaftTerm != renewal.RaftTerm {
-		return errUnconfirmed
+		return 0, errUnconfirmed
 	}
+	left = l.remaining()
 	if !l.confirm(sent, time.Duration(renewal.TTL)*time.Second) {
-		return errArrivedLate
+		return 0, errArrivedLate
 	}
-	return nil
+	return left, nil
 }
 
 // grantOnce obtains a lease. The Grant is trusted from its send time; it needs

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // Session keeps one lease alive, tells what becomes of it, and after a loss
@@ -18,8 +19,9 @@ import (
 // traffic does not grow with the locks held. See the package doc for states
 // and guarantees.
 type Session struct {
-	client *clientv3.Client
-	opts   Options
+	client    *clientv3.Client
+	opts      Options
+	telemetry *telemetry.Telemetry
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
@@ -28,6 +30,7 @@ type Session struct {
 	mu         sync.Mutex // protects what follows
 	lease      *Lease     // the latest
 	replaced   chan struct{}
+	told       State // by the last event; Close and the watchdog may differ on what came before
 	closing    bool
 	revokeErr  error
 	subs       map[*subscriber]struct{}
@@ -54,8 +57,11 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		return nil, err
 	}
 	s := &Session{
-		client:     cli,
-		opts:       resolved,
+		client: cli,
+		opts:   resolved,
+		telemetry: telemetry.New(telemetry.Options{
+			TracerProvider: resolved.TracerProvider, MeterProvider: resolved.MeterProvider, Attributes: resolved.Attributes,
+		}),
 		done:       make(chan struct{}),
 		replaced:   make(chan struct{}),
 		subs:       make(map[*subscriber]struct{}),
@@ -72,6 +78,8 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	if resolved.OnStateChange != nil {
 		s.Subscribe(resolved.OnStateChange)
 	}
+	s.told = Connected
+	s.telemetry.State("", Connected.metric())
 	l := s.lease
 	s.Base().Go(func(context.Context) { s.run(l) }) // joined by Close
 	return s, nil
@@ -194,19 +202,23 @@ func (s *Session) dropLease(l *Lease) {
 
 func (s *Session) tellLost(l *Lease, last State) {
 	lost := l.Lost()
+	s.publish(Event{State: Lost, Previous: last, Lease: l.id, Err: lost})
 	s.opts.Logger.Warn("holdfast: session lost; locks and terms on its lease are gone",
 		"lease", fmt.Sprintf("%x", int64(l.id)), "cause", lost.Cause.String(), "since_last_renewal", lost.Since, "error", lost)
-	s.publish(Event{State: Lost, Previous: last, Lease: l.id, Err: lost})
+	s.telemetry.SessionLost(lost.Cause.String(), lost.Since)
 }
 
 func (s *Session) publish(ev Event) {
 	ev.At = time.Now()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.pruneLocked()
 	for sub := range s.subs {
 		sub.tell(ev) // queues, calls nobody
 	}
+	previous := s.told
+	s.told = ev.State
+	s.mu.Unlock()
+	s.telemetry.State(previous.metric(), ev.State.metric())
 }
 
 // Client is the etcd client the session was made with.

@@ -36,6 +36,14 @@ func (s State) String() string {
 	}
 }
 
+// metric is how open sessions are counted by state; a closed one is not.
+func (s State) metric() string {
+	if s == Closed {
+		return ""
+	}
+	return s.String()
+}
+
 // Event is one change of a session's state.
 type Event struct {
 	State    State            // the state entered

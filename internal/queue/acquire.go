@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -25,6 +26,8 @@ type Request struct {
 	Value   string          // of the entry in etcd
 	MaxHold time.Duration   // the hold is lost after it; 0: never
 	Auditor fencing.Auditor // told of the hold; nil: the session's logger is
+
+	telemetry *telemetry.Acquisition // set by measured
 }
 
 // Acquire waits in line and returns the hold of a verified entry. It ends with
@@ -37,8 +40,10 @@ func (q *Queue) Acquire(ctx context.Context, r Request) (*Hold, error) {
 	if err := q.usable(ctx); err != nil {
 		return nil, err
 	}
-	ln, t := linesOf(q.sess).join(q, r.Value, false)
-	return q.inLine(ctx, ln, t, r)
+	return q.measured(ctx, r, func(ctx context.Context, r Request) (*Hold, error) {
+		ln, t := linesOf(q.sess).join(q, r.Value, false)
+		return q.inLine(ctx, ln, t, r)
+	})
 }
 
 // inLine waits for the ticket's turn, and then for the hold.
@@ -65,6 +70,10 @@ func (q *Queue) TryAcquire(ctx context.Context, r Request) (*Hold, error) {
 	if err := q.usable(ctx); err != nil {
 		return nil, err
 	}
+	return q.measured(ctx, r, q.tryAcquire)
+}
+
+func (q *Queue) tryAcquire(ctx context.Context, r Request) (*Hold, error) {
 	ln, t := linesOf(q.sess).join(q, r.Value, true)
 	if t == nil {
 		return nil, ErrOccupied // by this very session
@@ -132,9 +141,14 @@ func (e *entry) toFront(ctx context.Context, v view, c condition) (view, error) 
 	if e.rev == 0 {
 		v, err = e.put(ctx, c)
 	}
+	if err == nil {
+		telemetry.Queued(ctx, v.position)
+	}
 	for err == nil && (v.ahead != nil || e.lease.Check() != nil) {
 		if v.ahead != nil {
-			err = e.q.awaitGone(ctx, v.ahead)
+			if err = e.q.awaitGone(ctx, v.ahead); err == nil {
+				telemetry.Woken(ctx)
+			}
 		} else {
 			// Suspended at the front: what has been seen may have been removed
 			// by the time that the lease is trusted again.
@@ -143,6 +157,9 @@ func (e *entry) toFront(ctx context.Context, v view, c condition) (view, error) 
 		if err == nil {
 			v, err = e.verify(ctx)
 		}
+	}
+	if err == nil {
+		telemetry.Verified(ctx)
 	}
 	return v, err
 }

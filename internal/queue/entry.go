@@ -45,6 +45,7 @@ type entry struct {
 type view struct {
 	ahead    *mvccpb.KeyValue // the entry right ahead; nil: nobody conflicts
 	revision int64            // the store's revision at the read
+	position int64            // how many stood ahead when the entry was put, living or not
 }
 
 func newEntry(q *Queue, lease *session.Lease, value string) *entry {
@@ -107,12 +108,13 @@ func (e *entry) put(ctx context.Context, c condition) (view, error) {
 	err := e.q.retry(ctx, func(ctx context.Context) error {
 		resp, err := e.q.sess.Client().Txn(ctx).If(cmps...).Then(then...).Else(found...).Commit()
 		if err != nil {
-			e.ambiguous = e.ambiguous || backoff.Classify(err) == backoff.Unknown
+			e.ambiguous = e.q.unknown("enqueue", err) || e.ambiguous
 			return err
 		}
 		if resp.Succeeded {
 			n := len(resp.Responses)
-			v = view{ahead: second(resp.Responses[n-1].GetResponseRange().Kvs), revision: resp.Header.Revision}
+			queued := resp.Responses[n-1].GetResponseRange()
+			v = view{ahead: second(queued.Kvs), revision: resp.Header.Revision, position: queued.Count - 1}
 			return e.created(resp.Header.Revision, resp.Responses[n-2].GetResponseRange().Kvs)
 		}
 		own := resp.Responses[0].GetResponseRange().Kvs
@@ -207,7 +209,7 @@ func (e *entry) remove(ctx context.Context) error {
 	err := e.q.retry(ctx, func(ctx context.Context) error {
 		resp, err := e.q.sess.Client().Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
 		if err != nil {
-			unanswered = unanswered || backoff.Classify(err) == backoff.Unknown
+			unanswered = e.q.unknown("remove", err) || unanswered
 			return err
 		}
 		if !resp.Succeeded && !unanswered {

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -29,8 +30,9 @@ type Hold struct {
 
 	limit *time.Timer // MaxHold; may be nil
 
-	auditor fencing.Auditor // may be nil
-	since   time.Time       // when it was granted
+	auditor   fencing.Auditor // may be nil
+	telemetry *telemetry.Acquisition
+	since     time.Time // when it was granted
 
 	modified atomic.Int64 // mod revision of the entry, as far as Update has seen; 0: no Update yet
 
@@ -39,7 +41,7 @@ type Hold struct {
 }
 
 func newHold(ln *line, e *entry, revision int64, r Request) *Hold {
-	h := &Hold{entry: e, line: ln, revision: revision, auditor: r.Auditor, since: time.Now(), gone: make(chan struct{})}
+	h := &Hold{entry: e, line: ln, revision: revision, auditor: r.Auditor, telemetry: r.telemetry, since: time.Now(), gone: make(chan struct{})}
 	h.recordGrant() // before anything can end it
 	h.ctx, h.cancel = context.WithCancelCause(e.lease.Context())
 	if r.MaxHold > 0 {
@@ -113,11 +115,13 @@ func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, conte
 // *session.LostError: it had been lost. session.ErrOutcomeUnknown: ctx ended
 // first, and the session goes on. With a dead ctx it waits for
 // Options.CloseTimeout. Idempotent.
-func (h *Hold) Release(ctx context.Context) error {
+func (h *Hold) Release(ctx context.Context) (err error) {
 	if ctx == nil {
 		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	if err := h.Check(); err == nil || errors.Is(err, session.ErrSuspended) {
+	if h.Live() {
+		measured := h.measureRelease(ctx)
+		defer func() { measured(err) }()
 		h.end(session.ErrReleased)
 	}
 	if cause := *h.cause.Load(); cause != session.ErrReleased {

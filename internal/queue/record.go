@@ -24,7 +24,10 @@ func (h *Hold) record(event fencing.Event, at time.Time) fencing.Record {
 	}
 }
 
-func (h *Hold) recordGrant() { h.tell(h.record(fencing.Granted, h.since)) }
+func (h *Hold) recordGrant() {
+	h.tell(h.record(fencing.Granted, h.since))
+	h.telemetry.Held()
+}
 
 // recordEnd is called when the entry is gone, or given up: an auditor that is
 // slow keeps nobody from the lock.
@@ -40,6 +43,12 @@ func (h *Hold) recordEnd(at time.Time) {
 		r.Err = h.outcome
 	}
 	h.tell(r)
+	var lost *session.LostError
+	if errors.As(r.Err, &lost) {
+		h.telemetry.Lost(r.Held, lost.Cause.String(), lost.Since)
+	} else {
+		h.telemetry.Released(r.Held)
+	}
 }
 
 func (h *Hold) tell(r fencing.Record) {

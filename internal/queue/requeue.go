@@ -22,6 +22,11 @@ func (h *Hold) Requeue(ctx context.Context, r Request) (*Hold, error) {
 	if !h.Live() {
 		return nil, h.Check()
 	}
+	return q.measured(ctx, r, h.requeue)
+}
+
+func (h *Hold) requeue(ctx context.Context, r Request) (*Hold, error) {
+	q := h.entry.q
 	ln, t := linesOf(q.sess).join(q, r.Value, false)
 	h.end(session.ErrReleased)
 	if cause := h.Check(); cause != session.ErrReleased {

@@ -23,6 +23,7 @@ func (e *entry) clear(ctx context.Context) error {
 	default:
 		e.q.sess.Logger().Error("holdfast: an entry cannot be removed for good; it is deleted by key, over and over, until its lease ends",
 			"queue", e.q.kind, "name", e.q.name, "key", e.key, "void", e.void, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "error", err)
+		e.q.sess.Base().Telemetry().Sweeping(e.q.kind)
 		e.q.sess.Base().Go(func(context.Context) { e.sweep() }) // ends with the lease
 	}
 	return err

@@ -45,7 +45,7 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 			Else(clientv3.OpGet(e.key)).
 			Commit()
 		if err != nil {
-			unanswered = unanswered || backoff.Classify(err) == backoff.Unknown
+			unanswered = e.q.unknown("proclaim", err) || unanswered
 			return err
 		}
 		if resp.Succeeded {

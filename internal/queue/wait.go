@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // recheckAfter bounds what a silent watch can cost. A watch that works never
@@ -57,6 +58,7 @@ func (q *Queue) watchGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 		return fmt.Errorf("arm a watch: %w", err)
 	}
 	unarmed.Stop()
+	telemetry.Armed(ctx)
 
 	recheck := time.NewTicker(recheckAfter)
 	defer recheck.Stop()

@@ -1,0 +1,231 @@
+package telemetry_test
+
+import (
+	"context"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/holdfast-go/holdfast/internal/telemetry"
+)
+
+// sdk is OpenTelemetry's own, collecting in memory.
+type sdk struct {
+	spans   *tracetest.InMemoryExporter
+	metrics *sdkmetric.ManualReader
+	options telemetry.Options
+}
+
+func newSDK() sdk {
+	s := sdk{spans: tracetest.NewInMemoryExporter(), metrics: sdkmetric.NewManualReader()}
+	s.options = telemetry.Options{
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans)),
+		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.metrics)),
+		Attributes: func(kind, name string) []attribute.KeyValue {
+			return []attribute.KeyValue{attribute.String("yours", kind+" "+name)}
+		},
+	}
+	return s
+}
+
+// everything reports all there is to report, once.
+func everything(t *telemetry.Telemetry) {
+	ctx, a := t.Acquire(context.Background(), "lock", "x")
+	telemetry.Queued(ctx, 1)
+	telemetry.Armed(ctx)
+	telemetry.Woken(ctx)
+	telemetry.Verified(ctx)
+	a.Held()
+	a.Release(ctx)("released")
+	a.Released(time.Second)
+	_, a = t.Acquire(context.Background(), "lock", "x")
+	a.Failed("failed", true)
+	_, a = t.Acquire(context.Background(), "lock", "x")
+	a.Held()
+	a.Lost(time.Second, "expired", time.Second)
+	t.State("", "connected")
+	t.State("connected", "lost")
+	t.Renewed(time.Now(), time.Second)
+	t.RenewalFailed(time.Now(), "failed", "unknown")
+	t.SessionLost("expired", time.Second)
+	t.Ambiguous("lock", "enqueue")
+	t.Sweeping("lock")
+}
+
+// row is what a line of a table in docs/telemetry.md says of a metric or span.
+type row struct{ instrument, unit, attributes, events string }
+
+var (
+	quoted = regexp.MustCompile("`(holdfast\\.[a-z.]+)`")
+	plain  = regexp.MustCompile("`([a-z]+)`")
+)
+
+// names are the quoted identifiers of a cell, and "yours", in order.
+func names(cell string) string {
+	var all []string
+	for _, m := range quoted.FindAllStringSubmatch(cell, -1) {
+		all = append(all, m[1])
+	}
+	if strings.Contains(cell, "yours") {
+		all = append(all, "yours")
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), " ")
+}
+
+// tables are the metrics and the spans that the document lists.
+func tables(t *testing.T) (metrics, spans map[string]row) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/telemetry.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, spans = make(map[string]row), make(map[string]row)
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		name := quoted.FindStringSubmatch(cells[0])
+		switch {
+		case name == nil || !strings.HasPrefix(line, "| `"):
+		case len(cells) == 5:
+			metrics[name[1]] = row{instrument: strings.TrimSpace(cells[1]), unit: strings.TrimSpace(cells[2]), attributes: names(cells[3])}
+		case len(cells) == 3:
+			var events []string
+			for _, event := range plain.FindAllStringSubmatch(cells[2], -1) {
+				events = append(events, event[1])
+			}
+			spans[name[1]] = row{attributes: names(cells[1] + cells[2]), events: strings.Join(events, " ")}
+		}
+	}
+	return metrics, spans
+}
+
+// keys are attribute keys as names gives them.
+func keys(sets ...[]attribute.KeyValue) string {
+	var all []string
+	for _, set := range sets {
+		for _, kv := range set {
+			all = append(all, string(kv.Key))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), " ")
+}
+
+func TestWhatIsReportedIsWhatTheDocumentLists(t *testing.T) {
+	s := newSDK()
+	everything(telemetry.New(s.options))
+	wantMetrics, wantSpans := tables(t)
+
+	var collected metricdata.ResourceMetrics
+	if err := s.metrics.Collect(t.Context(), &collected); err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]row)
+	for _, m := range collected.ScopeMetrics[0].Metrics {
+		r := row{unit: m.Unit}
+		switch data := m.Data.(type) {
+		case metricdata.Histogram[float64]:
+			r.instrument, r.attributes = "histogram", sets(data.DataPoints, func(p metricdata.HistogramDataPoint[float64]) attribute.Set { return p.Attributes })
+		case metricdata.Gauge[float64]:
+			r.instrument, r.attributes = "gauge", sets(data.DataPoints, func(p metricdata.DataPoint[float64]) attribute.Set { return p.Attributes })
+		case metricdata.Sum[int64]:
+			r.instrument = "up-down counter"
+			if data.IsMonotonic {
+				r.instrument = "counter"
+			}
+			r.attributes = sets(data.DataPoints, func(p metricdata.DataPoint[int64]) attribute.Set { return p.Attributes })
+		}
+		if m.Description == "" {
+			t.Errorf("%s has no description", m.Name)
+		}
+		got[m.Name] = r
+	}
+	if !maps.Equal(got, wantMetrics) {
+		t.Errorf("metrics\nreported %v\ndocument %v", got, wantMetrics)
+	}
+
+	attrs, events := make(map[string][]attribute.KeyValue), make(map[string][]string)
+	for _, span := range s.spans.GetSpans() {
+		attrs[span.Name] = append(attrs[span.Name], span.Attributes...)
+		for _, event := range span.Events {
+			attrs[span.Name] = append(attrs[span.Name], event.Attributes...)
+			events[span.Name] = append(events[span.Name], event.Name)
+		}
+	}
+	got = make(map[string]row)
+	for name := range attrs {
+		got[name] = row{attributes: keys(attrs[name]), events: strings.Join(events[name], " ")}
+	}
+	if !maps.Equal(got, wantSpans) {
+		t.Errorf("spans\nreported %v\ndocument %v", got, wantSpans)
+	}
+}
+
+func sets[P any](points []P, of func(P) attribute.Set) string {
+	var all [][]attribute.KeyValue
+	for _, p := range points {
+		set := of(p)
+		all = append(all, set.ToSlice())
+	}
+	return keys(all...)
+}
+
+// The session's sum over states is the number of open sessions.
+func TestStatesAddUp(t *testing.T) {
+	s := newSDK()
+	tel := telemetry.New(s.options)
+	tel.State("", "connected")
+	tel.State("", "connected")
+	tel.State("connected", "suspended")
+	tel.State("suspended", "")
+	var collected metricdata.ResourceMetrics
+	if err := s.metrics.Collect(t.Context(), &collected); err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]int64)
+	for _, p := range collected.ScopeMetrics[0].Metrics[0].Data.(metricdata.Sum[int64]).DataPoints {
+		state, _ := p.Attributes.Value("holdfast.state")
+		got[state.AsString()] = p.Value
+	}
+	if want := map[string]int64{"connected": 1, "suspended": 0}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// What one uncontended acquisition and its release report.
+func BenchmarkTelemetry(b *testing.B) {
+	once := func(t *telemetry.Telemetry) {
+		ctx, a := t.Acquire(context.Background(), "lock", "x")
+		telemetry.Queued(ctx, 0)
+		telemetry.Verified(ctx)
+		a.Held()
+		a.Release(ctx)("released")
+		a.Released(time.Second)
+	}
+	b.Run("nobody listens", func(b *testing.B) {
+		b.ReportAllocs()
+		for t := telemetry.New(telemetry.Options{}); b.Loop(); {
+			once(t)
+		}
+	})
+	b.Run("SDK", func(b *testing.B) {
+		b.ReportAllocs()
+		t := telemetry.New(telemetry.Options{
+			TracerProvider: sdktrace.NewTracerProvider(),
+			MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
+		})
+		for b.Loop() {
+			once(t)
+		}
+	})
+}
