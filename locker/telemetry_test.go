@@ -1,0 +1,247 @@
+package locker_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// observed is what one session reports.
+type observed struct {
+	t       *testing.T
+	spans   *tracetest.SpanRecorder
+	metrics *sdkmetric.ManualReader
+}
+
+// observe has a session that is yet to be opened report to the test.
+func observe(t *testing.T, o *session.Options) observed {
+	seen := observed{t, tracetest.NewSpanRecorder(), sdkmetric.NewManualReader()}
+	o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(seen.spans))
+	o.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(seen.metrics))
+	return seen
+}
+
+// named are the ended spans of a name, in the order in which they ended.
+func (o observed) named(name string) []sdktrace.ReadOnlySpan {
+	return slices.DeleteFunc(o.spans.Ended(), func(s sdktrace.ReadOnlySpan) bool { return s.Name() != name })
+}
+
+// told is a span in one line: its attributes, its events, its status.
+func told(s sdktrace.ReadOnlySpan) string {
+	var b strings.Builder
+	pairs := func(attrs []attribute.KeyValue) {
+		for _, kv := range attrs {
+			if kv.Key != "holdfast.unproven" { // a time
+				fmt.Fprintf(&b, " %s=%s", strings.TrimPrefix(string(kv.Key), "holdfast."), kv.Value.Emit())
+			}
+		}
+	}
+	pairs(s.Attributes())
+	for _, ev := range s.Events() {
+		fmt.Fprintf(&b, "; %s", ev.Name)
+		pairs(ev.Attributes)
+	}
+	if s.Status().Description != "" {
+		fmt.Fprintf(&b, "; error %s", s.Status().Description)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// points are all data points but the session's: "name attributes" → value, or
+// how many for a histogram.
+func (o observed) points() map[string]int64 {
+	o.t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := o.metrics.Collect(context.Background(), &all); err != nil {
+		o.t.Fatal(err)
+	}
+	points := make(map[string]int64)
+	add := func(name string, attrs attribute.Set, value int64) {
+		points[strings.TrimPrefix(name, "holdfast.")+" "+strings.ReplaceAll(attrs.Encoded(attribute.DefaultEncoder()), "holdfast.", "")] = value
+	}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		switch data := m.Data.(type) {
+		case metricdata.Histogram[float64]:
+			for _, p := range data.DataPoints {
+				add(m.Name, p.Attributes, int64(p.Count))
+			}
+		case metricdata.Sum[int64]:
+			for _, p := range data.DataPoints {
+				add(m.Name, p.Attributes, p.Value)
+			}
+		}
+	}
+	return points
+}
+
+func (o observed) expect(point string, want int64) {
+	o.t.Helper()
+	if got := o.points(); got[point] != want {
+		o.t.Errorf("%s is %d, want %d; all: %v", point, got[point], want, got)
+	}
+}
+
+func TestSpansTellHowALockWasAcquired(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	a := open(t, srv.Client(t), session.Options{})
+	var o session.Options
+	seen := observe(t, &o)
+	link := srv.Link(t)
+	b := open(t, link.Client(), o)
+
+	lk := mustLock(t, locker.NewMutex(a, "secret/x"))
+	if _, err := locker.NewMutex(b, "secret/x").TryLock(deadline(t)); err == nil {
+		t.Fatal("held twice")
+	}
+	next := lockLater(deadline(t), locker.NewMutex(b, "secret/x"))
+	if err := link.Wait(deadline(t), "Range", link.Count()["Range"]+1); err != nil { // the read that arms the wait
+		t.Fatal(err)
+	}
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	held := <-next
+	if held.err != nil {
+		t.Fatal(held.err)
+	}
+	if err := held.lk.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+
+	acquires := seen.named("holdfast.acquire")
+	for i, want := range []string{
+		"kind=lock outcome=occupied",
+		"kind=lock outcome=held; queued position=1; armed; woken; verified",
+	} {
+		if got := told(acquires[i]); got != want {
+			t.Errorf("acquisition %d: %s\nwant %s", i, got, want)
+		}
+	}
+	release := seen.named("holdfast.release")[0]
+	if got := told(release); got != "kind=lock outcome=released" {
+		t.Errorf("release: %s", got)
+	}
+	if links := release.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != acquires[1].SpanContext().SpanID() {
+		t.Errorf("the release is linked to %v", links)
+	}
+	seen.expect("acquire.duration kind=lock,outcome=occupied", 1)
+	seen.expect("acquire.duration kind=lock,outcome=held", 1)
+	eventually(t, "the hold is recorded", func() bool { return seen.points()["hold.duration kind=lock,outcome=released"] == 1 })
+	for point := range seen.points() {
+		if strings.Contains(point, "secret") {
+			t.Errorf("a metric tells the name: %s", point)
+		}
+	}
+	for _, span := range seen.spans.Ended() {
+		if strings.Contains(told(span), "secret") {
+			t.Errorf("a span tells the name: %s %s", span.Name(), told(span))
+		}
+	}
+}
+
+func TestMetricsTellLossesLostRepliesAndStates(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	o := session.Options{Attributes: func(kind, name string) []attribute.KeyValue {
+		team, _, _ := strings.Cut(name, "/")
+		return []attribute.KeyValue{attribute.String("team", team)}
+	}}
+	seen := observe(t, &o)
+	sess := open(t, link.Client(), o)
+	link.LoseReply("Txn", 1, codes.Unavailable)
+	lk := mustLock(t, locker.NewMutex(sess, "billing/x"))
+	seen.expect("replies.ambiguous kind=lock,request=enqueue", 1)
+	seen.expect("sessions state=connected", 1)
+
+	srv.Revoke(t, lk.Lease())
+	<-lk.Done()
+	eventually(t, "the loss is recorded", func() bool { return len(seen.named("holdfast.loss")) == 2 })
+	seen.expect("losses cause=revoked,kind=lock,team=billing", 1)
+	seen.expect("losses cause=revoked,kind=session", 1)
+	seen.expect("hold.duration kind=lock,outcome=lost,team=billing", 1)
+	eventually(t, "a new lease follows", func() bool { return sess.Check() == nil })
+	eventually(t, "that is told", func() bool { return seen.points()["sessions state=connected"] == 1 })
+	if err := sess.Close(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	seen.expect("sessions state=connected", 0)
+	seen.expect("sessions state=lost", 0)
+}
+
+// logged is a logger's output.
+type logged struct {
+	mu    sync.Mutex // protects what follows
+	lines bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines.Write(p)
+}
+
+func (l *logged) with(text string) (lines []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.lines.String()) {
+		if strings.Contains(line, text) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func TestLogIsQuietWhileAllIsWellAndExplainsALossInOneLine(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	var log logged
+	sess := open(t, srv.Client(t), session.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), TTL: 30 * time.Second})
+	mu := locker.NewMutex(sess, "x")
+	lk := mustLock(t, mu)
+	next := lockLater(deadline(t), mu)
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	held := <-next
+	if held.err != nil {
+		t.Fatal(held.err)
+	}
+	lk = held.lk
+	if lines := log.with(""); len(lines) != 0 {
+		t.Errorf("all is well, and yet: %q", lines)
+	}
+
+	srv.Revoke(t, lk.Lease())
+	eventually(t, "the loss of the lock is logged", func() bool { return len(log.with("name=x")) > 0 })
+	lines := log.with("name=x")
+	if len(lines) != 1 {
+		t.Fatalf("%q, want one line", lines)
+	}
+	for _, part := range []string{
+		"level=WARN", "kind=lock", fmt.Sprintf("token=%d", int64(lk.Token())), fmt.Sprintf("lease=%x", int64(lk.Lease())),
+		"no longer knows the lease", "last confirmed renewal", "stop its work and acquire again",
+	} {
+		if !strings.Contains(lines[0], part) {
+			t.Errorf("%q does not tell %q", lines[0], part)
+		}
+	}
+}
