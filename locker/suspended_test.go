@@ -74,3 +74,25 @@ func TestWaiterAtTheFrontWhoseSuspensionEndsInALossQueuesAgain(t *testing.T) {
 		}
 	})
 }
+
+// The same waiter, when somebody deletes its entry during the suspension: what
+// it had seen before is not what stands when it is granted.
+func TestWaiterWhoseEntryIsDeletedWhileSuspendedAtTheFrontQueuesAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		b := start(t, srv)
+		b.link.Plan(unrenewed)
+		time.Sleep(8 * time.Second)
+		waiter := lockLater(deadline(t), locker.NewMutex(b.sess, "x"))
+		queued(t, srv, "x", 1)
+		deleted := standing(srv, "x")[0]
+		srv.Delete(string(deleted.Key))
+		b.heal()
+		r := <-waiter
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		if int64(r.lk.Token()) <= deleted.CreateRevision || !owns(srv, r.lk) {
+			t.Errorf("token %v after the deletion of %d, entries %v", r.lk.Token(), deleted.CreateRevision, standing(srv, "x"))
+		}
+	})
+}
