@@ -85,7 +85,8 @@ func (n *notices) finish(limit time.Duration) {
 	case <-idle:
 	case <-patience.C:
 		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.log.Warn("holdfast: Run returns while an election callback is still running", "callback", n.calling, "waiting", len(n.pending))
+		calling, waiting := n.calling, len(n.pending)
+		n.mu.Unlock()
+		n.log.Warn("holdfast: Run returns while an election callback is still running", "callback", calling, "waiting", waiting)
 	}
 }

@@ -44,17 +44,21 @@ func rosterOf(e *Election) roster {
 
 // add enters a term that was won, until it ends.
 func (r roster) add(t *Term) {
-	r.all.mu.Lock()
-	defer r.all.mu.Unlock()
-	if r.all.terms[r.prefix] == nil {
-		r.all.terms[r.prefix] = make(map[*Term]*presence)
-	}
-	r.all.terms[r.prefix][t] = &presence{}
+	r.put(t, presence{})
 	over, cancel := t.hold.Context(context.Background(), false)
 	context.AfterFunc(over, func() {
 		cancel()
 		r.ended(t)
 	})
+}
+
+func (r roster) put(t *Term, p presence) {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	if r.all.terms[r.prefix] == nil {
+		r.all.terms[r.prefix] = make(map[*Term]*presence)
+	}
+	r.all.terms[r.prefix][t] = &p
 }
 
 func (r roster) ended(t *Term) {
@@ -74,12 +78,7 @@ func (r roster) removeLocked(t *Term) {
 
 // enter notes that a function runs in t; left, that it has returned.
 func (r roster) enter(t *Term) {
-	r.all.mu.Lock()
-	defer r.all.mu.Unlock()
-	if r.all.terms[r.prefix] == nil {
-		r.all.terms[r.prefix] = make(map[*Term]*presence)
-	}
-	r.all.terms[r.prefix][t] = &presence{running: true} // also if it has ended already
+	r.put(t, presence{running: true}) // also if it has ended already
 }
 
 func (r roster) left(t *Term) {
