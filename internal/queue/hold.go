@@ -183,7 +183,11 @@ func (h *Hold) vanished() *session.LostError {
 	defer cancel()
 	resp, err := h.Client().TimeToLive(ctx, lease.ID())
 	if err == nil && resp.TTL <= 0 {
-		return lease.Lose(session.CauseRevoked, nil).Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+		lease.Lose(session.CauseRevoked, nil)
+	}
+	// Another hold may have found it out before, and ended this request by it.
+	if lost := lease.Lost(); lost != nil {
+		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
 	}
 	return h.lost(session.CauseEntryDeleted)
 }
