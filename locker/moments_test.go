@@ -17,15 +17,17 @@ import (
 // there are several.
 const step = oneWay / 2
 
-// atEveryMoment runs a test for each offset from a start to an end.
+// atEveryMoment runs a test for each offset from a start to an end: between
+// messages, and a few times at the very instant at which one arrives, when Go
+// decides who is first.
 func atEveryMoment(t *testing.T, from, to time.Duration, f func(t *testing.T, srv *etcdfake.Server, offset time.Duration)) {
 	t.Helper()
-	for offset := from; offset <= to; offset += step {
-		// Odd, so that nothing coincides with the arrival of a message.
-		offset := offset + 17*time.Microsecond
-		t.Run(fmt.Sprint(offset), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) { f(t, srv, offset) })
-		})
+	for at := from; at <= to; at += step {
+		for _, offset := range []time.Duration{at + 17*time.Microsecond, at, at, at} {
+			t.Run(fmt.Sprint(offset), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, srv *etcdfake.Server) { f(t, srv, offset) })
+			})
+		}
 	}
 }
 

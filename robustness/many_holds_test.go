@@ -1,0 +1,125 @@
+package robustness
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+const (
+	auditEvery = time.Second // internal/queue's
+	auditBatch = 100
+)
+
+// A held lock costs memory and a hundredth of a transaction each second. It has
+// no goroutine, and one held for less than a second has no price at all but its
+// own two transactions.
+func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
+	n := rounds(50_000, 5_000)
+	synctest.Test(t, func(t *testing.T) {
+		srv := etcdfake.New(nil)
+		defer srv.Close()
+		link := srv.Link()
+		const travel = 100 * time.Microsecond // a round of audits must fit into its second
+		link.Delay(travel)
+		sess, err := session.New(t.Context(), link.Client(), &session.Options{
+			TTL: 600 * time.Second, Clock: session.MonotonicClock(), StayLost: true, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = sess.Close(t.Context()) }()
+		sent := func(during func()) map[string]int {
+			before := link.Count()
+			during()
+			after := link.Count()
+			for method := range after {
+				after[method] -= before[method]
+			}
+			return after
+		}
+
+		const short = 100
+		if got := sent(func() {
+			for _, lk := range lockMany(t, sess, "short", short) {
+				go func() { // ends before the second is over
+					time.Sleep(auditEvery - 100*travel)
+					if err := lk.Unlock(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}()
+			}
+			time.Sleep(2 * auditEvery)
+		}); got["Txn"] != 2*short || got["Range"]+got["Watch"]+got["LeaseTimeToLive"] != 0 {
+			t.Errorf("%d locks held for less than a second sent %v", short, got)
+		}
+
+		first := lockMany(t, sess, "first", 1)
+		synctest.Wait()
+		goroutines := runtime.NumGoroutine()
+		locks := lockMany(t, sess, "long", n)
+		synctest.Wait()
+		if grown := runtime.NumGoroutine() - goroutines; grown > 10 { // the runtime's own come and go
+			t.Errorf("%d goroutines more for %d locks more", grown, n)
+		}
+
+		time.Sleep(2 * auditEvery) // all of them are due
+		const seconds = 10
+		perSecond := (n + len(first) + auditBatch - 1) / auditBatch
+		if got := sent(func() { time.Sleep(seconds * auditEvery) }); got["Txn"] != seconds*perSecond || got["Range"]+got["LeaseTimeToLive"] > 2 {
+			t.Errorf("%d locks held for %d s sent %v, want %d transactions a second", n, seconds, got, perSecond)
+		}
+
+		link.BlackHole()
+		lease, err := sess.Await(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Context().Done()
+		lost := time.Now()
+		for _, lk := range locks {
+			<-lk.Done()
+			var why *session.LostError
+			if err := lk.Check(); !errors.As(err, &why) || why.Cause != session.CauseExpired || why.Name != lk.Name() {
+				t.Fatalf("%s: %v", lk.Name(), err)
+			}
+		}
+		if took := time.Since(lost); took != 0 {
+			t.Errorf("the last lock was told %v after the loss", took)
+		}
+		link.Heal()
+	})
+}
+
+// lockMany acquires locks, several at a time.
+func lockMany(t *testing.T, sess *session.Session, name string, n int) []*locker.Lock {
+	locks := make([]*locker.Lock, n)
+	var wg sync.WaitGroup
+	const parallel = 100
+	for g := range parallel {
+		wg.Go(func() {
+			for i := g; i < n; i += parallel {
+				lk, err := locker.NewMutex(sess, fmt.Sprint(name, "/", i)).Lock(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				locks[i] = lk
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return locks
+}
