@@ -73,7 +73,7 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 		}
 
 		time.Sleep(2 * auditEvery) // all of them are due
-		const seconds = 10
+		const seconds = 2
 		perSecond := (n + len(first) + auditBatch - 1) / auditBatch
 		if got := sent(func() { time.Sleep(seconds * auditEvery) }); got["Txn"] != seconds*perSecond || got["Range"]+got["LeaseTimeToLive"] > 2 {
 			t.Errorf("%d locks held for %d s sent %v, want %d transactions a second", n, seconds, got, perSecond)

@@ -97,7 +97,7 @@ func TestEverythingExportedIsDocumented(t *testing.T) {
 		}
 	}
 	for dir, files := range byDir {
-		p, err := doc.NewFromFiles(all.fset, files, join(dir))
+		p, err := doc.NewFromFiles(all.fset, files, join(dir), doc.PreserveAST)
 		if err != nil {
 			t.Fatal(err)
 		}
