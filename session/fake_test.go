@@ -38,6 +38,7 @@ type fakeEtcd struct {
 	replies  time.Duration
 	cut      bool // nothing is answered any more
 	noRenew  bool // no renewal is answered any more
+	noRead   bool // nor is any read
 	counts   map[string]int
 }
 
@@ -75,7 +76,7 @@ func (f *fakeEtcd) serve(ctx context.Context, rpc string, apply func() error) er
 		return err
 	}
 	f.mu.Lock()
-	if f.cut || f.noRenew && rpc == "LeaseKeepAlive" {
+	if f.cut || f.noRenew && rpc == "LeaseKeepAlive" || f.noRead && rpc == "Range" {
 		f.mu.Unlock()
 		<-ctx.Done()
 		return ctx.Err()

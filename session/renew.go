@@ -156,7 +156,7 @@ func (s *Session) renewAndProve(ctx context.Context, l *Lease) (left time.Durati
 	// told Unavailable: it is ctx, which bounds one attempt, that stops it.
 	renewal, err := s.client.KeepAliveOnce(ctx, l.id)
 	if backoff.Classify(err) == backoff.LeaseGone {
-		l.Lose(CauseRevoked, err)
+		s.Base().LeaseGone(ctx, l, err)
 		return 0, err
 	}
 	if err != nil {

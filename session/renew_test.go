@@ -263,6 +263,36 @@ func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 	})
 }
 
+// A cluster that was set up anew has never heard of the lease either: that is
+// not a revocation. Where nobody says which cluster it is, the loss is told
+// without that, half a second later.
+func TestLeaseThatAnotherClusterDoesNotKnowIsLostToThatCluster(t *testing.T) {
+	for name, c := range map[string]struct {
+		silent bool
+		cause  session.Cause
+		after  time.Duration
+	}{
+		"that says who it is": {false, session.CauseClusterChanged, 5 * time.Second}, // the renewal
+		"that does not":       {true, session.CauseRevoked, 5*time.Second + 500*time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, events := newFakeEtcd(), newRecorder()
+				sess := f.open(t, session.Options{OnStateChange: events.tell})
+				old, granted := int64(sess.Lease()), time.Now()
+				f.set(func(f *fakeEtcd) { f.cluster, f.noRead = 8, c.silent; delete(f.expiry, old) })
+				ev := events.next(t, session.Lost)
+				var lost *session.LostError
+				if !errors.As(ev.Err, &lost) || lost.Cause != c.cause || time.Since(granted) != c.after {
+					t.Errorf("after %v: %v", time.Since(granted), ev.Err)
+				}
+				f.set(func(f *fakeEtcd) { f.noRead = false })
+				events.next(t, session.Connected)
+			})
+		})
+	}
+}
+
 func TestTheTTLThatWasGrantedIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()

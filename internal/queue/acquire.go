@@ -173,7 +173,7 @@ func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 	case e.lease.Context().Err() != nil:
 		return true // the session revokes the lease, entries and all
 	case backoff.Classify(err) == backoff.LeaseGone:
-		e.lease.Lose(session.CauseRevoked, err) // etcd knew before the session did
+		q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd knew before the session did
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
 		q.sess.Logger().Warn("holdfast: a waiting entry was removed or outdated; queueing again at the back",

@@ -223,7 +223,7 @@ func (e *entry) remove(ctx context.Context) error {
 	case backoff.Classify(err) == backoff.LeaseGone:
 		// The void could not be put, and need not be: the entry has gone with
 		// the lease, and nothing can be put under it any more.
-		e.lease.Lose(session.CauseRevoked, err)
+		e.q.sess.Base().LeaseGone(ctx, e.lease, err)
 		return err
 	case unanswered:
 		return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)

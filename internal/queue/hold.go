@@ -183,7 +183,7 @@ func (h *Hold) vanished() *session.LostError {
 	defer cancel()
 	resp, err := h.Client().TimeToLive(ctx, lease.ID())
 	if err == nil && resp.TTL <= 0 {
-		lease.Lose(session.CauseRevoked, nil)
+		h.entry.q.sess.Base().LeaseGone(ctx, lease, nil)
 	}
 	// Another hold may have found it out before, and ended this request by it.
 	if lost := lease.Lost(); lost != nil {

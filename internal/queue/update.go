@@ -71,7 +71,7 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 		h.end(h.lost(session.CauseEntryDeleted))
 		return 0, h.Check()
 	case backoff.Classify(err) == backoff.LeaseGone:
-		e.lease.Lose(session.CauseRevoked, err) // etcd knew before the session did
+		e.q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd knew before the session did
 		return 0, h.Check()
 	case !h.Live():
 		return 0, h.Check()
