@@ -30,7 +30,7 @@ func TestClusterThatWasReplacedEndsItsLocksAndWaitersQueueInTheNewOne(t *testing
 	events := make(recorder, 100)
 	a := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second, OnStateChange: func(ev session.Event) { events <- ev }})
 	b := open(t, srv.Client(t), session.Options{TTL: 3 * time.Second}) // holds nothing: finds out by its next renewal
-	old := a.Cluster()
+	old := a.Base().Cluster()
 	held := []*locker.Lock{mustLock(t, locker.NewMutex(a, "x")), mustLock(t, locker.NewMutex(a, "y"))}
 	waiter := lockLater(deadline(t), locker.NewMutex(b, "x"))
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
@@ -64,14 +64,14 @@ func TestClusterThatWasReplacedEndsItsLocksAndWaitersQueueInTheNewOne(t *testing
 	if ev := <-events; ev.State != session.Lost || !errors.Is(ev.Err, session.ErrLost) {
 		t.Errorf("event %+v", ev)
 	}
-	if ev := <-events; ev.State != session.Connected || a.Cluster() == old {
-		t.Errorf("event %+v, cluster %x (was %x)", ev, a.Cluster(), old)
+	if ev := <-events; ev.State != session.Connected || a.Base().Cluster() == old {
+		t.Errorf("event %+v, cluster %x (was %x)", ev, a.Base().Cluster(), old)
 	}
 	r := <-waiter
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Key) != r.lk.Key() || b.Cluster() == old {
-		t.Errorf("entries %v, cluster %x (was %x)", kvs, b.Cluster(), old)
+	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Key) != r.lk.Key() || b.Base().Cluster() == old {
+		t.Errorf("entries %v, cluster %x (was %x)", kvs, b.Base().Cluster(), old)
 	}
 }

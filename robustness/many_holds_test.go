@@ -85,7 +85,7 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 		}
 
 		link.BlackHole()
-		lease, err := sess.Await(t.Context())
+		lease, err := sess.Base().Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

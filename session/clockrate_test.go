@@ -28,7 +28,7 @@ func TestDriftMarginIsTheRateOfAClockThatIsToldInTime(t *testing.T) {
 					mono := session.MonotonicClock()
 					clock := func() time.Duration { return time.Duration(float64(mono()) * rate) }
 					sess := f.open(t, session.Options{StayLost: true, Clock: clock, DriftMargin: margin})
-					l, err := sess.Await(t.Context())
+					l, err := sess.Base().Await(t.Context())
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -58,7 +58,7 @@ func TestNothingButTheSessionsClockDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{Clock: func() time.Duration { return time.Second }, OnStateChange: events.tell})
-		l, err := sess.Await(t.Context())
+		l, err := sess.Base().Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
