@@ -20,6 +20,7 @@ import (
 type Cluster struct {
 	access
 	tempDir string
+	wires   *wires
 	members []*Server
 }
 
@@ -45,7 +46,7 @@ func NewCluster(n int, opts *Options) (_ *Cluster, err error) {
 	if n < 1 {
 		return nil, fmt.Errorf("etcdtest: a cluster of %d members", n)
 	}
-	c := &Cluster{}
+	c := &Cluster{wires: newWires()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
@@ -65,17 +66,18 @@ func NewCluster(n int, opts *Options) (_ *Cluster, err error) {
 
 	var peers []string
 	for i := range n {
-		s := &Server{opts: o, spec: spec{Name: fmt.Sprintf("m%d", i), Fsync: o.Fsync}}
+		name := fmt.Sprintf("m%d", i)
+		s := &Server{opts: o, spec: spec{Name: name, Caller: name, Fsync: o.Fsync}}
 		if s.client, err = reservePort(); err != nil {
 			return nil, err
 		}
-		if s.peers, err = newProxy(&network{}, ""); err != nil {
+		if s.peers, err = newProxy(c.wires.to(name), ""); err != nil {
 			return nil, errors.Join(err, s.client.Close())
 		}
 		s.spec.Dir = filepath.Join(dir, s.spec.Name)
 		s.spec.Client, s.spec.Peers = s.client.addr, s.peers.addr()
 		s.endpoints = []string{s.client.addr}
-		peers = append(peers, s.spec.Name+"=http://"+s.spec.Peers)
+		peers = append(peers, s.spec.Name+"="+s.spec.peerURL())
 		c.members = append(c.members, s)
 		c.endpoints = append(c.endpoints, s.client.addr)
 	}
@@ -85,10 +87,10 @@ func NewCluster(n int, opts *Options) (_ *Cluster, err error) {
 			return nil, err
 		}
 	}
-	timeout := time.NewTimer(startTimeout)
-	defer timeout.Stop()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), startTimeout, errNotReady)
+	defer cancel()
 	for _, s := range c.members {
-		if err := s.member.waitReady(timeout.C); err != nil {
+		if err := s.member.waitReady(ctx); err != nil {
 			return nil, fmt.Errorf("etcdtest: start %s: %w", s.spec.Name, err)
 		}
 	}
@@ -104,8 +106,8 @@ func (c *Cluster) Members() []*Server { return slices.Clone(c.members) }
 // Member returns member i, from 0.
 func (c *Cluster) Member(i int) *Server { return c.members[i] }
 
-// Leader waits until one of the members that run, and are not paused, leads and more than half of all members follow it, and returns it. When
-// ctx ends before, it returns the cause.
+// Leader waits until one of the members that run, and are not paused, leads and more than half of all members follow it,
+// and returns it. When ctx ends before, it returns the cause.
 func (c *Cluster) Leader(ctx context.Context) (*Server, error) {
 	tick := time.NewTicker(10 * time.Millisecond) // no event says that a quorum follows
 	defer tick.Stop()

@@ -41,6 +41,9 @@
 // Members can be stopped, as by a crash, and restarted: a [Server] that stands alone as well as those of a [Cluster]. With
 // [Options].Processes they can be paused, too.
 //
+// The members of a Cluster can be cut off from each other with [Cluster.Partition], while clients reach all of them, and
+// one can be replaced by a new one without data with [Cluster.Replace].
+//
 // # Tests that do not sleep
 //
 // Wait for what the test is about: [Server.WaitForKeys] until something is held or queued, [Link.Wait] until an RPC was

@@ -50,7 +50,7 @@ func (a *access) NewLink() (*Link, error) {
 	life, closing := context.WithCancel(context.Background())
 	l := &Link{rpcs: newRPCs(life), closing: closing}
 	for _, endpoint := range a.endpoints {
-		p, err := newProxy(&l.network, endpoint)
+		p, err := newProxy(through(&l.network), endpoint)
 		if err != nil {
 			return nil, errors.Join(err, l.Close())
 		}

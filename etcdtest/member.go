@@ -1,13 +1,14 @@
 package etcdtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"sync"
-	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -20,7 +21,7 @@ type member interface {
 	// peerAddr returns where it listens for the other members.
 	peerAddr() string
 	// waitReady waits until it serves clients.
-	waitReady(timeout <-chan time.Time) error
+	waitReady(ctx context.Context) error
 	// raft returns its ID and that of the one it follows, its own if it leads; 0 is none.
 	raft() (id, leader types.ID)
 	// stop ends it as a crash does, and returns when nothing of it is left but its data.
@@ -32,10 +33,15 @@ type spec struct {
 	Name    string
 	Dir     string
 	Client  string // address to listen at for clients; see port
+	Caller  string // what it calls itself to the proxies before the other members; see wires
 	Peers   string // address at which the other members reach it; see proxy
 	Cluster string // etcd's initial-cluster: name=url of every member
+	Join    bool   // Cluster exists already
 	Fsync   bool
 }
+
+// peerURL is where the other members reach it: the proxy ends the TLS.
+func (s spec) peerURL() string { return "https://" + s.Peers }
 
 func (s spec) config() *embed.Config {
 	cfg := embed.NewConfig()
@@ -44,8 +50,14 @@ func (s spec) config() *embed.Config {
 	cfg.ListenClientUrls = []url.URL{{Scheme: "http", Host: s.Client}}
 	cfg.AdvertiseClientUrls = cfg.ListenClientUrls
 	cfg.ListenPeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: s.Peers}}
+	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "https", Host: s.Peers}}
+	cfg.PeerTLSInfo = transport.TLSInfo{ServerName: s.Caller, InsecureSkipVerify: true}
 	cfg.InitialCluster = s.Cluster
+	if s.Join {
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+	}
+	// etcd would make an operator wait until all members have been connected for 5 s before one is replaced.
+	cfg.StrictReconfigCheck = false
 	cfg.SocketOpts.ReusePort = true // see port
 
 	cfg.TickMs, cfg.ElectionMs = 10, 100
@@ -84,7 +96,7 @@ func startEmbedded(s spec, configure func(*embed.Config)) (member, error) {
 
 func (m *embedded) peerAddr() string { return m.etcd.Peers[0].Addr().String() }
 
-func (m *embedded) waitReady(timeout <-chan time.Time) error {
+func (m *embedded) waitReady(ctx context.Context) error {
 	select {
 	case <-m.etcd.Server.ReadyNotify():
 		return nil
@@ -92,8 +104,8 @@ func (m *embedded) waitReady(timeout <-chan time.Time) error {
 		return err
 	case <-m.etcd.Server.StopNotify():
 		return errors.New("stopped while it started")
-	case <-timeout:
-		return errNotReady
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

@@ -1,7 +1,7 @@
 package etcdtest
 
 import (
-	"net"
+	"io"
 	"sync"
 	"time"
 )
@@ -71,7 +71,7 @@ func newPipe(n *network, direction int, done <-chan struct{}) *pipe {
 }
 
 // read takes in what comes from src until it ends or is closed.
-func (p *pipe) read(src net.Conn) {
+func (p *pipe) read(src io.Reader) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := src.Read(buf)
@@ -115,7 +115,7 @@ func (p *pipe) pop() (chunk, bool) {
 }
 
 // write lets what came in out to dst, each chunk when its time has come, until the stream has ended or cannot go on.
-func (p *pipe) write(dst *net.TCPConn) {
+func (p *pipe) write(dst duplex) {
 	for {
 		c, ok := p.pop()
 		if !ok {
@@ -141,7 +141,7 @@ func (p *pipe) write(dst *net.TCPConn) {
 
 // pass writes c to dst if the network allows it now. Else it returns when to look again: when wait fires (nil: not by
 // waiting alone) or changed is closed.
-func (p *pipe) pass(c chunk, dst *net.TCPConn) (passed bool, wait <-chan time.Time, changed <-chan struct{}, err error) {
+func (p *pipe) pass(c chunk, dst duplex) (passed bool, wait <-chan time.Time, changed <-chan struct{}, err error) {
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	faults, changed := p.network.get()

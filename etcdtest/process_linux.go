@@ -110,14 +110,14 @@ func startProcess(s spec) (member, error) {
 
 func (m *process) peerAddr() string { return m.peers }
 
-func (m *process) waitReady(timeout <-chan time.Time) error {
+func (m *process) waitReady(ctx context.Context) error {
 	select {
 	case <-m.ready:
 		return nil
 	case <-m.exited:
 		return fmt.Errorf("process of a member: %v", m.cmd.ProcessState)
-	case <-timeout:
-		return errNotReady
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

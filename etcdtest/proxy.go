@@ -1,6 +1,7 @@
 package etcdtest
 
 import (
+	"io"
 	"maps"
 	"net"
 	"slices"
@@ -15,7 +16,7 @@ import (
 // sees after healing is how gRPC gives up a broken connection. Here bytes are held and flow on.
 type proxy struct {
 	listener net.Listener
-	network  *network
+	arrive   arrival
 
 	mu     sync.Mutex // protects what follows
 	target string     // empty: there is none, connections are reset
@@ -25,12 +26,26 @@ type proxy struct {
 	running sync.WaitGroup // the accept loop and the connections; close waits for them
 }
 
-func newProxy(n *network, target string) (*proxy, error) {
+// An arrival makes a new connection ready to be carried, and says through which network.
+type arrival func(*net.TCPConn) (duplex, *network, error)
+
+// through is the arrival of connections that all take the same network.
+func through(n *network) arrival {
+	return func(c *net.TCPConn) (duplex, *network, error) { return c, n, nil }
+}
+
+// A duplex is an end of a connection of which one direction can end before the other: TCP, and TLS over it.
+type duplex interface {
+	io.ReadWriter
+	CloseWrite() error
+}
+
+func newProxy(arrive arrival, target string) (*proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{listener: l, network: n, target: target, conns: make(map[*proxyConn]bool)}
+	p := &proxy{listener: l, arrive: arrive, target: target, conns: make(map[*proxyConn]bool)}
 	p.running.Go(p.accept)
 	return p, nil
 }
@@ -48,13 +63,13 @@ func (p *proxy) accept() {
 }
 
 func (p *proxy) serve(client *net.TCPConn) {
-	c := newProxyConn(p.network, client)
+	c := &proxyConn{client: client, done: make(chan struct{})}
 	target := p.add(c)
 	if target == "" {
 		c.reset()
 		return
 	}
-	c.serve(target)
+	p.carry(c, target)
 	p.mu.Lock()
 	delete(p.conns, c)
 	p.mu.Unlock()
@@ -64,14 +79,26 @@ func (p *proxy) serve(client *net.TCPConn) {
 func (p *proxy) add(c *proxyConn) (target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Whoever cuts the network changes that first and then resets the connections: we see the one or the other sees c.
-	if now, _ := p.network.get(); now.cut || p.closed {
+	if p.closed || p.target == "" {
 		return ""
 	}
-	if p.target != "" {
-		p.conns[c] = true
-	}
+	p.conns[c] = true
 	return p.target
+}
+
+// carry is called with c registered. Whoever changes the network does that first and then looks at the connections: we
+// see the change, or it sees c.
+func (p *proxy) carry(c *proxyConn, target string) {
+	client, network, err := p.arrive(c.client)
+	if err != nil {
+		c.reset()
+		return
+	}
+	if now, _ := network.get(); now.cut {
+		c.reset()
+		return
+	}
+	c.serve(client, network, target)
 }
 
 // retarget resets all connections and carries further ones to target; if that is empty, resets them too.
@@ -92,8 +119,7 @@ func (p *proxy) reset() {
 // settle returns when every write that went by an earlier state of the network has ended.
 func (p *proxy) settle() {
 	for _, c := range p.open() {
-		c.requests.settle()
-		c.replies.settle()
+		c.settle()
 	}
 }
 
@@ -119,28 +145,20 @@ func (p *proxy) close() error {
 
 // A proxyConn is one connection through a proxy.
 type proxyConn struct {
-	network           *network
-	client            *net.TCPConn
-	requests, replies *pipe
-
-	mu     sync.Mutex    // protects server and the closing of done
-	server *net.TCPConn  // nil until connected
+	client *net.TCPConn
 	done   chan struct{} // closed by reset
+
+	mu                sync.Mutex   // protects what follows and the closing of done
+	server            *net.TCPConn // nil until connected
+	requests, replies *pipe        // nil until its network is known; then they stay
 }
 
-func newProxyConn(n *network, client *net.TCPConn) *proxyConn {
-	done := make(chan struct{})
-	return &proxyConn{
-		network:  n,
-		client:   client,
-		requests: newPipe(n, requests, done),
-		replies:  newPipe(n, replies, done),
-		done:     done,
-	}
-}
-
-// serve carries bytes both ways until both have ended or the connection is reset.
-func (c *proxyConn) serve(target string) {
+// serve carries bytes between client, which is c.client or runs over it, and target, both ways, until both have ended or
+// the connection is reset.
+func (c *proxyConn) serve(client duplex, n *network, target string) {
+	c.mu.Lock()
+	c.requests, c.replies = newPipe(n, requests, c.done), newPipe(n, replies, c.done)
+	c.mu.Unlock()
 	conn, err := net.Dial("tcp", target)
 	if err != nil {
 		c.replies.waitOpen() // a refusal does not leave a black hole either
@@ -153,10 +171,10 @@ func (c *proxyConn) serve(target string) {
 		return
 	}
 	var readers, writers sync.WaitGroup
-	readers.Go(func() { c.requests.read(c.client) })
+	readers.Go(func() { c.requests.read(client) })
 	readers.Go(func() { c.replies.read(server) })
 	writers.Go(func() { c.requests.write(server) })
-	writers.Go(func() { c.replies.write(c.client) })
+	writers.Go(func() { c.replies.write(client) })
 	writers.Wait()
 	c.client.Close()
 	server.Close()
@@ -173,6 +191,17 @@ func (c *proxyConn) connected(server *net.TCPConn) bool {
 		return false
 	default:
 		return true
+	}
+}
+
+// settle returns when every write that went by an earlier state of the network has ended.
+func (c *proxyConn) settle() {
+	c.mu.Lock()
+	requests, replies := c.requests, c.replies
+	c.mu.Unlock()
+	if requests != nil {
+		requests.settle()
+		replies.settle()
 	}
 }
 

@@ -27,8 +27,8 @@ type Options struct {
 	Fsync bool
 
 	// Configure, when not nil, changes the configuration of each member just before it starts (also when it is started
-	// again): quotas, authentication, a slower tick, a logger. Addresses, the data directory and the member's name must
-	// stay.
+	// again): quotas, authentication, a slower tick, a logger. Addresses, the data directory, the member's name and the
+	// TLS between members must stay.
 	Configure func(*embed.Config)
 
 	// Processes runs each member in a process of its own, which Pause can stop: the executable of the program itself,
@@ -42,15 +42,16 @@ type Options struct {
 // All its methods may be called by several goroutines at once.
 type Server struct {
 	access
-	spec    spec
+	spec    spec // its Name, Dir, Cluster and Join change when the member is replaced, with mu held
 	opts    Options
 	tempDir string // what Close removes; empty: nothing
 	client  *port  // where it listens for clients
 	peers   *proxy // where the other members reach it
 
-	mu     sync.Mutex // protects what follows; held while the member starts or stops
-	member member     // nil: stopped
-	closed bool
+	mu       sync.Mutex // protects what follows; held while the member starts, stops or is replaced
+	member   member     // nil: stopped
+	closed   bool
+	replaced int // how often
 }
 
 // Start starts a one-member etcd and returns when it serves. It fails the test if that does not work, and closes the

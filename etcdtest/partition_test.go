@@ -1,0 +1,142 @@
+package etcdtest_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+)
+
+// briefly is a context for what must not succeed.
+func briefly(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// leaderAndFollower returns the leader of a cluster and another member.
+func leaderAndFollower(t testing.TB, c *etcdtest.Cluster) (leader, follower *etcdtest.Server) {
+	t.Helper()
+	leader, err := c.Leader(withTimeout(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, follower = range c.Members() {
+		if follower != leader {
+			break
+		}
+	}
+	return leader, follower
+}
+
+func TestPartitionedLeaderIsReplaced(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.StartCluster(t, 3)
+	leader, follower := leaderAndFollower(t, c)
+	c.Partition(leader)
+	mustBeMinority(t, c, leader, follower)
+}
+
+func TestPartitionedFollowerSpeaksForNobody(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]etcdtest.Options{"goroutines": {}, "processes": {Processes: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := etcdtest.StartCluster(t, 3, opts)
+			leader, follower := leaderAndFollower(t, c)
+			here := follower.Client(t)
+			lease, err := here.Grant(withTimeout(t), 600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := here.KeepAliveOnce(withTimeout(t), lease.ID); err != nil {
+				t.Fatal(err)
+			}
+			c.Partition(follower)
+			// It still believes that it has a leader, to which it would pass the renewal on.
+			if _, err := here.KeepAliveOnce(briefly(t), lease.ID); err == nil {
+				t.Error("the leader has had a renewal from the other side")
+			}
+			mustBeMinority(t, c, follower, leader)
+			if _, err := here.KeepAliveOnce(withTimeout(t), lease.ID); err != nil {
+				t.Errorf("after Heal: %v", err)
+			}
+		})
+	}
+}
+
+// mustBeMinority heals the partition in the end.
+func mustBeMinority(t *testing.T, c *etcdtest.Cluster, minority, other *etcdtest.Server) {
+	t.Helper()
+	here, there := minority.Client(t), other.Client(t)
+	if _, err := here.Put(briefly(t), "a", "1"); err == nil {
+		t.Error("a minority has written")
+	}
+	if _, err := here.Get(briefly(t), "a"); err == nil {
+		t.Error("a minority has answered a read")
+	}
+	if _, err := here.Get(withTimeout(t), "a", clientv3.WithSerializable()); err != nil {
+		t.Errorf("clients do not reach the minority: %v", err)
+	}
+	if leader, err := c.Leader(withTimeout(t)); err != nil || leader == minority {
+		t.Errorf("leader %v, %v", leader, err)
+	}
+	mustPut(t, there, "b", "1")
+	lease, err := there.Grant(withTimeout(t), 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := there.KeepAliveOnce(withTimeout(t), lease.ID); err != nil {
+		t.Errorf("the majority does not renew: %v", err)
+	}
+	c.Heal()
+	if got := mustGet(t, here, "b"); got != "1" {
+		t.Errorf("after Heal b = %q, want 1", got)
+	}
+}
+
+func TestPartitionEndsTheOneBefore(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.StartCluster(t, 3)
+	c.Partition(c.Member(0))
+	c.Partition(c.Member(0), c.Member(1))
+	mustPut(t, c.Member(0).Client(t), "a", "1")
+	if _, err := c.Member(2).Client(t).Get(briefly(t), "a"); err == nil {
+		t.Error("a minority has answered a read")
+	}
+}
+
+func TestPartitionHoldsForMembersThatRestart(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.StartCluster(t, 3)
+	m := c.Member(2)
+	c.Partition(m)
+	m.Stop()
+	if err := m.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	here := m.Client(t)
+	if _, err := here.Get(briefly(t), "a"); err == nil {
+		t.Error("it has answered a read")
+	}
+	c.Heal()
+	mustPut(t, here, "a", "1")
+}
+
+func TestCloseWhilePartitionedLeavesNothingBehind(t *testing.T) {
+	others := goleak.IgnoreCurrent()
+	c, err := etcdtest.NewCluster(3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Partition(c.Member(0))
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	goleak.VerifyNone(t, others)
+}
