@@ -7,18 +7,12 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 const entriesOfX = "holdfast/election/x/@/"
-
-// quick notices within 300 ms that a member does not answer.
-var quick = backoff.Policy{Attempt: 300 * time.Millisecond}
 
 func campaign(t *testing.T, el *election.Election, value string) *election.Term {
 	t.Helper()
@@ -40,36 +34,6 @@ func campaignLater(t *testing.T, el *election.Election, value string) <-chan *el
 		won <- term
 	}()
 	return won
-}
-
-// await waits for a state that has no event of its own.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for ctx := deadline(t); !ok(); {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("did not happen: %s", what)
-		}
-	}
-}
-
-func restart(t *testing.T, members ...*etcdtest.Server) {
-	t.Helper()
-	for _, m := range members {
-		if err := m.Restart(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// awaitRenewal waits until a renewal is confirmed that was sent after now.
-func awaitRenewal(t *testing.T, sess *session.Session) {
-	t.Helper()
-	now := time.Now()
-	await(t, "a renewal is confirmed", func() bool { return sess.Unconfirmed() < time.Since(now) })
 }
 
 // Scenario 29.
@@ -136,14 +100,8 @@ func TestTermIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
 	sess := open(t, cluster.Client(t), session.Options{TTL: 2 * time.Second, Retry: quick})
 	el := election.New(sess, "x")
 	term := campaign(t, el, "v")
-	stopped, stays := cluster.Members()[:2], cluster.Member(2)
-	// Once it has the entry too, it shows it without asking anybody.
-	here := stays.Client(t)
-	stands := func() bool {
-		resp, err := here.Get(deadline(t), term.Key(), clientv3.WithSerializable())
-		return err == nil && len(resp.Kvs) == 1
-	}
-	await(t, "all members have the entry", stands)
+	stopped, stays := cluster.Members()[:2], cluster.Member(2).Client(t)
+	await(t, "all members have the entry", func() bool { return stands(t, stays, term.Key()) })
 	for _, m := range stopped {
 		m.Stop()
 	}
@@ -152,7 +110,7 @@ func TestTermIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
 	if err := term.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired {
 		t.Errorf("Check: %v", err)
 	}
-	if !stands() {
+	if !stands(t, stays, term.Key()) {
 		t.Error("this test has gone blind: the entry is gone although nobody can remove it")
 	}
 	restart(t, stopped...)
@@ -165,106 +123,102 @@ func TestTermIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
 	}
 }
 
-// Scenario 33: a member that has lost the others knows nothing that counts.
+// Scenario 33: a member that has lost the others knows nothing that counts, least of all when it has led them.
 func TestMinorityDecidesNothing(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
-	minority := cluster.Member(2)
-	leader := campaign(t, election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second, Retry: quick}), "x"), "leader")
-	sess := open(t, minority.Client(t), session.Options{TTL: 60 * time.Second, Retry: quick, CloseTimeout: 100 * time.Millisecond})
+	minority, others := leaderAndOthers(t, cluster)
+	here := minority.Client(t)
+	there := open(t, clientTo(t, others...), session.Options{TTL: 60 * time.Second, Retry: quick})
+	first := campaign(t, election.New(there, "x"), "first")
+	sess := open(t, here, session.Options{TTL: 60 * time.Second, Retry: quick, CloseTimeout: 100 * time.Millisecond})
 	el := election.New(sess, "x").With(election.Options{MaxAge: 600 * time.Millisecond})
 	o, err := el.Observer(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer o.Close()
-	if v := o.Current(); v.Leader.Token != leader.Token() || !v.Trusted {
+	if v := o.Current(); v.Leader.Token != first.Token() || !v.Trusted {
 		t.Errorf("at first %+v", v)
 	}
-	stopped := cluster.Members()[:2]
-	for _, m := range stopped {
-		m.Stop()
-	}
-	soon := func() context.Context {
-		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-		t.Cleanup(cancel)
-		return ctx
-	}
-	within := func(what string, err error, start time.Time) {
-		t.Helper()
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 10*time.Second {
-			t.Errorf("%s: after %v: %v", what, time.Since(start), err)
+
+	cluster.Partition(minority)
+	endsByItsDeadline(t, "Campaign", func(ctx context.Context) error {
+		_, err := el.Campaign(ctx, "v")
+		return err
+	})
+	endsByItsDeadline(t, "Leader", func(ctx context.Context) error {
+		_, err := el.Leader(ctx)
+		return err
+	})
+	endsByItsDeadline(t, "Observe", func(ctx context.Context) (last error) {
+		for l, err := range el.Observe(ctx) {
+			if last = err; err == nil {
+				t.Errorf("Observe tells %+v", l)
+			}
 		}
-	}
-	start := time.Now()
-	_, err = el.Campaign(soon(), "v")
-	within("Campaign", err, start)
-	start = time.Now()
-	_, err = el.Leader(soon())
-	within("Leader", err, start)
-	start = time.Now()
-	for l, e := range el.Observe(soon()) {
-		if e == nil {
-			t.Errorf("Observe tells %+v", l)
-		}
-		err = e
-	}
-	within("Observe", err, start)
+		return last
+	})
 	await(t, "the observer is not trusted any more", func() bool { return !o.Current().Trusted })
-	restart(t, stopped...)
-	await(t, "it is trusted again", func() bool { return o.Current().Trusted })
-	if v := o.Current(); v.Leader.Token != leader.Token() {
-		t.Errorf("afterwards %+v", v)
+	// The others decide meanwhile, and the minority still shows what was.
+	if err := first.Resign(deadline(t)); err != nil {
+		t.Error(err)
+	}
+	next := campaign(t, election.New(there, "x"), "next")
+	if !stands(t, here, first.Key()) {
+		t.Error("this test has gone blind: the minority has heard of the others")
+	}
+	if v := o.Current(); v.Trusted {
+		t.Errorf("trusted, without anybody to ask: %+v", v)
+	}
+
+	cluster.Heal()
+	var v election.View
+	await(t, "the observer is trusted again", func() bool { v = o.Current(); return v.Trusted })
+	if v.Leader.Token != next.Token() {
+		t.Errorf("trusted again, and still %+v", v)
 	}
 	// The campaign that failed left no candidate.
-	if kvs := cluster.WaitForKeys(t, entriesOfX, 1); string(kvs[0].Key) != leader.Key() {
+	if kvs := cluster.WaitForKeys(t, entriesOfX, 1); string(kvs[0].Key) != next.Key() {
 		t.Errorf("entries %v", kvs)
 	}
 }
 
-// Scenario 36: members restart one after the other and are defragmented.
-func TestTermOutlivesARollingRestartAndDefragmentation(t *testing.T) {
+// Scenario 36: members restart, are defragmented, and one is replaced.
+func TestTermOutlivesARollingRestartAndAReplacedMember(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	sess := open(t, cluster.Client(t), session.Options{TTL: 10 * time.Second, Retry: quick})
 	term := campaign(t, election.New(sess, "x"), "v")
 	token := term.Token()
-	var told []election.Leader
-	observing, stop := context.WithCancel(t.Context())
-	observed := make(chan struct{})
+	observer := election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second, Retry: quick}), "x")
+	observed := make(chan []election.Leader, 1)
 	go func() { // joined below
-		defer close(observed)
-		for l, err := range election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second, Retry: quick}), "x").Observe(observing) {
+		var told []election.Leader
+		for l, err := range observer.Observe(deadline(t)) {
 			if err == nil {
 				told = append(told, l)
 			}
+			if l.Value == "last" {
+				break
+			}
 		}
+		observed <- told
 	}()
-	for i, m := range cluster.Members() {
-		m.Stop()
-		restart(t, m)
-		own := m.Client(t)
-		await(t, "the member serves again", func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := own.Get(ctx, "x")
-			return err == nil
-		})
-		if _, err := own.Defragment(deadline(t), m.Endpoints()[0]); err != nil {
-			t.Error(err)
-		}
-		cluster.Compact(t)
+	maintain(t, cluster, func(step string) {
 		awaitRenewal(t, sess)
 		if err := term.Check(); err != nil || term.Token() != token {
-			t.Errorf("after member %d: token %v, once %v: %v", i, term.Token(), token, err)
+			t.Errorf("after the %s: token %v, once %v: %v", step, term.Token(), token, err)
 		}
-	}
+	})
 	if err := term.Proclaim(deadline(t), "last"); err != nil {
 		t.Error(err)
 	}
-	stop()
-	<-observed
-	if i := slices.IndexFunc(told, func(l election.Leader) bool { return l.Token != token }); i >= 0 || len(told) == 0 {
+	told := <-observed
+	if len(told) == 0 || told[len(told)-1].Value != "last" {
+		t.Errorf("an observer has not heard of the last value: %+v", told)
+	}
+	if slices.ContainsFunc(told, func(l election.Leader) bool { return l.Token != token }) {
 		t.Errorf("an observer was told %+v", told)
 	}
 }

@@ -10,9 +10,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
@@ -33,18 +30,8 @@ func TestLeaderBehindAPausedMemberIsToldInTime(t *testing.T) {
 	}
 	var margins durations
 	for round := range rounds(2, 1) {
-		old, err := cluster.Leader(deadline(t))
-		must(err)
-		var others []string
-		for _, m := range cluster.Members() {
-			if m != old {
-				others = append(others, m.Endpoints()...)
-			}
-		}
-		cli, err := clientv3.New(clientv3.Config{Endpoints: others, Logger: zap.NewNop()})
-		must(err)
-		t.Cleanup(func() { cli.Close() })
-		next := open(t, cli, session.Options{TTL: 30 * time.Second, Retry: quick})
+		old, others := leaderAndOthers(t, cluster)
+		next := open(t, clientTo(t, others...), session.Options{TTL: 30 * time.Second, Retry: quick})
 
 		var leading, done sync.WaitGroup
 		for i := range holders {
@@ -79,7 +66,7 @@ func TestLeaderBehindAPausedMemberIsToldInTime(t *testing.T) {
 		// Long enough for an election, too short for most holders to be lost:
 		// they are trusted for nine tenths of the TTL since their last renewal.
 		<-time.After(2 * ttl / 3)
-		_, err = cluster.Leader(deadline(t))
+		_, err := cluster.Leader(deadline(t))
 		must(err)
 		must(old.Resume())
 		// Long enough to acknowledge what has waited in its sockets and to be
