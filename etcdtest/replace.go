@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +14,8 @@ import (
 )
 
 // Replace puts a new member in the place of s: with another name and ID and no data, which joins the cluster and gets the
-// data from the others. It stops s, as a crash does, if it runs, has the others remove it and add the new one, and returns
-// when that has caught up and serves.
+// data from the others. It stops s, as a crash does, if it runs, has the others remove it and add the new one, deletes its
+// data, and returns when the new one has caught up and serves.
 //
 // s then stands for the new member. It serves at the address of the old one, as a new machine does behind an old name in
 // the DNS: lists of endpoints, clients and links go on as they are, and find nobody there for the moment in between.
@@ -60,7 +59,6 @@ func (c *Cluster) Replace(ctx context.Context, s *Server) error {
 func (c *Cluster) join(ctx context.Context, cli *clientv3.Client, s *Server) error {
 	s.replaced++
 	s.spec.Name = fmt.Sprintf("%s-%d", s.spec.Caller, s.replaced)
-	s.spec.Dir = filepath.Join(filepath.Dir(s.spec.Dir), s.spec.Name)
 	s.spec.Join = true
 	peers := []string{s.spec.Name + "=" + s.spec.peerURL()}
 	for _, other := range c.members {

@@ -17,7 +17,8 @@ func mustReplace(t testing.TB, c *etcdtest.Cluster, m *etcdtest.Server) {
 	}
 }
 
-// memberIDs returns the IDs of the members, as the cluster knows them.
+// memberIDs returns the IDs of the members, as the cluster knows them. All must have made themselves known by a name, which
+// they do before they serve.
 func memberIDs(t testing.TB, cli *clientv3.Client) map[uint64]bool {
 	t.Helper()
 	list, err := cli.MemberList(withTimeout(t))
@@ -27,6 +28,9 @@ func memberIDs(t testing.TB, cli *clientv3.Client) map[uint64]bool {
 	ids := make(map[uint64]bool)
 	for _, m := range list.Members {
 		ids[m.ID] = true
+		if m.Name == "" {
+			t.Errorf("member %x does not serve yet", m.ID)
+		}
 	}
 	return ids
 }
@@ -39,9 +43,11 @@ func TestEveryMemberCanBeReplacedAndClientsGoOn(t *testing.T) {
 			c := etcdtest.StartCluster(t, 3, opts)
 			cli, link := c.Client(t), c.Link(t)
 			before := memberIDs(t, cli)
+			var after map[uint64]bool
 			for _, m := range c.Members() {
 				mustPut(t, cli, "a", m.Endpoints()[0])
 				mustReplace(t, c, m)
+				after = memberIDs(t, cli)
 				// It has the data itself: it asks nobody.
 				resp, err := m.Client(t).Get(withTimeout(t), "a", clientv3.WithSerializable())
 				if err != nil || len(resp.Kvs) != 1 || string(resp.Kvs[0].Value) != m.Endpoints()[0] {
@@ -52,7 +58,6 @@ func TestEveryMemberCanBeReplacedAndClientsGoOn(t *testing.T) {
 				t.Errorf("a = %q, want %q", got, want)
 			}
 			mustPut(t, link.Client(), "b", "1")
-			after := memberIDs(t, cli)
 			for id := range after {
 				if before[id] {
 					t.Errorf("%x is still a member", id)

@@ -42,7 +42,7 @@ type Options struct {
 // All its methods may be called by several goroutines at once.
 type Server struct {
 	access
-	spec    spec // its Name, Dir, Cluster and Join change when the member is replaced, with mu held
+	spec    spec // its Name, Cluster and Join change when the member is replaced, with mu held
 	opts    Options
 	tempDir string // what Close removes; empty: nothing
 	client  *port  // where it listens for clients
