@@ -55,6 +55,11 @@ func (q *Queue) watchGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 	defer unarmed.Stop()
 	events := q.sess.Client().Watch(wctx, string(ahead.Key), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
 	if _, err := next(ctx, events, nil); err != nil {
+		// Nothing may ever arm it, as on a member that hangs while the others
+		// answer: whoever is ahead has left all the same.
+		if gone, lookErr := q.gone(ctx, ahead); lookErr == nil && gone {
+			return nil
+		}
 		return fmt.Errorf("arm a watch: %w", err)
 	}
 	unarmed.Stop()

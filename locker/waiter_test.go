@@ -1,0 +1,172 @@
+package locker_test
+
+import (
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// waiting is a lock, and a waiter whose watch of it stands.
+type waiting struct {
+	srv  *etcdtest.Server
+	held *locker.Lock
+	link *etcdtest.Link // the waiter's
+	mu   *locker.Mutex
+	done <-chan result
+}
+
+func newWaiting(t *testing.T, o session.Options) *waiting {
+	t.Helper()
+	o.TTL = 600 * time.Second // no renewal falls into the test
+	srv := etcdtest.Start(t)
+	w := &waiting{srv: srv, held: mustLock(t, locker.NewMutex(open(t, srv.Client(t), session.Options{TTL: o.TTL}), "x")), link: srv.Link(t)}
+	w.mu = locker.NewMutex(open(t, w.link.Client(), o), "x")
+	w.done = lockLater(deadline(t), w.mu)
+	// The read by which it waits follows the watch.
+	if err := w.link.Wait(deadline(t), "Range", 1); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *waiting) release(t *testing.T) {
+	t.Helper()
+	if err := w.held.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// acquires asserts that the waiter holds, by a larger token, and has not spent
+// more than a few RPCs since before.
+func (w *waiting) acquires(t *testing.T, before etcdtest.Counts) {
+	t.Helper()
+	r := <-w.done
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	if r.lk.Token() <= w.held.Token() {
+		t.Errorf("token %v after %v", r.lk.Token(), w.held.Token())
+	}
+	// Once it has noticed: a watch, a read for it, a read to verify. The rest
+	// is for what etcd's client sends again by itself.
+	sent := w.link.Count().Since(before)
+	if sent["Range"] > 6 || sent["Watch"] > 12 || sent["Txn"] != 0 {
+		t.Errorf("spent %v", sent)
+	}
+}
+
+// Scenario 34: while the waiter is disconnected, history is compacted past
+// where its watch would go on.
+func TestWaiterWhoseWatchFallsBehindACompactionAcquires(t *testing.T) {
+	t.Parallel()
+	for name, releasedBefore := range map[string]bool{"released before": true, "released afterwards": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWaiting(t, session.Options{})
+			// A watch like the waiter's: what etcd tells this one, it tells the other.
+			witness := w.link.Client().Watch(deadline(t), w.held.Key(), clientv3.WithCreatedNotify())
+			<-witness
+			before := w.link.Count()
+			w.link.Cut()
+			if releasedBefore {
+				w.release(t)
+			}
+			for range 3 { // history
+				if _, err := w.srv.Client(t).Put(deadline(t), "y", ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.srv.Compact(t)
+			w.link.Heal()
+			for resp := range witness {
+				if resp.Err() != nil && resp.CompactRevision == 0 {
+					t.Errorf("the witness was told %v", resp.Err())
+				}
+			}
+			if !releasedBefore {
+				// It looks again once it has armed its watch again.
+				if err := w.link.Wait(deadline(t), "Range", before["Range"]+1); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case r := <-w.done:
+					t.Fatalf("%+v while another holds", r)
+				default:
+				}
+				w.release(t)
+			}
+			w.acquires(t, before)
+		})
+	}
+}
+
+// Scenario 35: the watch is late, or its stream breaks.
+func TestWaiterWhoseWatchFailsAcquires(t *testing.T) {
+	t.Parallel()
+	t.Run("the event is delayed", func(t *testing.T) {
+		t.Parallel()
+		w := newWaiting(t, session.Options{})
+		before := w.link.Count()
+		w.link.Stall("Watch")
+		w.release(t)
+		w.link.Heal()
+		w.acquires(t, before)
+	})
+	t.Run("the stream breaks instead of bringing the event", func(t *testing.T) {
+		t.Parallel()
+		w := newWaiting(t, session.Options{})
+		before := w.link.Count()
+		w.link.LoseReply("Watch", 1, codes.Unavailable)
+		w.release(t)
+		w.acquires(t, before)
+	})
+	t.Run("etcd restarts", func(t *testing.T) {
+		t.Parallel()
+		w := newWaiting(t, session.Options{})
+		before := w.link.Count()
+		w.srv.Stop()
+		if err := w.srv.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		w.release(t)
+		w.acquires(t, before)
+	})
+}
+
+// A member that hangs serves no watch, and others answer what is asked apart
+// from that: the waiter looks for itself.
+func TestWaiterWhoseWatchCannotBeArmedAcquires(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	held := mustLock(t, locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x"))
+	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second, Retry: quickAttempts})
+	link.Stall("Watch")
+	before := link.Count()
+	done := lockLater(deadline(t), locker.NewMutex(sess, "x"))
+	if err := link.Wait(deadline(t), "Watch", 1); err != nil {
+		t.Fatal(err)
+	}
+	// It looks each time it has failed to arm its watch, in vain at first.
+	if err := link.Wait(deadline(t), "Range", before["Range"]+2); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case r := <-done:
+		t.Fatalf("%+v while another holds", r)
+	default:
+	}
+	if err := held.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-done; r.err != nil || r.lk.Token() <= held.Token() {
+		t.Errorf("%+v", r)
+	}
+	link.Heal()
+}
