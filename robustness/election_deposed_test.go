@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -65,7 +64,7 @@ func TestBlackHoledLeaderIsToldBeforeTheNextTermBegins(t *testing.T) {
 	})
 	m, f := margins.sorted(), failovers.sorted()
 	t.Logf("%d rounds: told before the next term began by %v at least, %v at most", total, m[0], m[total-1])
-	t.Logf("from silence to the next term with a TTL of %v: %v to %v, half of them within %v", candidateTTL, f[0], f[total-1], f[total/2])
+	t.Logf("from silence to the next term with a TTL of %v: %v to %v, half of them within %v", childTTL, f[0], f[total-1], f[total/2])
 	if m[0] <= 0 {
 		t.Errorf("a leader was told %v after the next term had begun", -m[0])
 	}
@@ -80,7 +79,7 @@ func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, 
 		return 0, 0
 	}
 	defer link.Close()
-	sess, err := session.New(deadline(t), link.Client(), &session.Options{TTL: candidateTTL, Logger: next.Logger()})
+	sess, err := session.New(deadline(t), link.Client(), &session.Options{TTL: childTTL, Logger: next.Logger()})
 	if err != nil {
 		t.Error(err)
 		return 0, 0
@@ -108,7 +107,7 @@ func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, 
 		t.Errorf("%s: the old one does not lead: %v", name, err)
 		return 0, 0
 	}
-	phase := time.NewTimer(time.Duration(rand.Int64N(int64(candidateTTL / 2))))
+	phase := time.NewTimer(time.Duration(rand.Int64N(int64(childTTL / 2))))
 	queued := make(chan error, 1)
 	var began time.Time
 	var silent time.Time
@@ -138,77 +137,4 @@ func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, 
 		t.Errorf("%s: the old RunWhileLeader returned %v", name, err)
 	}
 	return began.Sub(<-told), began.Sub(silent)
-}
-
-// Scenario 15 with elections: a process that was stopped past its lease finds
-// out by its first Check, and its guarded write is refused, every time.
-func TestStoppedLeaderIsToldByItsFirstCheckAndItsWriteIsRefused(t *testing.T) {
-	const processes, each = 6, 4
-	cluster := etcdtest.StartCluster(t, 3)
-	next := open(t, cluster.Client(t), session.Options{TTL: 30 * time.Second})
-	cli := cluster.Client(t)
-	all := make([]*candidate, processes)
-	for i := range all {
-		all[i] = startCandidate(t, cluster.Endpoints())
-	}
-	var pauses durations
-	inParallel(processes, processes, func(i int) {
-		for round := range each {
-			name := fmt.Sprintf("round-%d-%d", i, round)
-			ev, term := stopped(t, all[i], election.New(next, name))
-			if term == nil {
-				return
-			}
-			pauses.add(ev.Pause)
-			if ev.Check != "lost" || ev.Writer != "lost" || ev.Etcd != "stale" || ev.Cause != "lost" {
-				t.Errorf("%s: after a pause of %v the old leader found %+v", name, ev.Pause, ev)
-			}
-			if term.Token() <= ev.Token {
-				t.Errorf("%s: token %v after %v", name, term.Token(), ev.Token)
-			}
-			if resp, err := cli.Get(deadline(t), name+"/data"); err != nil || len(resp.Kvs) != 0 {
-				t.Errorf("%s: the stale write arrived: %v, %v", name, resp, err)
-			}
-		}
-	})
-	p := pauses.sorted()
-	t.Logf("%d rounds, paused for %v to %v", len(p), p[0], p[len(p)-1])
-}
-
-// Scenario 42: who crashes and comes back with the same identity queues like
-// anyone, behind those who were waiting, and leads with a larger token.
-func TestLeaderThatCrashedAndCameBackQueuesLikeAnyone(t *testing.T) {
-	cluster := etcdtest.StartCluster(t, 3)
-	prefix := "holdfast/election/x/@/"
-	first := startCandidate(t, cluster.Endpoints())
-	first.lead(t, "x")
-	token := first.hear(t, "leads").Token
-	waiting := make(chan *election.Term, 1)
-	go func() { // joined below
-		term, err := election.New(open(t, cluster.Client(t), session.Options{}), "x").Campaign(deadline(t), "other")
-		if err != nil {
-			t.Error(err)
-		}
-		waiting <- term
-	}()
-	cluster.WaitForKeys(t, prefix, 2)
-	first.signal(t, syscall.SIGSTOP) // so that its lease does not outlive a slow start of the second
-	second := startCandidate(t, cluster.Endpoints())
-	first.kill()
-	second.lead(t, "x")
-	other := <-waiting
-	if other == nil {
-		return
-	}
-	kvs := cluster.WaitForKeys(t, prefix, 2)
-	if len(second.says) != 0 {
-		t.Error("it leads beside the other")
-	}
-	if err := other.Resign(deadline(t)); err != nil {
-		t.Error(err)
-	}
-	again := second.hear(t, "leads").Token
-	if other.Token() <= token || again <= other.Token() || int64(again) != kvs[1].CreateRevision {
-		t.Errorf("tokens %v, %v, %v; entries %v", token, other.Token(), again, kvs)
-	}
 }
