@@ -26,7 +26,9 @@ func TestRenewalsAcknowledgedByAnEtcdLeaderThatIsNoneDoNotCount(t *testing.T) {
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})
 	var told, trusted durations
 	var lies int64
-	for round := range rounds(2, 1) {
+	// On a busy machine a leader that goes on may learn who leads before it
+	// answers anybody; then it has to be done again.
+	for round := 0; round < rounds(2, 1) || lies == 0 && round < 4; round++ {
 		r := newLyingRound(t, cluster, fmt.Sprintf("round-%d-", round))
 		r.hold(t, 24)
 		r.lie(t)
