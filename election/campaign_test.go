@@ -92,7 +92,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 	fn := func(context.Context, *election.Term) error { t.Error("fn was called"); return nil }
 	tooLarge := strings.Repeat("v", election.MaxValue+1)
 	ctx := soon(t, 5*time.Second) // for what is not refused
-	before := link.Count()
+	before := settled(t, link)
 
 	type call = func(el *election.Election, ctx context.Context, value string) error
 	calls := map[string]call{
@@ -237,7 +237,7 @@ func TestCampaignThatFailsLeavesNoCandidate(t *testing.T) {
 		el := election.New(open(t, link.Client(), session.Options{TTL: 600 * time.Second}), "x")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		before := link.Count()
+		before := settled(t, link)
 		if _, err := el.Campaign(ctx, "v"); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -39,6 +40,16 @@ func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Sessio
 		_ = sess.Close(ctx)
 	})
 	return sess
+}
+
+// settled counts the RPCs of a link once the session on it has nothing to send
+// but renewals: the last that New sets off asks for the server's version.
+func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
+	t.Helper()
+	if err := link.Wait(deadline(t), "Status", 1); err != nil {
+		t.Fatal(err)
+	}
+	return link.Count()
 }
 
 // deadline is a context for what must not take long; a test that waits for it

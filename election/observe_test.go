@@ -315,7 +315,7 @@ func TestObserveReadsOnlyWhenTheLeaderChanges(t *testing.T) {
 	leader := campaign(t, other, "leader")
 	told := observe(t, t.Context(), election.New(open(t, link.Client(), session.Options{TTL: 600 * time.Second}), "x"))
 	expect(t, told, "leader")
-	before := link.Count()
+	before := settled(t, link)
 	for range 20 {
 		c := open(t, srv.Client(t), session.Options{})
 		waiting := campaignLater(soon(t, 50*time.Millisecond), election.New(c, "x"), "v")

@@ -38,7 +38,7 @@ func TestObserverAnswersFromMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "its new value is known", func() bool { return o.Current().Leader.Value == "v2" })
-	before := link.Count()
+	before := settled(t, link)
 	if n := testing.AllocsPerRun(10_000, func() { _ = o.Current() }); n != 0 {
 		t.Errorf("%v allocations per Current", n)
 	}

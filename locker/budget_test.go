@@ -17,7 +17,11 @@ func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
 	srv := etcdtest.Start(t)
 	open600 := func() (*session.Session, *etcdtest.Link) {
 		link := srv.Link(t)
-		return open(t, link.Client(), session.Options{TTL: 600e9}), link
+		sess := open(t, link.Client(), session.Options{TTL: 600e9})
+		if err := link.Wait(deadline(t), "Status", 1); err != nil { // the one of a new session, for the version
+			t.Fatal(err)
+		}
+		return sess, link
 	}
 	a, aLink := open600()
 	b, bLink := open600()

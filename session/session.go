@@ -44,7 +44,9 @@ type Session struct {
 // The session uses cli's KV, Lease and Watcher, never closes it, and respects
 // its TLS and auth. Errors: *ArgumentError and *NameError before anything is
 // sent; otherwise what etcd said, joined with ctx's error when that ended the
-// attempts. Nothing is left to close when err is not nil.
+// attempts; backoff.ErrNotConnected, with the reason, when the client could not
+// connect. It tries to until ctx ends, so give it one that does. Nothing is left
+// to close when err is not nil.
 func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, error) {
 	if ctx == nil {
 		return nil, &ArgumentError{"ctx", "is nil"}
@@ -82,6 +84,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	s.telemetry.State("", Connected.metric())
 	l := s.lease
 	s.Base().Go(func(context.Context) { s.run(l) }) // joined by Close
+	s.Base().Go(s.warnOfOldServers)
 	return s, nil
 }
 

@@ -1,0 +1,191 @@
+package session_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	etcdversion "go.etcd.io/etcd/api/v3/version"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// versions answers for the servers at some endpoints. One whose version is ""
+// does not answer.
+type versions struct {
+	clientv3.Maintenance // nil: a session asks for Status only
+
+	of map[string]string
+
+	mu    sync.Mutex // protects what follows
+	asked []string
+}
+
+func (v *versions) Status(ctx context.Context, endpoint string) (*clientv3.StatusResponse, error) {
+	v.mu.Lock()
+	v.asked = append(v.asked, endpoint)
+	v.mu.Unlock()
+	switch version := v.of[endpoint]; version {
+	case "":
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case "refuse":
+		return nil, errors.New("refused")
+	default:
+		return (*clientv3.StatusResponse)(&pb.StatusResponse{Version: version}), nil
+	}
+}
+
+// logOf opens a session in virtual time, with servers of these versions, lets
+// two minutes pass, closes it and returns what it has logged, a line each.
+func logOf(t *testing.T, of map[string]string, endpoints ...string) (lines []string, v *versions) {
+	t.Helper()
+	cli := newFakeEtcd().dial(t)
+	v = &versions{of: of}
+	cli.Maintenance = v
+	cli.SetEndpoints(append([]string{cli.Endpoints()[0]}, endpoints...)...)
+	v.of[cli.Endpoints()[0]] = "3.7.3"
+	var log bytes.Buffer
+	o := quiet(session.Options{})
+	o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	sess, err := session.New(t.Context(), cli, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sess.Check(); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(2 * time.Minute)
+	synctest.Wait()
+	if err := sess.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return strings.Split(strings.TrimSpace(log.String()), "\n"), v
+}
+
+func TestServersOlderThanIsSupportedAreWarnedOfOnce(t *testing.T) {
+	for version, old := range map[string]bool{
+		"3.4.36": true, "2.3.8": true, "3.5.0": true, "3.5.27": true, "3.5.28": false, "3.5.30": false,
+		"3.6.0": true, "3.6.8": true, "3.6.9-rc.0": true, "3.6.9": false, "3.6.10": false, "3.6.10-rc.0": false,
+		"3.7.0-alpha.0": false, "3.7.3": false, "3.10.0": false, "4.0.0": false,
+		"3.5.28+dist.2": false, "3.5.2+dist.9": true,
+		"": false, "not a version": false, "3.5": false, "3.5.x": false, "3.5.27.1": false,
+	} {
+		t.Run(version, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lines, v := logOf(t, map[string]string{"passthrough:///a": version}, "passthrough:///a")
+				warned := 0
+				for _, line := range lines {
+					if strings.Contains(line, "level=WARN") {
+						warned++
+						if !strings.Contains(line, "/a is "+version) || !strings.Contains(line, "3.5.28, 3.6.9") {
+							t.Errorf("the warning lacks server, version or what is needed: %s", line)
+						}
+					}
+				}
+				if want := map[bool]int{true: 1}[old]; warned != want {
+					t.Errorf("%d warnings, want %d: %q", warned, want, lines)
+				}
+				if len(v.asked) != 2 {
+					t.Errorf("asked %q; each endpoint is asked once", v.asked)
+				}
+			})
+		})
+	}
+}
+
+func TestVersionThatCannotBeAskedHidesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lines, _ := logOf(t, map[string]string{
+			"passthrough:///silent": "", "passthrough:///refuses": "refuse", "passthrough:///old": "3.5.1", "passthrough:///older": "3.4.0",
+		}, "passthrough:///silent", "passthrough:///refuses", "passthrough:///old", "passthrough:///older")
+		if len(lines) != 3 || !strings.Contains(lines[0], "level=DEBUG") || !strings.Contains(lines[0], "silent") ||
+			!strings.Contains(lines[1], "level=DEBUG") || !strings.Contains(lines[1], "refuses") ||
+			!strings.Contains(lines[2], "level=WARN") || !strings.Contains(lines[2], "old is 3.5.1") || !strings.Contains(lines[2], "older is 3.4.0") {
+			t.Errorf("%q", lines)
+		}
+	})
+}
+
+// A session opened and closed at once does not wait for the answers, and one
+// whose client is not whole does without them.
+func TestVersionsDelayNeitherNewNorClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, maintenance := range []clientv3.Maintenance{nil, &versions{}} {
+			cli := newFakeEtcd().dial(t)
+			cli.Maintenance = maintenance
+			start := time.Now()
+			sess, err := session.New(t.Context(), cli, quiet(session.Options{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := sess.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if d := time.Since(start); d != 0 {
+				t.Errorf("took %v", d)
+			}
+		}
+	})
+}
+
+// aged asks a real server, which says what it is, and makes it an old one.
+type aged struct {
+	clientv3.Maintenance
+	real chan string
+}
+
+func (a aged) Status(ctx context.Context, endpoint string) (*clientv3.StatusResponse, error) {
+	resp, err := a.Maintenance.Status(ctx, endpoint)
+	if err == nil {
+		a.real <- resp.Version
+		resp.Version = "3.5.0"
+	}
+	return resp, err
+}
+
+func TestVersionIsAskedOfARealServer(t *testing.T) {
+	srv := etcdtest.Start(t)
+	cli := srv.Client(t)
+	real, warned := make(chan string, 1), make(chan string, 10)
+	cli.Maintenance = aged{cli.Maintenance, real}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	sess, err := session.New(ctx, cli, &session.Options{Logger: slog.New(lineHandler(warned))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case line := <-warned:
+		if !strings.Contains(line, "older than is supported") {
+			t.Errorf("logged: %s", line)
+		}
+	case <-ctx.Done():
+		t.Error("no warning")
+	}
+	if version := <-real; version != etcdversion.Version {
+		t.Errorf("the server of the tests is %s, its library %s", version, etcdversion.Version)
+	}
+	if err := sess.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// lineHandler passes on each record's message, Info and above.
+type lineHandler chan<- string
+
+func (h lineHandler) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo
+}
+func (h lineHandler) Handle(_ context.Context, r slog.Record) error { h <- r.Message; return nil }
+func (h lineHandler) WithAttrs([]slog.Attr) slog.Handler            { return h }
+func (h lineHandler) WithGroup(string) slog.Handler                 { return h }
