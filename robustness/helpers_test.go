@@ -37,3 +37,11 @@ func deadline(t testing.TB) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// soon is a context that ends while the test looks on.
+func soon(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}

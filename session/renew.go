@@ -119,6 +119,7 @@ func (s *Session) renewOnce(ctx context.Context, l *Lease) error {
 		s.telemetry.Renewed(began, left)
 		return nil
 	}
+	err = backoff.WithConnection(s.client.ActiveConnection(), err)
 	l.failed(err)
 	if s.ctx.Err() == nil {
 		s.telemetry.RenewalFailed(began, renewalOutcome(err), backoff.Classify(err).String())
@@ -190,7 +191,7 @@ func (s *Session) grantOnce(ctx context.Context) (*Lease, error) {
 	sent := s.opts.Clock()
 	resp, err := s.client.Grant(ctx, int64(s.opts.TTL/time.Second))
 	if err != nil {
-		return nil, fmt.Errorf("grant a lease: %w", err)
+		return nil, fmt.Errorf("grant a lease: %w", backoff.WithConnection(s.client.ActiveConnection(), err))
 	}
 	l := newLease(resp.ID, resp.ClusterId, time.Duration(resp.TTL)*time.Second, s.opts.DriftMargin, sent, s.opts.Clock)
 	if err := l.Check(); err != nil {
