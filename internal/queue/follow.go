@@ -66,7 +66,9 @@ type follower struct {
 // smaller than the watch's, so nothing falls in between; what the watch tells
 // of up to that revision is in the read already, and skipped.
 func (f *follower) watch(ctx context.Context) error {
-	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(f.q.sess.Base().Context()))
+	streams := &linesOf(f.q.sess).streams
+	wctx, generation := streams.context(f.q.sess.Base().Context())
+	wctx, cancel := context.WithCancel(wctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 
@@ -74,6 +76,13 @@ func (f *follower) watch(ctx context.Context) error {
 	defer unarmed.Stop()
 	events := f.q.sess.Client().Watch(wctx, f.q.entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	if _, err := f.next(ctx, events, nil); err != nil {
+		streams.refused(generation, err)
+		if backoff.Classify(err) == backoff.Unauthorised {
+			// The token of the stream, or the role? A read can tell.
+			if _, err := f.read(ctx); err != nil {
+				return err
+			}
+		}
 		return backoff.Again(fmt.Errorf("arm a watch: %w", err))
 	}
 	unarmed.Stop()

@@ -15,7 +15,8 @@ type lines struct {
 	mu   sync.Mutex       // protects open, and head, waiting and left below
 	open map[string]*line // by entries prefix; a line with no head is not here
 
-	audit auditor
+	audit   auditor
+	streams streams
 }
 
 type linesKey struct{}

@@ -19,9 +19,13 @@ import (
 const recheckAfter = 30 * time.Second
 
 // retry repeats op, each attempt bounded, while its error says that repeating
-// can help.
+// can help. An attempt that ended for lack of a connection says why there is
+// none.
 func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) error {
-	return backoff.Retry(ctx, q.sess.Base().RetryPolicy(), op)
+	conn := q.sess.Client().ActiveConnection()
+	return backoff.Retry(ctx, q.sess.Base().RetryPolicy(), func(ctx context.Context) error {
+		return backoff.WithConnection(conn, op(ctx))
+	})
 }
 
 // awaitGone returns nil once ahead was seen gone. What that means for the
@@ -31,12 +35,18 @@ func (q *Queue) awaitGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 	policy.Attempt = 0 // a wait is as long as it is
 	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		err := q.watchGone(ctx, ahead)
-		if err != nil && ctx.Err() == nil {
-			// Compacted, cancelled, no leader, a closed stream: whatever it
-			// was, look again and watch again.
-			return backoff.Again(err)
+		if err == nil || ctx.Err() != nil {
+			return err
 		}
-		return err
+		// Compacted, cancelled, no leader, a closed stream: whatever it was, look
+		// and watch again. To look comes first, as the next watch may never
+		// stand, on a member that hangs while others answer; and as a read gets
+		// itself a new token, so that it can tell a role that may not from a
+		// stream whose token has expired.
+		if gone, refused := q.gone(ctx, ahead); gone || backoff.Classify(refused) == backoff.Unauthorised {
+			return refused
+		}
+		return backoff.Again(err)
 	})
 }
 
@@ -45,9 +55,9 @@ func (q *Queue) awaitGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 // watch from "now" is served at once. What happened before it stood is found
 // by the read that follows its creation.
 func (q *Queue) watchGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
-	// On the session's context, not the caller's: each set of outgoing
-	// metadata would open another stream.
-	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(q.sess.Base().Context()))
+	streams := &linesOf(q.sess).streams
+	wctx, generation := streams.context(q.sess.Base().Context())
+	wctx, cancel := context.WithCancel(wctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 
@@ -55,11 +65,7 @@ func (q *Queue) watchGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 	defer unarmed.Stop()
 	events := q.sess.Client().Watch(wctx, string(ahead.Key), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
 	if _, err := next(ctx, events, nil); err != nil {
-		// Nothing may ever arm it, as on a member that hangs while the others
-		// answer: whoever is ahead has left all the same.
-		if gone, lookErr := q.gone(ctx, ahead); lookErr == nil && gone {
-			return nil
-		}
+		streams.refused(generation, err)
 		return fmt.Errorf("arm a watch: %w", err)
 	}
 	unarmed.Stop()

@@ -1,0 +1,229 @@
+package robustness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Scenario 37: the token a client has logged in with expires while a lock is
+// held. It is refreshed, and nothing happens to the lock.
+func TestLockOutlivesTheTokenOfItsClient(t *testing.T) {
+	t.Parallel()
+	g := guard(t, shortTokens(t))
+	g.user(t, "service", "locks", "data")
+	link := g.srv.Link(t)
+	sess := open(t, g.client(t, "service", link), session.Options{TTL: 5 * time.Second})
+	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
+	must(t)(nil, err)
+	token, lease := lk.Token(), lk.Lease()
+
+	g.expire(t)
+	must(t)(fencing.NewFencedWriter(lk).Put(deadline(t), "billing/data/state", "v"))
+	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", link.Count()["LeaseKeepAlive"]+3)) // two are answered
+	eventually(t, "held, not merely suspended", func() bool { return lk.Check() == nil })
+	if lk.Token() != token || lk.Lease() != lease || sess.Lease() != lease {
+		t.Errorf("token %v → %v, lease %x → %x", token, lk.Token(), lease, sess.Lease())
+	}
+	must(t)(nil, lk.Unlock(deadline(t)))
+}
+
+// A stream of watches keeps the token it was opened with, and is kept open by
+// any watch on it; once the token has expired etcd refuses more. Who waits or
+// observes from then on needs another stream.
+func TestWaitersAndObserversOutliveTheTokenOfAWatchThatStands(t *testing.T) {
+	t.Parallel()
+	g := guard(t, shortTokens(t))
+	g.user(t, "service", "locks", "elections")
+	holder := open(t, g.client(t, "service", nil), session.Options{TTL: 600 * time.Second})
+	link := g.srv.Link(t)
+	sess := open(t, g.client(t, "service", link), session.Options{TTL: 600 * time.Second})
+	standing, err := election.New(sess, "standing").Observer(deadline(t))
+	must(t)(nil, err)
+	defer standing.Close()
+	held, err := locker.NewMutex(holder, "x").Lock(deadline(t))
+	must(t)(nil, err)
+
+	g.expire(t)
+	before := link.Count()["Watch"]
+	acquired := make(chan error, 1)
+	go func() { // joined below
+		_, err := locker.NewMutex(sess, "x").Lock(deadline(t))
+		acquired <- err
+	}()
+	must(t)(nil, link.Wait(deadline(t), "Watch", before+2)) // one was refused
+	must(t)(nil, held.Unlock(deadline(t)))
+	must(t)(nil, <-acquired)
+
+	g.expire(t)
+	o, err := election.New(sess, "later").Observer(deadline(t))
+	must(t)(nil, err)
+	defer o.Close()
+	must(t)(election.New(holder, "later").Campaign(deadline(t), "leader"))
+	eventually(t, "its watch tells of the leader", func() bool { return o.Current().Leader.Value == "leader" })
+	if v := standing.Current(); v.Err != nil {
+		t.Errorf("the first observer has ended: %v", v.Err)
+	}
+}
+
+// Scenario 37: a role is taken away from a service that holds, waits and
+// observes. Each hears that, and not merely that time has passed; given back,
+// the role is enough to go on.
+func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "service", "locks", "elections")
+	other := locker.NewMutex(open(t, g.admin, session.Options{}), "waited-for")
+	ahead, err := other.Lock(deadline(t))
+	must(t)(nil, err)
+	link := g.srv.Link(t)
+	sess := open(t, g.client(t, "service", link), session.Options{TTL: 2 * time.Second})
+	held, err := locker.NewMutex(sess, "held").Lock(deadline(t))
+	must(t)(nil, err)
+	waiter, observer := make(chan error, 1), make(chan error, 1)
+	go func() { // joined below
+		_, err := locker.NewMutex(sess, "waited-for").Lock(deadline(t))
+		waiter <- err
+	}()
+	must(t)(nil, link.Wait(deadline(t), "Watch", 1))
+	go func() { // joined below
+		for _, err := range election.New(sess, "observed").With(election.Options{MaxAge: 3 * time.Second}).Observe(deadline(t)) {
+			if err != nil {
+				observer <- err
+			}
+		}
+	}()
+	must(t)(nil, link.Wait(deadline(t), "Watch", 2))
+
+	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "locks"))
+	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "elections"))
+	denied := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	start := time.Now()
+	_, err = locker.NewMutex(sess, "new").Lock(deadline(t))
+	denied("Lock", err)
+	if _, err := election.New(sess, "new").Campaign(deadline(t), "v"); backoff.Classify(err) != backoff.Unauthorised {
+		t.Errorf("Campaign: %v", err)
+	}
+	<-held.Done()
+	var lost *session.LostError
+	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired {
+		t.Errorf("Check: %v", err)
+	}
+	denied("Check", held.Check())
+	var acquire *locker.AcquireError
+	err = <-waiter
+	denied("the waiter", err)
+	if !errors.As(err, &acquire) {
+		t.Errorf("the waiter: %v", err)
+	}
+	denied("the observer", <-observer)
+	t.Logf("all were told after %v", time.Since(start))
+
+	must(t)(g.admin.UserGrantRole(deadline(t), "service", "locks"))
+	must(t)(nil, ahead.Unlock(deadline(t)))
+	must(t)(nil, locker.NewMutex(sess, "held").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }))
+}
+
+// A service without any permission opens a session, since nothing is asked of
+// it for that, and loses it: a renewal is confirmed by a read. It is told why.
+func TestSessionThatMayReadNothingIsLostAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "nobody")
+	lost := make(chan session.Event, 100)
+	open(t, g.client(t, "nobody", nil), session.Options{TTL: time.Second, OnStateChange: func(ev session.Event) {
+		if ev.State == session.Lost {
+			lost <- ev
+		}
+	}})
+	if ev := <-lost; !errors.Is(ev.Err, rpctypes.ErrPermissionDenied) {
+		t.Errorf("%v", ev.Err)
+	}
+}
+
+// No password, no token and nobody's value gets into what is logged or returned.
+func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "service", "locks")
+	const value = "a-value-that-is-nobody-else's"
+	var log bytes.Buffer // written by one handler, read after Close
+	var said []string
+	var mu sync.Mutex // protects secrets
+	note := func(err error) {
+		if err == nil {
+			t.Error("not refused")
+			return
+		}
+		said = append(said, err.Error())
+	}
+	cfg := session.ClientConfig(g.srv.Endpoints()...)
+	cfg.Username, cfg.Password = "service", "wrong-"+password
+	if _, err := clientv3.New(cfg); !errors.Is(err, rpctypes.ErrAuthFailed) {
+		t.Errorf("a wrong password: %v", err)
+	} else {
+		note(err)
+	}
+	cfg.Password = password
+	var secrets []string // at first the token, which only the client's own RPCs show
+	cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			err := invoke(ctx, method, req, reply, cc, opts...)
+			if login, ok := reply.(*pb.AuthenticateResponse); ok && err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				secrets = append(secrets, login.Token)
+			}
+			return err
+		}))
+	cli, err := clientv3.New(cfg)
+	must(t)(nil, err)
+	defer func() { _ = cli.Close() }()
+	sess, err := session.New(deadline(t), cli, &session.Options{
+		TTL: 2 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	must(t)(nil, err)
+	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
+	must(t)(nil, err)
+	_, err = fencing.NewFencedWriter(lk).Put(deadline(t), "elsewhere", value)
+	note(err)
+	_, err = election.New(sess, "x").Campaign(deadline(t), value)
+	note(err)
+	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "locks"))
+	<-lk.Done()
+	note(lk.Check())
+	_ = sess.Close(deadline(t)) // refused
+	mu.Lock()
+	defer mu.Unlock()
+	if len(secrets) < 2 || secrets[0] == "" {
+		t.Fatalf("tokens %q; there is one for each login", secrets)
+	}
+	for _, text := range append(said, log.String()) {
+		for _, secret := range append(secrets, password, value) {
+			if strings.Contains(text, secret) {
+				t.Errorf("%q in %s", secret, text)
+			}
+		}
+	}
+}
