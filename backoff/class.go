@@ -113,12 +113,23 @@ func Retryable(err error) bool {
 	return j.known && j.again
 }
 
+// Pending reports whether the request that failed with err may yet be carried
+// out, at any later time. That is so for class [Unknown], except for an
+// exhausted quota alone: etcd has answered, so it has been carried out by now or
+// never will be.
+func Pending(err error) bool {
+	j := judge(err)
+	return err != nil && (!j.known || j.class == Unknown && !j.settled)
+}
+
 // judgement is what one error in a tree of errors says. Without known it says
 // nothing.
 type judgement struct {
 	known bool
 	class Class
 	again bool
+
+	settled bool // of class Unknown: answered, and not to be carried out later
 }
 
 func known(class Class, again bool) judgement {
@@ -134,7 +145,9 @@ func (j judgement) and(k judgement) judgement {
 	case !k.known:
 		return j
 	}
-	return known(max(j.class, k.class), j.again && k.again)
+	both := known(max(j.class, k.class), j.again && k.again)
+	both.settled = (j.class != Unknown || j.settled) && (k.class != Unknown || k.settled)
+	return both
 }
 
 // judge walks the tree of err from the outside in. The first error on each
@@ -145,9 +158,9 @@ func judge(err error) judgement {
 	case nil:
 		return judgement{}
 	case *cenkalti.PermanentError:
-		return known(Classify(e.Err), false)
+		return judgement{known: true, class: Classify(e.Err), settled: !Pending(e.Err)}
 	case *againError:
-		return known(Classify(e.err), true)
+		return judgement{known: true, class: Classify(e.err), again: true, settled: !Pending(e.err)}
 	case rpctypes.EtcdError:
 		return judgeStatus(e.Code(), e.Error())
 	case interface{ GRPCStatus() *status.Status }:
@@ -209,7 +222,7 @@ var byText = map[string]judgement{
 	// that raises it while being applied is written first and then answered
 	// with this error: etcd's quotaApplierV3 calls through and only then
 	// replaces the result.
-	rpctypes.ErrorDesc(rpctypes.ErrGRPCNoSpace): known(Unknown, false),
+	rpctypes.ErrorDesc(rpctypes.ErrGRPCNoSpace): {known: true, class: Unknown, settled: true},
 	// Under the CORRUPT alarm no member applies anything.
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCCorrupt): known(Permanent, false),
 

@@ -39,6 +39,10 @@ type entry struct {
 	// ambiguous: a request that would create the entry was sent and never
 	// answered. It may be carried out at any later time.
 	ambiguous bool
+
+	// doubtful: such a request was answered with an error, and may have been
+	// carried out all the same (the store was full). It will not be later.
+	doubtful bool
 }
 
 // view is what a linearizable read saw of an entry that stands.
@@ -108,7 +112,8 @@ func (e *entry) put(ctx context.Context, c condition) (view, error) {
 	err := e.q.retry(ctx, func(ctx context.Context) error {
 		resp, err := e.q.sess.Client().Txn(ctx).If(cmps...).Then(then...).Else(found...).Commit()
 		if err != nil {
-			e.ambiguous = e.q.unknown("enqueue", err) || e.ambiguous
+			e.ambiguous = e.ambiguous || backoff.Pending(err)
+			e.doubtful = e.q.unknown("enqueue", err) || e.doubtful
 			return err
 		}
 		if resp.Succeeded {
@@ -188,7 +193,7 @@ func second(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // been removed by somebody else before. Other errors say what ended the
 // attempts; when one of them was not answered, joined with ErrOutcomeUnknown.
 func (e *entry) remove(ctx context.Context) error {
-	if e.rev == 0 && !e.ambiguous {
+	if e.rev == 0 && !e.ambiguous && !e.doubtful {
 		return nil // never sent, or refused
 	}
 	var cmps []clientv3.Cmp

@@ -169,7 +169,7 @@ func (ln *line) pass(e *entry) error {
 		switch {
 		case !errors.Is(err, errEntryGone):
 			err = e.clear(ctx)
-			if successor.ambiguous { // so a Txn that removes e went unanswered
+			if successor.ambiguous || successor.doubtful { // so a Txn that removes e may have been carried out
 				err = unanswered(err)
 			}
 		case e.ambiguous:

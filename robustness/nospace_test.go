@@ -1,0 +1,124 @@
+package robustness
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// alarm raises etcd's NOSPACE alarm as a member does whose store is full.
+func alarm(t *testing.T, cli *clientv3.Client) {
+	t.Helper()
+	must(t)(pb.NewMaintenanceClient(cli.ActiveConnection()).Alarm(deadline(t), &pb.AlarmRequest{
+		Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE,
+	}))
+}
+
+// Scenario 38: with a full store what writes is refused at once, and what is
+// held is kept, released and passed on.
+func TestFullStoreRefusesNewHoldsAndKeepsOldOnes(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	sess := open(t, link.Client(), session.Options{TTL: 3 * time.Second})
+	other := open(t, srv.Client(t), session.Options{})
+	held, err := locker.NewMutex(sess, "held").Lock(deadline(t))
+	must(t)(nil, err)
+	waiter := make(chan error, 1)
+	go func() { // joined below
+		_, err := locker.NewMutex(other, "held").Lock(deadline(t))
+		waiter <- err
+	}()
+	srv.WaitForKeys(t, "holdfast/lock/held/@/", 2)
+
+	alarm(t, srv.Client(t))
+	fn := func(context.Context, *locker.Lock) error { t.Error("the work ran"); return nil }
+	for what, call := range map[string]func(context.Context) error{
+		"New": func(ctx context.Context) error { _, err := session.New(ctx, srv.Client(t), nil); return err },
+		"Lock": func(ctx context.Context) error {
+			_, err := locker.NewMutex(sess, "new").Lock(ctx)
+			if failed := (*locker.AcquireError)(nil); !errors.As(err, &failed) {
+				t.Errorf("Lock: %v", err)
+			}
+			return err
+		},
+		"TryDo":    func(ctx context.Context) error { return locker.NewMutex(sess, "new").TryDo(ctx, fn) },
+		"Campaign": func(ctx context.Context) error { _, err := election.New(sess, "new").Campaign(ctx, "v"); return err },
+		"fenced Put": func(ctx context.Context) error {
+			_, err := fencing.NewFencedWriter(held).Put(ctx, "k", "v")
+			return err
+		},
+	} {
+		if err := call(deadline(t)); !errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// Renewals pass, for longer than the TTL. Nothing else is sent but the audit
+	// of what is held: what was refused is over, and not tried again.
+	before := link.Count()
+	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", before["LeaseKeepAlive"]+4))
+	sent := link.Count().Since(before)
+	if sent["Txn"] > sent["LeaseKeepAlive"]+2 {
+		t.Errorf("sent meanwhile: %v", sent)
+	}
+	if err := held.Check(); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	must(t)(fencing.NewFencedWriter(held).Delete(deadline(t), "k"))
+	must(t)(nil, held.Unlock(deadline(t)))
+	must(t)(nil, <-waiter)
+
+	if kvs := append(srv.Keys(t, "holdfast/lock/new/"), srv.Keys(t, "holdfast/election/")...); len(kvs) != 0 {
+		t.Errorf("left by what was refused: %v", kvs)
+	}
+	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
+	must(t)(nil, locker.NewMutex(sess, "new").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }))
+}
+
+// A request that is on its way when the store fills up can arrive when there is
+// room again, and the void that would keep it out is refused until then. So the
+// session sweeps, and ends that by putting the void as soon as it may.
+func TestSweepingEndsWhenTheStoreHasRoomAgain(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	sess := open(t, link.Client(), session.Options{TTL: 3 * time.Second})
+	late := link.Hold("Txn")
+	ctx, cancel := context.WithCancel(deadline(t))
+	done := make(chan error, 1)
+	go func() { // joined below
+		_, err := locker.NewMutex(sess, "x").Lock(ctx)
+		done <- err
+	}()
+	<-late.Arrived()
+	alarm(t, srv.Client(t))
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Lock: %v", err)
+	}
+	before := link.Count()["Txn"]
+	must(t)(nil, link.Wait(deadline(t), "Txn", before+3)) // it is swept
+	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
+	srv.WaitForKeys(t, "holdfast/lock/x/@void/", 1)
+	renewed := link.Count()
+	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", renewed["LeaseKeepAlive"]+3))
+	if n := link.Count().Since(renewed)["Txn"]; n != 0 {
+		t.Errorf("sent %d more", n)
+	}
+	late.Deliver()
+	<-late.Delivered()
+	if kvs := srv.Keys(t, "holdfast/lock/x/@/"); len(kvs) != 0 {
+		t.Errorf("the late request left %v", kvs)
+	}
+}
