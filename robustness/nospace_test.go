@@ -3,6 +3,7 @@ package robustness
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,6 +42,15 @@ func TestFullStoreRefusesNewHoldsAndKeepsOldOnes(t *testing.T) {
 		waiter <- err
 	}()
 	srv.WaitForKeys(t, "holdfast/lock/held/@/", 2)
+	first, err := locker.NewMutex(sess, "within").Lock(deadline(t))
+	must(t)(nil, err)
+	second := make(chan error, 1)
+	joined := &joinSignal{Context: deadline(t), joined: make(chan struct{})}
+	go func() { // joined below
+		_, err := locker.NewMutex(sess, "within").Lock(joined)
+		second <- err
+	}()
+	<-joined.joined
 
 	alarm(t, srv.Client(t))
 	fn := func(context.Context, *locker.Lock) error { t.Error("the work ran"); return nil }
@@ -64,12 +74,17 @@ func TestFullStoreRefusesNewHoldsAndKeepsOldOnes(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	// Nobody of the same session has an entry yet.
+	must(t)(nil, first.Unlock(deadline(t)))
+	if err := <-second; !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("Lock behind another goroutine: %v", err)
+	}
 	// Renewals pass, for longer than the TTL. Nothing else is sent but the audit
 	// of what is held: what was refused is over, and not tried again.
 	before := link.Count()
 	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", before["LeaseKeepAlive"]+4))
 	sent := link.Count().Since(before)
-	if sent["Txn"] > sent["LeaseKeepAlive"]+2 {
+	if sent["Txn"] > 2*sent["LeaseKeepAlive"]+2 { // each is due every second
 		t.Errorf("sent meanwhile: %v", sent)
 	}
 	if err := held.Check(); err != nil {
@@ -79,7 +94,7 @@ func TestFullStoreRefusesNewHoldsAndKeepsOldOnes(t *testing.T) {
 	must(t)(nil, held.Unlock(deadline(t)))
 	must(t)(nil, <-waiter)
 
-	if kvs := append(srv.Keys(t, "holdfast/lock/new/"), srv.Keys(t, "holdfast/election/")...); len(kvs) != 0 {
+	if kvs := append(srv.Keys(t, "holdfast/lock/new/"), append(srv.Keys(t, "holdfast/lock/within/"), srv.Keys(t, "holdfast/election/")...)...); len(kvs) != 0 {
 		t.Errorf("left by what was refused: %v", kvs)
 	}
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
@@ -121,4 +136,17 @@ func TestSweepingEndsWhenTheStoreHasRoomAgain(t *testing.T) {
 	if kvs := srv.Keys(t, "holdfast/lock/x/@/"); len(kvs) != 0 {
 		t.Errorf("the late request left %v", kvs)
 	}
+}
+
+// joinSignal tells when somebody waits for the context: who calls Lock with it
+// stands in line then.
+type joinSignal struct {
+	context.Context
+	once   sync.Once
+	joined chan struct{}
+}
+
+func (j *joinSignal) Done() <-chan struct{} {
+	j.once.Do(func() { close(j.joined) })
+	return j.Context.Done()
 }

@@ -7,6 +7,8 @@
 //	if err != nil { … }
 //	defer sess.Close(context.Background())
 //
+// ClientConfig has settings of etcd's client that suit a session.
+//
 // # States
 //
 //	            renewals confirmed           half of the trusted time

@@ -103,3 +103,30 @@ func ExampleSession_Close() {
 	// <nil>
 	// <nil> -1
 }
+
+// Your service's own client, with settings that suit a session.
+func ExampleClientConfig() {
+	srv, err := etcdtest.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = srv.Close() }()
+
+	cfg := session.ClientConfig(srv.Endpoints()...)
+	// cfg.TLS = …; cfg.Username, cfg.Password = …
+	cli, err := clientv3.New(cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = cli.Close() }()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	sess, err := session.New(ctx, cli, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = sess.Close(context.Background()) }()
+	fmt.Println(sess.State())
+	// Output: connected
+}

@@ -44,7 +44,7 @@ const (
 // campaign is what a candidate does: lead, term after term, until it is told to
 // end. All of it is in Run; the function is what a leader does.
 func campaign(ctx context.Context, name string, j job, say func(event)) (err error) {
-	cli, err := clientv3.New(clientv3.Config{Endpoints: j.Endpoints})
+	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func run(ctx context.Context, endpoints string, patience time.Duration, out io.W
 		defer srv.Close()
 		s.job.Endpoints = srv.Endpoints()
 	}
-	cli, err := clientv3.New(clientv3.Config{Endpoints: s.job.Endpoints})
+	cli, err := clientv3.New(session.ClientConfig(s.job.Endpoints...))
 	if err != nil {
 		return err
 	}

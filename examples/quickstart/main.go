@@ -75,7 +75,7 @@ func run(ctx context.Context, endpoints string, patience time.Duration, out *tim
 		defer srv.Close()
 		s.job.Endpoints = srv.Endpoints()
 	}
-	s.cli, err = clientv3.New(clientv3.Config{Endpoints: s.job.Endpoints})
+	s.cli, err = clientv3.New(session.ClientConfig(s.job.Endpoints...))
 	if err != nil {
 		return err
 	}

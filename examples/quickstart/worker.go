@@ -57,7 +57,7 @@ const (
 // lock is lost. Here the lock is held by its handle, so that each line of
 // defence can be seen alone.
 func work(ctx context.Context, name string, j job, say func(string, event, error), goOn <-chan struct{}) (err error) {
-	cli, err := clientv3.New(clientv3.Config{Endpoints: j.Endpoints})
+	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 // ttl is short so that the story is. The default is session.DefaultTTL.
@@ -86,7 +87,7 @@ func run(ctx context.Context, dsn, endpoints string, patience time.Duration, out
 		defer srv.Close()
 		s.job.Endpoints = srv.Endpoints()
 	}
-	if s.cli, err = clientv3.New(clientv3.Config{Endpoints: s.job.Endpoints}); err != nil {
+	if s.cli, err = clientv3.New(session.ClientConfig(s.job.Endpoints...)); err != nil {
 		return err
 	}
 	defer s.cli.Close()

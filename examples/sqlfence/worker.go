@@ -60,7 +60,7 @@ func work(ctx context.Context, name string, j job, say func(string, event, error
 		return err
 	}
 	defer d.db.Close()
-	cli, err := clientv3.New(clientv3.Config{Endpoints: j.Endpoints})
+	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
 	if err != nil {
 		return err
 	}
