@@ -24,8 +24,12 @@ func TestWithConnectionAddsTheReasonToTheEndOfAContextOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := fmt.Errorf("grant: %w", context.DeadlineExceeded)
+	connected := link.Count()
 	if err := backoff.WithConnection(cli.ActiveConnection(), late); err != late {
 		t.Errorf("connected: %v", err)
+	}
+	if n := link.Count().Since(connected).Total(); n != 0 {
+		t.Errorf("%d questions while connected", n)
 	}
 	link.Cut()
 	awaitFailure(t, ctx, cli)

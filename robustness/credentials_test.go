@@ -47,38 +47,58 @@ func TestLockOutlivesTheTokenOfItsClient(t *testing.T) {
 // A stream of watches keeps the token it was opened with, and is kept open by
 // any watch on it; once the token has expired etcd refuses more. Who waits or
 // observes from then on needs another stream.
-func TestWaitersAndObserversOutliveTheTokenOfAWatchThatStands(t *testing.T) {
+func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 	t.Parallel()
-	g := guard(t, shortTokens(t))
-	g.user(t, "service", "locks", "elections")
-	holder := open(t, g.client(t, "service", nil), session.Options{TTL: 600 * time.Second})
-	link := g.srv.Link(t)
-	sess := open(t, g.client(t, "service", link), session.Options{TTL: 600 * time.Second})
-	standing, err := election.New(sess, "standing").Observer(deadline(t))
-	must(t)(nil, err)
-	defer standing.Close()
-	held, err := locker.NewMutex(holder, "x").Lock(deadline(t))
-	must(t)(nil, err)
+	for what, watch := range map[string]func(t *testing.T, sess *session.Session) (over chan error){
+		"a waiter": func(t *testing.T, sess *session.Session) chan error {
+			over := make(chan error, 1)
+			go func() { // joined by who reads over
+				_, err := locker.NewMutex(sess, "x").Lock(deadline(t))
+				over <- err
+			}()
+			return over
+		},
+		"an observer": func(t *testing.T, sess *session.Session) chan error {
+			over := make(chan error, 1)
+			go func() { // joined by who reads over
+				for leader, err := range election.NewAt(sess, "holdfast/lock/x/@").Observe(deadline(t)) {
+					if err != nil || leader == (election.Leader{}) {
+						over <- err
+						return
+					}
+				}
+			}()
+			return over
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			g := guard(t, shortTokens(t))
+			g.user(t, "service", "locks", "elections")
+			held, err := locker.NewMutex(open(t, g.client(t, "service", nil), session.Options{}), "x").Lock(deadline(t))
+			must(t)(nil, err)
+			link := g.srv.Link(t)
+			sess := open(t, g.client(t, "service", link), session.Options{TTL: 600 * time.Second})
+			standing, err := election.New(sess, "standing").Observer(deadline(t))
+			must(t)(nil, err)
+			defer standing.Close()
+			must(t)(locker.NewMutex(sess, "audited").Lock(deadline(t)))
 
-	g.expire(t)
-	before := link.Count()["Watch"]
-	acquired := make(chan error, 1)
-	go func() { // joined below
-		_, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-		acquired <- err
-	}()
-	must(t)(nil, link.Wait(deadline(t), "Watch", before+2)) // one was refused
-	must(t)(nil, held.Unlock(deadline(t)))
-	must(t)(nil, <-acquired)
-
-	g.expire(t)
-	o, err := election.New(sess, "later").Observer(deadline(t))
-	must(t)(nil, err)
-	defer o.Close()
-	must(t)(election.New(holder, "later").Campaign(deadline(t), "leader"))
-	eventually(t, "its watch tells of the leader", func() bool { return o.Current().Leader.Value == "leader" })
-	if v := standing.Current(); v.Err != nil {
-		t.Errorf("the first observer has ended: %v", v.Err)
+			g.expire(t)
+			before := link.Count()
+			over := watch(t, sess)
+			must(t)(nil, link.Wait(deadline(t), "Watch", before["Watch"]+2)) // one was refused
+			audited := link.Count()["Txn"]
+			must(t)(nil, link.Wait(deadline(t), "Txn", audited+6)) // one or two each second
+			if n := link.Count()["Watch"] - before["Watch"]; n != 2 {
+				t.Errorf("%d watches where two are enough", n)
+			}
+			must(t)(nil, held.Unlock(deadline(t)))
+			must(t)(nil, <-over)
+			if v := standing.Current(); v.Err != nil {
+				t.Errorf("the watch that stood has ended: %v", v.Err)
+			}
+		})
 	}
 }
 
@@ -143,6 +163,29 @@ func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
 	must(t)(g.admin.UserGrantRole(deadline(t), "service", "locks"))
 	must(t)(nil, ahead.Unlock(deadline(t)))
 	must(t)(nil, locker.NewMutex(sess, "held").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }))
+}
+
+// A watch that stands goes on when the role for it is withdrawn. When it has to
+// be made again, who waits is told, not left to wait for the end of a context.
+func TestWaiterThatMayNotWatchAnyMoreIsTold(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "service", "locks")
+	must(t)(locker.NewMutex(open(t, g.admin, session.Options{}), "x").Lock(deadline(t)))
+	link := g.srv.Link(t)
+	sess := open(t, g.client(t, "service", link), session.Options{TTL: 600 * time.Second})
+	waiter := make(chan error, 1)
+	go func() { // joined below
+		_, err := locker.NewMutex(sess, "x").Lock(deadline(t))
+		waiter <- err
+	}()
+	must(t)(nil, link.Wait(deadline(t), "Range", 1)) // its watch stands
+	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "locks"))
+	link.Cut()
+	link.Heal()
+	if err := <-waiter; !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the waiter: %v", err)
+	}
 }
 
 // What docs/client.md says a password costs. Should etcd's client have stopped
