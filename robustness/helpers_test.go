@@ -5,6 +5,7 @@ package robustness
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,4 +45,17 @@ func soon(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// joinSignal tells when a goroutine has taken its place in line: Lock asks for
+// Done only after that.
+type joinSignal struct {
+	context.Context
+	once   sync.Once
+	joined chan struct{}
+}
+
+func (j *joinSignal) Done() <-chan struct{} {
+	j.once.Do(func() { close(j.joined) })
+	return j.Context.Done()
 }

@@ -191,16 +191,3 @@ func entriesEver(record []*clientv3.Event) map[string][]interval {
 	}
 	return ever
 }
-
-// joinSignal tells when a goroutine has taken its place in line: Lock asks for
-// Done only after that.
-type joinSignal struct {
-	context.Context
-	once   sync.Once
-	joined chan struct{}
-}
-
-func (j *joinSignal) Done() <-chan struct{} {
-	j.once.Do(func() { close(j.joined) })
-	return j.Context.Done()
-}

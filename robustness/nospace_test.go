@@ -3,7 +3,6 @@ package robustness
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -136,17 +135,4 @@ func TestSweepingEndsWhenTheStoreHasRoomAgain(t *testing.T) {
 	if kvs := srv.Keys(t, "holdfast/lock/x/@/"); len(kvs) != 0 {
 		t.Errorf("the late request left %v", kvs)
 	}
-}
-
-// joinSignal tells when somebody waits for the context: who calls Lock with it
-// stands in line then.
-type joinSignal struct {
-	context.Context
-	once   sync.Once
-	joined chan struct{}
-}
-
-func (j *joinSignal) Done() <-chan struct{} {
-	j.once.Do(func() { close(j.joined) })
-	return j.Context.Done()
 }
