@@ -193,9 +193,29 @@ func TestREADMEIsShortAndItsCommandsAndProgramAreReal(t *testing.T) {
 	}
 }
 
+// A guide that shows a test shows the one that runs.
+func TestGuideToTestingShowsTheTestThatRuns(t *testing.T) {
+	_, rest, _ := strings.Cut(read(t, "etcdtest/example_service_test.go"), "// guide begins\n\n")
+	test, _, ok := strings.Cut(rest, "\n// guide ends")
+	if !ok {
+		t.Fatal("example_service_test.go has lost its markers \"guide begins\" and \"guide ends\"")
+	}
+	if !strings.Contains(read(t, "docs/testing.md"), "```go\n"+test+"```\n") {
+		t.Errorf("docs/testing.md shows another test than example_service_test.go, which runs:\n%s", test)
+	}
+}
+
 func TestDocumentsNameWhatExists(t *testing.T) {
 	all := sources(t)
-	for _, document := range []string{"README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md"} {
+	guides, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil || len(guides) == 0 {
+		t.Fatalf("guides: %v, %v", guides, err)
+	}
+	documents := []string{"README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+	for _, guide := range guides {
+		documents = append(documents, "docs/"+filepath.Base(guide))
+	}
+	for _, document := range documents {
 		text := read(t, document)
 		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(text, -1) {
 			if !all.tests[name] {
@@ -203,6 +223,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			}
 		}
 		for _, name := range regexp.MustCompile(`[\w./-]+\.go\b`).FindAllString(text, -1) {
+			name = strings.TrimPrefix(name, "../") // a link from docs/
 			known := func(file string) bool { return file == name || strings.HasSuffix(file, "/"+name) }
 			if !slices.ContainsFunc(slices.Collect(maps.Keys(all.parsed)), known) {
 				t.Errorf("%s names %s, and there is no such file", document, name)
