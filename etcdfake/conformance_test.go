@@ -58,9 +58,9 @@ type duel struct {
 	rand  *rand.Rand
 	sides [2]*side // the fake, and etcd
 	rev   int64
-	floor int64     // compacted
-	last  int       // lease made last; 0: none
-	past  time.Time // when the last watch was made that does not start now
+	floor int64 // compacted
+	last  int   // lease made last; 0: none
+	start int64 // the latest revision from which a watch is to start
 }
 
 // side is one of the two, with its own names of leases and its own watches.
@@ -158,12 +158,12 @@ func (d *duel) operation() (string, do) {
 	case n < 92:
 		return d.leaseOperation()
 	case n < 93:
+		d.settle(func(w *watched) bool { return w.late }) // or it is a matter of time which of them are too late
 		rev := d.floor + d.rand.Int64N(max(1, d.rev-d.floor)) - 1
 		if d.rand.IntN(8) == 0 {
 			rev = d.rev + 5
 		}
 		return fmt.Sprint("compact ", rev), func(ctx context.Context, s *side) (proto.Message, error) {
-			d.settle() // or it is a matter of time which watches from the past are too late
 			resp, err := s.cli.Compact(ctx, rev)
 			if err == nil {
 				d.floor = max(d.floor, rev)
