@@ -69,7 +69,7 @@ func TestLossIsToldBeforeTheLeaseExpires(t *testing.T) {
 	}
 }
 
-// Blueprint of the clocks: ours runs slow by less than the margin.
+// A clock that runs slow by less than the margin.
 func TestAClockThatRunsSlowIsCoveredByTheMargin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
