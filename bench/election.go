@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// elections are how fast the next one leads, and what it costs to ask who does.
+func elections() []subject {
+	const asked = 1000
+	return []subject{{
+		name: "election/resign",
+		what: "Resign to the next of 2 candidates that campaign again at once",
+		holdfast: func(e *env) (op, error) {
+			sessions, err := e.holdfastSessions(2)
+			var all []contender
+			for _, s := range sessions {
+				all = append(all, holdfastCandidate(s, e.name))
+			}
+			if err != nil {
+				return nil, err
+			}
+			return takeTurns(e, all)
+		},
+		upstream: func(e *env) (op, error) {
+			sessions, err := e.upstreamSessions(2)
+			var all []contender
+			for _, s := range sessions {
+				all = append(all, upstreamCandidate(s, e.name))
+			}
+			if err != nil {
+				return nil, err
+			}
+			return takeTurns(e, all)
+		},
+		floor: deleteAndGet,
+	}, {
+		name: "election/leader",
+		what: "Leader: who leads, by a linearizable read",
+		holdfast: func(e *env) (op, error) {
+			el, err := holdfastLeader(e)
+			return func(timer) error {
+				_, err := el.Leader(e.ctx)
+				return err
+			}, err
+		},
+		upstream: func(e *env) (op, error) {
+			sessions, err := e.upstreamSessions(1)
+			if err != nil {
+				return nil, err
+			}
+			el := concurrency.NewElection(sessions[0], e.name)
+			return func(timer) error {
+				_, err := el.Leader(e.ctx)
+				return err
+			}, el.Campaign(e.ctx, "value")
+		},
+		floor: get,
+	}, {
+		name: "election/current",
+		what: "Observer.Current: who leads, from memory; upstream has nothing to ask but Leader",
+		each: asked,
+		holdfast: func(e *env) (op, error) {
+			el, err := holdfastLeader(e)
+			if err != nil {
+				return nil, err
+			}
+			o, err := el.Observer(e.ctx)
+			return func(timer) error {
+				for range asked {
+					_ = o.Current()
+				}
+				return nil
+			}, err
+		},
+	}}
+}
+
+func holdfastCandidate(s *session.Session, name string) contender {
+	el := election.New(s, name)
+	return func(ctx context.Context) (func(context.Context) error, error) {
+		term, err := el.Campaign(ctx, "value")
+		if err != nil {
+			return nil, err
+		}
+		return term.Resign, nil
+	}
+}
+
+func upstreamCandidate(s *concurrency.Session, name string) contender {
+	el := concurrency.NewElection(s, name)
+	return func(ctx context.Context) (func(context.Context) error, error) {
+		return el.Resign, el.Campaign(ctx, "value")
+	}
+}
+
+// holdfastLeader is an election that somebody leads.
+func holdfastLeader(e *env) (*election.Election, error) {
+	sessions, err := e.holdfastSessions(1)
+	if err != nil {
+		return nil, err
+	}
+	el := election.New(sessions[0], e.name)
+	_, err = el.Campaign(e.ctx, "value")
+	return el, err
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/holdfast-go/holdfast/locker"
+)
+
+// handovers are sessions that want one name and hold it for no time at all.
+func handovers() []subject {
+	var all []subject
+	for _, n := range []int{2, 8, 32} {
+		s := subject{
+			name:     fmt.Sprintf("handover/sessions=%d", n),
+			what:     fmt.Sprintf("hand-over among %d sessions that queue again at once", n),
+			holdfast: func(e *env) (op, error) { return turnsOf(e, holdfastMutexes, n) },
+			upstream: func(e *env) (op, error) { return turnsOf(e, upstreamMutexes, n) },
+			floor:    deleteAndGet,
+		}
+		busy := s
+		busy.name, busy.writers = s.name+"/writers=4", 4
+		busy.what += ", while 4 writers keep the store busy"
+		all = append(all, s, busy)
+	}
+	return all
+}
+
+// releases are of a lock that many sessions queue for.
+func releases() []subject {
+	var all []subject
+	for _, n := range []int{100, 1000} {
+		all = append(all, subject{
+			name:     fmt.Sprintf("release/waiters=%d", n),
+			what:     fmt.Sprintf("release to the next of %d waiters that have all waited for long", n),
+			holdfast: func(e *env) (op, error) { return drainOf(e, holdfastMutexes, n, "holdfast/lock/"+e.name+"/@/") },
+			upstream: func(e *env) (op, error) { return drainOf(e, upstreamMutexes, n, e.name+"/") },
+			floor:    deleteAndGet,
+		})
+	}
+	return all
+}
+
+func turnsOf(e *env, make func(*env, int) ([]contender, error), n int) (op, error) {
+	all, err := make(e, n)
+	if err != nil {
+		return nil, err
+	}
+	return takeTurns(e, all)
+}
+
+func drainOf(e *env, make func(*env, int) ([]contender, error), waiters int, prefix string) (op, error) {
+	all, err := make(e, waiters+1)
+	if err != nil {
+		return nil, err
+	}
+	return drain(e, all, prefix)
+}
+
+// holdfastMutexes are n sessions that want one lock.
+func holdfastMutexes(e *env, n int) ([]contender, error) {
+	sessions, err := e.holdfastSessions(n)
+	var all []contender
+	for _, s := range sessions {
+		all = append(all, holdfastContender(locker.NewMutex(s, e.name)))
+	}
+	return all, err
+}
+
+func holdfastContender(mu *locker.Mutex) contender {
+	return func(ctx context.Context) (func(context.Context) error, error) {
+		lk, err := mu.Lock(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return lk.Unlock, nil
+	}
+}
+
+func upstreamMutexes(e *env, n int) ([]contender, error) {
+	sessions, err := e.upstreamSessions(n)
+	var all []contender
+	for _, s := range sessions {
+		all = append(all, upstreamContender(concurrency.NewMutex(s, e.name)))
+	}
+	return all, err
+}
+
+func upstreamContender(mu *concurrency.Mutex) contender {
+	return func(ctx context.Context) (func(context.Context) error, error) { return mu.Unlock, mu.Lock(ctx) }
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/holdfast-go/holdfast/locker"
+)
+
+// uncontended are goroutines of one session, each with a name of its own.
+func uncontended() []subject {
+	var all []subject
+	for _, n := range []int{1, 64, 256} {
+		all = append(all, subject{
+			name: fmt.Sprintf("uncontended/goroutines=%d", n),
+			what: fmt.Sprintf("Lock and Unlock of a free lock, %d at once, a name each", n),
+			each: n,
+			holdfast: func(e *env) (op, error) {
+				sessions, err := e.holdfastSessions(1)
+				if err != nil {
+					return nil, err
+				}
+				return together(n, func(i int) error {
+					lk, err := locker.NewMutex(sessions[0], fmt.Sprint(e.name, "/", i)).Lock(e.ctx)
+					if err != nil {
+						return err
+					}
+					return lk.Unlock(e.ctx)
+				}), nil
+			},
+			upstream: func(e *env) (op, error) {
+				sessions, err := e.upstreamSessions(1)
+				if err != nil {
+					return nil, err
+				}
+				return together(n, func(i int) error {
+					mu := concurrency.NewMutex(sessions[0], fmt.Sprint(e.name, "/", i))
+					if err := mu.Lock(e.ctx); err != nil {
+						return err
+					}
+					return mu.Unlock(e.ctx)
+				}), nil
+			},
+			floor: func(e *env) (op, error) {
+				cli, err := e.client(0)
+				return together(n, func(i int) error {
+					key := fmt.Sprint(e.name, "/", i)
+					if _, err := cli.Put(e.ctx, key, ""); err != nil {
+						return err
+					}
+					_, err := cli.Delete(e.ctx, key)
+					return err
+				}), err
+			},
+		})
+	}
+	return all
+}
+
+var errNotHeld = errors.New("TryLock did not find the lock held")
+
+// tries are for a lock that another session holds.
+func tries() []subject {
+	return []subject{{
+		name: "trylock",
+		what: "TryLock of a lock that another session holds",
+		holdfast: func(e *env) (op, error) {
+			sessions, err := e.holdfastSessions(2)
+			if err != nil {
+				return nil, err
+			}
+			_, err = locker.NewMutex(sessions[0], e.name).Lock(e.ctx)
+			mu := locker.NewMutex(sessions[1], e.name)
+			return func(timer) error {
+				if _, err := mu.TryLock(e.ctx); !errors.Is(err, locker.ErrLocked) {
+					return errors.Join(errNotHeld, err)
+				}
+				return nil
+			}, err
+		},
+		upstream: func(e *env) (op, error) {
+			sessions, err := e.upstreamSessions(2)
+			if err != nil {
+				return nil, err
+			}
+			err = concurrency.NewMutex(sessions[0], e.name).Lock(e.ctx)
+			mu := concurrency.NewMutex(sessions[1], e.name)
+			return func(timer) error {
+				if err := mu.TryLock(e.ctx); !errors.Is(err, concurrency.ErrLocked) {
+					return errors.Join(errNotHeld, err)
+				}
+				return nil
+			}, err
+		},
+		floor: get,
+	}}
+}
+
+// oneSession is goroutines of one process that want one name. Upstream's Mutex
+// does not exclude goroutines of one session from each other, so its user has
+// to choose: a session each, or a sync.Mutex around one.
+func oneSession() []subject {
+	const n = 64
+	holdfast := func(e *env) (op, error) {
+		sessions, err := e.holdfastSessions(1)
+		if err != nil {
+			return nil, err
+		}
+		var all []contender
+		for range n {
+			all = append(all, holdfastContender(locker.NewMutex(sessions[0], e.name)))
+		}
+		return takeTurns(e, all)
+	}
+	return []subject{{
+		name:     "onesession/goroutines=64/upstream=sessions",
+		what:     "hand-over among 64 goroutines of one session; upstream: 64 sessions",
+		holdfast: holdfast,
+		upstream: func(e *env) (op, error) { return turnsOf(e, upstreamMutexes, n) },
+		floor:    put,
+	}, {
+		name:     "onesession/goroutines=64/upstream=syncmutex",
+		what:     "the same; upstream: one session, and a sync.Mutex around Lock and Unlock",
+		holdfast: holdfast,
+		upstream: func(e *env) (op, error) {
+			sessions, err := e.upstreamSessions(1)
+			if err != nil {
+				return nil, err
+			}
+			shared := guarded{mu: concurrency.NewMutex(sessions[0], e.name)}
+			var all []contender
+			for range n {
+				all = append(all, shared.contend)
+			}
+			return takeTurns(e, all)
+		},
+		floor: put,
+	}}
+}
+
+// guarded is an upstream Mutex that goroutines of one session may share.
+type guarded struct {
+	local sync.Mutex
+	mu    *concurrency.Mutex
+}
+
+func (g *guarded) contend(ctx context.Context) (func(context.Context) error, error) {
+	g.local.Lock()
+	if err := g.mu.Lock(ctx); err != nil {
+		g.local.Unlock()
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		defer g.local.Unlock()
+		return g.mu.Unlock(ctx)
+	}, nil
+}
