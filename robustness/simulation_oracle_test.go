@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
@@ -41,9 +43,11 @@ type holding interface {
 	Done() <-chan struct{}
 }
 
-// held is one acquisition.
+// held is one acquisition. Its entry is known by the create revision: a session
+// uses the keys of its entries again.
 type held struct {
 	who, prefix, key string
+	rev              int64
 	client           *simClient
 	lock             holding
 	since, until     time.Duration // when it was granted, and ended
@@ -53,7 +57,7 @@ type held struct {
 
 // grant is told every acquisition as it returns.
 func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding) *held {
-	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(), prefix: lk.Key()[:strings.LastIndex(lk.Key(), "/")+1]}
+	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(), rev: lk.Token().Revision(), prefix: lk.Key()[:strings.LastIndex(lk.Key(), "/")+1]}
 	s.log(fmt.Sprintf("%s: granted, token %v, %s", who, lk.Token(), h.key))
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,7 +100,7 @@ func (o *oracle) lookAtAll(s *simulation) {
 
 // front is the entry that was last seen at the front of a queue.
 type front struct {
-	key   string
+	rev   int64 // at which it was created
 	since time.Duration
 }
 
@@ -114,15 +118,15 @@ func (o *oracle) lookAtFronts(s *simulation) {
 		if o.fronts == nil {
 			o.fronts = make(map[string]front)
 		}
-		if o.fronts[prefix].key != key {
-			o.fronts[prefix] = front{key, s.now()}
+		if o.fronts[prefix].rev != kv.CreateRevision {
+			o.fronts[prefix] = front{kv.CreateRevision, s.now()}
 			continue
 		}
 		for _, c := range s.clients {
 			if int64(c.sess.Lease()) != kv.Lease || c.sess.Check() != nil {
 				continue
 			}
-			since := max(o.fronts[prefix].since, time.Duration(c.calm.Load()), o.held(s, key))
+			since := max(o.fronts[prefix].since, time.Duration(c.calm.Load()), o.held(s, kv.CreateRevision))
 			if d := s.now() - since; d > noticeFront {
 				s.fail("session %d: %s has been in front for %v, and nobody holds", c.id, key, d)
 			}
@@ -130,10 +134,10 @@ func (o *oracle) lookAtFronts(s *simulation) {
 	}
 }
 
-// held is until when somebody held the entry at key; 0: nobody ever did.
-func (o *oracle) held(s *simulation, key string) time.Duration {
+// held is until when somebody held the entry created at rev; 0: nobody ever did.
+func (o *oracle) held(s *simulation, rev int64) time.Duration {
 	for _, h := range o.all {
-		if h.key == key {
+		if h.rev == rev {
 			if h.ended == nil {
 				return s.now()
 			}
@@ -159,10 +163,10 @@ func (o *oracle) lookAtSession(s *simulation, c *simClient) {
 // queue ahead of an entry, so an entry that is not in front is gone; whoever is
 // asked after that must know, whatever else happens at this very moment.
 func (o *oracle) look(s *simulation, h *held) {
-	var front string
+	var front mvccpb.KeyValue
 	if h.ended == nil {
 		if kvs := s.srv.Keys(h.prefix); len(kvs) > 0 {
-			front = string(kvs[0].Key)
+			front.Key, front.CreateRevision = kvs[0].Key, kvs[0].CreateRevision
 		}
 	}
 	err := h.lock.Check()
@@ -177,11 +181,11 @@ func (o *oracle) look(s *simulation, h *held) {
 		s.log(fmt.Sprintf("%s: ended, %v", h.who, err))
 		return
 	}
-	if front == h.key {
+	if front.CreateRevision == h.rev {
 		return
 	}
 	if h.gone == nil && !o.removed(s, h) {
-		s.fail("%s: Check says %v, and in front is %s", h.who, err, front)
+		s.fail("%s: Check says %v, and in front is %s", h.who, err, front.Key)
 		return
 	}
 	switch {
@@ -195,14 +199,14 @@ func (o *oracle) look(s *simulation, h *held) {
 	case h.gone.Cause == etcdfake.ByExpiry && errors.Is(err, session.ErrSuspended):
 		s.fail("%s: expired at %v, and is only told that it is suspended", h.who, h.gone.At.Sub(s.begin))
 	case err == nil:
-		s.fail("%s: Check says %v, and the entry was removed at %v (cause %d); in front is %q", h.who, err, h.gone.At.Sub(s.begin), h.gone.Cause, front)
+		s.fail("%s: Check says %v, and the entry was removed at %v (cause %d); in front is %q", h.who, err, h.gone.At.Sub(s.begin), h.gone.Cause, front.Key)
 	}
 }
 
 // removed finds out how the entry of h left.
 func (o *oracle) removed(s *simulation, h *held) bool {
 	for _, c := range s.srv.History(h.key) {
-		if c.Deleted {
+		if c.Deleted && c.Prev.CreateRevision == h.rev {
 			h.gone = &c
 			if c.Cause == etcdfake.ByForce {
 				o.forced++

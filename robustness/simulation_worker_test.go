@@ -80,7 +80,7 @@ func (s *simulation) unlocked(h *held, err error) {
 	switch {
 	case err == nil:
 		for _, kv := range s.srv.Keys(h.prefix) {
-			if string(kv.Key) == h.key {
+			if kv.CreateRevision == h.rev {
 				s.fail("%s: Unlock returned nil and the entry stands", h.who)
 			}
 		}

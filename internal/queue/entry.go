@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -24,12 +23,14 @@ var (
 	errEpochMoved = errors.New("the fencing epoch was bumped while the entry was being put")
 )
 
-// entry is one attempt's place in the queue: a key that nobody else ever
-// writes. One goroutine at a time works on it.
+// entry is one attempt's place in the queue: a key that nobody else writes for
+// as long as a request of this attempt can arrive. One goroutine at a time
+// works on it.
 type entry struct {
 	q     *Queue
 	lease *session.Lease
 	value string
+	id    string // the last part of key and void; empty once given back
 	key   string
 	void  string // the key that, once it stands, keeps the entry from appearing
 
@@ -53,8 +54,8 @@ type view struct {
 }
 
 func newEntry(q *Queue, lease *session.Lease, value string) *entry {
-	id := fmt.Sprintf("%x-%s", int64(lease.ID()), rand.Text()[:16])
-	return &entry{q: q, lease: lease, value: value, key: q.entries + id, void: q.voids + id}
+	id := linesOf(q.sess).ids.take(lease)
+	return &entry{q: q, lease: lease, value: value, id: id, key: q.entries + id, void: q.voids + id}
 }
 
 func absent(key string) clientv3.Cmp {
@@ -194,6 +195,7 @@ func second(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // attempts; when one of them was not answered, joined with ErrOutcomeUnknown.
 func (e *entry) remove(ctx context.Context) error {
 	if e.rev == 0 && !e.ambiguous && !e.doubtful {
+		e.retire()
 		return nil // never sent, or refused
 	}
 	var cmps []clientv3.Cmp
@@ -209,7 +211,7 @@ func (e *entry) remove(ctx context.Context) error {
 		}
 	}
 	// With rev unknown the key itself is the identity: it carries the lease
-	// and a nonce, and only this attempt has ever sent it.
+	// and a nonce, and nobody else has a request with it under way.
 	unanswered := false
 	err := e.q.retry(ctx, func(ctx context.Context) error {
 		resp, err := e.q.sess.Client().Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
@@ -224,6 +226,7 @@ func (e *entry) remove(ctx context.Context) error {
 	})
 	switch {
 	case err == nil:
+		e.retire()
 		return nil
 	case backoff.Classify(err) == backoff.LeaseGone:
 		// The void could not be put, and need not be: the entry has gone with

@@ -17,6 +17,7 @@ type lines struct {
 
 	audit   auditor
 	streams streams
+	ids     ids
 }
 
 type linesKey struct{}
@@ -158,6 +159,7 @@ func (ln *line) pass(e *entry) error {
 		successor := newEntry(ln.q, e.lease, next.value)
 		v, err := successor.put(ctx, condition{after: e})
 		if err == nil {
+			e.retire() // in the same Txn
 			if ln.promote(next, turn{successor, v}) {
 				return outcome
 			}

@@ -1,0 +1,97 @@
+package locker_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// keysEver are the keys of all entries a lock has ever had.
+func keysEver(t *testing.T, srv *etcdtest.Server, name string) map[string]int {
+	t.Helper()
+	keys := make(map[string]int)
+	for _, iv := range intervals(t, srv, name) {
+		keys[iv.key]++
+	}
+	return keys
+}
+
+// etcd remembers deleted keys until they are compacted, and every read of the
+// prefix goes through them: a name must not use up a key for each acquisition.
+func TestNameThatIsLockedAgainAndAgainUsesTheSameKey(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
+	const rounds = 20
+	for range rounds {
+		if err := mustLock(t, mu).Unlock(deadline(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if keys := keysEver(t, srv, "x"); len(keys) != 1 {
+		t.Errorf("%d keys for %d locks, one after the other: %v", len(keys), rounds, keys)
+	}
+}
+
+func TestGoroutinesThatHandOverALockUseTwoKeys(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
+	lk := mustLock(t, mu)
+	const rounds = 20
+	for range rounds {
+		joined := &joinSignal{Context: deadline(t), joined: make(chan struct{})}
+		next := lockLater(joined, mu)
+		<-joined.joined
+		if err := lk.Unlock(deadline(t)); err != nil {
+			t.Fatal(err)
+		}
+		r := <-next
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		lk = r.lk
+	}
+	if keys := keysEver(t, srv, "x"); len(keys) != 2 {
+		t.Errorf("%d keys for %d hand-overs: %v", len(keys), rounds, keys)
+	}
+}
+
+// The unanswered request may put the entry at any later time: whoever used its
+// key by then would take it for its own, or be turned away by its void.
+func TestKeyOfAnAcquireThatWentUnansweredIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	mu := locker.NewMutex(open(t, link.Client(), session.Options{TTL: 600e9}), "x")
+	link.LoseReply("Txn", 1, codes.Unavailable)
+	if err := mustLock(t, mu).Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	before := link.Count()
+	mustLock(t, mu)
+	if sent := link.Count().Since(before)["Txn"]; sent != 1 {
+		t.Errorf("%d Txns for a free lock", sent)
+	}
+	if keys := keysEver(t, srv, "x"); len(keys) != 2 {
+		t.Errorf("keys %v, want two", keys)
+	}
+}
+
+func TestLocksHeldAtOnceHaveDifferentIdentifiers(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), session.Options{})
+	if err := mustLock(t, locker.NewMutex(sess, "x")).Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	// What was given back once is given out once.
+	a, b := mustLock(t, locker.NewMutex(sess, "x")), mustLock(t, locker.NewMutex(sess, "y"))
+	if a.Key()[len("holdfast/lock/x/@/"):] == b.Key()[len("holdfast/lock/y/@/"):] {
+		t.Errorf("%s and %s are held at once", a.Key(), b.Key())
+	}
+}
