@@ -1,0 +1,64 @@
+package locker_test
+
+import (
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// ownAllocations is what Lock and Unlock of a free lock may allocate beyond the
+// two Txns they send. They send them through two retries, and hold a context
+// and a goroutine in between.
+const ownAllocations = 75
+
+func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
+	srv := etcdfake.New(nil)
+	defer srv.Close()
+	cli := srv.Client()
+	sess := open(t, cli, session.Options{TTL: 600 * time.Second})
+	mu := locker.NewMutex(sess, "x")
+	ctx := deadline(t)
+
+	whole := testing.AllocsPerRun(200, func() {
+		lk, err := mu.Lock(ctx)
+		if err == nil {
+			err = lk.Unlock(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	// The same two Txns, made by hand under another name.
+	const prefix, void, epoch = "bare/@/", "bare/@void/", "bare/epoch"
+	id := sess.Lease()
+	bare := testing.AllocsPerRun(200, func() {
+		key := prefix + "5eed0001-ABCDEFGHIJKLMNOP"
+		put, err := cli.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.CreateRevision(void), "=", 0)).
+			Then(clientv3.OpPut(key, "{}", clientv3.WithLease(id)), clientv3.OpGet(epoch),
+				clientv3.OpGet(prefix, append(clientv3.WithLastCreate(), clientv3.WithLimit(2), clientv3.WithKeysOnly())...)).
+			Else(clientv3.OpGet(key, clientv3.WithKeysOnly()), clientv3.OpGet(epoch)).
+			Commit()
+		if err != nil || !put.Succeeded {
+			t.Fatal(put, err)
+		}
+		removed, err := cli.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(key), "=", put.Header.Revision)).
+			Then(clientv3.OpDelete(key)).
+			Commit()
+		if err != nil || !removed.Succeeded {
+			t.Fatal(removed, err)
+		}
+	})
+	if own := whole - bare; bare == 0 || own > ownAllocations {
+		t.Errorf("Lock and Unlock allocate %v times, %v of them beyond their RPCs; want at most %v", whole, own, ownAllocations)
+	} else {
+		t.Logf("%v allocations, %v of them beyond the RPCs", whole, own)
+	}
+}
