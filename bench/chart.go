@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// The chart, in pixels. All text is of one size; a character is at most em wide.
+// The chart, in pixels.
 const (
-	chartWidth = 920
-	nameWidth  = 400 // left of the bars
-	endWidth   = 110 // right of them, for what stands at their ends
+	chartWidth = 860
+	nameWidth  = 250 // left of the bars
+	endWidth   = 80  // right of them, for what stands at their ends
 	barHeight  = 13
 	gap        = 9 // between subjects
 	headHeight = 76
 	footHeight = 30
 
-	decadeMin, decadeMax = -1, 4 // of the axis: powers of ten; bars beyond are cut off there
+	decadeMin, decadeMax = -1, 3 // of the axis: powers of ten; bars beyond are cut off there
 )
 
 // palette is what bars of a cluster size look like. It and the grey of the text
@@ -26,8 +26,8 @@ var palette = map[int]string{1: "#3b82c4", 3: "#d9822b"}
 
 const ink, faint = "#7a7a7a", "#9a9a9a"
 
-// chart is an SVG of how many times faster than upstream each subject is, where
-// both sides were measured.
+// chart is an SVG of how many times faster than upstream each subject is that is
+// for the chart, where both sides were measured.
 func chart(results []result) string {
 	groups := grouped(results)
 	var b strings.Builder
@@ -41,7 +41,7 @@ func chart(results []result) string {
 	axis(&b, height)
 	y := headHeight
 	for _, g := range groups {
-		label(&b, nameWidth-10, y+len(g)*barHeight/2+4, "end", g[0].what, "")
+		label(&b, nameWidth-10, y+len(g)*barHeight/2+4, "end", g[0].short, "")
 		for _, r := range g {
 			bar(&b, y, palette[r.size], ratio(r.sides["upstream"], r.sides["holdfast"]))
 			y += barHeight
@@ -56,7 +56,7 @@ func chart(results []result) string {
 func grouped(results []result) [][]result {
 	var groups [][]result
 	for _, r := range results {
-		if ratio(r.sides["upstream"], r.sides["holdfast"]).n == 0 || r.alone {
+		if r.short == "" || ratio(r.sides["upstream"], r.sides["holdfast"]).n == 0 {
 			continue
 		}
 		if n := len(groups); n > 0 && groups[n-1][0].name == r.name {

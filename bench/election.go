@@ -13,8 +13,9 @@ import (
 func elections() []subject {
 	const asked = 1000
 	return []subject{{
-		name: "election/resign",
-		what: "Resign to the next of 2 candidates that campaign again at once",
+		name:  "election/resign",
+		what:  "Resign to the next of 2 candidates that campaign again at once",
+		short: "Resign to the next leader",
 		holdfast: func(e *env) (op, error) {
 			sessions, err := e.holdfastSessions(2)
 			var all []contender
@@ -39,8 +40,9 @@ func elections() []subject {
 		},
 		floor: deleteAndGet,
 	}, {
-		name: "election/leader",
-		what: "Leader: who leads, by a linearizable read",
+		name:  "election/leader",
+		what:  "Leader: who leads, by a linearizable read",
+		short: "Leader, by a read",
 		holdfast: func(e *env) (op, error) {
 			el, err := holdfastLeader(e)
 			return func(timer) error {

@@ -16,6 +16,7 @@ func handovers() []subject {
 		s := subject{
 			name:     fmt.Sprintf("handover/sessions=%d", n),
 			what:     fmt.Sprintf("hand-over among %d sessions that queue again at once", n),
+			short:    fmt.Sprintf("hand-over, %d sessions", n),
 			holdfast: func(e *env) (op, error) { return turnsOf(e, holdfastMutexes, n) },
 			upstream: func(e *env) (op, error) { return turnsOf(e, upstreamMutexes, n) },
 			floor:    deleteAndGet,
@@ -23,6 +24,7 @@ func handovers() []subject {
 		busy := s
 		busy.name, busy.writers = s.name+"/writers=4", 4
 		busy.what += ", while 4 writers keep the store busy"
+		busy.short += ", busy store"
 		all = append(all, s, busy)
 	}
 	return all
@@ -35,6 +37,7 @@ func releases() []subject {
 		all = append(all, subject{
 			name:     fmt.Sprintf("release/waiters=%d", n),
 			what:     fmt.Sprintf("release to the next of %d waiters that have all waited for long", n),
+			short:    fmt.Sprintf("release, %d waiters", n),
 			holdfast: func(e *env) (op, error) { return drainOf(e, holdfastMutexes, n, "holdfast/lock/"+e.name+"/@/") },
 			upstream: func(e *env) (op, error) { return drainOf(e, upstreamMutexes, n, e.name+"/") },
 			floor:    deleteAndGet,

@@ -16,9 +16,10 @@ func uncontended() []subject {
 	var all []subject
 	for _, n := range []int{1, 64, 256} {
 		all = append(all, subject{
-			name: fmt.Sprintf("uncontended/goroutines=%d", n),
-			what: fmt.Sprintf("Lock and Unlock of a free lock, %d at once, a name each", n),
-			each: n,
+			name:  fmt.Sprintf("uncontended/goroutines=%d", n),
+			what:  fmt.Sprintf("Lock and Unlock of a free lock, %d at once, a name each", n),
+			short: fmt.Sprintf("free lock, %d at once", n),
+			each:  n,
 			holdfast: func(e *env) (op, error) {
 				sessions, err := e.holdfastSessions(1)
 				if err != nil {
@@ -66,8 +67,9 @@ var errNotHeld = errors.New("TryLock did not find the lock held")
 // tries are for a lock that another session holds.
 func tries() []subject {
 	return []subject{{
-		name: "trylock",
-		what: "TryLock of a lock that another session holds",
+		name:  "trylock",
+		what:  "TryLock of a lock that another session holds",
+		short: "TryLock, refused",
 		holdfast: func(e *env) (op, error) {
 			sessions, err := e.holdfastSessions(2)
 			if err != nil {
@@ -119,12 +121,14 @@ func oneSession() []subject {
 	return []subject{{
 		name:     "onesession/goroutines=64/upstream=sessions",
 		what:     "hand-over among 64 goroutines of one session; upstream: 64 sessions",
+		short:    "64 goroutines / 64 sessions",
 		holdfast: holdfast,
 		upstream: func(e *env) (op, error) { return turnsOf(e, upstreamMutexes, n) },
 		floor:    put,
 	}, {
 		name:     "onesession/goroutines=64/upstream=syncmutex",
 		what:     "the same; upstream: one session, and a sync.Mutex around Lock and Unlock",
+		short:    "64 goroutines / a sync.Mutex",
 		holdfast: holdfast,
 		upstream: func(e *env) (op, error) {
 			sessions, err := e.upstreamSessions(1)

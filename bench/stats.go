@@ -10,9 +10,9 @@ import (
 // spread is the median of a few values, and the smallest and the largest. The
 // zero spread is that of no values.
 type spread struct {
-	n             int
-	median        float64
-	lowest, large float64
+	n               int
+	median          float64
+	lowest, highest float64
 }
 
 func spreadOf(values []float64) spread {
@@ -71,7 +71,7 @@ func durations(s spread) string {
 		}
 	}
 	in := func(v float64) string { return figure(v / float64(unit.of)) }
-	return fmt.Sprintf("%s %s (%s–%s)", in(s.median), unit.name, in(s.lowest), in(s.large))
+	return fmt.Sprintf("%s %s (%s–%s)", in(s.median), unit.name, in(s.lowest), in(s.highest))
 }
 
 // times is a spread of ratios.
@@ -79,5 +79,5 @@ func times(s spread) string {
 	if s.n == 0 {
 		return "–"
 	}
-	return fmt.Sprintf("%s (%s–%s)", figure(s.median), figure(s.lowest), figure(s.large))
+	return fmt.Sprintf("%s (%s–%s)", figure(s.median), figure(s.lowest), figure(s.highest))
 }

@@ -4,8 +4,9 @@ import "slices"
 
 // subject is one thing that is measured, on every side that can do it.
 type subject struct {
-	name string // "handover/sessions=2"; what -run and -bench select by
-	what string // one operation in words, for the table
+	name  string // "handover/sessions=2"; what -run and -bench select by
+	what  string // one operation in words, for the table
+	short string // the same for the chart, at most 36 characters; empty if it is not for the chart
 
 	each    int  // operations in one call of an op; 0 means 1
 	writers int  // goroutines that keep the store busy meanwhile
