@@ -14,8 +14,7 @@
 // Without --endpoints an etcd runs inside this process, for as long as the story
 // takes. The exit code is 0 only if every step was observed.
 //
-// main.go is the story, candidate.go the program that the candidates run,
-// process.go starts, ends and reaps them.
+// main.go is the story, candidate.go what the candidates do.
 package main
 
 import (
@@ -36,6 +35,7 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -43,9 +43,7 @@ import (
 const ttl = 2 * time.Second
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == candidateCommand {
-		os.Exit(candidateMain(os.Args[2:]))
-	}
+	child.Main(campaign) // in a candidate; that is all it does
 	endpoints := flag.String("endpoints", "", "comma-separated `addresses` of an etcd cluster to use (default: an embedded etcd)")
 	patience := flag.Duration("patience", 15*time.Second, "how long to wait for each step")
 	flag.Parse()
@@ -84,9 +82,7 @@ func run(ctx context.Context, endpoints string, patience time.Duration, out io.W
 	s.cli = cli
 
 	defer func() {
-		for _, p := range s.all {
-			err = errors.Join(err, p.end(err != nil))
-		}
+		err = child.KillAll(err, s.all...)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if s.sess != nil {
@@ -120,14 +116,16 @@ type story struct {
 	job   job
 	cli   *clientv3.Client
 
-	all    []*process // every candidate that was started, in order
-	line   []*process // the candidates in the order in which they queue; the first leads
+	all    []*candidate // every candidate that was started, in order
+	line   []*candidate // the candidates in the order in which they queue; the first leads
 	tokens []fencing.Token
 
 	sess      *session.Session
 	observing context.CancelFunc
 	leaders   chan observed
 }
+
+type candidate = child.Child[fencing.Token]
 
 type observed struct {
 	leader election.Leader
@@ -202,7 +200,7 @@ func (s *story) candidateLeads(name string) func(context.Context) error {
 }
 
 func (s *story) start(name string) error {
-	p, err := startCandidate(name, s.job)
+	p, err := child.Start[fencing.Token](name, s.job)
 	if err != nil {
 		return err
 	}
@@ -215,16 +213,16 @@ func (s *story) start(name string) error {
 func (s *story) nextLeads(why string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		p := s.line[0]
-		ev, err := p.await(ctx, elected)
+		token, err := p.Await(ctx, elected)
 		if err != nil {
 			return err
 		}
-		if n := len(s.tokens); n > 0 && ev.Token <= s.tokens[n-1] {
-			return fmt.Errorf("its token is %v, after %v", ev.Token, s.tokens)
+		if n := len(s.tokens); n > 0 && token <= s.tokens[n-1] {
+			return fmt.Errorf("its token is %v, after %v", token, s.tokens)
 		}
-		s.tokens = append(s.tokens, ev.Token)
-		s.row(p.name, ev.Token, "is elected (process %d): %s", p.pid(), why)
-		return s.observe(ctx, p.name)
+		s.tokens = append(s.tokens, token)
+		s.row(p.Name, token, "is elected (process %d): %s", p.PID(), why)
+		return s.observe(ctx, p.Name)
 	}
 }
 
@@ -239,7 +237,7 @@ func (s *story) othersQueue(names ...string) func(context.Context) error {
 			if err := s.queued(ctx, len(s.line)); err != nil {
 				return err
 			}
-			s.row(name, 0, "process %d queues behind %s", s.line[len(s.line)-1].pid(), s.line[len(s.line)-2].name)
+			s.row(name, 0, "process %d queues behind %s", s.line[len(s.line)-1].PID(), s.line[len(s.line)-2].Name)
 		}
 		return nil
 	}
@@ -269,22 +267,23 @@ func (s *story) queued(ctx context.Context, n int) error {
 func (s *story) leaderIsKilled(context.Context) error {
 	p := s.line[0]
 	s.line = s.line[1:]
-	s.row("parent", 0, "SIGKILL to %s: it cannot resign, its entry stays for now", p.name)
-	return p.end(false)
+	s.row("parent", 0, "SIGKILL to %s: it cannot resign, its entry stays for now", p.Name)
+	p.Kill()
+	return nil
 }
 
 func (s *story) leaderResigns(ctx context.Context) error {
 	p := s.line[0]
 	s.line = s.line[1:]
-	s.row("parent", 0, "SIGTERM to %s: its context ends", p.name)
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	s.row("parent", 0, "SIGTERM to %s: its context ends", p.Name)
+	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	ev, err := p.await(ctx, drained)
+	token, err := p.Await(ctx, drained)
 	if err != nil {
 		return err
 	}
-	s.row(p.name, ev.Token, "has finished its work, still leading; now it resigns")
+	s.row(p.Name, token, "has finished its work, still leading; now it resigns")
 	return nil
 }
 
@@ -296,7 +295,7 @@ func (s *story) lastEnds(ctx context.Context) error {
 	if err := s.observe(ctx, ""); err != nil {
 		return err
 	}
-	if err := last.exited(ctx); err != nil {
+	if err := last.Exited(ctx); err != nil {
 		return err
 	}
 	return s.workedInTurn(ctx)

@@ -13,8 +13,7 @@
 // Without --endpoints an etcd runs inside this process, for as long as the story
 // takes. The exit code is 0 only if every step was observed.
 //
-// main.go is the story, worker.go the program that the workers run, process.go
-// starts, stops and reaps them, timeline.go prints.
+// main.go is the story, worker.go what the workers do, timeline.go prints.
 package main
 
 import (
@@ -34,6 +33,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -41,9 +41,7 @@ import (
 const ttl = 2 * time.Second
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == workerCommand {
-		os.Exit(workerMain(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
-	}
+	child.Main(work) // in a worker; that is all it does
 	endpoints := flag.String("endpoints", "", "comma-separated `addresses` of an etcd cluster to use (default: an embedded etcd)")
 	patience := flag.Duration("patience", 10*time.Second, "how long to wait for each step")
 	flag.Parse()
@@ -82,7 +80,7 @@ func run(ctx context.Context, endpoints string, patience time.Duration, out *tim
 	defer s.cli.Close()
 
 	defer func() {
-		err = errors.Join(err, s.a.end(err != nil), s.b.end(err != nil), s.cleanUp(ctx))
+		err = errors.Join(child.KillAll(err, s.a, s.b), s.cleanUp(ctx))
 	}()
 	out.begin()
 	steps := s.steps()
@@ -107,11 +105,13 @@ type story struct {
 	job job
 	cli *clientv3.Client
 
-	a, b    *process // nil before they are started
-	queue   string   // prefix of the lock's entries in etcd
+	a, b    *worker // nil before they are started
+	queue   string  // prefix of the lock's entries in etcd
 	tokens  [2]fencing.Token
 	results []result
 }
+
+type worker = child.Child[event]
 
 // step is one thing that must be seen.
 type step struct {
@@ -149,38 +149,38 @@ func (s *story) etcdAnswers(ctx context.Context) error {
 }
 
 func (s *story) firstAcquires(ctx context.Context) (err error) {
-	if s.a, err = startWorker("A", s.job); err != nil {
+	if s.a, err = child.Start[event]("A", s.job); err != nil {
 		return err
 	}
-	if _, err := s.a.await(ctx, waits); err != nil {
+	if _, err := s.a.Await(ctx, waits); err != nil {
 		return err
 	}
-	ev, err := s.a.await(ctx, acquired)
+	ev, err := s.a.Await(ctx, acquired)
 	if err != nil {
 		return err
 	}
 	s.tokens[0] = ev.Token
 	s.queue = path.Dir(ev.Entry) + "/"
-	s.out.row("A", ev.Token, plain, "process %d acquires the lock", s.a.pid())
+	s.out.row("A", ev.Token, plain, "process %d acquires the lock", s.a.PID())
 	return nil
 }
 
 func (s *story) firstWrites(ctx context.Context) error { return s.writes(ctx, s.a, s.tokens[0]) }
 
-func (s *story) writes(ctx context.Context, p *process, token fencing.Token) error {
-	if _, err := p.await(ctx, wrote); err != nil {
+func (s *story) writes(ctx context.Context, p *worker, token fencing.Token) error {
+	if _, err := p.Await(ctx, wrote); err != nil {
 		return err
 	}
-	s.out.row(p.name, token, plain, "writes guarded = %q and unguarded = %q", value(p.name), value(p.name))
+	s.out.row(p.Name, token, plain, "writes guarded = %q and unguarded = %q", value(p.Name), value(p.Name))
 	return nil
 }
 
 // secondWaits looks for B's entry in etcd, behind A's.
 func (s *story) secondWaits(ctx context.Context) (err error) {
-	if s.b, err = startWorker("B", s.job); err != nil {
+	if s.b, err = child.Start[event]("B", s.job); err != nil {
 		return err
 	}
-	if _, err := s.b.await(ctx, waits); err != nil {
+	if _, err := s.b.Await(ctx, waits); err != nil {
 		return err
 	}
 	// The watch is armed before the first look, so that no change is missed.
@@ -195,7 +195,7 @@ func (s *story) secondWaits(ctx context.Context) (err error) {
 			return err
 		}
 		if entries.Count == 2 {
-			s.out.row("B", 0, plain, "process %d asks for the lock and waits behind A", s.b.pid())
+			s.out.row("B", 0, plain, "process %d asks for the lock and waits behind A", s.b.PID())
 			return nil
 		}
 	}
@@ -203,7 +203,7 @@ func (s *story) secondWaits(ctx context.Context) (err error) {
 }
 
 func (s *story) firstIsStopped(ctx context.Context) error {
-	if err := s.a.stop(ctx); err != nil {
+	if err := s.a.Stop(ctx); err != nil {
 		return err
 	}
 	s.out.row("parent", 0, dim, "SIGSTOP to A: all of it stands still, its renewals too")
@@ -212,7 +212,7 @@ func (s *story) firstIsStopped(ctx context.Context) error {
 
 // secondAcquires is the one step that takes time: until etcd expires A's lease.
 func (s *story) secondAcquires(ctx context.Context) error {
-	ev, err := s.b.await(ctx, acquired)
+	ev, err := s.b.Await(ctx, acquired)
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (s *story) secondAcquires(ctx context.Context) error {
 func (s *story) secondWrites(ctx context.Context) error { return s.writes(ctx, s.b, s.tokens[1]) }
 
 func (s *story) firstGoesOn(context.Context) error {
-	if err := s.a.goOn(); err != nil {
+	if err := errors.Join(s.a.Tell(goOn), s.a.Continue()); err != nil {
 		return err
 	}
 	s.out.row("parent", 0, dim, "SIGCONT to A: it goes on as if nothing had happened")
@@ -235,43 +235,43 @@ func (s *story) firstGoesOn(context.Context) error {
 }
 
 func (s *story) firstIsTold(ctx context.Context) error {
-	ev, err := s.a.await(ctx, checked)
+	ev, err := s.a.Await(ctx, checked)
 	if err != nil {
 		return err
 	}
 	if ev.Lost != session.CauseExpired.String() {
-		return fmt.Errorf("it says %s", ev.outcome())
+		return fmt.Errorf("it says %v", ev)
 	}
 	s.out.row("A", s.tokens[0], good, "Check: lost (%s)", ev.Lost)
 	return nil
 }
 
 func (s *story) writerRefuses(ctx context.Context) error {
-	ev, err := s.a.await(ctx, wroteGuarded)
+	ev, err := s.a.Await(ctx, wroteGuarded)
 	if err != nil {
 		return err
 	}
 	if ev.Lost == "" || ev.Stale {
-		return fmt.Errorf("it says %s", ev.outcome())
+		return fmt.Errorf("it says %v", ev)
 	}
 	s.out.row("A", s.tokens[0], good, "writes guarded: REFUSED by its writer (lost), nothing is sent")
 	return nil
 }
 
 func (s *story) etcdRefuses(ctx context.Context) error {
-	ev, err := s.a.await(ctx, wroteBlindly)
+	ev, err := s.a.Await(ctx, wroteBlindly)
 	if err != nil {
 		return err
 	}
 	if !ev.Stale {
-		return fmt.Errorf("it says %s", ev.outcome())
+		return fmt.Errorf("it says %v", ev)
 	}
 	s.out.row("A", s.tokens[0], good, "the same, paused only after the Check: REFUSED by etcd (ErrStale)")
 	return nil
 }
 
 func (s *story) plainWriteIsAccepted(ctx context.Context) error {
-	ev, err := s.a.await(ctx, wrotePlainly)
+	ev, err := s.a.Await(ctx, wrotePlainly)
 	if err != nil {
 		return err
 	}
@@ -304,11 +304,11 @@ func (s *story) readBack(ctx context.Context, name, key, want string, tone tone,
 }
 
 func (s *story) secondReleases(ctx context.Context) error {
-	if err := s.b.goOn(); err != nil {
+	if err := s.b.Tell(goOn); err != nil {
 		return err
 	}
 	for _, what := range []string{checked, released} {
-		ev, err := s.b.await(ctx, what)
+		ev, err := s.b.Await(ctx, what)
 		if err != nil {
 			return err
 		}
@@ -321,15 +321,15 @@ func (s *story) secondReleases(ctx context.Context) error {
 }
 
 func (s *story) nothingIsLeft(ctx context.Context) error {
-	ev, err := s.a.await(ctx, released)
+	ev, err := s.a.Await(ctx, released)
 	if err != nil {
 		return err
 	}
 	if ev.Lost == "" {
-		return fmt.Errorf("worker A: Unlock says %s", ev.outcome())
+		return fmt.Errorf("worker A: Unlock says %v", ev)
 	}
-	for _, p := range []*process{s.a, s.b} {
-		if err := p.exited(ctx); err != nil {
+	for _, p := range []*worker{s.a, s.b} {
+		if err := p.Exited(ctx); err != nil {
 			return err
 		}
 	}

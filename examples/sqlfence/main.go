@@ -16,8 +16,8 @@
 // etcd runs inside this process. In a database of yours it makes two tables and
 // drops them again. The exit code is 0 only if every step was observed.
 //
-// main.go is the story, worker.go the program that the workers run, database.go
-// what they write, process.go starts, stops and reaps them.
+// main.go is the story, worker.go what the workers do, database.go what they
+// write.
 package main
 
 import (
@@ -39,6 +39,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -46,9 +47,7 @@ import (
 const ttl = 2 * time.Second
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == workerCommand {
-		os.Exit(workerMain(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
-	}
+	child.Main(work) // in a worker; that is all it does
 	dsn := flag.String("dsn", "", "`URL` of the database: postgres://…, mysql://…, sqlite://PATH (default: a temporary SQLite file)")
 	endpoints := flag.String("endpoints", "", "comma-separated `addresses` of an etcd cluster to use (default: an embedded etcd)")
 	patience := flag.Duration("patience", 10*time.Second, "how long to wait for each step")
@@ -97,7 +96,7 @@ func run(ctx context.Context, dsn, endpoints string, patience time.Duration, out
 	defer s.d.db.Close()
 
 	defer func() {
-		err = errors.Join(err, s.a.end(err != nil), s.b.end(err != nil), s.cleanUp(ctx))
+		err = errors.Join(child.KillAll(err, s.a, s.b), s.cleanUp(ctx))
 	}()
 	steps := s.steps()
 	for i, step := range steps {
@@ -123,10 +122,12 @@ type story struct {
 	cli   *clientv3.Client
 	d     *database
 
-	a, b   *process // nil before they are started
-	queue  string   // prefix of the lock's entries in etcd
+	a, b   *worker // nil before they are started
+	queue  string  // prefix of the lock's entries in etcd
 	tokens [2]fencing.Token
 }
+
+type worker = child.Child[event]
 
 // row prints one thing that was observed now.
 func (s *story) row(who, format string, args ...any) {
@@ -167,37 +168,37 @@ func (s *story) tablesAreMade(ctx context.Context) error {
 }
 
 func (s *story) firstAcquires(ctx context.Context) (err error) {
-	if s.a, err = startWorker("A", s.job); err != nil {
+	if s.a, err = child.Start[event]("A", s.job); err != nil {
 		return err
 	}
-	if _, err := s.a.await(ctx, waits); err != nil {
+	if _, err := s.a.Await(ctx, waits); err != nil {
 		return err
 	}
-	ev, err := s.a.await(ctx, acquired)
+	ev, err := s.a.Await(ctx, acquired)
 	if err != nil {
 		return err
 	}
 	s.tokens[0], s.queue = ev.Token, path.Dir(ev.Entry)+"/"
-	s.row("A", "process %d acquires the lock with token %v", s.a.cmd.Process.Pid, ev.Token)
+	s.row("A", "process %d acquires the lock with token %v", s.a.PID(), ev.Token)
 	return nil
 }
 
 func (s *story) firstWrites(ctx context.Context) error { return s.writes(ctx, s.a) }
 
-func (s *story) writes(ctx context.Context, p *process) error {
-	if _, err := p.await(ctx, wrote); err != nil {
+func (s *story) writes(ctx context.Context, p *worker) error {
+	if _, err := p.Await(ctx, wrote); err != nil {
 		return err
 	}
-	s.row(p.name, "UPDATE guarded and unguarded: %q", value(p.name))
+	s.row(p.Name, "UPDATE guarded and unguarded: %q", value(p.Name))
 	return nil
 }
 
 // secondWaits looks for B's entry in etcd, behind A's.
 func (s *story) secondWaits(ctx context.Context) (err error) {
-	if s.b, err = startWorker("B", s.job); err != nil {
+	if s.b, err = child.Start[event]("B", s.job); err != nil {
 		return err
 	}
-	if _, err := s.b.await(ctx, waits); err != nil {
+	if _, err := s.b.Await(ctx, waits); err != nil {
 		return err
 	}
 	// The watch is armed before the first look, so that no change is missed.
@@ -212,7 +213,7 @@ func (s *story) secondWaits(ctx context.Context) (err error) {
 			return err
 		}
 		if entries.Count == 2 {
-			s.row("B", "process %d waits behind A", s.b.cmd.Process.Pid)
+			s.row("B", "process %d waits behind A", s.b.PID())
 			return nil
 		}
 	}
@@ -220,7 +221,7 @@ func (s *story) secondWaits(ctx context.Context) (err error) {
 }
 
 func (s *story) firstIsStopped(ctx context.Context) error {
-	if err := s.a.stop(ctx); err != nil {
+	if err := s.a.Stop(ctx); err != nil {
 		return err
 	}
 	s.row("parent", "SIGSTOP to A: all of it stands still")
@@ -229,7 +230,7 @@ func (s *story) firstIsStopped(ctx context.Context) error {
 
 // secondAcquires is the one step that takes time: until etcd expires A's lease.
 func (s *story) secondAcquires(ctx context.Context) error {
-	ev, err := s.b.await(ctx, acquired)
+	ev, err := s.b.Await(ctx, acquired)
 	if err != nil {
 		return err
 	}
@@ -243,7 +244,7 @@ func (s *story) secondAcquires(ctx context.Context) error {
 func (s *story) secondWrites(ctx context.Context) error { return s.writes(ctx, s.b) }
 
 func (s *story) firstGoesOn(context.Context) error {
-	if err := s.a.goOn(); err != nil {
+	if err := errors.Join(s.a.Tell(goOn), s.a.Continue()); err != nil {
 		return err
 	}
 	s.row("parent", "SIGCONT to A: it goes on as if nothing had happened")
@@ -251,7 +252,7 @@ func (s *story) firstGoesOn(context.Context) error {
 }
 
 func (s *story) guardRefuses(ctx context.Context) error {
-	ev, err := s.a.await(ctx, lateGuarded)
+	ev, err := s.a.Await(ctx, lateGuarded)
 	if err != nil {
 		return err
 	}
@@ -263,7 +264,7 @@ func (s *story) guardRefuses(ctx context.Context) error {
 }
 
 func (s *story) databaseRefuses(ctx context.Context) error {
-	ev, err := s.a.await(ctx, lateBlindly)
+	ev, err := s.a.Await(ctx, lateBlindly)
 	if err != nil {
 		return err
 	}
@@ -275,7 +276,7 @@ func (s *story) databaseRefuses(ctx context.Context) error {
 }
 
 func (s *story) plainUpdateIsCarriedOut(ctx context.Context) error {
-	ev, err := s.a.await(ctx, latePlainly)
+	ev, err := s.a.Await(ctx, latePlainly)
 	if err != nil {
 		return err
 	}
@@ -314,18 +315,18 @@ func (s *story) readBack(ctx context.Context, name, want, meaning string) error 
 }
 
 func (s *story) workersEnd(ctx context.Context) error {
-	if err := s.b.goOn(); err != nil {
+	if err := s.b.Tell(goOn); err != nil {
 		return err
 	}
-	for _, p := range []*process{s.a, s.b} {
-		ev, err := p.await(ctx, workerIsDone)
+	for _, p := range []*worker{s.a, s.b} {
+		ev, err := p.Await(ctx, workerIsDone)
 		if err != nil {
 			return err
 		}
 		if lost := p == s.a; ev.Lost != lost {
-			return fmt.Errorf("worker %s: Unlock says %q", p.name, ev.Error)
+			return fmt.Errorf("worker %s: Unlock says %q", p.Name, ev.Error)
 		}
-		if err := p.exited(ctx); err != nil {
+		if err := p.Exited(ctx); err != nil {
 			return err
 		}
 	}

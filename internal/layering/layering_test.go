@@ -35,9 +35,9 @@ var rooms = map[string][]string{
 	"election":           {"backoff", "internal/telemetry", "fencing", "session", "internal/queue"},
 }
 
-// kits are for tests, ours and users'. They must not depend on what is tested
-// with them.
-var kits = []string{"etcdtest", "etcdfake"}
+// kits are for tests, ours and users', and for the examples. They must not depend
+// on what is tested with them.
+var kits = []string{"etcdtest", "etcdfake", "internal/child"}
 
 // free may import what they like: nobody imports them.
 var free = []string{"examples", "internal/layering", "robustness", "bench"}
@@ -46,6 +46,7 @@ var free = []string{"examples", "internal/layering", "robustness", "bench"}
 var forbidden = map[string]string{
 	module + "/etcdtest":           "it is an etcd server",
 	module + "/etcdfake":           "it is for tests",
+	module + "/internal/child":     "it is for examples and tests",
 	"go.etcd.io/etcd/server/v3":    "users would link an etcd server; only etcdtest may",
 	"testing":                      "it adds flags to users' programs",
 	"go.opentelemetry.io/otel/sdk": "who wants to see spans and metrics brings an SDK; the library has the API only",
@@ -137,7 +138,7 @@ func TestImportsFollowTheLayers(t *testing.T) {
 				t.Errorf("%s imports %s. The layers are\n"+
 					"\tbackoff ← session ← internal/queue ← {locker, election}\n"+
 					"and fencing beside session: locker and election never import each other, fencing none of the four,\n"+
-					"etcdtest and etcdfake nothing of this module. %s may import: %s",
+					"etcdtest, etcdfake and internal/child nothing of this module. %s may import: %s",
 					show(room), show(other), show(room), strings.Join(may, ", "))
 			}
 		}

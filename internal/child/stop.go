@@ -1,0 +1,43 @@
+//go:build unix
+
+package child
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Stop stops the child (SIGSTOP), and returns when the kernel says that all of it stands still.
+func (c *Child[E]) Stop(ctx context.Context) error {
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGCHLD)
+	defer signal.Stop(changed)
+	if err := c.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(c.PID(), &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case err != nil:
+			return err
+		case pid != 0 && status.Stopped():
+			return nil
+		case pid != 0:
+			return errors.New("it has ended")
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Continue has a stopped child go on (SIGCONT).
+func (c *Child[E]) Continue() error { return c.Signal(syscall.SIGCONT) }
