@@ -4,14 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/fencing"
@@ -127,93 +123,6 @@ func TestRequestWithoutAUsableClaimIsRefused(t *testing.T) {
 	}
 }
 
-func TestStaleRequestHasNoEffect(t *testing.T) {
-	for kind, h := range map[string]func(http.Handler, httpfence.Options) http.Handler{
-		"Handler": func(e http.Handler, o httpfence.Options) http.Handler {
-			return httpfence.Handler(e, fencing.NewMemoryStore(0), byPath, o)
-		},
-		"Filter": func(e http.Handler, o httpfence.Options) http.Handler {
-			return httpfence.Filter(e, fencing.NewMemoryStore(0), byPath, o)
-		},
-	} {
-		var e effects
-		j := &journal{}
-		h := h(&e, httpfence.Options{Auditor: j})
-		for i, step := range []struct {
-			token  string
-			status int
-		}{{"5", 200}, {"5", 200}, {"9", 200}, {"5", 412}, {"8", 412}, {"10", 200}} {
-			before := e.n
-			resp := send(h, "/r/a", []string{"lock/a"}, []string{step.token})
-			if resp.StatusCode != step.status || (e.n > before) != (step.status == 200) {
-				t.Errorf("%s, step %d: token %s answered %d, ran %v", kind, i, step.token, resp.StatusCode, e.n > before)
-			}
-			err := httpfence.CheckResponse(resp)
-			if step.status == 200 {
-				if err != nil || !e.has || e.claim.Name != "lock/a" || e.claim.Token.String() != step.token {
-					t.Errorf("%s, step %d: %v, claim %v", kind, i, err, e.claim)
-				}
-				continue
-			}
-			var re *httpfence.ResponseError
-			if !errors.Is(err, fencing.ErrStale) || !errors.As(err, &re) || re.Problem.Mark != 9 || re.Problem.Token.String() != step.token ||
-				re.Problem.Resource != "res/a" || re.Problem.Name != "lock/a" || !strings.Contains(re.Problem.Detail, "BumpEpoch") {
-				t.Errorf("%s, step %d: %v", kind, i, err)
-			}
-			if got := j.take(); len(got) != 1 || got[0].Event != fencing.Refused || got[0].Mark != 9 || got[0].Resource != "res/a" || got[0].Name != "lock/a" {
-				t.Errorf("%s, step %d: audited %+v", kind, i, got)
-			}
-		}
-	}
-}
-
-// The difference between the two, in one process paused at the worst moment.
-func TestHandlerKeepsANewerHolderOutUntilTheEffectIsOver(t *testing.T) {
-	for kind, guarded := range map[string]bool{"Handler": true, "Filter": false} {
-		admitted, resume := make(chan struct{}), make(chan struct{})
-		var mu sync.Mutex
-		var order []string
-		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c, _ := fencing.ClaimFromContext(r.Context())
-			if c.Token == 5 {
-				close(admitted)
-				<-resume
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			order = append(order, c.Token.String())
-		})
-		store := fencing.NewMemoryStore(0)
-		front := httpfence.Filter(h, store, byPath)
-		if guarded {
-			front = httpfence.Handler(h, store, byPath)
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() { send(front, "/r/a", []string{"lock/a"}, []string{"5"}) })
-		<-admitted
-		if guarded {
-			// 7 cannot pass while 5 is within; a dead context shows that it would wait.
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if err := store.Admit(ctx, "res/a", fencing.Claim{Name: "lock/a", Token: 7}); !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: 7 passed while 5 was within: %v", kind, err)
-			}
-			wg.Go(func() { send(front, "/r/a", []string{"lock/a"}, []string{"7"}) })
-		} else {
-			send(front, "/r/a", []string{"lock/a"}, []string{"7"})
-		}
-		close(resume)
-		wg.Wait()
-		got, want := strings.Join(order, " "), "5 7"
-		if !guarded {
-			want = "7 5" // what a filter cannot prevent, and its documentation says
-		}
-		if got != want {
-			t.Errorf("%s: effects in the order %s, want %s", kind, got, want)
-		}
-	}
-}
-
 // broken is a store with a fault.
 type broken struct {
 	before, after error
@@ -265,73 +174,6 @@ func TestAnswerIsNotBelievedWhenTheCommitFails(t *testing.T) {
 	srv.Close() // waits for the handler
 	if err == nil || e.n != 1 {
 		t.Errorf("the client believes it (%v); the handler ran %d times", err, e.n)
-	}
-}
-
-// End to end, with 16 clients whose tokens go stale; the handler's own record
-// says what landed.
-func TestNoStaleRequestLandsAmongManyClients(t *testing.T) {
-	const clients, rounds = 16, 30
-	var inside atomic.Int32
-	var landed []fencing.Token // only written within the effect
-	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if inside.Add(1) != 1 {
-			t.Error("two effects at once")
-		}
-		c, _ := fencing.ClaimFromContext(r.Context())
-		landed = append(landed, c.Token)
-		inside.Add(-1)
-	})
-	srv := httptest.NewServer(httpfence.Handler(h, fencing.NewMemoryStore(0), byPath, httpfence.Options{Auditor: &journal{}}))
-	defer srv.Close()
-	base := srv.Client().Transport.(*http.Transport)
-	base.MaxIdleConnsPerHost = clients
-	defer base.CloseIdleConnections()
-	client := &http.Client{Transport: &httpfence.Transport{Base: base}}
-	var newest, ok, refused atomic.Int64
-	newest.Store(1)
-	var wg sync.WaitGroup
-	for i := range clients {
-		wg.Go(func() {
-			for range rounds {
-				token := newest.Load()
-				if i%4 == 0 {
-					token = newest.Add(1)
-				} else {
-					token = max(1, token-rand.Int64N(3))
-				}
-				ctx := fencing.NewContext(t.Context(), &holder{name: "lock/a", token: fencing.Token(token)})
-				req, err := http.NewRequestWithContext(ctx, "PUT", srv.URL+"/r/a", strings.NewReader("x"))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				resp, err := client.Do(req)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				switch err := httpfence.CheckResponse(resp); {
-				case errors.Is(err, fencing.ErrStale):
-					refused.Add(1)
-				case err != nil || resp.StatusCode != 200:
-					t.Errorf("%d, %v", resp.StatusCode, err)
-				default:
-					ok.Add(1)
-				}
-				io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
-			}
-		})
-	}
-	wg.Wait()
-	for i := range landed {
-		if i > 0 && landed[i] < landed[i-1] {
-			t.Fatalf("%v landed after %v", landed[i], landed[i-1])
-		}
-	}
-	if int64(len(landed)) != ok.Load() || ok.Load() == 0 || refused.Load() == 0 {
-		t.Errorf("%d landed, %d clients were told so, %d refused", len(landed), ok.Load(), refused.Load())
 	}
 }
 
@@ -400,96 +242,4 @@ func FuzzHandler(f *testing.F) {
 			t.Errorf("%q %q: %d is not a refusal that says so", name, tokens, resp.StatusCode)
 		}
 	})
-}
-
-// nothing is a ResponseWriter that allocates nothing.
-type nothing struct{ h http.Header }
-
-func (n nothing) Header() http.Header         { return n.h }
-func (n nothing) Write(b []byte) (int, error) { return len(b), nil }
-func (n nothing) WriteHeader(int)             {}
-
-func warm() (h http.Handler, w http.ResponseWriter, r *http.Request) {
-	h = httpfence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), fencing.NewMemoryStore(0),
-		func(*http.Request) (string, string, error) { return "account/42", "accounts/42", nil })
-	r = httptest.NewRequest("PUT", "/accounts/42", nil)
-	r.Header.Set("Fencing-Name", "accounts/42")
-	r.Header.Set("Fencing-Token", "1731")
-	return h, nothing{http.Header{}}, r
-}
-
-func TestMiddlewareAllocatesLittle(t *testing.T) {
-	h, w, r := warm()
-	// The context with the claim, the copy of the request that carries it, the
-	// effect, and whether it ran. Parsing and comparing: none.
-	if n := testing.AllocsPerRun(200, func() { h.ServeHTTP(w, r) }); n > 4 && !race {
-		t.Errorf("%v allocations for a request", n)
-	}
-}
-
-func BenchmarkHandler(b *testing.B) {
-	h, w, r := warm()
-	b.ReportAllocs()
-	for b.Loop() {
-		h.ServeHTTP(w, r)
-	}
-}
-
-func BenchmarkBareHandler(b *testing.B) {
-	var h http.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	_, w, r := warm()
-	b.ReportAllocs()
-	for b.Loop() {
-		h.ServeHTTP(w, r)
-	}
-}
-
-func BenchmarkTransport(b *testing.B) {
-	var tr http.RoundTripper = &httpfence.Transport{Base: quiet{}}
-	req := httptest.NewRequestWithContext(fencing.NewContext(context.Background(), &holder{name: "accounts/42", token: 1731}), "PUT", "http://h/x", nil)
-	b.ReportAllocs()
-	for b.Loop() {
-		_, _ = tr.RoundTrip(req)
-	}
-}
-
-func Example() {
-	// The server: account 42 is guarded by the lock "accounts/42".
-	put := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, _ := fencing.ClaimFromContext(r.Context())
-		fmt.Println("server: written by", c)
-	})
-	mux := http.NewServeMux()
-	mux.Handle("PUT /accounts/{id}", httpfence.Handler(put, fencing.NewMemoryStore(0), func(r *http.Request) (resource, name string, err error) {
-		id := r.PathValue("id")
-		return "account/" + id, "accounts/" + id, nil
-	}, httpfence.Options{Auditor: fencing.AuditFunc(func(context.Context, fencing.Record) {})}))
-	srv := httptest.NewServer(mux)
-	defer srv.Close()
-
-	// The client: within locker.Mutex.Do, whose context carries the lock.
-	client := &http.Client{Transport: &httpfence.Transport{Base: srv.Client().Transport}}
-	write := func(lk fencing.Holder) error {
-		ctx := fencing.NewContext(context.Background(), lk)
-		req, err := http.NewRequestWithContext(ctx, "PUT", srv.URL+"/accounts/42", strings.NewReader("100"))
-		if err != nil {
-			return err
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		return httpfence.CheckResponse(resp)
-	}
-	first, second := &holder{name: "accounts/42", token: 1731}, &holder{name: "accounts/42", token: 1802}
-	fmt.Println("first: ", write(first))
-	fmt.Println("second:", write(second))
-	fmt.Println("first: stale:", errors.Is(write(first), fencing.ErrStale))
-	// Output:
-	// server: written by token 1731 of "accounts/42"
-	// first:  <nil>
-	// server: written by token 1802 of "accounts/42"
-	// second: <nil>
-	// first: stale: true
 }
