@@ -78,9 +78,7 @@ func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
 		next = must(r.lk, r.err)
 	}), etcdtest.Counts{"Range": 1})
 
-	joined := &joinSignal{Context: deadline(t), joined: make(chan struct{})}
-	waiter = lockLater(joined, muB)
-	<-joined.joined
+	waiter = lockBehind(deadline(t), muB)
 	expect("hand-over between two goroutines of one session", spent(bLink, func() {
 		if err := next.Unlock(deadline(t)); err != nil {
 			t.Error(err)

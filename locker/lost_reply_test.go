@@ -13,12 +13,18 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
+// overLink is an etcd, and a session whose requests can be lost or late.
+func overLink(t *testing.T, o session.Options) (*etcdtest.Server, *etcdtest.Link, *session.Session) {
+	t.Helper()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	return srv, link, open(t, link.Client(), o)
+}
+
 // Invariant 3. Scenario 1: the acquire commits, its reply is lost.
 func TestAcquireWhoseReplyIsLostFindsItsOwnEntry(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{})
+	srv, link, sess := overLink(t, session.Options{})
 	link.LoseReply("Txn", 2, codes.Unavailable)
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	kvs := entries(t, srv, "x")
@@ -40,9 +46,7 @@ func TestAcquireWhoseReplyIsLostFindsItsOwnEntry(t *testing.T) {
 // Scenario 2: the request never left.
 func TestAcquireThatNeverLeftIsSentAgain(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{})
+	srv, link, sess := overLink(t, session.Options{})
 	link.LoseRequest("Txn", 2)
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	if all := intervals(t, srv, "x"); len(all) != 1 || all[0].from != int64(lk.Token()) {
@@ -54,9 +58,7 @@ func TestAcquireThatNeverLeftIsSentAgain(t *testing.T) {
 // the Txn commits long afterwards.
 func TestAcquireThatArrivesAfterItsCallerGaveUpLeavesNothing(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{})
+	srv, link, sess := overLink(t, session.Options{})
 	late := link.Hold("Txn")
 	ctx, cancel := context.WithCancel(deadline(t))
 	done := lockLater(ctx, locker.NewMutex(sess, "x"))
@@ -79,9 +81,7 @@ func TestAcquireThatArrivesAfterItsCallerGaveUpLeavesNothing(t *testing.T) {
 // the first send arrived.
 func TestAcquireThatArrivesAfterARetryWasReleasedLeavesNothing(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{Retry: quickAttempts})
+	srv, link, sess := overLink(t, session.Options{Retry: quickAttempts})
 	late := link.Hold("Txn")
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	<-late.Arrived()
@@ -99,14 +99,10 @@ func TestAcquireThatArrivesAfterARetryWasReleasedLeavesNothing(t *testing.T) {
 // holder's entry and puts the next one's.
 func TestHandOverWhoseReplyIsLostIsOneHandOver(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{})
+	srv, link, sess := overLink(t, session.Options{})
 	mu := locker.NewMutex(sess, "x")
 	first := mustLock(t, mu)
-	joined := &joinSignal{Context: deadline(t), joined: make(chan struct{})}
-	next := lockLater(joined, mu)
-	<-joined.joined
+	next := lockBehind(deadline(t), mu)
 	link.LoseReply("Txn", 1, codes.Unavailable)
 	if err := first.Unlock(deadline(t)); err != nil {
 		t.Errorf("Unlock: %v", err)
@@ -129,18 +125,12 @@ func TestHandOverWhoseReplyIsLostIsOneHandOver(t *testing.T) {
 // The next in line gives up while the entry is being put for it.
 func TestHandOverToACallerThatHasGoneIsPassedOn(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{})
+	srv, link, sess := overLink(t, session.Options{})
 	mu := locker.NewMutex(sess, "x")
 	first := mustLock(t, mu)
 	ctx, cancel := context.WithCancel(deadline(t))
-	joined := &joinSignal{Context: ctx, joined: make(chan struct{})}
-	leaver := lockLater(joined, mu)
-	<-joined.joined
-	joined = &joinSignal{Context: deadline(t), joined: make(chan struct{})}
-	third := lockLater(joined, mu)
-	<-joined.joined
+	leaver := lockBehind(ctx, mu)
+	third := lockBehind(deadline(t), mu)
 
 	handOver := link.Hold("Txn")
 	unlocked := make(chan error, 1)
@@ -167,9 +157,7 @@ func TestHandOverToACallerThatHasGoneIsPassedOn(t *testing.T) {
 // network is back. Scenario 8.
 func TestAcquireWhileCutOffEndsByItsContext(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{TTL: 60 * time.Second})
+	srv, link, sess := overLink(t, session.Options{TTL: 60 * time.Second})
 	link.BlackHole()
 	start := time.Now()
 	_, err := locker.NewMutex(sess, "x").Lock(soon(t, 300*time.Millisecond))
@@ -185,9 +173,7 @@ func TestAcquireWhileCutOffEndsByItsContext(t *testing.T) {
 
 func TestAcquireOnADeadContextSendsNothing(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{})
+	_, link, sess := overLink(t, session.Options{})
 	before := link.Count()
 	dead, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -207,9 +193,7 @@ func TestAcquireOnADeadContextSendsNothing(t *testing.T) {
 // and need not be: that is a loss, and not some error of etcd's.
 func TestUnlockThatFindsTheLeaseRevokedSaysLost(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{})
+	srv, link, sess := overLink(t, session.Options{})
 	link.LoseReply("Txn", 1, codes.Unavailable)
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	srv.Revoke(t, lk.Lease())
@@ -224,9 +208,7 @@ func TestUnlockThatFindsTheLeaseRevokedSaysLost(t *testing.T) {
 // revision that nobody has been told. Found by the simulation.
 func TestEntryThatComesBackAfterItWasDeletedByHandIsRemoved(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{Retry: quickAttempts})
+	srv, link, sess := overLink(t, session.Options{Retry: quickAttempts})
 	late := link.Hold("Txn")
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	<-late.Arrived()

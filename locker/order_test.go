@@ -175,3 +175,12 @@ func lockLater(ctx context.Context, mu *locker.Mutex) <-chan result {
 	}()
 	return done
 }
+
+// lockBehind is lockLater, and returns when the call has taken its place in the
+// line of its session.
+func lockBehind(ctx context.Context, mu *locker.Mutex) <-chan result {
+	joined := &joinSignal{Context: ctx, joined: make(chan struct{})}
+	done := lockLater(joined, mu)
+	<-joined.joined
+	return done
+}
