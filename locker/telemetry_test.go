@@ -49,7 +49,7 @@ func told(s sdktrace.ReadOnlySpan) string {
 	pairs := func(attrs []attribute.KeyValue) {
 		for _, kv := range attrs {
 			if kv.Key != "holdfast.unproven" { // a time
-				fmt.Fprintf(&b, " %s=%s", strings.TrimPrefix(string(kv.Key), "holdfast."), kv.Value.Emit())
+				fmt.Fprintf(&b, " %s=%s", strings.TrimPrefix(string(kv.Key), "holdfast."), kv.Value.String())
 			}
 		}
 	}

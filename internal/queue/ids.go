@@ -27,17 +27,25 @@ type ids struct {
 
 // take returns an identifier for an entry under a lease.
 func (i *ids) take(lease *session.Lease) string {
+	if id, ok := i.again(lease); ok {
+		return id
+	}
+	return fmt.Sprintf("%x-%s", int64(lease.ID()), rand.Text()[:16])
+}
+
+// again is one that was given back, if there is any.
+func (i *ids) again(lease *session.Lease) (id string, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.lease != lease {
 		i.lease, i.free = lease, nil
 	}
-	if last := len(i.free) - 1; last >= 0 {
-		id := i.free[last]
-		i.free = i.free[:last]
-		return id
+	last := len(i.free) - 1
+	if last < 0 {
+		return "", false
 	}
-	return fmt.Sprintf("%x-%s", int64(lease.ID()), rand.Text()[:16])
+	id, i.free = i.free[last], i.free[:last]
+	return id, true
 }
 
 // give takes an identifier back.
