@@ -67,10 +67,12 @@ func takeTurns(e *env, all []contender) (op, error) {
 	return c.next, e.take(c.held)
 }
 
-// settling is how long a queue that was filled up is left alone. What waiters
-// still do after their entries stand (upstream's are served from the past at
-// first, 512 of them each 100 ms) cannot be seen from outside.
-const settling = time.Second
+// settling is how long a queue that n have joined is left alone. What waiters
+// still do after their entries stand (watch, and upstream's are served from the
+// past at first) cannot be seen from outside.
+func settling(n int) time.Duration {
+	return 200*time.Millisecond + time.Duration(n)*3*time.Millisecond
+}
 
 // drain has contenders that have given it back stay away until the queue is
 // filled up again, off the clock. One operation is one hand-over, in a queue
@@ -91,17 +93,15 @@ func drain(e *env, all []contender, prefix string) (op, error) {
 			return nil
 		})
 	}
-	fill := func() error {
+	e.prepare = func() error {
+		missing := len(all) - queued
 		for ; queued < len(all); queued++ {
 			if err := e.give(join); err != nil {
 				return err
 			}
 		}
-		return nil
-	}
-	e.prepare = func() error {
-		err := errors.Join(fill(), e.awaitKeys(cli, prefix, len(all)))
-		time.Sleep(settling)
+		err := e.awaitKeys(cli, prefix, len(all))
+		time.Sleep(settling(missing))
 		return err
 	}
 	return func(t timer) error {
@@ -114,7 +114,7 @@ func drain(e *env, all []contender, prefix string) (op, error) {
 		}
 		queued--
 		return c.next(t)
-	}, errors.Join(fill(), e.take(c.held))
+	}, errors.Join(e.prepare(), e.take(c.held))
 }
 
 // together is n goroutines that do the same at once, each on its own.
