@@ -21,8 +21,8 @@ import (
 // the DNS: lists of endpoints, clients and links go on as they are, and find nobody there for the moment in between.
 //
 // The others have to be a quorum, so there are three members at least, and reach s ([Cluster.Partition]); otherwise there
-// is an error, at the latest when ctx has ended. After an error s is stopped, and may be no member any more: try again, or close
-// the cluster.
+// is an error, at the latest when ctx has ended. After an error s is stopped, and may be no member any more: try again, or
+// close the cluster.
 func (c *Cluster) Replace(ctx context.Context, s *Server) error {
 	if !slices.Contains(c.members, s) || len(c.members) < 3 {
 		return errors.New("etcdtest: replace: not one of three members or more")

@@ -85,6 +85,7 @@ func TestReplacedMemberIsOneLikeAnyOther(t *testing.T) {
 	}
 	c.Heal()
 	m.Stop()
+	leaderAndFollower(t, c) // so that there is one
 	mustPut(t, others[0].Client(t), "a", "2")
 	if err := m.Restart(); err != nil {
 		t.Fatal(err)

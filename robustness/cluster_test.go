@@ -3,7 +3,6 @@ package robustness
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -61,7 +60,7 @@ func restart(t *testing.T, members ...*etcdtest.Server) {
 }
 
 // maintain does what operators do and tell nobody of: it restarts the members, one after the other, and replaces etcd's
-// leader by a new member; defragments each then, and compacts the history. After each step it calls check.
+// leader by a new member; defragments each then, and compacts the history. It calls check between the two and at the end.
 func maintain(t *testing.T, cluster *etcdtest.Cluster, check func(step string)) {
 	t.Helper()
 	tidy := func(m *etcdtest.Server) {
@@ -78,12 +77,12 @@ func maintain(t *testing.T, cluster *etcdtest.Cluster, check func(step string)) 
 		}
 		cluster.Compact(t)
 	}
-	for i, m := range cluster.Members() {
+	for _, m := range cluster.Members() {
 		m.Stop()
 		restart(t, m)
 		tidy(m)
-		check(fmt.Sprintf("restart of member %d", i))
 	}
+	check("rolling restart")
 	leader, _ := leaderAndOthers(t, cluster)
 	if err := cluster.Replace(deadline(t), leader); err != nil {
 		t.Fatal(err)

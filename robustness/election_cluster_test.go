@@ -188,7 +188,7 @@ func TestMinorityDecidesNothing(t *testing.T) {
 func TestTermOutlivesARollingRestartAndAReplacedMember(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
-	sess := open(t, cluster.Client(t), session.Options{TTL: 10 * time.Second, Retry: quick})
+	sess := open(t, cluster.Client(t), session.Options{TTL: 12 * time.Second, Retry: quick})
 	term := campaign(t, election.New(sess, "x"), "v")
 	token := term.Token()
 	observer := election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second, Retry: quick}), "x")

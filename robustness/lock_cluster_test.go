@@ -63,7 +63,7 @@ func identity(lk *locker.Lock) string {
 func TestLockOutlivesEtcdsLeader(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
-	opts := session.Options{TTL: 6 * time.Second, Retry: quick}
+	opts := session.Options{TTL: 12 * time.Second, Retry: quick}
 	sess := open(t, cluster.Client(t), opts)
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
@@ -93,7 +93,7 @@ func TestLockIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
 	cluster := etcdtest.StartCluster(t, 3)
 	events := make(chan session.Event, 10)
 	sess := open(t, cluster.Client(t), session.Options{
-		TTL: 10 * time.Second, Retry: quick, OnStateChange: func(ev session.Event) { events <- ev },
+		TTL: 14 * time.Second, Retry: quick, OnStateChange: func(ev session.Event) { events <- ev },
 	})
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
@@ -161,7 +161,7 @@ func TestLockIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
 func TestLockOutlivesARollingRestartAndAReplacedMember(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
-	opts := session.Options{TTL: 6 * time.Second, Retry: quick}
+	opts := session.Options{TTL: 12 * time.Second, Retry: quick}
 	sess := open(t, cluster.Client(t), opts)
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
@@ -188,7 +188,7 @@ func TestLocksGoOnWhileOneMemberIsOutOfReachOfTheirClient(t *testing.T) {
 	leader, others := leaderAndOthers(t, cluster)
 	link := leader.Link(t)
 	cli := clientTo(t, append(link.Endpoints(), others...)...)
-	sess := open(t, cli, session.Options{TTL: 6 * time.Second, Retry: quick})
+	sess := open(t, cli, session.Options{TTL: 9 * time.Second, Retry: quick})
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
 	link.BlackHole()
