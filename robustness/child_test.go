@@ -181,11 +181,12 @@ func TestChildProcess(t *testing.T) {
 				return
 			}
 			ev := childEvent{Of: o.Kind + " " + o.Name, What: "holds", Token: h.Token(), Lease: sess.Lease()}
+			since := time.Now() // before it can be stopped for what it says
 			say(ev)
 			ctx, cancel := h.Context(context.Background())
 			defer cancel()
 			ev.What = "checked"
-			ev.Pause, err = firstCheckAfterAPause(h, o.Pause)
+			ev.Pause, err = firstCheckAfterAPause(h, since, o.Pause)
 			ev.Check = said(err)
 			awaitConnected(h)
 			_, err = fencing.NewFencedWriter(h).Put(context.Background(), o.Name+"/data", "by a child")
@@ -208,12 +209,12 @@ func TestChildProcess(t *testing.T) {
 }
 
 // firstCheckAfterAPause calls Check all the time, until a pause of that length
-// has been seen or the handle is lost, and returns what the first one after
-// that said.
-func firstCheckAfterAPause(h handle, length time.Duration) (pause time.Duration, err error) {
+// since last has been seen or the handle is lost, and returns what the first one
+// after that said.
+func firstCheckAfterAPause(h handle, last time.Time, length time.Duration) (pause time.Duration, err error) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for last := time.Now(); ; <-tick.C {
+	for ; ; <-tick.C {
 		before := time.Now()
 		err := h.Check()
 		after := time.Now()
