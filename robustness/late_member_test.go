@@ -83,8 +83,8 @@ func (d *detour) stop(t *testing.T, n int, send func()) {
 }
 
 // goOn lets the member go on, and returns when it has carried out what it found
-// in its socket: how many writes that were at least, by the length of etcd's
-// log.
+// in its socket: how many writes that were, by the length of etcd's log, where a
+// change of leader would be an entry too.
 func (d *detour) goOn(t *testing.T) (late int) {
 	t.Helper()
 	before, _ := logged(t, d.steady)

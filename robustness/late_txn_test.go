@@ -56,9 +56,9 @@ func TestTxnsFoundInTheSocketOfAStoppedMemberLeaveNothing(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%d rounds: at least %d Txns were carried out late, %d entries were left behind", total, late, orphans)
-			if late == 0 {
-				t.Error("this test has gone blind: no Txn was carried out late")
+			t.Logf("%d rounds: about %d Txns were carried out late, %d entries were left behind", total, late, orphans)
+			if late < 10 {
+				t.Error("this test has gone blind: hardly a Txn was carried out late")
 			}
 		})
 	}
