@@ -214,6 +214,10 @@ func (s *Session) tellLost(l *Lease, last State) {
 func (s *Session) publish(ev Event) {
 	ev.At = time.Now()
 	s.mu.Lock()
+	if s.told == Closed {
+		s.mu.Unlock()
+		return // a loss, or a new lease, that Close has overtaken: its event is the last
+	}
 	s.pruneLocked()
 	for sub := range s.subs {
 		sub.tell(ev) // queues, calls nobody
