@@ -158,6 +158,7 @@ func (l *Lease) confirm(sent, ttl time.Duration) bool {
 	l.confirmed = sent
 	l.trusted = sent + min(l.ttl, ttl, maxTrusted) - l.margin
 	l.failure = nil
+	l.reconnectLocked()
 	// Whoever waits in AwaitConnected has judged by the clock, and may have seen
 	// a suspension that the watchdog, whose timer has not fired yet, never will.
 	close(l.changed)
@@ -194,12 +195,22 @@ func (l *Lease) enter(s State) {
 	l.mu.Lock()
 	suspend := l.suspend
 	if s == Connected {
-		l.connected, l.suspend = context.WithCancelCause(l.ctx)
+		l.reconnectLocked()
+		suspend = func(error) {}
 	}
 	close(l.changed)
 	l.changed = make(chan struct{})
 	l.mu.Unlock()
 	suspend(ErrSuspended)
+}
+
+// reconnectLocked sees to it that the connected context is a live one. A
+// confirmed renewal does, too: whoever acts on it before the watchdog has woken
+// must not be given a context that the suspension has ended.
+func (l *Lease) reconnectLocked() {
+	if l.connected.Err() != nil {
+		l.connected, l.suspend = context.WithCancelCause(l.ctx)
+	}
 }
 
 // untilChange is the time to the next moment at which Check changes its

@@ -1,0 +1,42 @@
+package session_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Who is woken by the confirmed renewal may be faster than the watchdog. What
+// it acquires then must not come with contexts that the suspension has ended.
+func TestConnectedContextLivesAsSoonAsTheRenewalIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		l, err := f.open(t, session.Options{}).Base().Await(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 30 { // who is faster is for the scheduler to say
+			f.set(func(f *fakeEtcd) { f.noRenew = true })
+			for !errors.Is(l.Check(), session.ErrSuspended) {
+				time.Sleep(time.Second)
+			}
+			synctest.Wait()
+			ended := l.ConnectedContext()
+			f.set(func(f *fakeEtcd) { f.noRenew = false })
+			if err := l.AwaitConnected(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			now := l.ConnectedContext()
+			if ended.Err() == nil || now.Err() != nil {
+				t.Fatalf("contexts of the suspension: %v, of the connection after it: %v", ended.Err(), now.Err())
+			}
+			synctest.Wait()
+			if now.Err() != nil {
+				t.Fatalf("the watchdog has ended it: %v", now.Err())
+			}
+		}
+	})
+}
