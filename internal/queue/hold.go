@@ -182,7 +182,7 @@ func (h *Hold) vanished() *session.LostError {
 	ctx, cancel := context.WithTimeout(lease.Context(), h.entry.q.sess.Base().RetryPolicy().Attempt)
 	defer cancel()
 	resp, err := h.Client().TimeToLive(ctx, lease.ID())
-	if err == nil && resp.TTL <= 0 {
+	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that lives
 		h.entry.q.sess.Base().LeaseGone(ctx, lease, nil)
 	}
 	// Another hold may have found it out before, and ended this request by it.
