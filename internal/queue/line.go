@@ -166,9 +166,11 @@ func (ln *line) pass(e *entry) error {
 			e = successor // next has left meanwhile: pass on in its stead
 			continue
 		}
-		// The successor found no way in: see that neither entry stays.
+		// The successor found no way in, or may not stay: see that neither does.
 		_ = successor.clear(ctx)
 		switch {
+		case successor.rev != 0:
+			err = nil // it was put, if in vain: then e has left in the same Txn
 		case !errors.Is(err, errEntryGone):
 			err = e.clear(ctx)
 			if successor.ambiguous || successor.doubtful { // so a Txn that removes e may have been carried out
