@@ -59,6 +59,20 @@ func (b Base) Go(f func(ctx context.Context)) bool {
 	return true
 }
 
+// Joining has Close wait until done is called, as for what Go runs. done must be
+// called, once, soon after the latest lease of that time is lost, which is how
+// Close begins. Once the session is closed nothing waits for it.
+func (b Base) Joining() (done func()) {
+	s := b.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return func() {}
+	}
+	s.running.Add(1)
+	return s.running.Done
+}
+
 // Extension returns what a package keeps per session under key, making it with
 // create at the first call. create runs under a lock: it must only build.
 func (b Base) Extension(key any, create func() any) any {

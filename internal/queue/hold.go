@@ -28,7 +28,7 @@ type Hold struct {
 	once   sync.Once // guards end
 	cause  atomic.Pointer[error]
 
-	limit *time.Timer // MaxHold; may be nil
+	joined func() // to be called when the end is recorded: Close waits for it
 
 	auditor   fencing.Auditor // may be nil
 	telemetry *telemetry.Acquisition
@@ -43,13 +43,20 @@ type Hold struct {
 func newHold(ln *line, e *entry, revision int64, r Request) *Hold {
 	h := &Hold{entry: e, line: ln, revision: revision, auditor: r.Auditor, telemetry: r.telemetry, since: time.Now(), gone: make(chan struct{})}
 	h.recordGrant() // before anything can end it
+	h.joined = e.q.sess.Base().Joining()
 	h.ctx, h.cancel = context.WithCancelCause(e.lease.Context())
-	if r.MaxHold > 0 {
-		h.limit = time.AfterFunc(r.MaxHold, func() { h.end(h.lost(session.CauseMaxHold)) })
-	}
 	ln.all.audit.add(h)
-	// When the lease is lost, Check finds out and ends the hold.
-	context.AfterFunc(h.ctx, func() { _ = h.Check() })
+	var limit *time.Timer // last: it may end the hold at once
+	if r.MaxHold > 0 {
+		limit = time.AfterFunc(r.MaxHold, func() { h.end(h.lost(session.CauseMaxHold)) })
+	}
+	context.AfterFunc(h.ctx, func() {
+		if limit != nil {
+			limit.Stop()
+		}
+		// When the lease is lost, Check finds out and ends the hold.
+		_ = h.Check()
+	})
 	return h
 }
 
@@ -207,21 +214,24 @@ func (h *Hold) end(cause error) {
 		h.cause.Store(&cause)
 		h.cancel(cause)
 		h.line.all.audit.forget(h)
-		if h.limit != nil {
-			h.limit.Stop()
-		}
 		pass := func(context.Context) {
 			h.outcome = h.explain(h.line.pass(h.entry))
 			close(h.gone)
 		}
-		if !h.entry.q.sess.Base().Go(func(ctx context.Context) { pass(ctx); h.recordEnd(ended) }) {
+		if !h.entry.q.sess.Base().Go(func(ctx context.Context) { pass(ctx); h.over(ended) }) {
 			pass(nil) // closed: the lease is lost, so this sends nothing
 			at = ended
 		}
 	})
 	if !at.IsZero() {
-		h.recordEnd(at) // not within once, which others wait for
+		h.over(at) // not within once, which others wait for
 	}
+}
+
+// over is the last that is done for a hold, once.
+func (h *Hold) over(at time.Time) {
+	defer h.joined()
+	h.recordEnd(at)
 }
 
 // Live reports whether the hold has not ended: held, or suspended.
