@@ -19,7 +19,7 @@ var harmless = map[string]string{
 	"calls max": builtin, "calls min": builtin,
 	"calls fmt.Errorf": pure, "calls slices.DeleteFunc": pure,
 	"calls time.Now": pure, "calls time.Now().Add": pure, "calls acquired.After": pure,
-	"calls context.WithCancelCause": pure,
+	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls s.running.Add": pure,
 
 	"calls clientv3.OpTxn": pure, "calls cs[i].Clone": pure, "calls cmps[i].KeyBytes": pure, "calls op.KeyBytes": pure, "calls op.IsTxn": pure,
 	"calls op.IsPut": pure, "calls op.IsDelete": pure, "calls op.IsGet": pure,
