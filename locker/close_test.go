@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
@@ -36,4 +37,50 @@ func TestCloseWaitsUntilTheLossesItCausesAreRecorded(t *testing.T) {
 			t.Errorf("%v: %v", r.Event, r.Err)
 		}
 	})
+}
+
+// Nobody who waits on a session is left waiting when it is closed, whatever for
+// and however patient the context.
+func TestCloseEndsCallsWhileEtcdIsAway(t *testing.T) {
+	for name, tc := range map[string]struct {
+		call  func(context.Context, *locker.Mutex) error
+		retry backoff.Policy
+		after time.Duration
+	}{
+		"TryLock, asking": {
+			func(ctx context.Context, mu *locker.Mutex) error { _, err := mu.TryLock(ctx); return err },
+			backoff.Policy{}, time.Second,
+		},
+		"Lock, between two attempts": { // its lease was lost after 13.5 s
+			func(ctx context.Context, mu *locker.Mutex) error { _, err := mu.Lock(ctx); return err },
+			backoff.Policy{Initial: time.Minute, Max: time.Minute, Rand: func() float64 { return 1 }}, 15 * time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				link := srv.Link()
+				sess := open(t, link.Client(), session.Options{Clock: session.MonotonicClock(), Retry: tc.retry})
+				link.BlackHole()
+				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+				defer cancel()
+				done := make(chan error, 1)
+				go func() { done <- tc.call(ctx, locker.NewMutex(sess, "x")) }() // ends with ctx
+				time.Sleep(tc.after)
+				if err := sess.Close(soon(t, time.Second)); !errors.Is(err, session.ErrOutcomeUnknown) {
+					t.Errorf("Close: %v", err)
+				}
+				select {
+				case err := <-done:
+					if !errors.Is(err, session.ErrClosed) {
+						t.Error(err)
+					}
+				case <-time.After(time.Second):
+					t.Error("goes on waiting")
+					cancel()
+					<-done
+				}
+				link.Heal()
+			})
+		})
+	}
 }

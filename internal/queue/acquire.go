@@ -57,11 +57,16 @@ func (q *Queue) inLine(ctx context.Context, ln *line, t *ticket, r Request) (*Ho
 	case <-q.sess.Base().Context().Done():
 		err = session.ErrClosed
 	}
+	q.stepOut(ln, t)
+	return nil, err
+}
+
+// stepOut gives a ticket back, or ends the turn if that has come meanwhile.
+func (q *Queue) stepOut(ln *line, t *ticket) {
 	if !ln.leave(t) {
 		from := <-t.turn
 		q.giveUp(ln, from.entry)
 	}
-	return nil, err
 }
 
 // TryAcquire returns the hold if the queue is empty, and ErrOccupied otherwise.
@@ -79,13 +84,17 @@ func (q *Queue) tryAcquire(ctx context.Context, r Request) (*Hold, error) {
 		return nil, ErrOccupied // by this very session
 	}
 	from := <-t.turn // at once: the line was empty
-	occupied, err := q.occupied(ctx)
-	if err == nil && occupied {
-		err = ErrOccupied
-	}
-	if err != nil {
+	open, cancel := q.untilClosed(ctx)
+	defer cancel()
+	occupied, err := q.occupied(open)
+	if err != nil || occupied {
 		q.giveUp(ln, nil)
-		return nil, err
+	}
+	switch {
+	case err != nil:
+		return nil, q.orClosed(ctx, err)
+	case occupied:
+		return nil, ErrOccupied
 	}
 	return q.acquire(ctx, ln, r, from, condition{empty: true})
 }
@@ -105,7 +114,9 @@ func (q *Queue) acquire(ctx context.Context, ln *line, r Request, from turn, c c
 	e, v := from.entry, from.view
 	policy := q.sess.Base().RetryPolicy()
 	policy.Attempt = 0 // a wait is as long as it is
-	err := backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
+	open, cancel := q.untilClosed(ctx)
+	defer cancel()
+	err := backoff.Retry(open, policy, func(ctx context.Context) (err error) {
 		if e == nil {
 			lease, err := q.sess.Base().Await(ctx)
 			if err != nil {
@@ -123,10 +134,23 @@ func (q *Queue) acquire(ctx context.Context, ln *line, r Request, from turn, c c
 		return newHold(ln, e, v.revision, r), nil
 	}
 	q.giveUp(ln, e)
-	if q.sess.Base().Context().Err() != nil {
-		err = session.ErrClosed
+	return nil, q.orClosed(ctx, err)
+}
+
+// untilClosed is ctx as long as the session is open: what a call sends and
+// pauses for must not outlast it.
+func (q *Queue) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(q.sess.Base().Context(), func() { cancel(session.ErrClosed) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// orClosed is err, or why what is untilClosed(ctx) has ended before ctx.
+func (q *Queue) orClosed(ctx context.Context, err error) error {
+	if ctx.Err() == nil && q.sess.Base().Context().Err() != nil {
+		return session.ErrClosed
 	}
-	return nil, err
+	return err
 }
 
 // toFront puts the entry in the queue, unless its predecessor has done so, and
@@ -168,10 +192,12 @@ func (e *entry) toFront(ctx context.Context, v view, c condition) (view, error) 
 // entry; then the old one is taken care of.
 func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 	switch {
-	case ctx.Err() != nil || errors.Is(err, session.ErrClosed):
+	case errors.Is(err, session.ErrClosed):
 		return false
 	case e.lease.Context().Err() != nil:
 		return true // the session revokes the lease, entries and all
+	case ctx.Err() != nil:
+		return false
 	case backoff.Classify(err) == backoff.LeaseGone:
 		q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd knew before the session did
 		return true
