@@ -62,3 +62,24 @@ func deletesOnFirstVerify(srv *etcdfake.Server, key string) func(etcdfake.Call) 
 		return etcdfake.Fate{Request: oneWay, Reply: oneWay}
 	}
 }
+
+// A name and a prefix may mean one queue. What the one has put for the other is
+// the other's lock: its token is sent with the name that its owner knows.
+func TestHandOverGivesALockOfTheNameThatItsOwnerUsed(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		lk := mustLock(t, locker.NewMutex(p.sess, "x"))
+		next := lockLater(deadline(t), locker.NewMutexAt(p.sess, "holdfast/lock/x/@"))
+		time.Sleep(time.Second)
+		if err := lk.Unlock(deadline(t)); err != nil {
+			t.Fatal(err)
+		}
+		r := <-next
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		if r.lk.Name() != "holdfast/lock/x/@" {
+			t.Errorf("named %q", r.lk.Name())
+		}
+	})
+}

@@ -40,6 +40,7 @@ type line struct {
 
 // ticket is one caller's place in a line.
 type ticket struct {
+	q     *Queue // as its caller named it
 	value string
 	turn  chan turn // buffered; sent to once, when the ticket becomes the head
 	left  bool      // its caller has gone
@@ -64,7 +65,7 @@ func (ls *lines) join(q *Queue, value string, ifFree bool) (*line, *ticket) {
 	} else if ifFree {
 		return nil, nil
 	}
-	t := &ticket{value: value, turn: make(chan turn, 1)}
+	t := &ticket{q: q, value: value, turn: make(chan turn, 1)}
 	if ln.head == nil {
 		ln.head = t
 		t.turn <- turn{}
@@ -156,7 +157,7 @@ func (ln *line) pass(e *entry) error {
 			return outcome
 		}
 
-		successor := newEntry(ln.q, e.lease, next.value)
+		successor := newEntry(next.q, e.lease, next.value)
 		v, err := successor.put(ctx, condition{after: e})
 		if err == nil {
 			e.retire() // in the same Txn
