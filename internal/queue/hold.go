@@ -206,11 +206,12 @@ func (h *Hold) lost(cause session.Cause) *session.LostError {
 }
 
 // end ends the hold for good, with its first cause, and lets the next in line
-// have its turn.
-func (h *Hold) end(cause error) {
+// have its turn. It reports whether it was this call that has ended it.
+func (h *Hold) end(cause error) (ended bool) {
 	var at time.Time // set if this call has ended it and nothing else is to record that
 	h.once.Do(func() {
-		ended := time.Now()
+		ended = true
+		now := time.Now()
 		h.cause.Store(&cause)
 		h.cancel(cause)
 		h.line.all.audit.forget(h)
@@ -218,14 +219,15 @@ func (h *Hold) end(cause error) {
 			h.outcome = h.explain(h.line.pass(h.entry))
 			close(h.gone)
 		}
-		if !h.entry.q.sess.Base().Go(func(ctx context.Context) { pass(ctx); h.over(ended) }) {
+		if !h.entry.q.sess.Base().Go(func(ctx context.Context) { pass(ctx); h.over(now) }) {
 			pass(nil) // closed: the lease is lost, so this sends nothing
-			at = ended
+			at = now
 		}
 	})
 	if !at.IsZero() {
 		h.over(at) // not within once, which others wait for
 	}
+	return ended
 }
 
 // over is the last that is done for a hold, once.

@@ -28,13 +28,9 @@ func (h *Hold) Requeue(ctx context.Context, r Request) (*Hold, error) {
 func (h *Hold) requeue(ctx context.Context, r Request) (*Hold, error) {
 	q := h.entry.q
 	ln, t := linesOf(q.sess).join(q, r.Value, false)
-	h.end(session.ErrReleased)
-	if cause := h.Check(); cause != session.ErrReleased {
-		if !ln.leave(t) {
-			from := <-t.turn
-			q.giveUp(ln, from.entry)
-		}
-		return nil, cause // lost between the two
+	if !h.end(session.ErrReleased) {
+		q.stepOut(ln, t)
+		return nil, h.Check() // it had ended between the two
 	}
 	return q.inLine(ctx, ln, t, r)
 }
