@@ -64,11 +64,16 @@ func (e *Election) elect(ctx context.Context, value string, fn Func) (*Term, err
 		if err != nil {
 			return nil, err
 		}
+		// From here on others see a function in t, and after that t is seen to
+		// be held: whoever is elected once t is lost finds the function, and a
+		// term that is lost already gets none.
+		rosterOf(e).enter(t)
 		if old, _ := rosterOf(e).lingering(); old == nil {
 			return t, nil
 		}
-		// Its term ended while this call was queued. Somebody else had better
-		// lead until it has returned.
+		// t itself is over; or another's term ended while this call was queued,
+		// and somebody else had better lead until its function has returned.
+		rosterOf(e).left(t)
 		t.resignQuietly(ctx)
 	}
 }

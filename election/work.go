@@ -26,11 +26,10 @@ type work struct {
 	taken atomic.Bool // set by the first to decide whether the call ended or was abandoned
 }
 
-// start runs fn. The goroutine is joined by join, or else ends when fn returns.
+// start runs fn in a term that elect has entered. The goroutine is joined by join, or else ends when fn returns.
 func start(ctx context.Context, t *Term, fn Func) *work {
 	w := &work{term: t, ended: make(chan struct{})}
 	r := rosterOf(t.election)
-	r.enter(t)
 	go func() {
 		defer close(w.ended)
 		defer w.finish(r)

@@ -1,0 +1,47 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// A term may be lost between its election and the start of the work, here by an
+// auditor that takes its time. Another candidate of the session can lead by
+// then, and would not see that a function is about to run.
+func TestNoWorkIsStartedInATermThatIsLostAlready(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := etcdfake.New(nil)
+		t.Cleanup(srv.Close)
+		sess := open(t, srv.Client(), session.Options{Clock: session.MonotonicClock()})
+		var once sync.Once
+		el := election.New(sess, "x").With(election.Options{Auditor: fencing.AuditFunc(func(ctx context.Context, r fencing.Record) {
+			if r.Event != fencing.Granted {
+				return
+			}
+			once.Do(func() {
+				l, err := sess.Base().Await(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				l.Lose(session.CauseExpired, errors.New("the auditor took its time"))
+			})
+		})})
+		runs := 0
+		err := el.RunWhileLeader(deadline(t), "v", func(_ context.Context, term *election.Term) error {
+			runs++
+			return term.Check()
+		})
+		if err != nil || runs != 1 {
+			t.Errorf("%d runs, the term's Check in the last, or the loss: %v", runs, err)
+		}
+	})
+}
