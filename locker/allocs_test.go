@@ -12,9 +12,10 @@ import (
 )
 
 // ownAllocations is what Lock and Unlock of a free lock may allocate beyond the
-// two Txns they send. They send them through two retries, and hold a context
-// and a goroutine in between.
-const ownAllocations = 75
+// two Txns they send, about 90 as this is written. Of these 14 are telemetry that
+// nobody listens to; the rest are three retries, the contexts that end a wait
+// with its lease and its session, and a hold with its goroutine.
+const ownAllocations = 105
 
 func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 	srv := etcdfake.New(nil)

@@ -14,19 +14,20 @@ import (
 // what it got: a span while it waits, and another one for the release or the
 // loss.
 type Acquisition struct {
-	t     *Telemetry
-	attrs []attribute.KeyValue
-	span  trace.Span
-	asked time.Time
+	t         *Telemetry
+	attrs     []attribute.KeyValue
+	described trace.SpanStartEventOption // by attrs
+	span      trace.Span
+	asked     time.Time
 }
 
 // Acquire begins an acquisition. The context returned carries its span, to
 // which Queued, Armed, Woken and Verified add their events.
 func (t *Telemetry) Acquire(ctx context.Context, kind, name string) (context.Context, *Acquisition) {
 	a := &Acquisition{t: t, asked: time.Now()}
-	a.attrs = append(a.attrs, kindKey.String(kind))
-	a.attrs = append(a.attrs, t.extra(kind, name)...)
-	ctx, a.span = t.tracer.Start(ctx, "holdfast.acquire", trace.WithTimestamp(a.asked), trace.WithAttributes(a.attrs...))
+	a.attrs = append([]attribute.KeyValue{kindKey.String(kind)}, t.extra(kind, name)...)
+	a.described = trace.WithAttributes(a.attrs...)
+	ctx, a.span = t.tracer.Start(ctx, "holdfast.acquire", a.described)
 	return ctx, a
 }
 
@@ -59,17 +60,21 @@ func (a *Acquisition) Failed(outcome string, isError bool) {
 }
 
 func (a *Acquisition) waited(outcome string) {
-	record(trace.ContextWithSpan(context.Background(), a.span), a.t.waits, time.Since(a.asked), a.attrs, outcome)
-	a.span.SetAttributes(outcomeKey.String(outcome))
+	a.record(a.t.waits, time.Since(a.asked), outcome)
+	if a.span.IsRecording() {
+		a.span.SetAttributes(outcomeKey.String(outcome))
+	}
 	a.span.End()
 }
 
 // Release begins the span of giving back what was held. end takes the outcome:
 // released, lost or unknown.
 func (a *Acquisition) Release(ctx context.Context) (end func(outcome string)) {
-	_, span := a.t.tracer.Start(ctx, "holdfast.release", trace.WithAttributes(a.attrs...),
-		trace.WithLinks(trace.Link{SpanContext: a.span.SpanContext()}))
+	_, span := a.t.tracer.Start(ctx, "holdfast.release", a.described, trace.WithLinks(trace.Link{SpanContext: a.span.SpanContext()}))
 	return func(outcome string) {
+		if !span.IsRecording() {
+			return
+		}
 		span.SetAttributes(outcomeKey.String(outcome))
 		if outcome != "released" {
 			span.SetStatus(codes.Error, outcome)
@@ -88,15 +93,15 @@ func (a *Acquisition) Lost(held time.Duration, cause string, unproven time.Durat
 }
 
 func (a *Acquisition) ended(held time.Duration, outcome string) {
-	record(trace.ContextWithSpan(context.Background(), a.span), a.t.holds, held, a.attrs, outcome)
+	a.record(a.t.holds, held, outcome)
 }
 
-// record spares those who listen to nothing the cost of the attributes. ctx has
-// the span, for exemplars.
-func record(ctx context.Context, h metric.Float64Histogram, d time.Duration, attrs []attribute.KeyValue, outcome string) {
-	if h.Enabled(ctx) {
-		attrs = append(attrs[:len(attrs):len(attrs)], outcomeKey.String(outcome))
-		h.Record(ctx, d.Seconds(), metric.WithAttributes(attrs...))
+// record spares those who listen to nothing the cost of the attributes. The
+// span goes along for exemplars.
+func (a *Acquisition) record(h metric.Float64Histogram, d time.Duration, outcome string) {
+	if h.Enabled(context.Background()) {
+		attrs := append(a.attrs[:len(a.attrs):len(a.attrs)], outcomeKey.String(outcome))
+		h.Record(trace.ContextWithSpan(context.Background(), a.span), d.Seconds(), metric.WithAttributes(attrs...))
 	}
 }
 

@@ -24,7 +24,7 @@ func (t *Telemetry) State(from, to string) {
 // Renewed reports a renewal that counts, and the trusted time that was left.
 func (t *Telemetry) Renewed(sent time.Time, left time.Duration) {
 	ctx := context.Background()
-	record(ctx, t.renewals, time.Since(sent), nil, "confirmed")
+	t.renewals.Record(ctx, time.Since(sent).Seconds(), metric.WithAttributes(outcomeKey.String("confirmed")))
 	t.margin.Record(ctx, left.Seconds())
 }
 
@@ -32,7 +32,7 @@ func (t *Telemetry) Renewed(sent time.Time, left time.Duration) {
 // that is worth a span.
 func (t *Telemetry) RenewalFailed(sent time.Time, outcome, class string) {
 	ctx := context.Background()
-	record(ctx, t.renewals, time.Since(sent), nil, outcome)
+	t.renewals.Record(ctx, time.Since(sent).Seconds(), metric.WithAttributes(outcomeKey.String(outcome)))
 	_, span := t.tracer.Start(ctx, "holdfast.renewal", trace.WithTimestamp(sent),
 		trace.WithAttributes(outcomeKey.String(outcome), errorKey.String(class)))
 	span.SetStatus(codes.Error, outcome)
