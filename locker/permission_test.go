@@ -88,3 +88,36 @@ func TestPermissionDeniedIsATypedErrorAtOnce(t *testing.T) {
 		t.Errorf("after %v: %v", time.Since(start), err)
 	}
 }
+
+// A waiter that may no longer look is told, instead of standing in the queue,
+// and one day at its front, without ever knowing.
+func TestWaiterThatMayNoLongerReadIsToldAndLeaves(t *testing.T) {
+	t.Parallel()
+	root, user, link := restricted(t)
+	sess := open(t, user, session.Options{})
+	if _, err := root.Put(deadline(t), "/legacy/lock/holder", ""); err != nil {
+		t.Fatal(err)
+	}
+	done := lockLater(deadline(t), locker.NewMutexAt(sess, "/legacy/lock"))
+	standing := func() int64 {
+		resp, err := root.Get(deadline(t), "/legacy/lock/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			return -1
+		}
+		return resp.Count
+	}
+	eventually(t, "it is queued", func() bool { return standing() == 2 })
+	end := clientv3.GetPrefixRangeEnd("/legacy/")
+	if _, err := root.RoleRevokePermission(deadline(t), "legacy", "/legacy/", end); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.RoleGrantPermission(deadline(t), "legacy", "/legacy/", end, clientv3.PermissionType(clientv3.PermWrite)); err != nil {
+		t.Fatal(err)
+	}
+	link.Cut() // and with the connection the watch, which was permitted when it was made
+	link.Heal()
+	if r := <-done; !errors.Is(r.err, rpctypes.ErrPermissionDenied) {
+		t.Errorf("Lock: %v", r.err)
+	}
+	eventually(t, "its entry is removed", func() bool { return standing() == 1 })
+}

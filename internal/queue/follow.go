@@ -77,11 +77,8 @@ func (f *follower) watch(ctx context.Context) error {
 	events := f.q.sess.Client().Watch(wctx, f.q.entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	if _, err := f.next(ctx, events, nil); err != nil {
 		streams.refused(generation, err)
-		if backoff.Classify(err) == backoff.Unauthorised {
-			// The token of the stream, or the role? A read can tell.
-			if _, err := f.read(ctx); err != nil {
-				return err
-			}
+		if _, err := f.read(ctx); err != nil {
+			return err
 		}
 		return backoff.Again(fmt.Errorf("arm a watch: %w", err))
 	}

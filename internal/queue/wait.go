@@ -33,27 +33,19 @@ func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) e
 func (q *Queue) awaitGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 	policy := q.sess.Base().RetryPolicy()
 	policy.Attempt = 0 // a wait is as long as it is
-	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		err := q.watchGone(ctx, ahead)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		// Compacted, cancelled, no leader, a closed stream: whatever it was, look
-		// and watch again. To look comes first, as the next watch may never
-		// stand, on a member that hangs while others answer; and as a read gets
-		// itself a new token, so that it can tell a role that may not from a
-		// stream whose token has expired.
-		if gone, refused := q.gone(ctx, ahead); gone || backoff.Classify(refused) == backoff.Unauthorised {
-			return refused
-		}
-		return backoff.Again(err)
-	})
+	return backoff.Retry(ctx, policy, func(ctx context.Context) error { return q.watchGone(ctx, ahead) })
 }
 
 // watchGone watches one key from now on. A watch from a known revision would
 // be served by the loop that brings late watchers up to date, every 100 ms; a
 // watch from "now" is served at once. What happened before it stood is found
 // by the read that follows its creation.
+//
+// Whatever ends a watch, compaction, cancellation, no leader, a closed stream:
+// look again and watch again. What etcd means by it is for the read to say. It
+// goes round all members where a watch may hang on one, and gets itself a new
+// token where the stream's has expired; an error that ends it, a permission
+// withdrawn, is one that no retry can mend.
 func (q *Queue) watchGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 	streams := &linesOf(q.sess).streams
 	wctx, generation := streams.context(q.sess.Base().Context())
@@ -66,7 +58,10 @@ func (q *Queue) watchGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 	events := q.sess.Client().Watch(wctx, string(ahead.Key), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
 	if _, err := next(ctx, events, nil); err != nil {
 		streams.refused(generation, err)
-		return fmt.Errorf("arm a watch: %w", err)
+		if gone, err := q.gone(ctx, ahead); err != nil || gone {
+			return err
+		}
+		return backoff.Again(fmt.Errorf("arm a watch: %w", err))
 	}
 	unarmed.Stop()
 	telemetry.Armed(ctx)
@@ -77,9 +72,8 @@ func (q *Queue) watchGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 		if gone, err := q.gone(ctx, ahead); err != nil || gone {
 			return err
 		}
-		deleted, err := next(ctx, events, recheck.C)
-		if err != nil || deleted {
-			return err
+		if deleted, err := next(ctx, events, recheck.C); err != nil || deleted {
+			return backoff.Again(err)
 		}
 	}
 }
