@@ -151,7 +151,11 @@ func TestProclaimWithoutAnEntryEndsTheTerm(t *testing.T) {
 		if !errors.As(err, &lost) || lost.Kind != "election" || lost.Name != "x" || lost.Token != int64(term.Token()) {
 			t.Errorf("%s: Proclaim: %v", name, err)
 		}
-		if !errors.As(term.Check(), &lost) {
+		cause := session.CauseEntryDeleted
+		if name == "lease revoked" {
+			cause = session.CauseRevoked
+		}
+		if !errors.As(term.Check(), &lost) || lost.Cause != cause {
 			t.Errorf("%s: Check: %v", name, term.Check())
 		}
 		for _, kv := range srv.Keys(t, prefix) {

@@ -106,7 +106,7 @@ func (a *auditor) look(ctx context.Context, holds []*Hold) {
 	for i, h := range holds {
 		kvs := resp.Responses[i].GetResponseRange().Kvs
 		if len(kvs) == 0 || kvs[0].CreateRevision != h.entry.rev {
-			h.end(h.vanished())
+			h.end(h.vanished(h.entry.lease.Context()))
 		}
 	}
 }

@@ -176,17 +176,18 @@ func (h *Hold) explain(err error) error {
 	case lost != nil:
 		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
 	case errors.Is(err, errEntryGone):
-		return h.vanished()
+		return h.vanished(h.entry.lease.Context())
 	default:
 		return err
 	}
 }
 
 // vanished is the loss of a hold whose entry is no longer there although the
-// session knows of nothing: with its lease, or by itself?
-func (h *Hold) vanished() *session.LostError {
+// session knows of nothing: with its lease, or by itself? ctx ends with the
+// lease.
+func (h *Hold) vanished(ctx context.Context) *session.LostError {
 	lease := h.entry.lease
-	ctx, cancel := context.WithTimeout(lease.Context(), h.entry.q.sess.Base().RetryPolicy().Attempt)
+	ctx, cancel := context.WithTimeout(ctx, h.entry.q.sess.Base().RetryPolicy().Attempt)
 	defer cancel()
 	resp, err := h.Client().TimeToLive(ctx, lease.ID())
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that lives

@@ -68,7 +68,7 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 	case err == nil:
 		return since, nil
 	case errors.Is(err, errEntryGone):
-		h.end(h.lost(session.CauseEntryDeleted))
+		h.end(h.vanished(uctx))
 		return 0, h.Check()
 	case backoff.Classify(err) == backoff.LeaseGone:
 		e.q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd knew before the session did
