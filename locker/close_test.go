@@ -84,3 +84,27 @@ func TestCloseEndsCallsWhileEtcdIsAway(t *testing.T) {
 		})
 	}
 }
+
+// A lease that was lost is revoked a while later. Close comes in between, and
+// must not leave it: renewals that were stuck may just have kept it alive.
+func TestCloseLeavesNoEntryOfALeaseThatWasLostBefore(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		mustLock(t, locker.NewMutex(p.sess, "x"))
+		time.Sleep(6 * time.Second) // renewed at 5 s
+		p.link.BlackHole()
+		lease, err := p.sess.Base().Await(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Context().Done()
+		p.heal()
+		time.Sleep(100 * time.Millisecond)
+		if err := p.sess.Close(deadline(t)); err != nil {
+			t.Fatal(err)
+		}
+		if kvs := standing(srv, "x"); len(kvs) != 0 {
+			t.Errorf("when Close has returned %v stands", kvs)
+		}
+	})
+}

@@ -218,7 +218,7 @@ func (s *Session) regrant() (*Lease, error) {
 // requests from putting new ones. It waits for as long as the drift margin
 // first, about when etcd would have let go by itself: those who have just been
 // told get the time to hear it, on a busy machine too, before somebody else is
-// let in.
+// let in. Close cuts that short, and leaves no lease behind.
 func (s *Session) revokeLost(ctx context.Context, l *Lease) {
 	grace := time.NewTimer(l.margin)
 	defer grace.Stop()
@@ -226,6 +226,9 @@ func (s *Session) revokeLost(ctx context.Context, l *Lease) {
 	case <-grace.C:
 		s.revoke(ctx, l)
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		s.dropLease(l)
 	}
 }
 

@@ -195,8 +195,8 @@ func (s *Session) install(next *Lease) bool {
 	return true
 }
 
-// dropLease revokes a lease that arrived after Close began. s.ctx is done, so
-// it takes a bound of its own.
+// dropLease revokes a lease other than the latest once Close has begun. s.ctx
+// is done, so it takes a bound of its own.
 func (s *Session) dropLease(l *Lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
 	defer cancel()
