@@ -71,7 +71,8 @@ type Options struct {
 	CloseTimeout time.Duration
 
 	// Retry paces what is tried again, and bounds each single RPC by its
-	// Attempt (default 4 s). The zero value is backoff's default.
+	// Attempt (default 4 s). The zero value is backoff's default. Renewals are
+	// paced by it as far as it fits: they pause for a sixth of the TTL at most.
 	Retry backoff.Policy
 
 	// Clock is elapsed time; default SystemClock(). For tests.

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -37,6 +38,23 @@ func TestConnectedContextLivesAsSoonAsTheRenewalIsConfirmed(t *testing.T) {
 			if now.Err() != nil {
 				t.Fatalf("the watchdog has ended it: %v", now.Err())
 			}
+		}
+	})
+}
+
+// Pauses that suit a program's locks may be longer than a lease lasts. One
+// renewal that is not answered must not cost the lease all the same.
+func TestPausesBetweenRenewalsFitIntoTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		sess := f.open(t, session.Options{Retry: backoff.Policy{Initial: time.Minute, Max: time.Minute, Rand: func() float64 { return 1 }}})
+		lease := sess.Lease()
+		f.set(func(f *fakeEtcd) { f.noRenew = true })
+		time.Sleep(6 * time.Second) // it was sent at 5 s, and is given up at 9 s
+		f.set(func(f *fakeEtcd) { f.noRenew = false })
+		time.Sleep(time.Minute)
+		if err := sess.Check(); err != nil || sess.Lease() != lease {
+			t.Errorf("Check %v, lease %x, was %x", err, sess.Lease(), lease)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,6 +92,9 @@ func (s *Session) watchdog(l *Lease) State {
 func (s *Session) renew(l *Lease) {
 	policy := s.opts.Retry
 	policy.Attempt = min(policy.Attempt, l.interval)
+	// Pauses that suit other requests may be longer than there is time.
+	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), l.interval/2)
+	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
 	timer := time.NewTimer(l.untilRenewal())
 	defer timer.Stop()
 	for {
