@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -42,6 +43,31 @@ func TestNoWorkIsStartedInATermThatIsLostAlready(t *testing.T) {
 		})
 		if err != nil || runs != 1 {
 			t.Errorf("%d runs, the term's Check in the last, or the loss: %v", runs, err)
+		}
+	})
+}
+
+func TestLeaderEndsWithTheSessionWhileEtcdIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := etcdfake.New(nil)
+		t.Cleanup(srv.Close)
+		link := srv.Link()
+		sess := open(t, link.Client(), session.Options{Clock: session.MonotonicClock()})
+		link.BlackHole()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		asked := time.Now()
+		done := make(chan error, 1)
+		go func() { // ends with ctx
+			_, err := election.New(sess, "x").Leader(ctx)
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		if err := sess.Close(soon(t, time.Second)); !errors.Is(err, session.ErrOutcomeUnknown) {
+			t.Errorf("Close: %v", err)
+		}
+		if err := <-done; !errors.Is(err, session.ErrClosed) || time.Since(asked) > 3*time.Second {
+			t.Errorf("after %v: %v", time.Since(asked), err)
 		}
 	})
 }

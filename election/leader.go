@@ -41,7 +41,7 @@ func leaderOf(s queue.Sighting) Leader {
 
 // Leader asks etcd who leads: one linearizable read. That it was so when etcd
 // answered does not mean that it still is. Give it a context that ends: with
-// etcd out of reach it goes on trying until then.
+// etcd out of reach it goes on trying until then, or until the session is closed.
 //
 // errors.Is targets: ErrNoLeader when nobody leads; session.ErrClosed; the
 // context's error, with what the last attempt met. *session.NameError and

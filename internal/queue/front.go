@@ -48,7 +48,13 @@ func (q *Queue) Holder(ctx context.Context) (Sighting, error) {
 	if q.sess.Base().Context().Err() != nil {
 		return Sighting{}, session.ErrClosed
 	}
-	return q.sight(ctx, Sighting{})
+	open, cancel := q.untilClosed(ctx)
+	defer cancel()
+	s, err := q.sight(open, Sighting{})
+	if err != nil {
+		return Sighting{}, q.orClosed(ctx, err)
+	}
+	return s, nil
 }
 
 // sight is Holder; it takes the token of an entry that was seen before from
