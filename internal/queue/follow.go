@@ -76,10 +76,10 @@ func (f *follower) watch(ctx context.Context) error {
 	defer unarmed.Stop()
 	events := f.q.sess.Client().Watch(wctx, f.q.entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	if _, err := f.next(ctx, events, nil); err != nil {
-		streams.refused(generation, err)
 		if _, err := f.read(ctx); err != nil {
 			return err
 		}
+		streams.leave(generation)
 		return backoff.Again(fmt.Errorf("arm a watch: %w", err))
 	}
 	unarmed.Stop()

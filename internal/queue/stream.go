@@ -7,15 +7,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// streams chooses the stream of a session's watches. They share one, unless
-// etcd's auth is on: a stream keeps the token it was opened with, and once that
-// has expired, or users or roles have changed, etcd refuses further watches on
-// it, for as long as it is kept open by a watch that was there before. After a
-// refusal watches go to a new stream, which has a new token.
+// streams chooses the stream of a session's watches. They share one, as long as
+// that serves them. A stream stays with one member, and with the token it was
+// opened with: where that member hangs, or that token has expired or is of
+// before the users and roles were changed, no more watches can be made on it,
+// for as long as one that was there before keeps it open. Then later ones go to
+// a new stream.
 type streams struct {
 	generation atomic.Int64 // of the stream new watches go to
 }
@@ -36,11 +35,6 @@ func (s *streams) context(session context.Context) (context.Context, int64) {
 	return ctx, generation
 }
 
-// refused has later watches use another stream if err, for which one of that
-// generation could not be made, may be about the stream's token.
-func (s *streams) refused(generation int64, err error) {
-	switch backoff.Classify(err) {
-	case backoff.Unauthorised, backoff.Transient: // the latter: users or roles have changed
-		s.generation.CompareAndSwap(generation, generation+1)
-	}
-}
+// leave has later watches use another stream than that of a generation, on which
+// one could not be made although etcd answers.
+func (s *streams) leave(generation int64) { s.generation.CompareAndSwap(generation, generation+1) }

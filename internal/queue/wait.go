@@ -57,10 +57,10 @@ func (q *Queue) watchGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 	defer unarmed.Stop()
 	events := q.sess.Client().Watch(wctx, string(ahead.Key), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
 	if _, err := next(ctx, events, nil); err != nil {
-		streams.refused(generation, err)
 		if gone, err := q.gone(ctx, ahead); err != nil || gone {
 			return err
 		}
+		streams.leave(generation)
 		return backoff.Again(fmt.Errorf("arm a watch: %w", err))
 	}
 	unarmed.Stop()
