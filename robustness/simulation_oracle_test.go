@@ -206,6 +206,7 @@ func (o *oracle) look(s *simulation, h *held) {
 // removed finds out how the entry of h left.
 func (o *oracle) removed(s *simulation, h *held) bool {
 	for _, c := range s.srv.History(h.key) {
+		// Of this entry: an earlier one at its key may have been removed before.
 		if c.Deleted && c.Prev.CreateRevision == h.rev {
 			h.gone = &c
 			if c.Cause == etcdfake.ByForce {
