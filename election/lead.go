@@ -74,7 +74,7 @@ func (e *Election) elect(ctx context.Context, value string, fn Func) (*Term, err
 		// t itself is over; or another's term ended while this call was queued,
 		// and somebody else had better lead until its function has returned.
 		rosterOf(e).left(t)
-		t.resignQuietly(ctx)
+		_ = t.hold.ReleaseQuietly(ctx)
 	}
 }
 
@@ -116,9 +116,9 @@ func (e *Election) serve(ctx context.Context, t *Term, fn Func) served {
 			"drain_timeout", limit, "term", how)
 		return served{undrained: fmt.Errorf("election %s: %w, within %v: %w", session.Quote(e.Name()), ErrNotDrained, limit, how)}
 	}
-	s := served{err: w.err, lost: t.lost(), end: context.Cause(fctx)}
+	s := served{err: w.err, end: context.Cause(fctx)}
 	cancel()
-	t.resignQuietly(ctx)
+	s.lost = t.hold.ReleaseQuietly(ctx)
 	w.goOn()
 	return s
 }

@@ -2,7 +2,6 @@ package election
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // Term is one leadership: from the campaign that won it until Resign, Yield or
@@ -163,16 +161,4 @@ func (t *Term) Yield(ctx context.Context) (*Term, error) {
 		return nil, e.failed(time.Since(start), err)
 	}
 	return e.begin(hold, value), nil
-}
-
-// resignQuietly is Resign where nobody is there to be told.
-func (t *Term) resignQuietly(ctx context.Context) { t.hold.ReleaseQuietly(ctx) }
-
-// lost is the loss, if the term has ended by one.
-func (t *Term) lost() *session.LostError {
-	var lost *session.LostError
-	if errors.As(t.hold.Check(), &lost) {
-		return lost
-	}
-	return nil
 }

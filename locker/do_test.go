@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
@@ -102,6 +103,36 @@ func TestDoReportsALossEvenIfTheWorkDidNot(t *testing.T) {
 	if found, ok := err.(*session.LostError); !ok || found.Name != "x" { // joined once, not twice
 		t.Errorf("work that returned its cause: %v", err)
 	}
+}
+
+// The entry was deleted too shortly before for anybody to have noticed, and
+// somebody else may have held the lock beside the work.
+func TestDoReportsALossThatOnlyTheReleaseHasFound(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	admin := srv.Client(t)
+	sess := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second})
+	err := locker.NewMutex(sess, "x").Do(deadline(t), func(_ context.Context, lk *locker.Lock) error {
+		_, err := admin.Delete(deadline(t), lk.Key())
+		return err
+	})
+	var lost *session.LostError
+	if !errors.As(err, &lost) || lost.Cause != session.CauseEntryDeleted {
+		t.Errorf("Do: %v", err)
+	}
+}
+
+func TestDoDoesNotFailFinishedWorkForALeaseThatExpiresDuringTheRelease(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		err := locker.NewMutex(p.sess, "x").Do(t.Context(), func(context.Context, *locker.Lock) error {
+			p.link.BlackHole()
+			return nil
+		})
+		if err != nil || !errors.Is(p.sess.Check(), session.ErrLost) {
+			t.Errorf("Do: %v, the session: %v", err, p.sess.Check())
+		}
+	})
 }
 
 func TestDoDoesNotFailFinishedWorkForAnUnansweredRelease(t *testing.T) {

@@ -81,6 +81,3 @@ func (l *Lock) Context(ctx context.Context) (context.Context, context.CancelFunc
 // CloseTimeout. Calling it again, from anywhere, is harmless and gives the
 // same answer, or a later one of the same release.
 func (l *Lock) Unlock(ctx context.Context) error { return l.hold.Release(ctx) }
-
-// releaseQuietly is Unlock where nobody is there to be told.
-func (l *Lock) releaseQuietly(ctx context.Context) { l.hold.ReleaseQuietly(ctx) }

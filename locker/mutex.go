@@ -43,9 +43,9 @@ func (m *Mutex) Name() string { return m.queue.Name() }
 //
 // An error before fn ran is an *AcquireError. Afterwards it is fn's own,
 // joined with the *session.LostError if the lock was lost meanwhile, even if fn
-// returned nil. A release whose outcome is unknown is no error of Do: the work
-// is done, and the session goes on releasing. A panic in fn releases and goes
-// on panicking.
+// returned nil and only the release has found that out. A release whose outcome
+// is unknown is no error of Do: the work is done, and the session goes on
+// releasing. A panic in fn releases and goes on panicking.
 //
 // Work that may run while the lock is being lost to a pause is not undone by
 // Do: let what it writes to check the token.
@@ -70,12 +70,10 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context, *Lock) error, a
 	fctx, cancel := lk.Context(ctx)
 	// Deferred, so that a panic and a Goexit in fn release as well.
 	defer func() {
-		var lost *session.LostError
-		if errors.As(lk.Check(), &lost) && !carries(err, lost) {
+		cancel()
+		if lost := lk.hold.ReleaseQuietly(ctx); lost != nil && !carries(err, lost) {
 			err = errors.Join(err, lost)
 		}
-		cancel()
-		lk.releaseQuietly(ctx)
 	}()
 	return fn(fctx, lk)
 }

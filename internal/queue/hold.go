@@ -243,10 +243,22 @@ func (h *Hold) Live() bool {
 	return err == nil || errors.Is(err, session.ErrSuspended)
 }
 
-// ReleaseQuietly is Release for work that is done: an outcome that is not
-// known yet is logged rather than returned.
-func (h *Hold) ReleaseQuietly(ctx context.Context) {
-	if err := h.Release(ctx); errors.Is(err, session.ErrOutcomeUnknown) {
+// ReleaseQuietly is Release for work that is done. It returns the loss of a hold
+// that was none any more when the work ended, also where only the release has
+// found that out. What happens later is not the work's failure: an outcome that
+// is not known yet is logged, and a lease may expire meanwhile.
+func (h *Hold) ReleaseQuietly(ctx context.Context) *session.LostError {
+	err := h.Release(ctx)
+	if errors.Is(err, session.ErrOutcomeUnknown) {
 		h.entry.q.sess.Logger().Warn("holdfast: the work is done, its release is not answered yet", "error", err)
+		return nil
 	}
+	var lost *session.LostError
+	if !errors.As(err, &lost) {
+		return nil
+	}
+	if *h.cause.Load() == session.ErrReleased && (lost.Cause == session.CauseExpired || lost.Cause == session.CauseClosed) {
+		return nil // on the way
+	}
+	return lost
 }
