@@ -1,9 +1,24 @@
 package robustness
 
 import (
+	"flag"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// sideBySide is how many tests run side by side at least, where -parallel does not
+// ask for more: they spend most of their time waiting for leases to expire.
+const sideBySide = 4
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	parallel := flag.Lookup("test.parallel").Value
+	if parallel.(flag.Getter).Get().(int) < sideBySide {
+		if err := parallel.Set(strconv.Itoa(sideBySide)); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
