@@ -213,6 +213,10 @@ func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 
 // giveUp ends a turn without a hold.
 func (q *Queue) giveUp(ln *line, e *entry) {
+	if e == nil {
+		ln.advance() // etcd has nothing of it
+		return
+	}
 	done := ln.passLater(e)
 	patience := time.NewTimer(giveUpWait)
 	defer patience.Stop()
