@@ -99,7 +99,8 @@ func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
 }
 
 // TryLock acquires the lock if nobody holds it or waits for it; otherwise
-// errors.Is(err, ErrLocked), and nothing was queued.
+// errors.Is(err, ErrLocked), and nothing was queued. An attempt of this session
+// that has failed counts as long as etcd has not confirmed that it left nothing.
 func (m *Mutex) TryLock(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, m.queue.TryAcquire)
 }
