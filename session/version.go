@@ -3,8 +3,12 @@ package session
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // patched are the release lines of etcd that began with a bug a session cannot
@@ -53,17 +57,18 @@ func tooOld(text string) bool {
 	return v[0] < patched[0][0] || v[0] == patched[0][0] && v[1] < patched[0][1]
 }
 
-// warnOfOldServers asks each endpoint once for its version and says in the log
-// which are too old. It is run by Go; nothing waits for it but Close, which ends
-// its context.
+// warnOfOldServers asks for a version as often as there are endpoints and says in
+// the log which servers are too old. It is run by Go; nothing waits for it but
+// Close, which ends its context.
 func (s *Session) warnOfOldServers(ctx context.Context) {
-	if s.client.Maintenance == nil {
+	ask := maintenance(s.client)
+	if ask == nil {
 		return // not a whole client
 	}
 	var old []string
 	for _, endpoint := range s.client.Endpoints() {
 		attempt, cancel := context.WithTimeout(ctx, s.opts.Retry.Attempt)
-		status, err := s.client.Status(attempt, endpoint) // on a connection of its own, closed when it returns
+		status, err := ask.Status(attempt, endpoint)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -71,6 +76,9 @@ func (s *Session) warnOfOldServers(ctx context.Context) {
 		case err != nil:
 			s.opts.Logger.Debug("holdfast: the version of an etcd server could not be asked", "endpoint", endpoint, "error", err)
 		case tooOld(status.Version):
+			if status.Header != nil {
+				endpoint = fmt.Sprintf("member %x", status.Header.MemberId)
+			}
 			old = append(old, endpoint+" is "+status.Version)
 		}
 	}
@@ -79,4 +87,21 @@ func (s *Session) warnOfOldServers(ctx context.Context) {
 			"and a lock be believed to be held that is not; upgrade them",
 			"servers", old, "need", fmt.Sprintf("%v, %v or newer", patched[0], patched[1]))
 	}
+}
+
+// maintenance is whom to ask for versions: the servers in turn, over the
+// connection that is there. A client's own Maintenance makes a connection for
+// each question, and reads the endpoints without their lock meanwhile: a race
+// with SetEndpoints and with AutoSyncInterval. Another one that somebody has put
+// in its place is asked as it is.
+func maintenance(cli *clientv3.Client) clientv3.Maintenance {
+	conn := cli.ActiveConnection()
+	if conn == nil || cli.Maintenance == nil {
+		return cli.Maintenance
+	}
+	over := clientv3.NewMaintenanceFromMaintenanceClient(pb.NewMaintenanceClient(conn), cli)
+	if reflect.TypeOf(cli.Maintenance) != reflect.TypeOf(over) {
+		return cli.Maintenance
+	}
+	return over
 }
