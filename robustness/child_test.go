@@ -1,16 +1,11 @@
 package robustness
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
-	"os"
-	"os/exec"
-	"strings"
+	"log/slog"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,41 +13,41 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// A child is a process of its own, which can be stopped and killed: this test
-// binary, run again for TestChildProcess alone. It has one session. It is told
-// by lines on stdin what to hold, any number of names at once, and says by lines
-// on stdout what it sees.
-type child struct {
-	cmd   *exec.Cmd
-	in    *json.Encoder
-	ended chan struct{} // closed when it has ended and all it said is in says
-
-	mu   sync.Mutex // protects says
-	says map[string]chan childEvent
+// A process is a child that can be stopped and killed. It has one session, is
+// told what to hold, any number of names at once, and says of each what it sees.
+type process struct {
+	*child.Child[childEvent]
+	said map[string][]childEvent // by kind and name: what was not asked for yet
 }
 
-const (
-	childEnv = "HOLDFAST_TEST_CHILD" // its environment: endpoints, then the TTL
-	childTTL = 2 * time.Second       // as most tests have it
-)
+const childTTL = 2 * time.Second // as most tests have it
 
-// An order is a line on a child's stdin: hold a name, and tell of the first
-// Check after a pause of that length (0: of none), or of the first that says
-// lost.
+// A childJob is what it is started with.
+type childJob struct {
+	Endpoints []string
+	TTL       time.Duration
+}
+
+// An order is what it is told: to hold a name, and to tell of the first Check
+// after a pause of that length (0: of none), or of the first that says lost.
 type order struct {
 	Kind, Name, Owner string
 	Pause             time.Duration
 }
 
-// A childEvent is a line on its stdout.
+// A childEvent is what it says.
 type childEvent struct {
-	Of, What string // kind and name; "holds", "checked", "released"
-	Token    fencing.Token
-	Lease    clientv3.LeaseID
+	Of, What string // kind and name; "failed", or "holds", "checked", "released"
 	Err      string
+
+	// Unless it has failed:
+	Token fencing.Token `json:",omitzero"`
+	Lease clientv3.LeaseID
+	Since time.Time // it held by then, and told no earlier
 
 	// Once it has checked:
 	Pause  time.Duration // seen before that Check
@@ -63,149 +58,126 @@ type childEvent struct {
 	States []session.State
 }
 
-func startChild(t *testing.T, endpoints []string, ttl time.Duration) *child {
+// ofAnOrder is what every event is for package child.
+const ofAnOrder = "of an order"
+
+func startChild(t *testing.T, endpoints []string, ttl time.Duration) *process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestChildProcess$")
-	cmd.Env = append(os.Environ(), childEnv+"="+strings.Join(endpoints, ",")+","+ttl.String())
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
+	c, err := child.Start[childEvent]("child", childJob{endpoints, ttl})
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	c := &child{cmd: cmd, in: json.NewEncoder(in), ended: make(chan struct{}), says: make(map[string]chan childEvent)}
-	go func() { // joined in kill
-		defer close(c.ended)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			var ev childEvent
-			if json.Unmarshal(lines.Bytes(), &ev) == nil {
-				c.of(ev.Of) <- ev
-			}
+	t.Cleanup(func() {
+		unexpected := errors.New("the child has written to stderr")
+		if err := child.KillAll(unexpected, c); err != unexpected { // a panic, a data race
+			t.Error(err)
 		}
-	}()
-	t.Cleanup(c.kill)
-	return c
+	})
+	return &process{c, make(map[string][]childEvent)}
 }
 
-// of is what it says of one order.
-func (c *child) of(order string) chan childEvent {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.says[order] == nil {
-		c.says[order] = make(chan childEvent, 8) // more than there are
-	}
-	return c.says[order]
-}
-
-// kill ends it as a crash does. Idempotent.
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill()
-	<-c.ended
-	_ = c.cmd.Wait() // "signal: killed"
-}
-
-func (c *child) signal(t *testing.T, s syscall.Signal) {
+func (p *process) stop(t *testing.T) {
 	t.Helper()
-	if err := c.cmd.Process.Signal(s); err != nil {
+	if err := p.Stop(deadline(t)); err != nil {
 		t.Error(err)
 	}
 }
 
-func (c *child) tell(t *testing.T, o order) {
+func (p *process) goOn(t *testing.T) {
 	t.Helper()
-	if err := c.in.Encode(o); err != nil {
+	if err := p.Continue(); err != nil {
+		t.Error(err)
+	}
+}
+
+func (p *process) tell(t *testing.T, o order) {
+	t.Helper()
+	message, err := json.Marshal(o)
+	if err == nil {
+		err = p.Tell(string(message))
+	}
+	if err != nil {
 		t.Error(err)
 	}
 }
 
 // hear waits for what it says next of a name.
-func (c *child) hear(t *testing.T, kind, name, what string) childEvent {
+func (p *process) hear(t *testing.T, kind, name, what string) childEvent {
 	t.Helper()
-	select {
-	case ev := <-c.of(kind + " " + name):
-		if ev.What != what || ev.Err != "" {
-			t.Errorf("the child says %+v, want %q", ev, what)
+	of := kind + " " + name
+	for ctx := deadline(t); len(p.said[of]) == 0; {
+		ev, err := p.Await(ctx, ofAnOrder)
+		if err != nil {
+			t.Errorf("waiting for %q of %s: %v", what, of, err)
+			return childEvent{}
 		}
-		return ev
-	case <-c.ended:
-		t.Errorf("the child has ended, instead of saying %q of %s %s", what, kind, name)
-	case <-deadline(t).Done():
-		t.Errorf("the child does not say %q of %s %s", what, kind, name)
+		p.said[ev.Of] = append(p.said[ev.Of], ev)
 	}
-	return childEvent{}
+	ev := p.said[of][0]
+	p.said[of] = p.said[of][1:]
+	if ev.What != what || ev.Err != "" {
+		t.Errorf("the child says %+v, want %q", ev, what)
+	}
+	return ev
 }
 
-// The process itself. As a test among others there is nothing for it to do.
-func TestChildProcess(t *testing.T) {
-	args := strings.Split(os.Getenv(childEnv), ",")
-	if len(args) < 2 {
+// beChild is the process itself. Its orders end with it.
+func beChild(ctx context.Context, _ string, j childJob, parent *child.Parent[childEvent]) error {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // of refused writes
+	cli, err := clientv3.New(clientv3.Config{Endpoints: j.Endpoints, Logger: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	states := &stateLog{}
+	sess, err := session.New(ctx, cli, &session.Options{TTL: j.TTL, OnStateChange: states.add})
+	if err != nil {
+		return err
+	}
+	for {
+		message, err := parent.Hear(ctx)
+		if err != nil {
+			return err
+		}
+		var o order
+		if err := json.Unmarshal([]byte(message), &o); err != nil {
+			return err
+		}
+		go carryOut(ctx, o, sess, states, parent)
+	}
+}
+
+func carryOut(ctx context.Context, o order, sess *session.Session, states *stateLog, parent *child.Parent[childEvent]) {
+	ev := childEvent{Of: o.Kind + " " + o.Name, What: "failed"}
+	h, err := kinds[o.Kind](ctx, sess, o.Name, o.Owner)
+	if err != nil {
+		ev.Err = err.Error()
+		parent.Say(ofAnOrder, ev)
 		return
 	}
-	endpoints := args[:len(args)-1]
-	ttl, err := time.ParseDuration(args[len(endpoints)])
-	if err != nil {
-		t.Fatal(err)
+	since := time.Now() // before it can be stopped for what it says
+	ev.What, ev.Token, ev.Lease, ev.Since = "holds", h.Token(), sess.Lease(), since
+	parent.Say(ofAnOrder, ev)
+	hctx, cancel := h.Context(ctx)
+	defer cancel()
+	ev.What = "checked"
+	ev.Pause, err = firstCheckAfterAPause(h, since, o.Pause)
+	ev.Check = said(err)
+	awaitConnected(h)
+	_, err = fencing.NewFencedWriter(h).Put(ctx, o.Name+"/data", "by a child")
+	ev.Writer = said(err)
+	if ev.Check == "lost" {
+		_, err = fencing.NewFencedWriter(pausedAfterCheck{h}).Put(ctx, o.Name+"/data", "stale")
+		ev.Etcd = said(err)
+		<-hctx.Done()
+		ev.Cause = said(context.Cause(hctx))
 	}
-	cli, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
+	ev.States = states.seen()
+	parent.Say(ofAnOrder, ev)
+	ev.What = "released"
+	if err := release(ctx, h); err != nil && ev.Check != "lost" {
+		ev.Err = err.Error()
 	}
-	defer cli.Close()
-	states := &stateLog{}
-	sess := open(t, cli, session.Options{TTL: ttl, OnStateChange: states.add})
-
-	var mu sync.Mutex // protects out
-	out := json.NewEncoder(os.Stdout)
-	say := func(ev childEvent) {
-		mu.Lock()
-		defer mu.Unlock()
-		_ = out.Encode(ev)
-	}
-	var orders sync.WaitGroup
-	defer orders.Wait()
-	for in := json.NewDecoder(os.Stdin); ; {
-		var o order
-		if errors.Is(in.Decode(&o), io.EOF) {
-			return
-		}
-		orders.Go(func() {
-			h, err := kinds[o.Kind](context.Background(), sess, o.Name, o.Owner)
-			if err != nil {
-				say(childEvent{Of: o.Kind + " " + o.Name, What: "failed", Err: err.Error()})
-				return
-			}
-			ev := childEvent{Of: o.Kind + " " + o.Name, What: "holds", Token: h.Token(), Lease: sess.Lease()}
-			since := time.Now() // before it can be stopped for what it says
-			say(ev)
-			ctx, cancel := h.Context(context.Background())
-			defer cancel()
-			ev.What = "checked"
-			ev.Pause, err = firstCheckAfterAPause(h, since, o.Pause)
-			ev.Check = said(err)
-			awaitConnected(h)
-			_, err = fencing.NewFencedWriter(h).Put(context.Background(), o.Name+"/data", "by a child")
-			ev.Writer = said(err)
-			if ev.Check == "lost" {
-				_, err = fencing.NewFencedWriter(pausedAfterCheck{h}).Put(context.Background(), o.Name+"/data", "stale")
-				ev.Etcd = said(err)
-				<-ctx.Done()
-				ev.Cause = said(context.Cause(ctx))
-			}
-			ev.States = states.seen()
-			say(ev)
-			ev.What = "released"
-			if err := release(context.Background(), h); err != nil && ev.Check != "lost" {
-				ev.Err = err.Error()
-			}
-			say(ev)
-		})
-	}
+	parent.Say(ofAnOrder, ev)
 }
 
 // firstCheckAfterAPause calls Check all the time, until a pause of that length

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/child"
 )
 
 // sideBySide is how many tests run side by side at least, where -parallel does not
@@ -13,6 +15,7 @@ import (
 const sideBySide = 4
 
 func TestMain(m *testing.M) {
+	child.Main(beChild)
 	flag.Parse()
 	parallel := flag.Lookup("test.parallel").Value
 	if parallel.(flag.Getter).Get().(int) < sideBySide {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -33,14 +32,14 @@ func TestStoppedHolderIsToldByItsFirstCheckAndItsWriteIsRefused(t *testing.T) {
 	var pauses durations
 	inParallel(children, 4, func(i int) {
 		c := startChild(t, srv.Endpoints(), childTTL)
-		defer c.kill()
+		defer c.Kill()
 		all := orders(i, ofEach, childTTL)
 		held := make([]childEvent, len(all))
 		for j, o := range all {
 			c.tell(t, o)
 			held[j] = c.hear(t, o.Kind, o.Name, "holds")
 		}
-		c.signal(t, syscall.SIGSTOP)
+		c.stop(t)
 		after := make([]handle, len(all))
 		var acquiring sync.WaitGroup
 		for j, o := range all {
@@ -52,7 +51,7 @@ func TestStoppedHolderIsToldByItsFirstCheckAndItsWriteIsRefused(t *testing.T) {
 			})
 		}
 		acquiring.Wait()
-		c.signal(t, syscall.SIGCONT)
+		c.goOn(t)
 		for j, o := range all {
 			ev := c.hear(t, o.Kind, o.Name, "checked")
 			pauses.add(ev.Pause)
@@ -85,7 +84,7 @@ func TestHolderStoppedForLessThanItsLeaseStillHolds(t *testing.T) {
 	found := make(map[string]int)
 	inParallel(children, 4, func(i int) {
 		c := startChild(t, srv.Endpoints(), ttl)
-		defer c.kill()
+		defer c.Kill()
 		all := orders(i, ofEach, ttl/3)
 		held := make([]childEvent, len(all))
 		waiting := make([]<-chan handle, len(all))
@@ -95,7 +94,7 @@ func TestHolderStoppedForLessThanItsLeaseStillHolds(t *testing.T) {
 			waiting[j] = holdLater(t, o.Kind, next, o.Name)
 			srv.WaitForKeys(t, "holdfast/"+o.Kind+"/"+o.Name+"/@/", 2)
 		}
-		c.signal(t, syscall.SIGSTOP)
+		c.stop(t)
 		await(t, "more than half of the lease has passed", func() bool {
 			resp, err := cli.TimeToLive(deadline(t), held[0].Lease)
 			if err != nil || resp.TTL <= 0 {
@@ -104,7 +103,7 @@ func TestHolderStoppedForLessThanItsLeaseStillHolds(t *testing.T) {
 			}
 			return time.Duration(resp.TTL)*time.Second < ttl/2
 		})
-		c.signal(t, syscall.SIGCONT)
+		c.goOn(t)
 		for j, o := range all {
 			ev := c.hear(t, o.Kind, o.Name, "checked")
 			pauses.add(ev.Pause)
