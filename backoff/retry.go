@@ -29,51 +29,35 @@ import (
 //     over in favour of the one before, which had more to say;
 //   - a *[PolicyError], with op not called, if p is invalid.
 func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) error {
-	pauses, err := p.New()
-	if err != nil {
+	if err := p.Validate(); err != nil {
 		return err
 	}
-	var (
-		attempts int
-		last     error // of the last attempt
-		final    bool  // last is not to be repeated
-	)
-	// cenkalti looks for its own mark anywhere in an error and then returns only
-	// what is below it. So it is told errAgain or errStop, and never sees what
-	// op said.
-	err = cenkalti.RetryNotify(func() error {
-		if ctx.Err() != nil {
-			// Also here: when a pause and ctx end together, either may win.
-			return errStop
-		}
-		attempts++
-		err := attempt(ctx, p.Attempt, op)
-		if err == nil {
-			return nil
-		}
-		// What nobody recognises, returned after ctx has ended, comes of that.
-		if final = !Retryable(err) && (ctx.Err() == nil || judge(err).known); final {
-			last = err
-			return errStop
-		}
-		if last == nil || ctx.Err() == nil || !onlyContext(err) {
-			last = err
-		}
-		return errAgain
-	}, cenkalti.WithContext(pauses, ctx), func(_ error, pause time.Duration) {
-		if p.Notify != nil {
-			p.Notify(unmark(last), pause)
-		}
-	})
+	l := &loop{ctx: ctx, timeout: p.Attempt, op: op}
+	err := l.attempt()
+	if err == errAgain {
+		// Pauses are made for those who need them: most operations do not.
+		err = l.again(p)
+	}
 	switch {
 	case err == nil:
 		return nil
-	case final:
-		return unmark(last)
-	case last == nil:
+	case l.final:
+		return unmark(l.last)
+	case l.last == nil:
 		return ContextErr(ctx)
 	}
-	return fmt.Errorf("%w; attempts: %d; last error: %w", ContextErr(ctx), attempts, unmark(last))
+	return fmt.Errorf("%w; attempts: %d; last error: %w", ContextErr(ctx), l.attempts, unmark(l.last))
+}
+
+// loop is one call of Retry.
+type loop struct {
+	ctx     context.Context
+	timeout time.Duration // of an attempt
+	op      func(ctx context.Context) error
+
+	attempts int
+	last     error // of the last attempt
+	final    bool  // last is not to be repeated
 }
 
 var (
@@ -81,13 +65,59 @@ var (
 	errStop  = cenkalti.Permanent(errors.New("stop"))
 )
 
-func attempt(ctx context.Context, timeout time.Duration, op func(ctx context.Context) error) error {
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
+// attempt calls op once, and says how to go on: nil, errAgain or errStop.
+func (l *loop) attempt() error {
+	if l.ctx.Err() != nil {
+		// Also here: when a pause and ctx end together, either may win.
+		return errStop
 	}
-	return op(ctx)
+	l.attempts++
+	err := l.call()
+	if err == nil {
+		return nil
+	}
+	// What nobody recognises, returned after ctx has ended, comes of that.
+	if l.final = !Retryable(err) && (l.ctx.Err() == nil || judge(err).known); l.final {
+		l.last = err
+		return errStop
+	}
+	if l.last == nil || l.ctx.Err() == nil || !onlyContext(err) {
+		l.last = err
+	}
+	return errAgain
+}
+
+func (l *loop) call() error {
+	if l.timeout <= 0 {
+		return l.op(l.ctx)
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, l.timeout)
+	defer cancel()
+	return l.op(ctx)
+}
+
+// again goes on after a first attempt, beginning with a pause.
+//
+// cenkalti looks for its own mark anywhere in an error and then returns only
+// what is below it. So it is told errAgain or errStop, and never sees what op
+// said.
+func (l *loop) again(p Policy) error {
+	pauses, err := p.New()
+	if err != nil {
+		return err
+	}
+	first := true
+	return cenkalti.RetryNotify(func() error {
+		if first {
+			first = false
+			return errAgain // the attempt before
+		}
+		return l.attempt()
+	}, cenkalti.WithContext(pauses, l.ctx), func(_ error, pause time.Duration) {
+		if p.Notify != nil {
+			p.Notify(unmark(l.last), pause)
+		}
+	})
 }
 
 // onlyContext reports whether err says nothing but that a context ended.

@@ -44,6 +44,10 @@ type entry struct {
 	// doubtful: such a request was answered with an error, and may have been
 	// carried out all the same (the store was full). It will not be later.
 	doubtful bool
+
+	// unanswered: a request that would remove the entry was sent and never
+	// answered.
+	unanswered bool
 }
 
 // view is what a linearizable read saw of an entry that stands.
@@ -101,17 +105,15 @@ func (e *entry) put(ctx context.Context, c condition) (view, error) {
 		cmps = append(cmps, c.after.owned())
 		then = c.after.leave()
 	}
-	epoch := clientv3.OpGet(e.q.sess.Base().EpochKey())
 	then = append(then,
 		clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.lease.ID())),
-		epoch,
+		e.getEpoch(),
 		clientv3.OpGet(e.q.entries, lastTwo()...))
-	found := []clientv3.Op{clientv3.OpGet(e.key, clientv3.WithKeysOnly()), epoch}
 
 	var v view
 	var verify bool
 	err := e.q.retry(ctx, func(ctx context.Context) error {
-		resp, err := e.q.sess.Client().Txn(ctx).If(cmps...).Then(then...).Else(found...).Commit()
+		resp, err := e.q.sess.Client().Txn(ctx).If(cmps...).Then(then...).Commit()
 		if err != nil {
 			e.ambiguous = e.ambiguous || backoff.Pending(err)
 			e.doubtful = e.q.unknown("enqueue", err) || e.doubtful
@@ -123,22 +125,46 @@ func (e *entry) put(ctx context.Context, c condition) (view, error) {
 			v = view{ahead: second(queued.Kvs), revision: resp.Header.Revision, position: queued.Count - 1}
 			return e.created(resp.Header.Revision, resp.Responses[n-2].GetResponseRange().Kvs)
 		}
-		own := resp.Responses[0].GetResponseRange().Kvs
-		if len(own) == 0 {
+		verify, err = e.found(ctx)
+		if err == nil && !verify {
+			err = errEntryGone
 			if c.empty {
-				return errOccupied
+				err = errOccupied
 			}
-			return errEntryGone
 		}
-		// An earlier send of ours arrived after all. Without one that we know
-		// of, etcd's client has repeated it by itself; who knows how often.
-		verify, e.ambiguous = true, true
-		return e.created(own[0].CreateRevision, resp.Responses[1].GetResponseRange().Kvs)
+		return err
 	})
 	if err == nil && verify {
 		return e.verify(ctx)
 	}
 	return v, err
+}
+
+// found reads whether the entry stands after all, when a put has been refused.
+// To ask for it in the put's own else-branch would make every put larger for the
+// sake of those few.
+func (e *entry) found(ctx context.Context) (bool, error) {
+	before := e.doubtful
+	e.doubtful = true // as long as nobody knows
+	resp, err := e.q.sess.Client().Txn(ctx).
+		Then(clientv3.OpGet(e.key, clientv3.WithKeysOnly()), e.getEpoch()).
+		Commit()
+	if err != nil {
+		return false, err
+	}
+	own := resp.Responses[0].GetResponseRange().Kvs
+	if len(own) == 0 {
+		e.doubtful = before
+		return false, nil
+	}
+	// An earlier send of ours arrived. Without one that we know of, etcd's
+	// client has repeated it by itself; who knows how often.
+	e.ambiguous = true
+	return true, e.created(own[0].CreateRevision, resp.Responses[1].GetResponseRange().Kvs)
+}
+
+func (e *entry) getEpoch() clientv3.Op {
+	return clientv3.OpGet(e.q.sess.Base().EpochKey())
 }
 
 // created notes the answer to the put: the entry's revision, and with the
@@ -198,8 +224,44 @@ func (e *entry) remove(ctx context.Context) error {
 		e.retire()
 		return nil // never sent, or refused
 	}
+	err := e.q.retry(ctx, e.removal)
+	switch {
+	case err == nil:
+		e.retire()
+		return nil
+	case backoff.Classify(err) == backoff.LeaseGone:
+		// The void could not be put, and need not be: the entry has gone with
+		// the lease, and nothing can be put under it any more.
+		e.q.sess.Base().LeaseGone(ctx, e.lease, err)
+		return err
+	case e.unanswered:
+		return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	default:
+		return err
+	}
+}
+
+// removedAtOnce is remove in one attempt. If it says false, remove is to follow.
+func (e *entry) removedAtOnce(ctx context.Context) bool {
+	if e.rev == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.q.sess.Base().RetryPolicy().Attempt)
+	defer cancel()
+	defer context.AfterFunc(e.lease.Context(), cancel)()
+	if e.removal(quiet{ctx}) != nil {
+		return false
+	}
+	e.retire()
+	return true
+}
+
+// removal is one request of remove.
+func (e *entry) removal(ctx context.Context) error {
 	var cmps []clientv3.Cmp
 	then, els := e.leave(), []clientv3.Op(nil)
+	// With rev unknown the key itself is the identity: it carries the lease
+	// and a nonce, and nobody else has a request with it under way.
 	if e.rev != 0 {
 		cmps = append(cmps, e.owned())
 		if e.ambiguous {
@@ -210,32 +272,13 @@ func (e *entry) remove(ctx context.Context) error {
 			els = append(els, clientv3.OpTxn([]clientv3.Cmp{again}, []clientv3.Op{clientv3.OpDelete(e.key)}, nil), e.putVoid())
 		}
 	}
-	// With rev unknown the key itself is the identity: it carries the lease
-	// and a nonce, and nobody else has a request with it under way.
-	unanswered := false
-	err := e.q.retry(ctx, func(ctx context.Context) error {
-		resp, err := e.q.sess.Client().Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
-		if err != nil {
-			unanswered = e.q.unknown("remove", err) || unanswered
-			return err
-		}
-		if !resp.Succeeded && !unanswered {
-			return errEntryGone
-		}
-		return nil
-	})
-	switch {
-	case err == nil:
-		e.retire()
-		return nil
-	case backoff.Classify(err) == backoff.LeaseGone:
-		// The void could not be put, and need not be: the entry has gone with
-		// the lease, and nothing can be put under it any more.
-		e.q.sess.Base().LeaseGone(ctx, e.lease, err)
-		return err
-	case unanswered:
-		return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
-	default:
+	resp, err := e.q.sess.Client().Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
+	if err != nil {
+		e.unanswered = e.q.unknown("remove", err) || e.unanswered
 		return err
 	}
+	if !resp.Succeeded && !e.unanswered {
+		return errEntryGone
+	}
+	return nil
 }

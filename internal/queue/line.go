@@ -100,6 +100,13 @@ func (ln *line) first() *ticket {
 	return t
 }
 
+// alone reports whether nobody waits behind the head.
+func (ln *line) alone() bool {
+	ln.all.mu.Lock()
+	defer ln.all.mu.Unlock()
+	return len(ln.waiting) == 0
+}
+
 // promote makes t the head with what it starts from. It reports false when t
 // has left.
 func (ln *line) promote(t *ticket, with turn) bool {
@@ -177,8 +184,13 @@ func (ln *line) pass(e *entry) error {
 			if successor.ambiguous || successor.doubtful { // so a Txn that removes e may have been carried out
 				err = unanswered(err)
 			}
-		case e.ambiguous:
-			_ = e.clear(ctx) // gone, and must not come back
+		default:
+			if e.ambiguous {
+				_ = e.clear(ctx) // gone, and must not come back
+			}
+			if e.unanswered {
+				err = nil // by an earlier request of this very release
+			}
 		}
 		if own {
 			outcome = err

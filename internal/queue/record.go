@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -31,9 +32,9 @@ func (h *Hold) recordGrant() {
 
 // recordEnd is called when the entry is gone, or given up: an auditor that is
 // slow keeps nobody from the lock.
-func (h *Hold) recordEnd(at time.Time) {
-	r := h.record(fencing.Released, at)
-	r.Held = at.Sub(h.since) // by the monotonic clock
+func (h *Hold) recordEnd() {
+	r := h.record(fencing.Released, h.until)
+	r.Held = h.until.Sub(h.since) // by the monotonic clock
 	switch cause := *h.cause.Load(); {
 	case cause != session.ErrReleased:
 		r.Event, r.Err = fencing.Lost, cause
@@ -49,6 +50,11 @@ func (h *Hold) recordEnd(at time.Time) {
 	} else {
 		h.telemetry.Released(r.Held)
 	}
+}
+
+// audited reports whether somebody is told of the hold, and may take time for it.
+func (h *Hold) audited() bool {
+	return h.auditor != nil || h.entry.q.sess.Logger().Enabled(context.Background(), slog.LevelDebug)
 }
 
 func (h *Hold) tell(r fencing.Record) {

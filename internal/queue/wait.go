@@ -24,9 +24,17 @@ const recheckAfter = 30 * time.Second
 func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) error {
 	conn := q.sess.Client().ActiveConnection()
 	return backoff.Retry(ctx, q.sess.Base().RetryPolicy(), func(ctx context.Context) error {
-		return backoff.WithConnection(conn, op(ctx))
+		return backoff.WithConnection(conn, op(quiet{ctx}))
 	})
 }
+
+// quiet is a context that ends when it does and does not say so beforehand.
+// gRPC would send a deadline along with each request, for the server to set a
+// timer by, and then both ends may be the first to give up: if it is the server,
+// etcd's client repeats the request, a write too.
+type quiet struct{ context.Context }
+
+func (quiet) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // awaitGone returns nil once ahead was seen gone. What that means for the
 // caller is for a read made afterwards to say: an event alone never decides.

@@ -1,0 +1,156 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Release gives the hold back and waits until its entry is gone. nil: it is.
+// *session.LostError: it had been lost. session.ErrOutcomeUnknown: ctx ended
+// first, and the session goes on. With a dead ctx it waits for
+// Options.CloseTimeout. Idempotent.
+func (h *Hold) Release(ctx context.Context) (err error) {
+	if ctx == nil {
+		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	if h.Live() {
+		measured := h.measureRelease(ctx)
+		defer func() { measured(err) }()
+	}
+	ctx, cancel := h.entry.q.sess.Base().Detached(ctx)
+	defer cancel()
+	if h.stop(session.ErrReleased) {
+		h.leave(ctx)
+	}
+	if cause := *h.cause.Load(); cause != session.ErrReleased {
+		return cause
+	}
+	select {
+	case <-h.gone:
+	case <-ctx.Done():
+		// Both may be ready.
+		select {
+		case <-h.gone:
+		default:
+			return h.unknown(context.Cause(ctx))
+		}
+	}
+	switch {
+	case h.outcome == nil:
+		return nil
+	case errors.Is(h.outcome, session.ErrOutcomeUnknown):
+		return h.unknown(h.outcome)
+	case errors.Is(h.outcome, session.ErrLost):
+		return h.outcome
+	default:
+		return fmt.Errorf("release %s %s (token %d): %w", h.entry.q.kind, session.Quote(h.entry.q.name), h.entry.token, h.outcome)
+	}
+}
+
+// leave takes the entry out of etcd for a caller who waits for it, and lets the
+// next in line have its turn.
+//
+// Where nobody of this session is next, all that takes is one request, and the
+// caller makes it: a goroutine for it would cost as much as the rest of the
+// release. What that leaves open, and everything else, is for a goroutine that
+// goes on when the caller has gone.
+func (h *Hold) leave(ctx context.Context) {
+	e := h.entry
+	if h.line.alone() && e.removedAtOnce(ctx) {
+		h.line.advance()
+		h.left(nil)
+		if !h.audited() || !e.q.sess.Base().Go(func(context.Context) { h.over() }) {
+			h.over()
+		}
+		return
+	}
+	h.leaveLater()
+}
+
+// leaveLater does the same on a goroutine of the session.
+func (h *Hold) leaveLater() {
+	pass := func(context.Context) {
+		h.left(h.explain(h.line.pass(h.entry)))
+		h.over()
+	}
+	if !h.entry.q.sess.Base().Go(pass) {
+		pass(nil) // closed: the lease is lost, so this sends nothing
+	}
+}
+
+// left notes what became of the entry.
+func (h *Hold) left(outcome error) {
+	h.outcome = outcome
+	close(h.gone)
+}
+
+// over is the last that is done for a hold, once.
+func (h *Hold) over() {
+	defer h.joined()
+	h.recordEnd()
+}
+
+func (h *Hold) unknown(err error) error {
+	q := h.entry.q
+	if !errors.Is(err, session.ErrOutcomeUnknown) {
+		err = fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	}
+	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; its entry is removed as soon as etcd answers, or goes with the lease",
+		q.kind, session.Quote(q.name), h.entry.token, int64(h.Lease()), q.sess.State(), err)
+}
+
+// explain turns what pass said into the loss behind it, where there is one.
+func (h *Hold) explain(err error) error {
+	lost := h.entry.lease.Lost()
+	switch {
+	case err == nil || errors.Is(err, session.ErrOutcomeUnknown):
+		return err
+	case lost != nil:
+		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+	case errors.Is(err, errEntryGone):
+		return h.vanished(h.entry.lease.Context())
+	default:
+		return err
+	}
+}
+
+// vanished is the loss of a hold whose entry is no longer there although the
+// session knows of nothing: with its lease, or by itself? ctx ends with the
+// lease.
+func (h *Hold) vanished(ctx context.Context) *session.LostError {
+	lease := h.entry.lease
+	ctx, cancel := context.WithTimeout(ctx, h.entry.q.sess.Base().RetryPolicy().Attempt)
+	defer cancel()
+	resp, err := h.Client().TimeToLive(ctx, lease.ID())
+	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that lives
+		h.entry.q.sess.Base().LeaseGone(ctx, lease, nil)
+	}
+	// Another hold may have found it out before, and ended this request by it.
+	if lost := lease.Lost(); lost != nil {
+		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+	}
+	return h.lost(session.CauseEntryDeleted)
+}
+
+// ReleaseQuietly is Release for work that is done. It returns the loss of a hold
+// that was none any more when the work ended, also where only the release has
+// found that out. What happens later is not the work's failure: an outcome that
+// is not known yet is logged, and a lease may expire meanwhile.
+func (h *Hold) ReleaseQuietly(ctx context.Context) *session.LostError {
+	err := h.Release(ctx)
+	if errors.Is(err, session.ErrOutcomeUnknown) {
+		h.entry.q.sess.Logger().Warn("holdfast: the work is done, its release is not answered yet", "error", err)
+		return nil
+	}
+	var lost *session.LostError
+	if !errors.As(err, &lost) {
+		return nil
+	}
+	if *h.cause.Load() == session.ErrReleased && (lost.Cause == session.CauseExpired || lost.Cause == session.CauseClosed) {
+		return nil // on the way
+	}
+	return lost
+}
