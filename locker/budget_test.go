@@ -60,8 +60,9 @@ func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
 
 	var waiter <-chan result
 	expect("Lock, contended, until it waits", spent(bLink, func() {
+		reads := bLink.Count()["Range"]
 		waiter = lockLater(deadline(t), muB)
-		if err := bLink.Wait(deadline(t), "Range", bLink.Count()["Range"]+1); err != nil {
+		if err := bLink.Wait(deadline(t), "Range", reads+1); err != nil {
 			t.Fatal(err)
 		}
 	}), etcdtest.Counts{"Txn": 1, "Watch": 1, "Range": 1})

@@ -111,8 +111,9 @@ func TestSpansTellHowALockWasAcquired(t *testing.T) {
 	if _, err := locker.NewMutex(b, "secret/x").TryLock(deadline(t)); err == nil {
 		t.Fatal("held twice")
 	}
+	reads := link.Count()["Range"]
 	next := lockLater(deadline(t), locker.NewMutex(b, "secret/x"))
-	if err := link.Wait(deadline(t), "Range", link.Count()["Range"]+1); err != nil { // the read that arms the wait
+	if err := link.Wait(deadline(t), "Range", reads+1); err != nil { // the read that arms the wait
 		t.Fatal(err)
 	}
 	if err := lk.Unlock(deadline(t)); err != nil {
