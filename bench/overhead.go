@@ -61,7 +61,6 @@ func bareLock(ctx context.Context, cli *clientv3.Client, key string) error {
 	resp, err := cli.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.CreateRevision(void), "=", 0)).
 		Then(clientv3.OpPut(key, "", clientv3.WithLease(1)), clientv3.OpGet(epoch), clientv3.OpGet(key, clientv3.WithLastCreate()...)).
-		Else(clientv3.OpGet(key, clientv3.WithKeysOnly()), clientv3.OpGet(epoch)).
 		Commit()
 	if err != nil {
 		return err

@@ -63,7 +63,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 	if err := e.admit(ctx, value); err != nil {
 		return nil, e.failed(0, err)
 	}
-	hold, err := e.queue.Acquire(ctx, queue.Request{Value: value, Auditor: e.opts.Auditor})
+	hold, err := e.queue.Acquire(ctx, queue.Request{Value: func() string { return value }, Auditor: e.opts.Auditor})
 	if err != nil {
 		return nil, e.failed(time.Since(start), err)
 	}

@@ -156,7 +156,7 @@ func (t *Term) Yield(ctx context.Context) (*Term, error) {
 	if err := e.admit(ctx, value); err != nil {
 		return nil, e.failed(0, err)
 	}
-	hold, err := t.hold.Requeue(ctx, queue.Request{Value: value, Auditor: e.opts.Auditor})
+	hold, err := t.hold.Requeue(ctx, queue.Request{Value: func() string { return value }, Auditor: e.opts.Auditor})
 	if err != nil {
 		return nil, e.failed(time.Since(start), err)
 	}

@@ -113,7 +113,9 @@ func (m *Mutex) acquire(ctx context.Context, acquire func(context.Context, queue
 	if ctx != nil && m.queue.Err() == nil && m.heldIn(ctx) {
 		return nil, m.failed(0, session.ErrReentrant)
 	}
-	hold, err := acquire(ctx, queue.Request{Value: m.opts.value("exclusive"), MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor})
+	hold, err := acquire(ctx, queue.Request{
+		Value: func() string { return m.opts.value("exclusive") }, MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
+	})
 	if errors.Is(err, queue.ErrOccupied) {
 		err = ErrLocked
 	}

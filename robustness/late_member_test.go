@@ -4,6 +4,8 @@ package robustness
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,11 +21,11 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// A detour is a session that talks to one member of three until that is
-// stopped, with the session's requests in its socket, and from then on to the
-// others. What was in the socket arrives when the member goes on.
+// A detour is a client that talks to one member of three until that is stopped,
+// with the requests of the client's sessions in its socket, and from then on to
+// the others. What was in the socket arrives when the member goes on.
 type detour struct {
-	sess   *session.Session
+	open   []*session.Session
 	client *clientv3.Client
 	slow   *etcdtest.Server // the member that is stopped
 	steady *etcdtest.Server // another one
@@ -33,9 +35,9 @@ type detour struct {
 	behind chan error // of a read that was sent to slow behind all else
 }
 
-func newDetour(t *testing.T, cluster *etcdtest.Cluster, slow *etcdtest.Server) *detour {
+func newDetour(t *testing.T, cluster *etcdtest.Cluster, slow *etcdtest.Server, sessions int) *detour {
 	t.Helper()
-	d := &detour{slow: slow, link: slow.Link(t), sent: &sentRequests{}, behind: make(chan error, 1)}
+	d := &detour{slow: slow, link: slow.Link(t), sent: &sentRequests{puts: make(map[string]bool)}, behind: make(chan error, 1)}
 	for _, m := range cluster.Members() {
 		if m != slow {
 			d.steady = m
@@ -50,20 +52,25 @@ func newDetour(t *testing.T, cluster *etcdtest.Cluster, slow *etcdtest.Server) *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.client.Close() })
-	d.sess = open(t, d.client, session.Options{TTL: 60 * time.Second, Retry: backoff.Policy{Attempt: time.Second}})
+	for range sessions {
+		d.open = append(d.open, open(t, d.client, session.Options{TTL: 60 * time.Second, Retry: backoff.Policy{Attempt: time.Second}}))
+	}
 	return d
 }
 
-// stop stops the member, has n Txns sent to it, and returns when the client
-// goes by the others.
+// sess is the session for the i-th lock.
+func (d *detour) sess(i int) *session.Session { return d.open[i%len(d.open)] }
+
+// stop stops the member, has Txns sent to it that put n entries, and returns when
+// the client goes by the others.
 func (d *detour) stop(t *testing.T, n int, send func()) {
 	t.Helper()
 	if err := d.slow.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	txns, reads := d.sent.txns.Load()+int64(n), d.sent.reads.Load()+1
+	entries, reads := d.sent.entries()+n, d.sent.reads.Load()+1
 	send()
-	await(t, "all Txns are on the way", func() bool { return d.sent.txns.Load() == txns })
+	await(t, "all entries are on the way", func() bool { return d.sent.entries() == entries })
 	go func() { // ends with its deadline; received in goOn
 		_, err := d.client.Get(deadline(t), "behind")
 		d.behind <- err
@@ -123,16 +130,41 @@ func logged(t *testing.T, m *etcdtest.Server) (length, tries int) {
 	return int(st.RaftAppliedIndex), tries
 }
 
-// sentRequests counts the requests of a client that were given to a connection.
-type sentRequests struct{ txns, reads atomic.Int64 }
+// sentRequests counts what a client gave to a connection.
+type sentRequests struct {
+	reads atomic.Int64
+
+	mu   sync.Mutex // protects puts
+	puts map[string]bool
+}
+
+// entries is how many were to be put by what was sent.
+func (s *sentRequests) entries() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.puts)
+}
 
 func (s *sentRequests) HandleRPC(_ context.Context, what stats.RPCStats) {
 	if out, ok := what.(*stats.OutPayload); ok {
-		switch out.Payload.(type) {
+		switch r := out.Payload.(type) {
 		case *pb.TxnRequest:
-			s.txns.Add(1)
+			s.txn(r)
 		case *pb.RangeRequest:
 			s.reads.Add(1)
+		}
+	}
+}
+
+// txn notes the entries that a Txn puts, or those that it is made of.
+func (s *sentRequests) txn(r *pb.TxnRequest) {
+	for _, op := range r.Success {
+		if inner := op.GetRequestTxn(); inner != nil {
+			s.txn(inner)
+		} else if key := string(op.GetRequestPut().GetKey()); strings.Contains(key, "/@/") {
+			s.mu.Lock()
+			s.puts[key] = true
+			s.mu.Unlock()
 		}
 	}
 }

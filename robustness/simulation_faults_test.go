@@ -53,6 +53,9 @@ func (s *simulation) fates(c *simClient, part uint64) func(etcdfake.Call) etcdfa
 	sources := make(map[string]*rand.Rand)
 	return func(call etcdfake.Call) etcdfake.Fate {
 		kind := kindOf(call)
+		if txn, ok := call.Request.(*pb.TxnRequest); ok && len(txn.Success) > 1 && txn.Success[0].GetRequestTxn() != nil {
+			s.groups.Add(1)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		r := sources[kind]

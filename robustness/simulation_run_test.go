@@ -33,6 +33,7 @@ type simulation struct {
 	seed    uint64
 	work    func(s *simulation, c *simClient, goroutine int)                     // until s.stop
 	once    func(ctx context.Context, c *simClient, name string) (string, error) // acquires and releases; says what failed
+	busy    bool                                                                 // so much that Txns go together
 	srv     *etcdfake.Server
 	begin   time.Time
 	names   []string
@@ -40,6 +41,7 @@ type simulation struct {
 	nerve   profile // how bad it is
 	stop    atomic.Bool
 	oracle  oracle
+	groups  atomic.Int64 // Txns of several that were sent
 
 	mu         sync.Mutex // protects what follows
 	violations []string
@@ -87,7 +89,11 @@ func (s *simulation) run() {
 	defer s.srv.Close()
 	r := s.source(0)
 	s.nerve = drawProfile(r)
-	for i := range 1 + r.IntN(2) {
+	names, goroutines := 1+r.IntN(2), 2
+	if s.busy {
+		names, goroutines = 8, 12
+	}
+	for i := range names {
 		s.names = append(s.names, fmt.Sprintf("n%d", i))
 	}
 	for i := range 2 + r.IntN(3) {
@@ -104,7 +110,7 @@ func (s *simulation) run() {
 	others.Go(s.watchHolders)
 	workers.Go(s.disturb)
 	for _, c := range s.clients {
-		for i := range 2 + r.IntN(2) {
+		for i := range goroutines + r.IntN(2) {
 			workers.Go(func() { s.work(s, c, i) })
 		}
 	}

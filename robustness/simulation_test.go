@@ -30,6 +30,21 @@ func TestSimulationOfMutexes(t *testing.T) {
 	simulateAll(t, func(seed uint64) *simulation { return &simulation{seed: seed, work: useMutexes, once: lockOnce} })
 }
 
+// The same with so many goroutines that the sessions send their Txns in groups.
+func TestSimulationOfBusySessions(t *testing.T) {
+	var groups atomic.Int64
+	t.Cleanup(func() {
+		if t.Logf("%d groups of Txns", groups.Load()); groups.Load() < int64(*simulationCount) {
+			t.Error("hardly anything was sent together: this simulation tests nothing of its own")
+		}
+	})
+	simulateAll(t, func(seed uint64) *simulation {
+		s := &simulation{seed: seed, work: useMutexes, once: lockOnce, busy: true}
+		t.Cleanup(func() { groups.Add(s.groups.Load()) })
+		return s
+	})
+}
+
 func simulateAll(t *testing.T, plan func(seed uint64) *simulation) {
 	start := time.Now()
 	var grants, forced atomic.Int64

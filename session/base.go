@@ -105,7 +105,7 @@ func (b Base) Telemetry() *telemetry.Telemetry { return b.s.telemetry }
 // Options.CloseTimeout. Either way it keeps ctx's values.
 func (b Base) Detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
-		return context.WithCancel(ctx)
+		return ctx, func() {}
 	}
 	return context.WithTimeout(context.WithoutCancel(ctx), b.s.opts.CloseTimeout)
 }

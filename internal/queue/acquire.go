@@ -23,7 +23,7 @@ var ErrOccupied = errOccupied
 
 // Request is what a caller brings to a queue.
 type Request struct {
-	Value   string          // of the entry in etcd
+	Value   func() string   // of the entry in etcd, asked for when that is put
 	MaxHold time.Duration   // the hold is lost after it; 0: never
 	Auditor fencing.Auditor // told of the hold; nil: the session's logger is
 
@@ -122,7 +122,7 @@ func (q *Queue) acquire(ctx context.Context, ln *line, r Request, from turn, c c
 			if err != nil {
 				return backoff.Final(err)
 			}
-			e = newEntry(q, lease, r.Value)
+			e = newEntry(q, lease, r.Value())
 		}
 		if v, err = e.toFront(ctx, v, c); err != nil && q.disposed(ctx, e, err) {
 			e, v = nil, view{}

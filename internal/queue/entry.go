@@ -94,36 +94,35 @@ type condition struct {
 // returns what stands ahead of it. It ends with ctx's error, errOccupied,
 // errEntryGone (after is no longer there), errEpochMoved, or what etcd said.
 func (e *entry) put(ctx context.Context, c condition) (view, error) {
-	cmps := []clientv3.Cmp{absent(e.key), absent(e.void)}
-	var then []clientv3.Op
+	t := txn{cmps: []clientv3.Cmp{absent(e.key), absent(e.void)}}
 	if c.empty {
 		// Loads every key of the prefix, on every member: only used when a
 		// read has just found the queue empty.
-		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(e.q.entries).WithPrefix(), "=", 0))
+		t.cmps = append(t.cmps, clientv3.Compare(clientv3.CreateRevision(e.q.entries).WithPrefix(), "=", 0))
 	}
 	if c.after != nil {
-		cmps = append(cmps, c.after.owned())
-		then = c.after.leave()
+		t.cmps = append(t.cmps, c.after.owned())
+		t.then = c.after.leave()
 	}
-	then = append(then,
+	t.then = append(t.then,
 		clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.lease.ID())),
 		e.getEpoch(),
-		clientv3.OpGet(e.q.entries, lastTwo()...))
+		clientv3.OpGet(e.q.entries, lastTwo...))
 
 	var v view
 	var verify bool
 	err := e.q.retry(ctx, func(ctx context.Context) error {
-		resp, err := e.q.sess.Client().Txn(ctx).If(cmps...).Then(then...).Commit()
+		r, err := e.commit(ctx, t)
 		if err != nil {
 			e.ambiguous = e.ambiguous || backoff.Pending(err)
 			e.doubtful = e.q.unknown("enqueue", err) || e.doubtful
 			return err
 		}
-		if resp.Succeeded {
-			n := len(resp.Responses)
-			queued := resp.Responses[n-1].GetResponseRange()
-			v = view{ahead: second(queued.Kvs), revision: resp.Header.Revision, position: queued.Count - 1}
-			return e.created(resp.Header.Revision, resp.Responses[n-2].GetResponseRange().Kvs)
+		if r.succeeded {
+			n := len(r.responses)
+			queued := r.responses[n-1].GetResponseRange()
+			v = view{ahead: second(queued.Kvs), revision: r.revision, position: queued.Count - 1}
+			return e.created(r.revision, r.responses[n-2].GetResponseRange().Kvs)
 		}
 		verify, err = e.found(ctx)
 		if err == nil && !verify {
@@ -165,6 +164,10 @@ func (e *entry) found(ctx context.Context) (bool, error) {
 
 func (e *entry) getEpoch() clientv3.Op {
 	return clientv3.OpGet(e.q.sess.Base().EpochKey())
+}
+
+func (e *entry) commit(ctx context.Context, t txn) (reply, error) {
+	return linesOf(e.q.sess).commits.commit(ctx, t)
 }
 
 // created notes the answer to the put: the entry's revision, and with the
@@ -258,26 +261,25 @@ func (e *entry) removedAtOnce(ctx context.Context) bool {
 
 // removal is one request of remove.
 func (e *entry) removal(ctx context.Context) error {
-	var cmps []clientv3.Cmp
-	then, els := e.leave(), []clientv3.Op(nil)
+	t := txn{then: e.leave()}
 	// With rev unknown the key itself is the identity: it carries the lease
 	// and a nonce, and nobody else has a request with it under way.
 	if e.rev != 0 {
-		cmps = append(cmps, e.owned())
+		t.cmps = append(t.cmps, e.owned())
 		if e.ambiguous {
 			// Somebody may have deleted the entry, and an unanswered send have
 			// put it again since, at another revision. It is still this
 			// attempt's, as its lease shows.
 			again := clientv3.Compare(clientv3.LeaseValue(e.key), "=", e.lease.ID())
-			els = append(els, clientv3.OpTxn([]clientv3.Cmp{again}, []clientv3.Op{clientv3.OpDelete(e.key)}, nil), e.putVoid())
+			t.els = append(t.els, clientv3.OpTxn([]clientv3.Cmp{again}, []clientv3.Op{clientv3.OpDelete(e.key)}, nil), e.putVoid())
 		}
 	}
-	resp, err := e.q.sess.Client().Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
+	r, err := e.commit(ctx, t)
 	if err != nil {
 		e.unanswered = e.q.unknown("remove", err) || e.unanswered
 		return err
 	}
-	if !resp.Succeeded && !e.unanswered {
+	if !r.succeeded && !e.unanswered {
 		return errEntryGone
 	}
 	return nil

@@ -54,13 +54,13 @@ func newHold(ln *line, e *entry, revision int64, r Request) *Hold {
 // bind has the hold end with its lease, and after maxHold if that is set.
 func (h *Hold) bind(maxHold time.Duration) {
 	unwatch := context.AfterFunc(h.entry.lease.Context(), func() { _ = h.Check() }) // which finds out, and ends it
-	limit := new(time.Timer)
+	var limit *time.Timer
 	if maxHold > 0 {
 		limit = time.AfterFunc(maxHold, func() { h.end(h.lost(session.CauseMaxHold)) })
 	}
 	unbind := func() {
 		unwatch()
-		if maxHold > 0 {
+		if limit != nil {
 			limit.Stop()
 		}
 	}

@@ -16,6 +16,7 @@ type lines struct {
 	open map[string]*line // by entries prefix; a line with no head is not here
 
 	audit   auditor
+	commits committer
 	streams streams
 	ids     ids
 }
@@ -24,7 +25,7 @@ type linesKey struct{}
 
 func linesOf(s *session.Session) *lines {
 	return s.Base().Extension(linesKey{}, func() any {
-		return &lines{open: make(map[string]*line), audit: auditor{sess: s}}
+		return &lines{open: make(map[string]*line), audit: auditor{sess: s}, commits: committer{sess: s}}
 	}).(*lines)
 }
 
@@ -41,7 +42,7 @@ type line struct {
 // ticket is one caller's place in a line.
 type ticket struct {
 	q     *Queue // as its caller named it
-	value string
+	value func() string
 	turn  chan turn // buffered; sent to once, when the ticket becomes the head
 	left  bool      // its caller has gone
 }
@@ -55,7 +56,7 @@ type turn struct {
 
 // join takes a ticket at the end of the line of q. With ifFree it takes none,
 // and returns nil, unless the line is empty.
-func (ls *lines) join(q *Queue, value string, ifFree bool) (*line, *ticket) {
+func (ls *lines) join(q *Queue, value func() string, ifFree bool) (*line, *ticket) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := ls.open[q.entries]
@@ -164,7 +165,7 @@ func (ln *line) pass(e *entry) error {
 			return outcome
 		}
 
-		successor := newEntry(next.q, e.lease, next.value)
+		successor := newEntry(next.q, e.lease, next.value())
 		v, err := successor.put(ctx, condition{after: e})
 		if err == nil {
 			e.retire() // in the same Txn

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -67,25 +68,23 @@ func (q *Queue) Same(other *Queue) bool {
 // one right ahead of it. Nothing can join the queue ahead of an entry, so the
 // answer only ever shrinks.
 func (q *Queue) front(rev int64) clientv3.Op {
-	return clientv3.OpGet(q.entries, append(lastTwo(), clientv3.WithMaxCreateRev(rev))...)
+	return clientv3.OpGet(q.entries, append(lastTwo, clientv3.WithMaxCreateRev(rev))...)
 }
 
 // lastTwo selects the two youngest entries. The server sorts the whole prefix
 // for it, as it does for every choice by create revision.
-func lastTwo() []clientv3.OpOption {
-	return []clientv3.OpOption{
-		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(2),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
-	}
-}
+var lastTwo = slices.Clip([]clientv3.OpOption{
+	clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(2),
+	clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
+})
 
-// occupied reports whether anybody is queued: one read, limit 1, keys only.
+// occupied reports whether anybody is queued: one read, of a number only.
 func (q *Queue) occupied(ctx context.Context) (bool, error) {
-	var n int
+	var n int64
 	err := q.retry(ctx, func(ctx context.Context) error {
-		resp, err := q.sess.Client().Get(ctx, q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+		resp, err := q.sess.Client().Get(ctx, q.entries, clientv3.WithPrefix(), clientv3.WithCountOnly())
 		if err == nil {
-			n = len(resp.Kvs)
+			n = resp.Count
 		}
 		return err
 	})

@@ -26,7 +26,9 @@ func (h *Hold) record(event fencing.Event, at time.Time) fencing.Record {
 }
 
 func (h *Hold) recordGrant() {
-	h.tell(h.record(fencing.Granted, h.since))
+	if h.audited() {
+		h.tell(h.record(fencing.Granted, h.since))
+	}
 	h.telemetry.Held()
 }
 

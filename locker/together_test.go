@@ -1,0 +1,350 @@
+package locker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Of internal/queue: how many Txns of a session are under way before others wait
+// to go together, and how many go together at most.
+const underWay, together = 4, 16
+
+// sentTxns notes the Txns that a process sends.
+type sentTxns struct {
+	mu    sync.Mutex // protects sizes
+	sizes []int      // of how many each is made
+}
+
+// watch has the process's connection note them. fate decides what becomes of each;
+// nil: they arrive.
+func (s *sentTxns) watch(p *process, fate func(*pb.TxnRequest) etcdfake.Fate) {
+	p.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+		var f etcdfake.Fate
+		if txn, ok := c.Request.(*pb.TxnRequest); ok {
+			s.mu.Lock()
+			s.sizes = append(s.sizes, sizeOf(txn))
+			s.mu.Unlock()
+			if fate != nil {
+				f = fate(txn)
+			}
+		}
+		return f
+	})
+}
+
+func (s *sentTxns) take() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sizes := s.sizes
+	s.sizes = nil
+	return sizes
+}
+
+// sizeOf is of how many Txns one is made.
+func sizeOf(txn *pb.TxnRequest) int {
+	n := 0
+	for _, op := range txn.Success {
+		if op.GetRequestTxn() != nil {
+			n++
+		}
+	}
+	return max(1, n)
+}
+
+// isAbout reports whether a Txn, or one that it is made of, puts or deletes an
+// entry of a lock.
+func isAbout(txn *pb.TxnRequest, lock string) bool {
+	return slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool {
+		if inner := op.GetRequestTxn(); inner != nil {
+			return isAbout(inner, lock)
+		}
+		key := append(op.GetRequestPut().GetKey(), op.GetRequestDeleteRange().GetKey()...)
+		return bytes.Contains(key, []byte("/"+lock+"/@/"))
+	})
+}
+
+// lockAll has a goroutine each lock x0, x1, …, all at the same moment.
+func lockAll(ctx context.Context, p *process, n int) []<-chan result {
+	all := make([]<-chan result, n)
+	for i := range all {
+		all[i] = lockLater(ctx, locker.NewMutex(p.sess, fmt.Sprint("x", i)))
+	}
+	return all
+}
+
+// mustHold receives the locks, which have to be held.
+func mustHold(t *testing.T, srv *etcdfake.Server, all []<-chan result) []*locker.Lock {
+	t.Helper()
+	var held []*locker.Lock
+	for _, done := range all {
+		r := <-done
+		if r.err != nil {
+			t.Error(r.err)
+			continue
+		}
+		if !owns(srv, r.lk) {
+			t.Errorf("%s is held, and in etcd stand %v", r.lk.Name(), standing(srv, r.lk.Name()))
+		}
+		held = append(held, r.lk)
+	}
+	return held
+}
+
+// unlockAll unlocks at the same moment, and then nothing may stand.
+func unlockAll(t *testing.T, srv *etcdfake.Server, held []*locker.Lock) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, lk := range held {
+		all.Go(func() {
+			if err := lk.Unlock(deadline(t)); err != nil {
+				t.Errorf("%s: Unlock: %v", lk.Name(), err)
+			}
+		})
+	}
+	all.Wait()
+	nothingStands(t, srv)
+}
+
+func nothingStands(t *testing.T, srv *etcdfake.Server) {
+	t.Helper()
+	for _, kv := range srv.Keys("holdfast/lock/") {
+		if strings.Contains(string(kv.Key), "/@/") {
+			t.Errorf("left behind: %s", kv.Key)
+		}
+	}
+}
+
+func TestTxnsOfABusySessionGoTogether(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		var sent sentTxns
+		sent.watch(p, nil)
+
+		unlockAll(t, srv, mustHold(t, srv, lockAll(deadline(t), p, underWay)))
+		if got := sent.take(); len(got) != 2*underWay || slices.Max(got) != 1 {
+			t.Errorf("%d locks and unlocks at once sent Txns of %v, want each by itself", underWay, got)
+		}
+
+		const rest = 10
+		want := append(slices.Repeat([]int{1}, underWay), together, rest) // of the last some wait until others have landed
+		began := time.Now()
+		all := lockAll(deadline(t), p, underWay+together+rest)
+		time.Sleep(oneWay + time.Millisecond)
+		if n := countKeys(srv, "/@/"); n != underWay+together {
+			t.Errorf("%d entries stand as soon as they can, want %d: a group that is complete does not wait", n, underWay+together)
+		}
+		held := mustHold(t, srv, all)
+		if got := sent.take(); !slices.Equal(got, want) {
+			t.Errorf("locks sent Txns of %v, want %v", got, want)
+		}
+		if took := time.Since(began); took != 4*oneWay {
+			t.Errorf("the last was held after %v, want two round trips, %v", took, 4*oneWay)
+		}
+		unlockAll(t, srv, held)
+		if got := sent.take(); !slices.Equal(got, want) {
+			t.Errorf("unlocks sent Txns of %v, want %v", got, want)
+		}
+	})
+}
+
+// What is worth to be sent by itself is worth less the more is under way: then
+// those that wait go on collecting.
+func TestNoGroupIsSentEarlyWhileMoreThanEnoughIsUnderWay(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		var sent sentTxns
+		n := 0
+		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate { // the first is answered first, and so on
+			n++
+			return etcdfake.Fate{Reply: time.Duration(n) * 100 * time.Millisecond}
+		})
+		all := lockAll(deadline(t), p, underWay+together+1)
+		time.Sleep(150 * time.Millisecond) // of five, four are under way
+		all = append(all, lockLater(deadline(t), locker.NewMutex(p.sess, "late")))
+		held := mustHold(t, srv, all)
+		if got := sent.take(); !slices.Equal(got, []int{1, 1, 1, 1, together, 2}) {
+			t.Errorf("Txns of %v: the last two should have gone together", got)
+		}
+		sent.watch(p, nil)
+		unlockAll(t, srv, held)
+	})
+}
+
+func TestEachTxnOfAGroupHasItsOwnAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, other := start(t, srv), start(t, srv)
+		var elsewhere []*locker.Lock // every other one
+		const n = underWay + together
+		for i := 1; i < n; i += 2 {
+			elsewhere = append(elsewhere, mustLock(t, locker.NewMutex(other.sess, fmt.Sprint("x", i))))
+		}
+		all := lockAll(deadline(t), p, n)
+		time.Sleep(time.Second)
+		for i, done := range all {
+			if held := len(done) == 1; held != (i%2 == 0) {
+				t.Errorf("x%d: held is %v", i, held)
+			}
+		}
+		for _, lk := range elsewhere {
+			if err := lk.Unlock(deadline(t)); err != nil {
+				t.Error(err)
+			}
+		}
+		unlockAll(t, srv, mustHold(t, srv, all))
+	})
+}
+
+// Nobody is refused for what somebody else has asked for.
+func TestTxnsThatAreRefusedTogetherAreSentApart(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		var sent sentTxns
+		const n, forbidden = underWay + 6, underWay + 3
+		sent.watch(p, func(txn *pb.TxnRequest) etcdfake.Fate {
+			refused := isAbout(txn, fmt.Sprint("x", forbidden))
+			return etcdfake.Fate{LoseRequest: refused, Code: codes.PermissionDenied}
+		})
+		var all []<-chan result
+		for i := range n { // one by one, so that it is known who waits
+			all = append(all, lockLater(deadline(t), locker.NewMutex(p.sess, fmt.Sprint("x", i))))
+			time.Sleep(time.Microsecond)
+		}
+		r := <-all[forbidden]
+		if code := status.Code(r.err); code != codes.PermissionDenied {
+			t.Errorf("the one that is forbidden: %v", r.err)
+		}
+		unlockAll(t, srv, mustHold(t, srv, slices.Delete(all, forbidden, forbidden+1)))
+		if got := sent.take(); !slices.Contains(got, n-underWay) {
+			t.Errorf("Txns of %v: none was of all that waited", got)
+		}
+	})
+}
+
+// Without an answer nobody knows, so each looks, and each leaves a void.
+func TestTxnsThatAreNotAnsweredTogetherLeaveNothing(t *testing.T) {
+	for name, loss := range map[string]etcdfake.Fate{
+		"carried out": {LoseReply: true}, "carried out, never answered": {LoseReply: true, Silent: true},
+		"not carried out": {LoseRequest: true}, "repeated by etcd's client": {LoseReply: true, Code: codes.Canceled},
+		"carried out later": {Request: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				var sent sentTxns
+				lost := false
+				sent.watch(p, func(txn *pb.TxnRequest) (f etcdfake.Fate) {
+					if sizeOf(txn) > 1 && !lost {
+						lost, f = true, loss
+					}
+					return f
+				})
+				const n = underWay + 6
+				held := mustHold(t, srv, lockAll(deadline(t), p, n))
+				if !lost {
+					t.Error("no group was sent")
+				}
+				unlockAll(t, srv, held)
+				if voids := countKeys(srv, "/@void/"); voids != n-underWay {
+					t.Errorf("%d voids, want one for each of the %d that were sent together", voids, n-underWay)
+				}
+				time.Sleep(2 * time.Minute)
+				nothingStands(t, srv)
+			})
+		})
+	}
+}
+
+func countKeys(srv *etcdfake.Server, part string) (n int) {
+	for _, kv := range srv.Keys("holdfast/lock/") {
+		if strings.Contains(string(kv.Key), part) {
+			n++
+		}
+	}
+	return n
+}
+
+// Who leaves takes nobody along: whether its Txn waits, and then is not sent, or
+// is under way with others.
+func TestCallerThatLeavesAGroupLeavesTheOthersInIt(t *testing.T) {
+	for name, after := range map[string]time.Duration{"while it waits": oneWay, "while it is under way": 3 * oneWay} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				var sent sentTxns
+				sent.watch(p, nil)
+				all := lockAll(deadline(t), p, underWay)
+				time.Sleep(time.Microsecond)
+				ctx, leave := context.WithCancel(deadline(t))
+				leaver := lockLater(ctx, locker.NewMutex(p.sess, "leaver"))
+				for i := range 5 {
+					all = append(all, lockLater(deadline(t), locker.NewMutex(p.sess, fmt.Sprint("y", i))))
+				}
+				time.Sleep(after)
+				leave()
+				if r := <-leaver; !errors.Is(r.err, context.Canceled) {
+					t.Errorf("the leaver: %v", r.err)
+				}
+				unlockAll(t, srv, mustHold(t, srv, all))
+				if ever, waited := putsEver(srv, "leaver"), after == oneWay; waited == (ever != 0) {
+					t.Errorf("%d entries of the leaver's were put", ever)
+				}
+				if got := sent.take(); slices.Max(got) < 5 {
+					t.Errorf("Txns of %v: the others did not go together", got)
+				}
+			})
+		})
+	}
+}
+
+// putsEver is how many entries of a lock were ever put.
+func putsEver(srv *etcdfake.Server, lock string) (n int) {
+	for _, c := range srv.History("holdfast/lock/" + lock + "/@/") {
+		if !c.Deleted {
+			n++
+		}
+	}
+	return n
+}
+
+func TestCloseEndsThoseThatGoTogether(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		var sent sentTxns
+		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate { return etcdfake.Fate{LoseRequest: true, Silent: true} })
+		all := lockAll(deadline(t), p, underWay+together+3)
+		time.Sleep(time.Second)
+		if got := sent.take(); len(got) != underWay+1 || slices.Max(got) != together {
+			t.Errorf("Txns of %v: not what this test is about", got)
+		}
+		began := time.Now()
+		if err := p.sess.Close(deadline(t)); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 4*oneWay {
+			t.Errorf("Close took %v", took)
+		}
+		for _, done := range all {
+			if r := <-done; !errors.Is(r.err, session.ErrClosed) {
+				t.Error(r.err)
+			}
+		}
+		if got := sent.take(); len(got) != 0 {
+			t.Errorf("after Close was called Txns of %v were sent", got)
+		}
+	})
+}
