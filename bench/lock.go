@@ -59,7 +59,19 @@ func uncontended() []subject {
 			},
 		})
 	}
-	return all
+	return append(all, subject{
+		name: "uncontended/txns",
+		what: "the two Txns alone that a Lock and Unlock of a free lock send; upstream: its Lock and Unlock",
+		holdfast: func(e *env) (op, error) {
+			sessions, err := e.holdfastSessions(1)
+			if err != nil {
+				return nil, err
+			}
+			return func(timer) error { return bareLock(e.ctx, sessions[0].Client(), e.name, sessions[0].Lease()) }, nil
+		},
+		upstream: all[0].upstream,
+		floor:    all[0].floor,
+	})
 }
 
 var errNotHeld = errors.New("TryLock did not find the lock held")

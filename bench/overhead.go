@@ -49,18 +49,22 @@ func overhead() []subject {
 		floor: func(e *env) (op, error) {
 			cli, err := e.client(0)
 			return func(timer) error {
-				return bareLock(e.ctx, cli, e.name)
+				return bareLock(e.ctx, cli, e.name, 1)
 			}, err
 		},
 	}}
 }
 
 // bareLock sends the two Txns that Lock and Unlock of a free lock are.
-func bareLock(ctx context.Context, cli *clientv3.Client, key string) error {
-	void, epoch := key+"/void", key+"/epoch"
+func bareLock(ctx context.Context, cli *clientv3.Client, name string, lease clientv3.LeaseID) error {
+	const id = "5eed5eed5eed5eed-ABCDEFGHIJKLMNOP"
+	entries, epoch := name+"/@/", name+"/epoch"
+	key, void := entries+id, name+"/@void/"+id
+	absent := func(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "=", 0) }
 	resp, err := cli.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.CreateRevision(void), "=", 0)).
-		Then(clientv3.OpPut(key, "", clientv3.WithLease(1)), clientv3.OpGet(epoch), clientv3.OpGet(key, clientv3.WithLastCreate()...)).
+		If(absent(key), absent(void)).
+		Then(clientv3.OpPut(key, "", clientv3.WithLease(lease)), clientv3.OpGet(epoch),
+			clientv3.OpGet(entries, append(clientv3.WithLastCreate(), clientv3.WithLimit(2), clientv3.WithKeysOnly())...)).
 		Commit()
 	if err != nil {
 		return err
