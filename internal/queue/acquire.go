@@ -41,7 +41,7 @@ func (q *Queue) Acquire(ctx context.Context, r Request) (*Hold, error) {
 		return nil, err
 	}
 	return q.measured(ctx, r, func(ctx context.Context, r Request) (*Hold, error) {
-		ln, t := linesOf(q.sess).join(q, r.Value, false)
+		ln, t := q.local.join(q, r.Value, false)
 		return q.inLine(ctx, ln, t, r)
 	})
 }
@@ -79,24 +79,22 @@ func (q *Queue) TryAcquire(ctx context.Context, r Request) (*Hold, error) {
 }
 
 func (q *Queue) tryAcquire(ctx context.Context, r Request) (*Hold, error) {
-	ln, t := linesOf(q.sess).join(q, r.Value, true)
-	if t == nil {
+	if q.local.busy(q) {
 		return nil, ErrOccupied // by this very session
 	}
-	from := <-t.turn // at once: the line was empty
 	open, cancel := q.untilClosed(ctx)
 	defer cancel()
-	occupied, err := q.occupied(open)
-	if err != nil || occupied {
-		q.giveUp(ln, nil)
-	}
-	switch {
+	switch occupied, err := q.occupied(open); {
 	case err != nil:
 		return nil, q.orClosed(ctx, err)
 	case occupied:
 		return nil, ErrOccupied
 	}
-	return q.acquire(ctx, ln, r, from, condition{empty: true})
+	ln, t := q.local.join(q, r.Value, true)
+	if t == nil {
+		return nil, ErrOccupied // meanwhile
+	}
+	return q.acquire(ctx, ln, r, <-t.turn, condition{empty: true}) // its turn is at once
 }
 
 func (q *Queue) usable(ctx context.Context) error {

@@ -58,7 +58,7 @@ type view struct {
 }
 
 func newEntry(q *Queue, lease *session.Lease, value string) *entry {
-	id := linesOf(q.sess).ids.take(lease)
+	id := q.local.ids.take(lease)
 	return &entry{q: q, lease: lease, value: value, id: id, key: q.entries + id, void: q.voids + id}
 }
 
@@ -167,7 +167,7 @@ func (e *entry) getEpoch() clientv3.Op {
 }
 
 func (e *entry) commit(ctx context.Context, t txn) (reply, error) {
-	return linesOf(e.q.sess).commits.commit(ctx, t)
+	return e.q.local.commits.commit(ctx, t)
 }
 
 // created notes the answer to the put: the entry's revision, and with the

@@ -66,7 +66,7 @@ type follower struct {
 // smaller than the watch's, so nothing falls in between; what the watch tells
 // of up to that revision is in the read already, and skipped.
 func (f *follower) watch(ctx context.Context) error {
-	streams := &linesOf(f.q.sess).streams
+	streams := &f.q.local.streams
 	wctx, generation := streams.context(f.q.sess.Base().Context())
 	wctx, cancel := context.WithCancel(wctx)
 	defer cancel()

@@ -62,7 +62,7 @@ func (i *ids) give(lease *session.Lease, id string) {
 // would delete it by its key, as one is deleted whose revision was never told.
 func (e *entry) retire() {
 	if !e.ambiguous && !e.doubtful && e.id != "" {
-		linesOf(e.q.sess).ids.give(e.lease, e.id)
+		e.q.local.ids.give(e.lease, e.id)
 		e.id = "" // given once
 	}
 }

@@ -76,6 +76,13 @@ func (ls *lines) join(q *Queue, value func() string, ifFree bool) (*line, *ticke
 	return ln, t
 }
 
+// busy reports whether anybody of this session holds or waits in the line of q.
+func (ls *lines) busy(q *Queue) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.open[q.entries] != nil
+}
+
 // leave gives a ticket back. If that is too late, because it is the head by
 // now, it reports false: the turn is in the channel and has to be ended.
 func (ln *line) leave(t *ticket) bool {

@@ -14,6 +14,7 @@ import (
 // at the first Acquire.
 type Queue struct {
 	sess    *session.Session
+	local   *lines // what the session keeps of its queues
 	kind    string // "lock" or "election"
 	name    string // as the user gave it
 	entries string // entries stand under this prefix; ends in "/"
@@ -29,7 +30,7 @@ func New(sess *session.Session, kind, name string) *Queue {
 		q.err = &session.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
-	q.err = CheckName(kind, name)
+	q.err, q.local = CheckName(kind, name), linesOf(sess)
 	base := sess.Namespace() + "/" + kind + "/" + name
 	q.entries, q.voids = base+"/@/", base+"/@void/"
 	return q
@@ -44,7 +45,7 @@ func At(sess *session.Session, kind, prefix string) *Queue {
 		q.err = &session.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
-	q.err = checkPrefix(kind, prefix)
+	q.err, q.local = checkPrefix(kind, prefix), linesOf(sess)
 	q.entries, q.voids = prefix+"/", sess.Namespace()+"/void/"
 	return q
 }

@@ -55,7 +55,7 @@ func (q *Queue) awaitGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
 // token where the stream's has expired; an error that ends it, a permission
 // withdrawn, is one that no retry can mend.
 func (q *Queue) watchGone(ctx context.Context, ahead *mvccpb.KeyValue) error {
-	streams := &linesOf(q.sess).streams
+	streams := &q.local.streams
 	wctx, generation := streams.context(q.sess.Base().Context())
 	wctx, cancel := context.WithCancel(wctx)
 	defer cancel()
