@@ -3,6 +3,8 @@ package robustness
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -135,5 +137,62 @@ func TestSweepingEndsWhenTheStoreHasRoomAgain(t *testing.T) {
 	<-late.Delivered()
 	if kvs := srv.Keys(t, "holdfast/lock/x/@/"); len(kvs) != 0 {
 		t.Errorf("the late request left %v", kvs)
+	}
+}
+
+// What gives back is let through by a full store, also where it is asked for in one
+// message with what is refused.
+func TestFullStoreReleasesWhatIsAskedForTogetherWithNewHolds(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second})
+	const underWay, half = 4, 8 // of internal/queue: what goes by itself, and of what a message is made at most
+	var held []*locker.Lock
+	for i := range half {
+		lk, err := locker.NewMutex(sess, fmt.Sprint("held", i)).Lock(deadline(t))
+		must(t)(nil, err)
+		held = append(held, lk)
+	}
+	alarm(t, srv.Client(t))
+	var locks, unlocks sync.WaitGroup
+	lock := func(name string) {
+		locks.Go(func() {
+			if _, err := locker.NewMutex(sess, name).Lock(deadline(t)); !errors.Is(err, rpctypes.ErrNoSpace) {
+				t.Errorf("Lock %s: %v", name, err)
+			}
+		})
+	}
+	var busy []*etcdtest.Held
+	for i := range underWay {
+		h := link.Hold("Txn")
+		lock(fmt.Sprint("busy", i))
+		<-h.Arrived()
+		busy = append(busy, h)
+	}
+	together := link.Hold("Txn")
+	for i, lk := range held {
+		unlocks.Go(func() {
+			if err := lk.Unlock(deadline(t)); err != nil {
+				t.Errorf("Unlock: %v", err)
+			}
+		})
+		lock(fmt.Sprint("new", i))
+	}
+	<-together.Arrived()
+	if n := len(together.Request().(*pb.TxnRequest).Success); n != 2*half {
+		t.Errorf("%d went together, want %d", n, 2*half)
+	}
+	together.Deliver()
+	for i := range half { // so that an Unlock that waits once more goes with these
+		lock(fmt.Sprint("newer", i))
+	}
+	unlocks.Wait()
+	for _, h := range busy {
+		h.Deliver()
+	}
+	locks.Wait()
+	if kvs := srv.Keys(t, "holdfast/lock/"); len(kvs) != 0 {
+		t.Errorf("left: %v", kvs)
 	}
 }

@@ -29,11 +29,18 @@ type txn struct {
 	then, els []clientv3.Op
 }
 
+// puts reports whether t may need room in the store.
+func (t txn) puts() bool {
+	return slices.ContainsFunc(slices.Concat(t.then, t.els), clientv3.Op.IsPut)
+}
+
 // reply is the answer to a txn.
 type reply struct {
 	succeeded bool
 	revision  int64 // of the store
 	responses []*pb.ResponseOp
+
+	second bool // the txn was sent before, and may have been carried out then; also set beside an error
 }
 
 // committer sends the Txns of a session's entries, by group commit as databases
@@ -45,7 +52,8 @@ type reply struct {
 //
 // They share their fate in one way: without an answer none knows of its own. When
 // etcd refuses a group, for the sake of a single one perhaps, nothing was done,
-// and each is sent apart.
+// and each is sent apart. A full store refuses a group for those that put something,
+// after it may have carried it out; then those that do not are sent apart.
 type committer struct {
 	sess *session.Session
 
@@ -61,7 +69,7 @@ type pending struct {
 
 	reply reply
 	err   error
-	apart bool // nothing was done; it is to be sent by itself
+	apart bool // it is to be sent by itself: nothing was done, or, if err is set, perhaps
 }
 
 // commit sends t, by itself or with others. It ends with what etcd said, or
@@ -83,7 +91,9 @@ func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 		return reply{}, ctx.Err()
 	}
 	if p.apart {
-		return c.send(ctx, t)
+		r, err := c.send(ctx, t)
+		r.second = p.err != nil
+		return r, err
 	}
 	return p.reply, p.err
 }
@@ -93,7 +103,7 @@ func (c *committer) send(ctx context.Context, t txn) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{resp.Succeeded, resp.Header.Revision, resp.Responses}, nil
+	return reply{succeeded: resp.Succeeded, revision: resp.Header.Revision, responses: resp.Responses}, nil
 }
 
 // line has t wait, if it has to, and returns the group that is complete by it, if
@@ -170,11 +180,12 @@ func (c *committer) together(ctx context.Context, group []*pending) {
 		switch backoff.Classify(err) {
 		case backoff.OK:
 			own := r.responses[i].GetResponseTxn()
-			p.reply = reply{own.Succeeded, r.revision, own.Responses}
+			p.reply = reply{succeeded: own.Succeeded, revision: r.revision, responses: own.Responses}
 		case backoff.Permanent, backoff.Unauthorised, backoff.LeaseGone:
 			p.apart = true
 		default: // not answered, or each may try again when it likes
 			p.err = err
+			p.apart = !backoff.Pending(err) && !p.puts() && backoff.Classify(err) == backoff.Unknown
 		}
 		close(p.over)
 	}

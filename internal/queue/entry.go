@@ -46,7 +46,7 @@ type entry struct {
 	doubtful bool
 
 	// unanswered: a request that would remove the entry was sent and never
-	// answered.
+	// answered, or answered with an error that leaves open what was done.
 	unanswered bool
 }
 
@@ -275,6 +275,7 @@ func (e *entry) removal(ctx context.Context) error {
 		}
 	}
 	r, err := e.commit(ctx, t)
+	e.unanswered = e.unanswered || r.second
 	if err != nil {
 		e.unanswered = e.q.unknown("remove", err) || e.unanswered
 		return err
