@@ -209,6 +209,33 @@ func TestEachTxnOfAGroupHasItsOwnAnswer(t *testing.T) {
 	})
 }
 
+// Of two entries with one create revision neither is ahead of the other.
+func TestEntriesOfForeignPrefixesWithinEachOtherNeverGoTogether(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		busy := lockAll(deadline(t), p, underWay)
+		time.Sleep(time.Microsecond)
+		within := lockLater(deadline(t), locker.NewMutexAt(p.sess, "/a/!")) // before "/a/<lease>" by key
+		time.Sleep(time.Microsecond)
+		around := lockLater(deadline(t), locker.NewMutexAt(p.sess, "/a"))
+		inner := <-within
+		if inner.err != nil {
+			t.Fatal(inner.err)
+		}
+		if err := inner.lk.Unlock(deadline(t)); err != nil {
+			t.Error(err)
+		}
+		outer := <-around
+		if outer.err != nil {
+			t.Fatal(outer.err)
+		}
+		if outer.lk.Token() == inner.lk.Token() {
+			t.Error("both were put at one revision")
+		}
+		unlockAll(t, srv, append(mustHold(t, srv, busy), outer.lk))
+	})
+}
+
 // Nobody is refused for what somebody else has asked for.
 func TestTxnsThatAreRefusedTogetherAreSentApart(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -27,6 +27,7 @@ const (
 type txn struct {
 	cmps      []clientv3.Cmp
 	then, els []clientv3.Op
+	alone     bool // must have a revision of its own
 }
 
 // puts reports whether t may need room in the store.
@@ -48,7 +49,9 @@ type reply struct {
 // as one Txn of Txns, which is one message, one entry in etcd's log and one wait
 // for its disks. Each has its own comparisons and its own answer; and as each is
 // about keys of its own, it makes no difference that all comparisons are made
-// before anything is written.
+// before anything is written. The entries of a group have one create revision, so
+// those that may stand in each other's queues, where foreign prefixes lie inside
+// one another, go alone.
 //
 // They share their fate in one way: without an answer none knows of its own. When
 // etcd refuses a group, for the sake of a single one perhaps, nothing was done,
@@ -76,6 +79,9 @@ type pending struct {
 // ctx's error, and then t may have been sent. ctx must end with a lease: so it is
 // over when the session is closed.
 func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
+	if t.alone {
+		return c.send(ctx, t)
+	}
 	p, group := c.line(t)
 	if p == nil {
 		defer c.landed()

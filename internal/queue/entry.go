@@ -94,7 +94,7 @@ type condition struct {
 // returns what stands ahead of it. It ends with ctx's error, errOccupied,
 // errEntryGone (after is no longer there), errEpochMoved, or what etcd said.
 func (e *entry) put(ctx context.Context, c condition) (view, error) {
-	t := txn{cmps: []clientv3.Cmp{absent(e.key), absent(e.void)}}
+	t := txn{cmps: []clientv3.Cmp{absent(e.key), absent(e.void)}, alone: e.q.foreign}
 	if c.empty {
 		// Loads every key of the prefix, on every member: only used when a
 		// read has just found the queue empty.

@@ -19,6 +19,7 @@ type Queue struct {
 	name    string // as the user gave it
 	entries string // entries stand under this prefix; ends in "/"
 	voids   string // voids stand under this one
+	foreign bool   // other queues' entries may stand under entries
 	err     error  // why this queue cannot be used
 }
 
@@ -40,7 +41,7 @@ func New(sess *session.Session, kind, name string) *Queue {
 // takes it: entries under PREFIX/. Every key there counts as an entry, so the
 // voids have to stand elsewhere: under NAMESPACE/void/.
 func At(sess *session.Session, kind, prefix string) *Queue {
-	q := &Queue{sess: sess, kind: kind, name: prefix}
+	q := &Queue{sess: sess, kind: kind, name: prefix, foreign: true}
 	if sess == nil {
 		q.err = &session.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
