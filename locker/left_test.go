@@ -8,6 +8,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
@@ -98,5 +99,44 @@ func TestUnlockThatIsNotAnsweredEndsWithTheLease(t *testing.T) {
 		if took := time.Since(began); took > before+time.Millisecond {
 			t.Errorf("Unlock took %v, and the lease was lost after %v", took, before)
 		}
+	})
+}
+
+// What was swept was deleted by its key, and such a request may be late: the key is
+// not for another entry.
+func TestLateSweepSparesTheNextLockOfTheSameSession(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		mu := locker.NewMutex(p.sess, "x")
+		lk := mustLock(t, mu)
+		const late = 10 * time.Second
+		refused, swept := 0, 0
+		p.link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+			txn, ok := c.Request.(*pb.TxnRequest)
+			switch {
+			case !ok || !isAbout(txn, "x"):
+			case len(txn.Compare) == 0:
+				f.Request = late
+				swept++
+			case refused < 2: // the caller's own, and the session's
+				f.LoseRequest, f.Code = true, codes.PermissionDenied
+				refused++
+			}
+			return f
+		})
+		if err := lk.Unlock(deadline(t)); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("Unlock: %v", err)
+		}
+		time.Sleep(late / 2)
+		nothingStands(t, srv)
+		if refused != 2 || swept != 1 {
+			t.Fatalf("%d removals were refused, %d sweeps sent: this tests nothing", refused, swept)
+		}
+		lk = mustLock(t, mu)
+		time.Sleep(late)
+		if err := lk.Check(); err != nil || !owns(srv, lk) {
+			t.Errorf("the late sweep has removed the next lock's entry: %v", err)
+		}
+		unlockAll(t, srv, []*locker.Lock{lk})
 	})
 }

@@ -30,7 +30,7 @@ type entry struct {
 	q     *Queue
 	lease *session.Lease
 	value string
-	id    string // the last part of key and void; empty once given back
+	id    string // the last part of key and void; empty once given back, or never to be
 	key   string
 	void  string // the key that, once it stands, keeps the entry from appearing
 

@@ -193,11 +193,11 @@ func (ln *line) pass(e *entry) error {
 				err = unanswered(err)
 			}
 		default:
-			if e.ambiguous {
-				_ = e.clear(ctx) // gone, and must not come back
-			}
 			if e.unanswered {
 				err = nil // by an earlier request of this very release
+			}
+			if e.ambiguous {
+				_ = e.clear(ctx) // gone, and must not come back
 			}
 		}
 		if own {

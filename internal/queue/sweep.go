@@ -21,6 +21,7 @@ func (e *entry) clear(ctx context.Context) error {
 	case err == nil || errors.Is(err, errEntryGone):
 	case ctx.Err() != nil: // the lease is lost, and takes its entries along
 	default:
+		e.id = "" // a sweep that is late would delete whatever entry had it next
 		e.q.sess.Logger().Error("holdfast: an entry cannot be removed for good; it is deleted by key, over and over, until it can be or its lease ends",
 			"queue", e.q.kind, "name", e.q.name, "key", e.key, "void", e.void, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "error", err)
 		e.q.sess.Base().Telemetry().Sweeping(e.q.kind)
