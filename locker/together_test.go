@@ -330,6 +330,9 @@ func TestCallerThatLeavesAGroupLeavesTheOthersInIt(t *testing.T) {
 				if ever, waited := putsEver(srv, "leaver"), after == oneWay; waited == (ever != 0) {
 					t.Errorf("%d entries of the leaver's were put", ever)
 				}
+				if voids, waited := countKeys(srv, "/leaver/@void/"), after == oneWay; waited == (voids != 0) {
+					t.Errorf("%d voids of the leaver's, and whether it waited is %v", voids, waited)
+				}
 				if got := sent.take(); slices.Max(got) < 5 {
 					t.Errorf("Txns of %v: the others did not go together", got)
 				}

@@ -41,7 +41,9 @@ type reply struct {
 	revision  int64 // of the store
 	responses []*pb.ResponseOp
 
-	second bool // the txn was sent before, and may have been carried out then; also set beside an error
+	// Also set beside an error:
+	second bool // the txn was sent before, and may have been carried out then
+	unsent bool // it was not sent, and will not be
 }
 
 // committer sends the Txns of a session's entries, by group commit as databases
@@ -76,7 +78,7 @@ type pending struct {
 }
 
 // commit sends t, by itself or with others. It ends with what etcd said, or
-// ctx's error, and then t may have been sent. ctx must end with a lease: so it is
+// ctx's error, and then t may have been sent unless the reply says otherwise. ctx must end with a lease: so it is
 // over when the session is closed.
 func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 	if t.alone {
@@ -93,8 +95,7 @@ func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 	select {
 	case <-p.over:
 	case <-ctx.Done():
-		c.leave(p)
-		return reply{}, ctx.Err()
+		return reply{unsent: c.leave(p)}, ctx.Err()
 	}
 	if p.apart {
 		r, err := c.send(ctx, t)
@@ -131,11 +132,13 @@ func (c *committer) line(t txn) (p *pending, group []*pending) {
 	return p, c.takeLocked()
 }
 
-// leave has p not be sent, if it still waits.
-func (c *committer) leave(p *pending) {
+// leave has p not be sent, if it still waits; otherwise it reports false.
+func (c *committer) leave(p *pending) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	n := len(c.waiting)
 	c.waiting = slices.DeleteFunc(c.waiting, func(w *pending) bool { return w == p })
+	return len(c.waiting) < n
 }
 
 // landed has those go who wait for it.

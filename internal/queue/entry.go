@@ -113,6 +113,9 @@ func (e *entry) put(ctx context.Context, c condition) (view, error) {
 	var verify bool
 	err := e.q.retry(ctx, func(ctx context.Context) error {
 		r, err := e.commit(ctx, t)
+		if r.unsent {
+			return err
+		}
 		if err != nil {
 			e.ambiguous = e.ambiguous || backoff.Pending(err)
 			e.doubtful = e.q.unknown("enqueue", err) || e.doubtful
@@ -275,6 +278,9 @@ func (e *entry) removal(ctx context.Context) error {
 		}
 	}
 	r, err := e.commit(ctx, t)
+	if r.unsent {
+		return err
+	}
 	e.unanswered = e.unanswered || r.second
 	if err != nil {
 		e.unanswered = e.q.unknown("remove", err) || e.unanswered
