@@ -140,3 +140,44 @@ func TestLateSweepSparesTheNextLockOfTheSameSession(t *testing.T) {
 		unlockAll(t, srv, []*locker.Lock{lk})
 	})
 }
+
+// The lock's own context ends as Unlock begins. That is not the caller giving up.
+func TestUnlockWithAContextOfTheLockItself(t *testing.T) {
+	type key struct{}
+	for name, from := range map[string]func(own context.Context) (context.Context, context.CancelFunc){
+		"itself": func(own context.Context) (context.Context, context.CancelFunc) { return own, func() {} },
+		"a child": func(own context.Context) (context.Context, context.CancelFunc) {
+			return context.WithCancel(context.WithValue(own, key{}, 1))
+		},
+		"one with a deadline": func(own context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(own, time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				for _, reachable := range []bool{true, false} {
+					lk := mustLock(t, locker.NewMutex(p.sess, "x"))
+					own, cancel := lk.Context(context.Background())
+					defer cancel()
+					ctx, cancel := from(own)
+					defer cancel()
+					if !reachable {
+						p.link.BlackHole()
+					}
+					began := time.Now()
+					err := lk.Unlock(ctx)
+					switch took := time.Since(began); {
+					case reachable && err != nil:
+						t.Errorf("Unlock: %v", err)
+					case !reachable && name == "one with a deadline" && (took != time.Second || !errors.Is(err, session.ErrOutcomeUnknown)):
+						t.Errorf("Unlock took %v, and more than its deadline: %v", took, err)
+					}
+				}
+				p.heal()
+				time.Sleep(10 * time.Second)
+				nothingStands(t, srv)
+			})
+		})
+	}
+}

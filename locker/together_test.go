@@ -21,8 +21,11 @@ import (
 )
 
 // Of internal/queue: how many Txns of a session are under way before others wait
-// to go together, and how many go together at most.
-const underWay, together = 4, 16
+// to go together, how many go together at most, and how long they wait at most.
+const (
+	underWay, together = 4, 16
+	maxWait            = 100 * time.Millisecond
+)
 
 // sentTxns notes the Txns that a process sends.
 type sentTxns struct {
@@ -171,10 +174,10 @@ func TestNoGroupIsSentEarlyWhileMoreThanEnoughIsUnderWay(t *testing.T) {
 		n := 0
 		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate { // the first is answered first, and so on
 			n++
-			return etcdfake.Fate{Reply: time.Duration(n) * 100 * time.Millisecond}
+			return etcdfake.Fate{Reply: time.Duration(n) * 20 * time.Millisecond}
 		})
 		all := lockAll(deadline(t), p, underWay+together+1)
-		time.Sleep(150 * time.Millisecond) // of five, four are under way
+		time.Sleep(40 * time.Millisecond) // of five, four are under way
 		all = append(all, lockLater(deadline(t), locker.NewMutex(p.sess, "late")))
 		held := mustHold(t, srv, all)
 		if got := sent.take(); !slices.Equal(got, []int{1, 1, 1, 1, together, 2}) {
@@ -233,6 +236,35 @@ func TestEntriesOfForeignPrefixesWithinEachOtherNeverGoTogether(t *testing.T) {
 			t.Error("both were put at one revision")
 		}
 		unlockAll(t, srv, append(mustHold(t, srv, busy), outer.lk))
+	})
+}
+
+// A member may hang with what is under way, and the next request go to another.
+func TestNobodyWaitsForLongToGoTogether(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		var sent sentTxns
+		n := 0
+		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate {
+			n++
+			return etcdfake.Fate{LoseRequest: n <= underWay, Silent: true}
+		})
+		hang := lockAll(deadline(t), p, underWay)
+		time.Sleep(time.Microsecond)
+		began := time.Now()
+		var rest []<-chan result
+		for i := range 3 {
+			rest = append(rest, lockLater(deadline(t), locker.NewMutex(p.sess, fmt.Sprint("y", i))))
+		}
+		held := mustHold(t, srv, rest)
+		if took := time.Since(began); took > maxWait+2*oneWay {
+			t.Errorf("held after %v, want %v and a round trip", took, maxWait)
+		}
+		if got := sent.take(); !slices.Equal(got, []int{1, 1, 1, 1, 3}) {
+			t.Errorf("Txns of %v", got)
+		}
+		unlockAll(t, srv, held)
+		unlockAll(t, srv, mustHold(t, srv, hang)) // sent again when the attempt is over
 	})
 }
 
@@ -358,7 +390,7 @@ func TestCloseEndsThoseThatGoTogether(t *testing.T) {
 		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate { return etcdfake.Fate{LoseRequest: true, Silent: true} })
 		all := lockAll(deadline(t), p, underWay+together+3)
 		time.Sleep(time.Second)
-		if got := sent.take(); len(got) != underWay+1 || slices.Max(got) != together {
+		if got := sent.take(); !slices.Equal(got, append(slices.Repeat([]int{1}, underWay), together, 3)) {
 			t.Errorf("Txns of %v: not what this test is about", got)
 		}
 		began := time.Now()

@@ -24,6 +24,8 @@ var harmless = map[string]string{
 	"calls clientv3.OpTxn": pure, "calls cs[i].Clone": pure, "calls cmps[i].KeyBytes": pure, "calls op.KeyBytes": pure, "calls op.IsTxn": pure,
 	"calls op.IsPut": pure, "calls op.IsDelete": pure, "calls op.IsGet": pure,
 
+	"calls time.AfterFunc": "starts a timer; what it calls runs later, on a goroutine of its own", "calls c.overdue.Stop": "of such a timer: it does not wait for what runs",
+
 	"calls create":           "Base.Extension's, which must only build",
 	"calls a.sess.Base":      pure,
 	"calls a.sess.Base().Go": "starts a goroutine; it takes Session.mu, which is taken before no other",

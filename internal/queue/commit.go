@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,6 +22,10 @@ const (
 	// carries that out, and takes no more than 128 operations in one list. So
 	// many do not wait any longer, whatever is under way.
 	maxTogether = 16
+
+	// maxWait bounds how long they wait. What is under way may hang, on a member
+	// that hangs while the next request would go to another.
+	maxWait = 100 * time.Millisecond
 )
 
 // txn is what one entry asks of etcd.
@@ -65,6 +70,7 @@ type committer struct {
 	mu       sync.Mutex // protects what follows
 	underWay int
 	waiting  []*pending
+	overdue  *time.Timer // runs while somebody waits
 }
 
 // pending is a txn that waits to go with others.
@@ -78,8 +84,8 @@ type pending struct {
 }
 
 // commit sends t, by itself or with others. It ends with what etcd said, or
-// ctx's error, and then t may have been sent unless the reply says otherwise. ctx must end with a lease: so it is
-// over when the session is closed.
+// ctx's error, and then t may have been sent unless the reply says otherwise. ctx
+// must end with a lease: so it is over when the session is closed.
 func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 	if t.alone {
 		return c.send(ctx, t)
@@ -124,12 +130,28 @@ func (c *committer) line(t txn) (p *pending, group []*pending) {
 		return nil, nil
 	}
 	p = &pending{txn: t, over: make(chan struct{})}
-	c.waiting = append(c.waiting, p)
+	if c.waiting = append(c.waiting, p); len(c.waiting) == 1 {
+		c.overdue = time.AfterFunc(maxWait, c.hurry)
+	}
 	if len(c.waiting) < maxTogether {
 		return p, nil
 	}
 	c.underWay++
 	return p, c.takeLocked()
+}
+
+// hurry has those go who have waited for long enough.
+func (c *committer) hurry() {
+	c.mu.Lock()
+	var group []*pending
+	if len(c.waiting) > 0 { // they may just have gone
+		c.underWay++
+		group = c.takeLocked()
+	}
+	c.mu.Unlock()
+	if group != nil {
+		c.carry(group)
+	}
 }
 
 // leave has p not be sent, if it still waits; otherwise it reports false.
@@ -138,6 +160,9 @@ func (c *committer) leave(p *pending) bool {
 	defer c.mu.Unlock()
 	n := len(c.waiting)
 	c.waiting = slices.DeleteFunc(c.waiting, func(w *pending) bool { return w == p })
+	if len(c.waiting) == 0 && n > 0 {
+		c.overdue.Stop()
+	}
 	return len(c.waiting) < n
 }
 
@@ -160,6 +185,7 @@ func (c *committer) next() []*pending {
 }
 
 func (c *committer) takeLocked() []*pending {
+	c.overdue.Stop()
 	group := c.waiting
 	c.waiting = nil
 	return group

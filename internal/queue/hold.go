@@ -114,7 +114,7 @@ func (h *Hold) Check() error {
 // Context returns a child of ctx that is done with the hold, or, if strict, as
 // soon as its session is suspended. The cause is Check's answer.
 func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, within{h}, ctx))
 	unhold := context.AfterFunc(h.ctx, func() { cancel(h.Check()) })
 	unstrict := func() bool { return true }
 	if strict {
@@ -158,6 +158,9 @@ func (h *Hold) stop(cause error) (ended bool) {
 	})
 	return ended
 }
+
+// within is the key under which a context of a hold has the one it was made from.
+type within struct{ *Hold }
 
 // Live reports whether the hold has not ended: held, or suspended.
 func (h *Hold) Live() bool {

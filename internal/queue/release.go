@@ -20,7 +20,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 		measured := h.measureRelease(ctx)
 		defer func() { measured(err) }()
 	}
-	ctx, cancel := h.entry.q.sess.Base().Detached(ctx)
+	ctx, cancel := h.outlasting(ctx)
 	defer cancel()
 	if h.stop(session.ErrReleased) {
 		h.leave(ctx)
@@ -91,6 +91,20 @@ func (h *Hold) left(outcome error) {
 func (h *Hold) over() {
 	defer h.joined()
 	h.recordEnd()
+}
+
+// outlasting is ctx for the release, Detached. One of the hold's own contexts ends
+// as the release begins: then the context it was made from decides, and its deadline.
+func (h *Hold) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	base := h.entry.q.sess.Base()
+	from, own := ctx.Value(within{h}).(context.Context)
+	if !own || ctx.Err() != nil {
+		return base.Detached(ctx)
+	}
+	if deadline, limited := ctx.Deadline(); limited {
+		return context.WithDeadline(from, deadline)
+	}
+	return base.Detached(from)
 }
 
 func (h *Hold) unknown(err error) error {
