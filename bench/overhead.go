@@ -63,8 +63,9 @@ func bareLock(ctx context.Context, cli *clientv3.Client, name string, lease clie
 	absent := func(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "=", 0) }
 	resp, err := cli.Txn(ctx).
 		If(absent(key), absent(void)).
-		Then(clientv3.OpPut(key, "", clientv3.WithLease(lease)), clientv3.OpGet(epoch),
-			clientv3.OpGet(entries, append(clientv3.WithLastCreate(), clientv3.WithLimit(2), clientv3.WithKeysOnly())...)).
+		Then(clientv3.OpPut(key, "{}", clientv3.WithLease(lease)), clientv3.OpGet(epoch),
+			clientv3.OpGet(entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(2),
+				clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))).
 		Commit()
 	if err != nil {
 		return err

@@ -78,6 +78,7 @@ func (l *Lock) Context(ctx context.Context) (context.Context, context.CancelFunc
 //     entry goes with the lease.
 //
 // Unlock works with a dead ctx too: it then waits for at most the session's
-// CloseTimeout. Calling it again, from anywhere, is harmless and gives the
+// CloseTimeout. For a context of the lock's own, which ends as Unlock begins, the
+// one that it was made from counts. Calling it again, from anywhere, is harmless and gives the
 // same answer, or a later one of the same release.
 func (l *Lock) Unlock(ctx context.Context) error { return l.hold.Release(ctx) }
