@@ -211,16 +211,17 @@ func (c *committer) together(ctx context.Context, group []*pending) {
 		all.then = append(all.then, clientv3.OpTxn(p.cmps, p.then, p.els))
 	}
 	r, err := c.send(quiet{ctx}, all)
+	class := backoff.Classify(err)
+	full := class == backoff.Unknown && !backoff.Pending(err)
 	for i, p := range group {
-		switch backoff.Classify(err) {
+		switch class {
 		case backoff.OK:
 			own := r.responses[i].GetResponseTxn()
 			p.reply = reply{succeeded: own.Succeeded, revision: r.revision, responses: own.Responses}
 		case backoff.Permanent, backoff.Unauthorised, backoff.LeaseGone:
 			p.apart = true
 		default: // not answered, or each may try again when it likes
-			p.err = err
-			p.apart = !backoff.Pending(err) && !p.puts() && backoff.Classify(err) == backoff.Unknown
+			p.err, p.apart = err, full && !p.puts()
 		}
 		close(p.over)
 	}

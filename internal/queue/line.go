@@ -154,10 +154,6 @@ func (ln *line) advance() {
 // It works on the lease's context: until it is answered, or the lease is lost
 // and takes its entries along. The result is remove's, for e.
 func (ln *line) pass(e *entry) error {
-	if e == nil {
-		ln.advance()
-		return nil
-	}
 	ctx := e.lease.Context()
 	for outcome, own := error(nil), true; ; own = false {
 		next := ln.first()

@@ -54,9 +54,9 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 // next in line have its turn.
 //
 // Where nobody of this session is next, all that takes is one request, and the
-// caller makes it: a goroutine for it would cost as much as the rest of the
-// release. What that leaves open, and everything else, is for a goroutine that
-// goes on when the caller has gone.
+// caller makes it: that saves starting a goroutine, and being woken by it. What
+// that leaves open, and everything else, is for a goroutine that goes on when the
+// caller has gone.
 func (h *Hold) leave(ctx context.Context) {
 	e := h.entry
 	if h.line.alone() && e.removedAtOnce(ctx) {
