@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -93,6 +94,9 @@ func (b Base) EpochKey() string { return b.s.opts.Namespace + "/epoch" }
 // RetryPolicy is the policy in force; its Attempt, which bounds a single RPC, is
 // set.
 func (b Base) RetryPolicy() backoff.Policy { return b.s.opts.Retry }
+
+// Sender sends requests that may be repeated.
+func (b Base) Sender() *attempt.Sender { return b.s.sender }
 
 // Clock is the clock in force.
 func (b Base) Clock() Clock { return b.s.opts.Clock }

@@ -36,6 +36,7 @@ type Lease struct {
 	confirmed time.Duration // send time of the last confirmed renewal
 	trusted   time.Duration // trusted-until
 	lost      *LostError    // written once
+	gate      int64         // mod revision of the session key
 	failure   error         // what the last failed renewal said
 	connected context.Context
 	suspend   context.CancelCauseFunc // ends connected

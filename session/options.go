@@ -29,6 +29,9 @@ const (
 	// would then send the write again by itself, and tell nobody.
 	attemptTimeout = 4 * time.Second
 
+	// defaultLockDelay: holders were told of a revoked lease within 150 ms.
+	defaultLockDelay = time.Second
+
 	// maxNamespace bounds a namespace in bytes.
 	maxNamespace = 64
 )
@@ -56,6 +59,12 @@ type Options struct {
 	// believes for longer than etcd keeps; too large, and short outages cost
 	// the lease.
 	DriftMargin time.Duration
+
+	// LockDelay is how long a waiter of this session waits when the holder ahead
+	// of it was not released but lost its lease: time for that holder to be
+	// told. It protects the holders ahead, so use the same in all processes.
+	// Default 1 s; negative: no delay, for tests.
+	LockDelay time.Duration
 
 	// OnStateChange is told every change of state, in order, from a goroutine
 	// of its own. It may be slow, block or panic without delaying a renewal.
@@ -130,6 +139,10 @@ func (o *Options) resolved() (Options, error) {
 	if err := r.Retry.Validate(); err != nil {
 		return r, &ArgumentError{"Options.Retry", err.Error()}
 	}
+	if r.LockDelay == 0 {
+		r.LockDelay = defaultLockDelay
+	}
+	r.LockDelay = max(r.LockDelay, 0)
 	if r.Retry.Attempt == 0 {
 		r.Retry.Attempt = attemptTimeout
 	}

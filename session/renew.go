@@ -203,6 +203,9 @@ func (s *Session) grantOnce(ctx context.Context) (*Lease, error) {
 		// a lease of unknown age is left to expire.
 		return nil, backoff.Again(fmt.Errorf("grant a lease: %w", err))
 	}
+	if _, err := s.Base().PutSessionKey(ctx, l); err != nil {
+		return nil, err
+	}
 	return l, nil
 }
 

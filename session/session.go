@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -22,6 +23,7 @@ type Session struct {
 	client    *clientv3.Client
 	opts      Options
 	telemetry *telemetry.Telemetry
+	sender    *attempt.Sender
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
@@ -64,6 +66,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		telemetry: telemetry.New(telemetry.Options{
 			TracerProvider: resolved.TracerProvider, MeterProvider: resolved.MeterProvider, Attributes: resolved.Attributes,
 		}),
+		sender:     attempt.New(cli, resolved.Retry),
 		done:       make(chan struct{}),
 		replaced:   make(chan struct{}),
 		subs:       make(map[*subscriber]struct{}),

@@ -29,10 +29,11 @@ var rooms = map[string][]string{
 	"fencing/sqlfence":   {"backoff", "internal/telemetry", "fencing"},
 	"fencing/httpfence":  {"backoff", "internal/telemetry", "fencing"},
 	"fencing/grpcfence":  {"backoff", "internal/telemetry", "fencing"},
-	"session":            {"backoff", "internal/telemetry"},
-	"internal/queue":     {"backoff", "internal/telemetry", "fencing", "session"},
-	"locker":             {"backoff", "internal/telemetry", "fencing", "session", "internal/queue"},
-	"election":           {"backoff", "internal/telemetry", "fencing", "session", "internal/queue"},
+	"internal/attempt":   {"backoff"},
+	"session":            {"backoff", "internal/telemetry", "internal/attempt"},
+	"internal/queue":     {"backoff", "internal/telemetry", "internal/attempt", "fencing", "session"},
+	"locker":             {"backoff", "internal/telemetry", "internal/attempt", "fencing", "session", "internal/queue"},
+	"election":           {"backoff", "internal/telemetry", "internal/attempt", "fencing", "session", "internal/queue"},
 }
 
 // kits are for tests, ours and users', and for the examples. They must not depend
