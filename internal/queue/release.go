@@ -73,7 +73,7 @@ func (h *Hold) leave(ctx context.Context) {
 // leaveLater does the same on a goroutine of the session.
 func (h *Hold) leaveLater() {
 	pass := func(context.Context) {
-		h.left(h.explain(h.line.pass(h.entry)))
+		h.left(h.explain(h.line.handOff(h.entry)))
 		h.over()
 	}
 	if !h.entry.q.sess.Base().Go(pass) {
@@ -116,7 +116,7 @@ func (h *Hold) unknown(err error) error {
 		q.kind, session.Quote(q.name), h.entry.token, int64(h.Lease()), q.sess.State(), err)
 }
 
-// explain turns what pass said into the loss behind it, where there is one.
+// explain turns what handOff said into the loss behind it, where there is one.
 func (h *Hold) explain(err error) error {
 	lost := h.entry.lease.Lost()
 	switch {
