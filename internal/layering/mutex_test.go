@@ -25,6 +25,7 @@ var harmless = map[string]string{
 	"calls op.IsPut": pure, "calls op.IsDelete": pure, "calls op.IsGet": pure,
 
 	"calls time.AfterFunc": "starts a timer; what it calls runs later, on a goroutine of its own", "calls c.overdue.Stop": "of such a timer: it does not wait for what runs",
+	"calls r.timer.Stop": "likewise", "calls r.timer.Reset": "likewise",
 
 	"calls create":           "Base.Extension's, which must only build",
 	"calls a.sess.Base":      pure,
