@@ -116,8 +116,8 @@ func (e *entry) put(ctx context.Context, c condition) (view, error) {
 		if r.unsent {
 			return err
 		}
+		e.ambiguous = e.ambiguous || r.open
 		if err != nil {
-			e.ambiguous = e.ambiguous || backoff.Pending(err)
 			e.doubtful = e.q.unknown("enqueue", err) || e.doubtful
 			return err
 		}
@@ -170,6 +170,7 @@ func (e *entry) getEpoch() clientv3.Op {
 }
 
 func (e *entry) commit(ctx context.Context, t txn) (reply, error) {
+	t.queue = e.q.entries
 	return e.q.local.commits.commit(ctx, t)
 }
 
@@ -281,7 +282,7 @@ func (e *entry) removal(ctx context.Context) error {
 	if r.unsent {
 		return err
 	}
-	e.unanswered = e.unanswered || r.second
+	e.unanswered = e.unanswered || r.open
 	if err != nil {
 		e.unanswered = e.q.unknown("remove", err) || e.unanswered
 		return err
