@@ -83,7 +83,8 @@ func (t *Term) Done() <-chan struct{} { return t.hold.Done() }
 // Context returns a child of ctx that is done when the term has ended, with a
 // *session.LostError or session.ErrReleased as its context.Cause, and that
 // carries the term for fencing.FromContext. With Options.CancelOnSuspended it
-// is done on suspension too. Call cancel when done with it.
+// is done on suspension too. If the term has ended before, the context is done
+// when Context returns. Call cancel when done with it.
 func (t *Term) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	return t.hold.Context(fencing.NewContext(ctx, t), t.election.opts.CancelOnSuspended)
 }
