@@ -7,13 +7,18 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/stale"
 )
+
+// hook is an alias so that the field of Lock is not exported.
+type hook = stale.Hook
 
 // Lock is one acquisition of a Mutex: held until Unlock or loss, and never
 // held again after either. All methods may be called from any goroutine.
 //
 // A Lock is a fencing.Holder: hand it to what checks tokens.
 type Lock struct {
+	hook   // ends the hold when a fenced write is refused
 	hold   *queue.Hold
 	strict bool // contexts end on suspension already
 }

@@ -174,6 +174,28 @@ func (h *Hold) lost(cause session.Cause) *session.LostError {
 	}
 }
 
+// entryGone is the loss of a hold whose entry is not in etcd any more, as far as
+// its cause is known: the lease is lost already, revoked by what has just been
+// read, or not known to be.
+func (h *Hold) entryGone(revoked bool) *session.LostError {
+	if lost := h.entry.lease.Lost(); lost != nil {
+		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+	}
+	if revoked {
+		return h.lost(session.CauseRevoked)
+	}
+	return h.lost(session.CauseEntryDeleted)
+}
+
+// EndStale ends the hold because etcd has refused a write that compared its
+// entry. It is the hook of internal/stale. The refusal does not say whether the
+// lease is gone too, so that is asked for afterwards.
+func (h *Hold) EndStale() {
+	if h.end(h.entryGone(false)) {
+		h.line.all.audit.askFor(h.entry.lease)
+	}
+}
+
 // end ends the hold, and lets the next in line have its turn, on a goroutine of
 // the session. It reports whether it was this call that has ended it.
 func (h *Hold) end(cause error) (ended bool) {

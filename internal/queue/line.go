@@ -92,7 +92,7 @@ func (ln *line) leave(t *ticket) bool {
 	if ln.head == t {
 		return false
 	}
-	t.left = true // for pass, which may be putting an entry for it now
+	t.left = true              // for pass, which may be putting an entry for it now
 	ln.waiting.Remove(t.place) // does nothing if first has taken it off
 	return true
 }

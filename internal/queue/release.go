@@ -108,7 +108,9 @@ func (h *Hold) unknown(err error) error {
 func (h *Hold) explain(err error) error {
 	lost := h.entry.lease.Lost()
 	switch {
-	case err == nil || errors.Is(err, session.ErrOutcomeUnknown):
+	case err == nil || *h.cause.Load() != session.ErrReleased: // or its loss is known
+		return err
+	case errors.Is(err, session.ErrOutcomeUnknown):
 		return err
 	case lost != nil:
 		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
