@@ -1,7 +1,7 @@
 package queue
 
 import (
-	"slices"
+	"container/list"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/session"
@@ -38,7 +38,7 @@ type line struct {
 	all     *lines
 	q       *Queue
 	head    *ticket
-	waiting []*ticket
+	waiting list.List // of *ticket; a list, so that leaving costs the same in a line of any length
 }
 
 // ticket is one caller's place in a line.
@@ -48,6 +48,7 @@ type ticket struct {
 	under *session.Lease // the session's when the ticket was taken; nil: it had none
 	turn  chan turn      // buffered; sent to once, when the ticket becomes the head
 	left  bool           // its caller has gone
+	place *list.Element  // in waiting
 }
 
 // enter makes the ticket's entry under a lease.
@@ -82,7 +83,7 @@ func (ls *lines) join(q *Queue, value func() string, ifFree bool) (*line, *ticke
 		ln.head = t
 		t.turn <- turn{}
 	} else {
-		ln.waiting = append(ln.waiting, t)
+		t.place = ln.waiting.PushBack(t)
 	}
 	return ln, t
 }
@@ -102,8 +103,8 @@ func (ln *line) leave(t *ticket) bool {
 	if ln.head == t {
 		return false
 	}
-	t.left = true // for handOff, which may be putting an entry for it now
-	ln.waiting = slices.DeleteFunc(ln.waiting, func(w *ticket) bool { return w == t })
+	t.left = true              // for handOff, which may be putting an entry for it now
+	ln.waiting.Remove(t.place) // does nothing if first has taken it off
 	return true
 }
 
@@ -111,19 +112,22 @@ func (ln *line) leave(t *ticket) bool {
 func (ln *line) first() *ticket {
 	ln.all.mu.Lock()
 	defer ln.all.mu.Unlock()
-	if len(ln.waiting) == 0 {
+	return ln.firstLocked()
+}
+
+func (ln *line) firstLocked() *ticket {
+	front := ln.waiting.Front()
+	if front == nil {
 		return nil
 	}
-	t := ln.waiting[0]
-	ln.waiting = ln.waiting[1:]
-	return t
+	return ln.waiting.Remove(front).(*ticket)
 }
 
 // alone reports whether nobody waits behind the head.
 func (ln *line) alone() bool {
 	ln.all.mu.Lock()
 	defer ln.all.mu.Unlock()
-	return len(ln.waiting) == 0
+	return ln.waiting.Len() == 0
 }
 
 // promote makes t the head with what it starts from. It reports false when t
@@ -148,9 +152,7 @@ func (ln *line) promoteLocked(t *ticket, with turn) bool {
 func (ln *line) advance() {
 	ln.all.mu.Lock()
 	defer ln.all.mu.Unlock()
-	for len(ln.waiting) > 0 {
-		t := ln.waiting[0]
-		ln.waiting = ln.waiting[1:]
+	for t := ln.firstLocked(); t != nil; t = ln.firstLocked() {
 		if ln.promoteLocked(t, turn{}) {
 			return
 		}
