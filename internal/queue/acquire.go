@@ -41,8 +41,8 @@ func (q *Queue) Acquire(ctx context.Context, r Request) (*Hold, error) {
 		return nil, err
 	}
 	return q.measured(ctx, r, func(ctx context.Context, r Request) (*Hold, error) {
-		ln, t := q.local.join(q, r.Value, false)
-		return q.inLine(ctx, ln, t, r)
+		t := q.ticket(r.Value)
+		return q.inLine(ctx, q.local.join(t, false), t, r)
 	})
 }
 
@@ -90,8 +90,9 @@ func (q *Queue) tryAcquire(ctx context.Context, r Request) (*Hold, error) {
 	case occupied:
 		return nil, ErrOccupied
 	}
-	ln, t := q.local.join(q, r.Value, true)
-	if t == nil {
+	t := q.ticket(r.Value)
+	ln := q.local.join(t, true)
+	if ln == nil {
 		return nil, ErrOccupied // meanwhile
 	}
 	return q.acquire(ctx, ln, t, r, (<-t.turn).entry, condition{empty: true}) // its turn is at once

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -36,23 +37,24 @@ type census struct {
 	sess *session.Session
 	wake chan struct{} // buffered
 
-	mu      sync.Mutex // protects what follows
-	running bool
+	running atomic.Bool
+
+	mu      sync.Mutex      // protects foreign
 	foreign map[string]bool // foreign prefixes that this session has used
 }
 
 // used notes that the session has used q.
 func (c *census) used(q *Queue) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if q.foreign {
+		c.mu.Lock()
 		if c.foreign == nil {
 			c.foreign = make(map[string]bool)
 		}
 		c.foreign[q.entries] = true
+		c.mu.Unlock()
 	}
-	if !c.running {
-		c.running = c.sess.Base().Go(c.run) // joined by Close
+	if !c.running.Load() && c.running.CompareAndSwap(false, true) {
+		c.sess.Base().Go(c.run) // joined by Close
 	}
 }
 
@@ -98,7 +100,7 @@ func (c *census) count(ctx context.Context) {
 		c.sess.Logger().Warn("holdfast: an entry stands that etcd's client put by itself, by repeating a request; it is being removed",
 			"key", key, "lease", fmt.Sprintf("%x", int64(lease.ID())))
 		e := &entry{q: q, lease: lease, key: key, stage: sent}
-		q.local.keys.add(e)
+		q.local.keys.register(e)
 		q.local.sweeper.add(e)
 	}
 }

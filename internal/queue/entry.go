@@ -67,7 +67,7 @@ func newEntry(q *Queue, lease *session.Lease, value string) *entry {
 	e := &entry{q: q, lease: lease, value: value}
 	e.id = q.local.keys.take(lease)
 	e.key = q.entries + e.id
-	q.local.keys.add(e)
+	q.local.keys.register(e)
 	return e
 }
 
@@ -109,9 +109,10 @@ func (e *entry) place(ahead *mvccpb.KeyValue, revision int64) {
 
 // delay begins the lock delay, or begins it again.
 func (e *entry) delay() {
+	until := time.Now().Add(e.q.sess.Base().LockDelay())
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.until = time.Now().Add(e.q.sess.Base().LockDelay())
+	e.until = until
 }
 
 // delayed is how long the lock delay still lasts. It counts only once the queue
@@ -133,7 +134,7 @@ func (e *entry) finish() {
 	switch {
 	case before == ended:
 	case e.lease.Lost() != nil: // the entry goes with the lease
-		local.keys.remove(e)
+		local.keys.unregister(e)
 	case before == sent || e.openAt != 0 && e.openAt == e.lease.Gate():
 		local.sweeper.add(e)
 	default:

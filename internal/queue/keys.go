@@ -31,20 +31,30 @@ type keys struct {
 
 // take returns an identifier for an entry under a lease.
 func (k *keys) take(lease *session.Lease) string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.lease != lease {
-		k.lease, k.free = lease, nil
-	}
-	if last := len(k.free) - 1; last >= 0 {
-		id := k.free[last]
-		k.free = k.free[:last]
+	if id := k.recycled(lease); id != "" {
 		return id
 	}
 	return fmt.Sprintf("%x-%s", int64(lease.ID()), rand.Text()[:idNonce])
 }
 
-func (k *keys) add(e *entry) {
+// recycled returns an identifier that was used before, or "".
+func (k *keys) recycled(lease *session.Lease) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lease != lease {
+		k.lease, k.free = lease, nil
+	}
+	last := len(k.free) - 1
+	if last < 0 {
+		return ""
+	}
+	id := k.free[last]
+	k.free = k.free[:last]
+	return id
+}
+
+// register notes the key of an entry as in use.
+func (k *keys) register(e *entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.inUse == nil {
@@ -53,8 +63,8 @@ func (k *keys) add(e *entry) {
 	k.inUse[e.key] = e
 }
 
-// remove forgets an entry, whose key is not used again.
-func (k *keys) remove(e *entry) {
+// unregister forgets an entry, whose key is not used again.
+func (k *keys) unregister(e *entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.inUse, e.key)

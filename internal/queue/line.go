@@ -62,22 +62,27 @@ func (t *ticket) enter(lease *session.Lease) *entry {
 // it when leaving, or nil and it has to put its own.
 type turn struct{ entry *entry }
 
-// join takes a ticket at the end of the line of q. With ifFree it takes none,
-// and returns nil, unless the line is empty.
-func (ls *lines) join(q *Queue, value func() string, ifFree bool) (*line, *ticket) {
-	ls.census.used(q)
+// ticket makes a ticket, which join gives a place.
+func (q *Queue) ticket(value func() string) *ticket {
+	q.local.census.used(q)
 	t := &ticket{q: q, value: value, turn: make(chan turn, 1)}
 	if lease := q.sess.Base().Lease(); lease.Lost() == nil {
 		t.under = lease
 	}
+	return t
+}
+
+// join puts a ticket at the end of its line, which it returns. With ifFree it
+// does not, and returns nil, unless the line is empty.
+func (ls *lines) join(t *ticket, ifFree bool) *line {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln := ls.open[q.entries]
+	ln := ls.open[t.q.entries]
 	if ln == nil {
-		ln = &line{all: ls, q: q}
-		ls.open[q.entries] = ln
+		ln = &line{all: ls, q: t.q}
+		ls.open[t.q.entries] = ln
 	} else if ifFree {
-		return nil, nil
+		return nil
 	}
 	if ln.head == nil {
 		ln.head = t
@@ -85,7 +90,7 @@ func (ls *lines) join(q *Queue, value func() string, ifFree bool) (*line, *ticke
 	} else {
 		t.place = ln.waiting.PushBack(t)
 	}
-	return ln, t
+	return ln
 }
 
 // busy reports whether anybody of this session holds or waits in the line of q.

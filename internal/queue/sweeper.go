@@ -70,13 +70,15 @@ func (s *sweeper) enqueuing(e *entry) (through func()) {
 // add has the sweeper take care of an entry whose attempt is over.
 func (s *sweeper) add(e *entry) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.questions == nil {
 		s.questions = make(map[*entry]*question)
 	}
 	s.questions[e] = &question{entry: e}
-	if !s.running {
-		s.running = s.sess.Base().Go(s.run) // joined by Close; ends when nothing is in question
+	start := !s.running
+	s.running = true
+	s.mu.Unlock()
+	if start {
+		s.sess.Base().Go(s.run) // joined by Close; ends when nothing is in question
 	}
 }
 
@@ -140,27 +142,35 @@ func untilDue(open []*question) time.Duration {
 
 // open returns what is in question. What went with its lease is not.
 func (s *sweeper) open() []*question {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for e := range s.questions {
-		if e.lease.Lost() != nil {
-			delete(s.questions, e)
-			e.q.local.keys.remove(e)
+	for {
+		s.mu.Lock()
+		if len(s.questions) == 0 {
+			s.running = false
+			s.mu.Unlock()
+			return nil
+		}
+		all := slices.Collect(maps.Values(s.questions))
+		s.mu.Unlock()
+		open := all[:0]
+		for _, qn := range all {
+			if qn.lease.Lost() != nil {
+				s.answered(qn)
+			} else {
+				open = append(open, qn)
+			}
+		}
+		if len(open) > 0 {
+			return open
 		}
 	}
-	if len(s.questions) == 0 {
-		s.running = false
-		return nil
-	}
-	return slices.Collect(maps.Values(s.questions))
 }
 
 // answered notes that an entry neither stands nor can appear.
 func (s *sweeper) answered(qn *question) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.questions, qn.entry)
-	qn.q.local.keys.remove(qn.entry)
+	s.mu.Unlock()
+	qn.q.local.keys.unregister(qn.entry)
 }
 
 // sweep goes through all that is in question once.
