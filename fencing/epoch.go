@@ -40,6 +40,7 @@ func (e *NamespaceError) Error() string {
 type EpochError struct {
 	Key    string // "" if nothing was read
 	Reason string
+	Err    error // ErrEpochStep, or nil
 }
 
 func (e *EpochError) Error() string {
@@ -48,6 +49,8 @@ func (e *EpochError) Error() string {
 	}
 	return fmt.Sprintf("fencing: epoch at %s %s", quote(e.Key), e.Reason)
 }
+
+func (e *EpochError) Unwrap() error { return e.Err }
 
 // BumpEpoch raises the epoch of a namespace ("" is "holdfast") to atLeast, and
 // returns the one in force. It never lowers: one that is as high or higher
@@ -67,8 +70,9 @@ func (e *EpochError) Error() string {
 // refuse it from then on. A holder that guards refuse with [ErrStale] must
 // release and acquire again.
 //
-// Errors: *[NamespaceError]; *[EpochError] if atLeast is outside 1 to 32767, or
-// what stands at the key is not an epoch (it is left as it is); otherwise what
+// Errors: *[NamespaceError]; *[EpochError] if atLeast is outside 1 to 32767, is
+// more than [MaxEpochStep] above the epoch in force ([ErrEpochStep]), or what
+// stands at the key is not an epoch (it is left as it is); otherwise what
 // etcd said, with ctx's error when that ended the attempts. The epoch may have
 // been raised then. Repeating is safe.
 func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a Auditor) (int64, error) {
@@ -77,7 +81,7 @@ func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast in
 		return 0, err
 	}
 	if atLeast < 1 || atLeast > maxEpoch {
-		return 0, &EpochError{"", fmt.Sprintf("%d is not between 1 and %d", atLeast, maxEpoch)}
+		return 0, &EpochError{"", fmt.Sprintf("%d is not between 1 and %d", atLeast, maxEpoch), nil}
 	}
 	key := namespace + "/epoch"
 	var was, now int64
@@ -89,6 +93,10 @@ func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast in
 		}
 		if now = epoch; epoch >= atLeast {
 			return nil
+		}
+		if atLeast > epoch+MaxEpochStep {
+			return backoff.Final(&EpochError{key, fmt.Sprintf("is %d; it is not raised to %d, since guards refuse a step of more than %d",
+				epoch, atLeast, MaxEpochStep), ErrEpochStep})
 		}
 		if !ours {
 			was = epoch
@@ -140,7 +148,7 @@ func readEpoch(ctx context.Context, kv clientv3.KV, key string) (epoch, mod int6
 	got := resp.Kvs[0]
 	epoch, err = strconv.ParseInt(string(got.Value), 10, 64)
 	if err != nil || epoch < 0 || epoch > maxEpoch {
-		return 0, 0, backoff.Final(&EpochError{key, fmt.Sprintf("is %.64q, not a number from 0 to %d; it is left as it is", got.Value, maxEpoch)})
+		return 0, 0, backoff.Final(&EpochError{key, fmt.Sprintf("is %.64q, not a number from 0 to %d; it is left as it is", got.Value, maxEpoch), nil})
 	}
 	return epoch, got.ModRevision, nil
 }

@@ -99,7 +99,7 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 		if err != nil {
 			return err
 		}
-		if err := compare(resource, c, mark); err != nil {
+		if err := c.CheckMark(resource, mark); err != nil {
 			return backoff.Final(err)
 		}
 		if mark.Token == c.Token {
@@ -119,20 +119,6 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 
 var errRaised = errors.New("the mark was raised meanwhile")
 
-// compare says whether c may pass a mark; a zero mark is none.
-func compare(resource string, c, mark Claim) error {
-	if mark.Token == 0 {
-		return nil
-	}
-	if err := c.CheckName(resource, mark.Name); err != nil {
-		return err
-	}
-	if c.Token < mark.Token {
-		return &MarkError{resource, c, mark.Token}
-	}
-	return nil
-}
-
 // Mark returns the mark of a resource, a zero Claim if there is none.
 func (m *EtcdMarks) Mark(ctx context.Context, resource string) (Claim, error) {
 	mark, _, err := m.read(ctx, resource)
@@ -141,12 +127,69 @@ func (m *EtcdMarks) Mark(ctx context.Context, resource string) (Claim, error) {
 
 func (m *EtcdMarks) read(ctx context.Context, resource string) (mark Claim, mod int64, err error) {
 	resp, err := m.kv.Get(ctx, m.prefix+resource)
-	if err != nil || len(resp.Kvs) == 0 {
+	if err != nil {
 		return Claim{}, 0, err
 	}
-	kv := resp.Kvs[0]
-	mark, err = m.parse(resource, kv.Value)
-	return mark, kv.ModRevision, err
+	return m.found(resource, (*etcdserverpb.RangeResponse)(resp))
+}
+
+// found is the mark in an answer, a zero one if it has none. mod is set also
+// beside an error.
+func (m *EtcdMarks) found(resource string, resp *etcdserverpb.RangeResponse) (mark Claim, mod int64, err error) {
+	if len(resp.Kvs) == 0 {
+		return Claim{}, 0, nil
+	}
+	mark, err = m.parse(resource, resp.Kvs[0].Value)
+	return mark, resp.Kvs[0].ModRevision, err
+}
+
+// Reset drops the mark of a resource, and tells a of that (nil: slog.Default()):
+// for a resource that exists no more, that another lock is to guard from now on,
+// or whose mark no token reaches or cannot be read. From then on any token
+// passes, so make sure first that no stale holder is left. Without a mark it does
+// nothing.
+//
+// The error is a *[ClaimError] for a resource that cannot be one, or etcd's
+// after Options.Timeout. The mark may have been dropped then. Repeating is safe:
+// a mark that was set since the reset read it is left alone.
+func (m *EtcdMarks) Reset(ctx context.Context, resource string, a Auditor) error {
+	if err := checkResource(resource); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.opts.Timeout)
+	defer cancel()
+	key := m.prefix + resource
+	var dropped Claim
+	ours := false // our delete took effect, or may have
+	err := backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
+		mark, mod, err := m.read(ctx, resource)
+		if mod == 0 {
+			return err
+		}
+		if !ours {
+			dropped = mark // zero if it cannot be read
+		}
+		resp, err := m.kv.Txn(ctx).
+			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
+			Then(clientv3.OpDelete(key)).
+			Commit()
+		if err != nil {
+			ours = ours || backoff.Classify(err) == backoff.Unknown
+			return err
+		}
+		if !resp.Succeeded {
+			return backoff.Again(errRaised)
+		}
+		ours = true
+		return nil
+	})
+	if err != nil {
+		err = fmt.Errorf("fencing: reset of the mark at %s: %w", quote(key), err)
+	}
+	if ours {
+		AuditReset(ctx, a, resource, dropped, err)
+	}
+	return err
 }
 
 // parse reads a mark. What cannot be read is an error and never "no mark".
@@ -201,14 +244,19 @@ func (m *EtcdMarks) Commit(ctx context.Context, resource string, c Claim, ops ..
 		return nil, r.refuse(err)
 	}
 	key, text := m.prefix+resource, markText(c)
+	lowest := max(0, (c.Token.Epoch()-MaxEpochStep)<<revisionBits-1) // of the tokens that are too far below
+	none := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
+	if c.CheckMark(resource, Claim{}) != nil {
+		none = append(none, clientv3.Compare(clientv3.CreateRevision(key), ">", 0)) // never: c cannot be the first
+	}
 	work := []clientv3.Op{clientv3.OpPut(key, text), clientv3.OpTxn(nil, ops, nil)}
 	resp, err := m.kv.Txn(ctx).
-		If( // a mark of the same name, not above the token
-			clientv3.Compare(clientv3.Value(key), ">", markText(Claim{Name: c.Name})+"\xff"),
+		If( // a mark of the same name, not above the token and not too far below
+			clientv3.Compare(clientv3.Value(key), ">", markText(Claim{c.Name, Token(lowest)})+"\xff"),
 			clientv3.Compare(clientv3.Value(key), "<", text+"\x00")).
 		Then(work...).
 		Else(clientv3.OpTxn( // no mark yet; a comparison of values is false for what does not exist
-			[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
+			none,
 			work,
 			[]clientv3.Op{clientv3.OpGet(key)})).
 		Commit()
@@ -236,12 +284,12 @@ func (m *EtcdMarks) Commit(ctx context.Context, resource string, c Claim, ops ..
 
 // refused is the error for a transaction that etcd answered with the mark.
 func (m *EtcdMarks) refused(r *request, resource string, c Claim, got []*etcdserverpb.ResponseOp) error {
-	if len(got) != 1 || len(got[0].GetResponseRange().GetKvs()) != 1 {
+	if len(got) != 1 || got[0].GetResponseRange() == nil {
 		return r.malformed()
 	}
-	mark, err := m.parse(resource, got[0].GetResponseRange().Kvs[0].Value)
+	mark, _, err := m.found(resource, got[0].GetResponseRange())
 	if err == nil {
-		err = compare(resource, c, mark)
+		err = c.CheckMark(resource, mark)
 	}
 	if err == nil {
 		return r.malformed() // nothing speaks against it, and yet it was refused

@@ -59,7 +59,7 @@ func TestCommitRaisesTheMarkWithTheWork(t *testing.T) {
 	for _, step := range []struct {
 		token int64
 		pass  bool
-	}{{9, true}, {9, true}, {10, true}, {9, false}, {1, false}, {100, true}, {99, false}, {1<<48 | 1, true}, {1<<48 - 1, false}, {1<<63 - 1, true}, {1 << 62, false}} {
+	}{{9, true}, {9, true}, {10, true}, {9, false}, {1, false}, {100, true}, {99, false}, {1<<48 | 1, true}, {1<<48 - 1, false}, {1<<58 - 1, true}, {1 << 57, false}} {
 		before := m.link.Count()
 		err := m.write(t.Context(), claim(step.token))
 		if step.pass != (err == nil) || !step.pass && !errors.Is(err, fencing.ErrStale) {
@@ -73,10 +73,10 @@ func TestCommitRaisesTheMarkWithTheWork(t *testing.T) {
 			t.Errorf("token %d: %#v", step.token, err)
 		}
 	}
-	if got, want := fmt.Sprint(m.values(t)), fmt.Sprint([]int64{9, 9, 10, 100, 1<<48 | 1, 1<<63 - 1}); got != want {
+	if got, want := fmt.Sprint(m.values(t)), fmt.Sprint([]int64{9, 9, 10, 100, 1<<48 | 1, 1<<58 - 1}); got != want {
 		t.Errorf("k was %s, want %s", got, want)
 	}
-	if mark, err := m.Mark(t.Context(), "r"); err != nil || mark != claim(1<<63-1) {
+	if mark, err := m.Mark(t.Context(), "r"); err != nil || mark != claim(1<<58-1) {
 		t.Errorf("mark is %v, %v", mark, err)
 	}
 	if mark, err := m.Mark(t.Context(), "other"); err != nil || mark != (fencing.Claim{}) {

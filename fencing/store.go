@@ -3,7 +3,6 @@ package fencing
 import (
 	"context"
 	"errors"
-	"fmt"
 )
 
 // Store keeps, for each resource, the largest token it has seen: the resource's
@@ -63,44 +62,6 @@ const MaxResource = 1024
 // one resource to keep that of another. A mark that is forgotten is an open
 // door, so it refuses. Nothing was done.
 var ErrFull = errors.New("store of fencing tokens is full")
-
-// MarkError says that a resource has seen a larger token than the one presented.
-// errors.Is(err, ErrStale) is true for each of them. Nothing was done.
-//
-// After a restore of etcd from a backup, when revisions begin again below the
-// marks, holders that are perfectly current get this error, every one of them,
-// until an operator raises the epoch: see NeedsEpoch, and [BumpEpoch].
-type MarkError struct {
-	Resource string
-	Claim    Claim // what was presented
-	Mark     Token // the largest token that the resource has seen
-}
-
-func (e *MarkError) Error() string {
-	return fmt.Sprintf("fencing: %s refused %v: it has seen %v, a later holder's. "+
-		"If the one refused is the present holder, the etcd that issues the tokens was restored from a backup and its revisions were set back: "+
-		"an operator must raise the epoch of the lock's namespace to %d or more (fencing.BumpEpoch), and holders must acquire again",
-		quote(e.Resource), e.Claim, e.Mark, e.NeedsEpoch())
-}
-
-// Is makes errors.Is(err, ErrStale) true.
-func (e *MarkError) Is(target error) bool { return target == ErrStale }
-
-// NeedsEpoch is the smallest epoch under which every token is above the mark:
-// what the operator gives to [BumpEpoch] after a restore. Beyond 32767 there is
-// none, and marks have to be reset by hand.
-func (e *MarkError) NeedsEpoch() int64 { return e.Mark.Epoch() + 1 }
-
-// checkUse is what every store looks at before anything else.
-func checkUse(resource string, c Claim) error {
-	switch {
-	case resource == "":
-		return &ClaimError{"resource", "is empty", nil}
-	case len(resource) > MaxResource:
-		return &ClaimError{"resource", fmt.Sprintf("is longer than %d bytes", MaxResource), nil}
-	}
-	return c.Validate()
-}
 
 // CheckName returns a *[NameError] unless c is of the lock named want.
 func (c Claim) CheckName(resource, want string) error {
