@@ -94,7 +94,7 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 	ctx, cancel := context.WithTimeout(ctx, m.opts.Timeout)
 	defer cancel()
 	key := m.prefix + resource
-	return backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
+	return NotDone(backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
 		mark, mod, err := m.read(ctx, resource)
 		if err != nil {
 			return err
@@ -114,7 +114,7 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 			err = backoff.Again(errRaised)
 		}
 		return err
-	})
+	}))
 }
 
 var errRaised = errors.New("the mark was raised meanwhile")

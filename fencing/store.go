@@ -38,7 +38,9 @@ type Store interface {
 	//   - [ErrFull], ctx's error, or what the store's own storage says.
 	//
 	// When effect has run, Do returns its error, and an implementation whose
-	// commit follows on the effect may return that one's.
+	// commit follows on the effect may return that one's. Such an implementation
+	// commits nothing if effect returns an error. Where it knows that nothing
+	// was done, its error Is [ErrNotDone] (see [NotDone]).
 	Do(ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error) error
 }
 
@@ -61,7 +63,7 @@ const MaxResource = 1024
 // ErrFull is returned by a bounded store that would have to forget the mark of
 // one resource to keep that of another. A mark that is forgotten is an open
 // door, so it refuses. Nothing was done.
-var ErrFull = errors.New("store of fencing tokens is full")
+var ErrFull = NotDone(errors.New("store of fencing tokens is full"))
 
 // CheckName returns a *[NameError] unless c is of the lock named want.
 func (c Claim) CheckName(resource, want string) error {
