@@ -6,29 +6,30 @@ import (
 	"sync/atomic"
 )
 
-// Serve runs effect as the effect of s, for a claim that peer has presented to
-// this process: the middle of every server half. What effect gets as its context
+// Serve runs effect as the effect of s, for a claim that was presented to this
+// process: the middle of every server half. What effect gets as its context
 // carries the claim ([ClaimFromContext]).
 //
 // The error is effect's own if it has one, as it is; otherwise that of s, marked
-// with [ErrNotDone] if effect did not run. A refusal is told to a (nil:
-// slog.Default()) once, with peer, also where s has an auditor of its own.
-func Serve(ctx context.Context, s Store, resource string, c Claim, peer string, a Auditor, effect func(ctx context.Context) error) error {
+// with [ErrNotDone] if effect did not run. In the second case the caller tells
+// its auditor ([AuditRefusal] with ctx), as it knows the peer; s, if it has an
+// auditor of its own, does not, so that a refusal is recorded once.
+func Serve(ctx context.Context, s Store, resource string, c Claim, effect func(ctx context.Context) error) error {
 	e := &served{claimContext: claimContext{ctx, c}, effect: effect}
 	e.recorded.Store(true)
 	err := s.Do(e, resource, c, e.run)
 	switch {
 	case e.err != nil:
 		return e.err
-	case !e.ran && err == nil:
+	case e.ran:
+		return err
+	case err == nil:
 		err = errNotRun
 	}
-	if !e.ran && !errors.Is(err, ErrNotDone) {
-		err = NotDone(err)
+	if errors.Is(err, ErrNotDone) {
+		return err
 	}
-	e.recorded.Store(false)
-	AuditRefusal(e, a, resource, c, peer, err)
-	return err
+	return NotDone(err)
 }
 
 var errNotRun = errors.New("fencing: the store returned nil without running the effect")
@@ -40,9 +41,9 @@ type served struct {
 	ran    bool
 	err    error // of effect
 
-	// recorded says that Serve records what the store refuses, so that
-	// AuditRefusal must not. Not so within the effect: what another guard
-	// refuses there never comes to Serve.
+	// recorded says that the caller of Serve records what the store refuses, so
+	// that AuditRefusal must not. Not so within the effect: what another guard
+	// refuses there is not returned by Serve.
 	recorded atomic.Bool
 }
 
@@ -63,8 +64,9 @@ func (e *served) run(ctx context.Context) error {
 	return e.err
 }
 
-// recordedByServe reports whether a refusal under ctx is recorded further out.
-func recordedByServe(ctx context.Context) bool {
+// recordedOutside reports whether a refusal under ctx is recorded by the caller
+// of Serve.
+func recordedOutside(ctx context.Context) bool {
 	e, ok := ctx.Value(servedKey{}).(*served)
 	return ok && e.recorded.Load()
 }

@@ -169,26 +169,23 @@ func (s *Server) do(ctx context.Context, method string, req any, effect func(ctx
 		return effect(fencing.NewClaimContext(ctx, c), nil)
 	}
 	var own error // the handler's own status, which is answered as it is
-	err = fencing.Serve(ctx, s.store, resource, c, peerOf(ctx), s.opts.Auditor, func(ctx context.Context) error {
+	err = fencing.Serve(ctx, s.store, resource, c, func(ctx context.Context) error {
 		own = effect(ctx, nil)
 		return own
 	})
-	if own != nil {
+	if own != nil || err == nil {
 		return own
 	}
-	return ToStatus(err)
+	return s.refuse(ctx, resource, c, err)
 }
 
 func (s *Server) refuse(ctx context.Context, resource string, c fencing.Claim, err error) error {
-	fencing.AuditRefusal(ctx, s.opts.Auditor, resource, c, peerOf(ctx), err)
-	return ToStatus(err)
-}
-
-func peerOf(ctx context.Context) string {
+	who := ""
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		return p.Addr.String()
+		who = p.Addr.String()
 	}
-	return ""
+	fencing.AuditRefusal(ctx, s.opts.Auditor, resource, c, who, err)
+	return ToStatus(err)
 }
 
 var errMissing = fmt.Errorf("grpcfence: neither %s nor %s is there: %w", KeyName, KeyToken, fencing.ErrNoToken)

@@ -78,14 +78,12 @@ func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts ..
 			return
 		}
 		a := &answer{to: w, most: g.opts.MaxAnswer}
-		var own error // why the effect must not be committed
-		err = fencing.Serve(r.Context(), store, resource, c, r.RemoteAddr, g.opts.Auditor, func(ctx context.Context) error {
+		err = fencing.Serve(r.Context(), store, resource, c, func(ctx context.Context) error {
 			g.next.ServeHTTP(a, r.WithContext(ctx))
-			own = a.failed()
-			return own
+			return a.failed()
 		})
-		if err != nil && own != errStatus {
-			Error(w, r, err)
+		if err != nil && err != errStatus {
+			g.refuse(w, r, resource, c, err)
 			return
 		}
 		a.send()
