@@ -132,7 +132,7 @@ func (s *MemoryStore) take(ctx context.Context, resource string) (*memoryMark, e
 	if m == nil {
 		if len(s.marks) >= s.most {
 			s.mu.Unlock()
-			return nil, ErrFull
+			return nil, errFull(resource, int64(s.most), "NewMemoryStore")
 		}
 		m = &memoryMark{turn: make(chan struct{}, 1)}
 		s.marks[resource] = m

@@ -3,6 +3,7 @@ package fencing
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Store keeps, for each resource, the largest token it has seen: the resource's
@@ -71,4 +72,10 @@ func (c Claim) CheckName(resource, want string) error {
 		return &NameError{resource, want, c.Name}
 	}
 	return nil
+}
+
+// errFull says which bound was met and what to do.
+func errFull(resource string, marks int64, bound string) error {
+	return fmt.Errorf("fencing: %s was never written to, and there are marks for %d resources, as many as %s allows: "+
+		"Reset those that exist no more, or raise the bound: %w", quote(resource), marks, bound, ErrFull)
 }
