@@ -5,6 +5,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/attempt"
 )
 
 // goneWait bounds the look for the reason of a loss: whoever lost something is
@@ -22,7 +24,9 @@ func (b Base) LeaseGone(ctx context.Context, l *Lease, err error) *LostError {
 	}
 	ctx, cancel := context.WithTimeout(ctx, goneWait)
 	defer cancel()
-	resp, rerr := b.s.client.Get(ctx, b.EpochKey(), clientv3.WithCountOnly())
+	resp, _, rerr := attempt.Once(ctx, b.s.sender, attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return b.s.client.Get(ctx, b.EpochKey(), clientv3.WithCountOnly())
+	})
 	if rerr == nil && resp.Header.ClusterId != l.cluster {
 		return l.Lose(CauseClusterChanged, err)
 	}
