@@ -8,7 +8,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/namespace"
 	"google.golang.org/grpc"
 )
 
@@ -55,16 +54,14 @@ func (s *Session) grantAs(ctx context.Context, id clientv3.LeaseID) (*clientv3.L
 
 // leaseConn is the connection to send requests about leases on; nil if the
 // client's Lease is to be used because it has been put in the place of etcd's
-// own. (The one of package namespace passes on what names a lease and no key.)
+// own. (The one of etcd's package namespace passes on what names a lease and no
+// key.)
 func (s *Session) leaseConn() *grpc.ClientConn {
-	switch reflect.TypeOf(s.client.Lease) {
-	case leaseType, prefixedType:
-		return s.client.ActiveConnection()
+	t := reflect.TypeOf(s.client.Lease)
+	if t != leaseType && (t.Kind() != reflect.Pointer || t.Elem().PkgPath() != leaseType.Elem().PkgPath()+"/namespace") {
+		return nil
 	}
-	return nil
+	return s.client.ActiveConnection()
 }
 
-var (
-	leaseType    = reflect.TypeOf(clientv3.NewLeaseFromLeaseClient(nil, nil, time.Second))
-	prefixedType = reflect.TypeOf(namespace.NewLease(nil, ""))
-)
+var leaseType = reflect.TypeOf(clientv3.NewLeaseFromLeaseClient(nil, nil, time.Second))
