@@ -76,7 +76,9 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		extensions: make(map[any]any),
 	}
 	s.keyValue = sessionValue(s.identity)
-	err = backoff.Retry(ctx, resolved.Retry, func(ctx context.Context) (err error) {
+	policy := resolved.Retry
+	policy.Attempt = 0 // attempt.Once bounds each request
+	err = backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
 		s.lease, err = s.grantOnce(ctx)
 		return err
 	})
