@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// giveUpWait is how long a failed acquisition waits for its entry to be gone
-// before it returns. Reachable, etcd answers in far less, and the caller finds
-// nothing of it left; cut off, the caller must not wait, and the session goes
-// on removing.
-const giveUpWait = 500 * time.Millisecond
+// giveUpWait is how long a failed acquisition waits until its entry is gone.
+// While etcd can be reached, that takes a round trip, and nothing is left when
+// the caller returns. When it cannot, the caller returns all the same, and the
+// session goes on removing. So it bounds by how much a call outlasts its context.
+const giveUpWait = 100 * time.Millisecond
 
 // ErrOccupied is TryAcquire's answer when somebody else holds or waits.
 var ErrOccupied = errOccupied
