@@ -51,14 +51,32 @@ func At(sess *session.Session, kind, prefix string) *Queue {
 	return q
 }
 
-// Session is the session the queue was made with.
-func (q *Queue) Session() *session.Session { return q.sess }
+// errNoQueue: a Mutex{} or an Election{}.
+var errNoQueue = &session.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with one of the constructors, which take a session and a name"}
+
+// Session is the session the queue was made with; nil without one.
+func (q *Queue) Session() *session.Session {
+	if q == nil {
+		return nil
+	}
+	return q.sess
+}
 
 // Name is the name or prefix as it was given.
-func (q *Queue) Name() string { return q.name }
+func (q *Queue) Name() string {
+	if q == nil {
+		return ""
+	}
+	return q.name
+}
 
 // Err is why the queue cannot be used, or nil.
-func (q *Queue) Err() error { return q.err }
+func (q *Queue) Err() error {
+	if q == nil {
+		return errNoQueue
+	}
+	return q.err
+}
 
 // Same reports whether two queues are one line: the same entries in the same
 // cluster, whatever session asks.
