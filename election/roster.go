@@ -28,6 +28,7 @@ type rosters struct {
 
 // presence is a term that has not ended, or whose function has not returned.
 type presence struct {
+	scoped  bool          // it is a term of RunWhileLeader or Run
 	running bool          // a function runs in it
 	told    bool          // and its context has ended,
 	since   time.Duration // at this time of the session's clock
@@ -78,7 +79,7 @@ func (r roster) removeLocked(t *Term) {
 
 // enter notes that a function runs in t; left, that it has returned.
 func (r roster) enter(t *Term) {
-	r.put(t, presence{running: true}) // also if it has ended already
+	r.put(t, presence{scoped: true, running: true}) // also if it has ended already
 }
 
 func (r roster) left(t *Term) {
@@ -93,6 +94,14 @@ func (r roster) left(t *Term) {
 	}
 	close(r.all.changed)
 	r.all.changed = make(chan struct{})
+}
+
+// scoped reports whether t is a term of RunWhileLeader or Run.
+func (r roster) scoped(t *Term) bool {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	p := r.all.terms[r.prefix][t]
+	return p != nil && p.scoped
 }
 
 // toldToStop notes when the function in t was told.

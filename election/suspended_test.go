@@ -105,7 +105,9 @@ func TestRunTakesTheNextTermWhenTheOutageCostThisOne(t *testing.T) {
 				srv.Delete(term.Key())
 				time.AfterFunc(shortOutage, func() {
 					// The audit, a Txn, must not be the one to find it out.
-					link.Plan(func(c etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseRequest: c.Method == "Txn", Silent: true} })
+					link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+						return etcdfake.Fate{LoseRequest: c.Method == "Txn", Silent: true}
+					})
 				})
 				time.AfterFunc(shortOutage+5*time.Second, link.Heal)
 			},
