@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,8 +24,13 @@ type roster struct {
 type rosters struct {
 	mu      sync.Mutex // protects what follows
 	terms   map[string]map[*Term]*presence
+	past    []*Term       // the last that have left terms
 	changed chan struct{} // closed when a function has returned
 }
+
+// maxPast is how many ended terms a session remembers, for an observer that has
+// not heard yet that they ended.
+const maxPast = 16
 
 // presence is a term that has not ended, or whose function has not returned.
 type presence struct {
@@ -71,6 +77,9 @@ func (r roster) ended(t *Term) {
 }
 
 func (r roster) removeLocked(t *Term) {
+	if r.all.past = append(r.all.past, t); len(r.all.past) > maxPast {
+		r.all.past = slices.Delete(r.all.past, 0, 1)
+	}
 	delete(r.all.terms[r.prefix], t)
 	if len(r.all.terms[r.prefix]) == 0 {
 		delete(r.all.terms, r.prefix)
@@ -111,6 +120,24 @@ func (r roster) toldToStop(t *Term, now time.Duration) {
 	if p := r.all.terms[r.prefix][t]; p != nil {
 		p.told, p.since = true, now
 	}
+}
+
+// termAt returns the own term with the create revision of that token, held or
+// ended not long ago; nil: none is known.
+func (r roster) termAt(token fencing.Token) *Term {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	for t := range r.all.terms[r.prefix] {
+		if t.Token().Revision() == token.Revision() {
+			return t
+		}
+	}
+	for _, t := range r.all.past {
+		if t.Token().Revision() == token.Revision() && t.election.queue.Prefix() == r.prefix {
+			return t
+		}
+	}
+	return nil
 }
 
 // present returns a copy of what is known, to be judged without the lock, and
