@@ -12,7 +12,7 @@ import (
 
 // MaxValue bounds a candidate's value in bytes. Values are for an identity or
 // an address: each stands in etcd, and is read by every observer.
-const MaxValue = 64 << 10
+const MaxValue = queue.MaxData
 
 // Election is the name of an election, with its policies. It holds nothing
 // itself: each leadership is a *Term. It is immutable, does no I/O when made,
@@ -63,11 +63,16 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 	if err := e.admit(ctx, value); err != nil {
 		return nil, e.failed(0, err)
 	}
-	hold, err := e.queue.Acquire(ctx, queue.Request{Value: func() string { return value }, Auditor: e.opts.Auditor})
+	hold, err := e.queue.Acquire(ctx, e.request(value))
 	if err != nil {
 		return nil, e.failed(time.Since(start), err)
 	}
 	return e.begin(hold, value), nil
+}
+
+// request is what a candidate brings to the queue.
+func (e *Election) request(value string) queue.Request {
+	return queue.Request{Value: func() string { return e.queue.NewValue("", "", value) }, Auditor: e.opts.Auditor}
 }
 
 // admit says what is wrong with a candidacy before anything is sent.

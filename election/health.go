@@ -23,20 +23,20 @@ import (
 // It costs no RPC and answers at once, also when etcd does not. The body is
 // JSON:
 //
-//	{"election":"scheduler","leader":false,"reason":"another candidate leads",
-//	 "current":{"value":"node-2","token":"1042","age_ms":310,"trusted":true}}
+//		{"election":"scheduler","leader":false,"reason":"another candidate leads",
+//		 "current":{"value":"node-2","token":"1042","age_ms":310,"trusted":true}}
 //
-//   - election: the name, or prefix.
-//   - leader: this process leads.
-//   - reason: why it does not; absent when it does.
-//   - current: who leads, as far as this process knows; absent when it knows of
-//     no leader, and when the last it knew of was a term of its own that has
-//     ended.
-//   - current.value, current.token: as in Leader. The token is a string.
-//   - current.age_ms: how long ago, in milliseconds, the read was sent that saw
-//     it lead; 0 for this process's own term.
-//   - current.trusted: for another, that age_ms is at most Options.MaxAge; for
-//     this process, that its session is connected.
+//	  - election: the name, or prefix.
+//	  - leader: this process leads.
+//	  - reason: why it does not; absent when it does.
+//	  - current: who leads, as far as this process knows; absent when it knows of
+//	    no leader, and when the last it knew of was a term of its own that has
+//	    ended.
+//	  - current.value, current.token: as in Leader. The token is a string.
+//	  - current.age_ms: how long ago, in milliseconds, the read was sent that saw
+//	    it lead; 0 for this process's own term.
+//	  - current.trusted: for another, that age_ms is at most Options.MaxAge; for
+//	    this process, that its session is connected.
 func (o *Observer) LeaderHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := o.leaderAnswer()
@@ -133,15 +133,15 @@ func (e *Election) leading() (*Term, error) {
 //
 // It costs no RPC and answers at once. The body is JSON:
 //
-//	{"election":"scheduler","healthy":true,"session":"connected","confirmed_ms_ago":812}
+//		{"election":"scheduler","healthy":true,"session":"connected","confirmed_ms_ago":812}
 //
-//   - election: the name, or prefix.
-//   - healthy: the answer.
-//   - reason: why not; absent when healthy.
-//   - session: the session's state: connected, suspended, lost or closed.
-//   - confirmed_ms_ago: milliseconds since the last confirmed renewal was sent.
-//   - outlived_ms: for how many milliseconds a function has been running since
-//     its context ended with its term; absent when none does.
+//	  - election: the name, or prefix.
+//	  - healthy: the answer.
+//	  - reason: why not; absent when healthy.
+//	  - session: the session's state: connected, suspended, lost or closed.
+//	  - confirmed_ms_ago: milliseconds since the last confirmed renewal was sent.
+//	  - outlived_ms: for how many milliseconds a function has been running since
+//	    its context ended with its term; absent when none does.
 func (e *Election) HealthHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := e.health()

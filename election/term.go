@@ -160,7 +160,7 @@ func (t *Term) Yield(ctx context.Context) (*Term, error) {
 	if t.hold.Live() && rosterOf(e).scoped(t) {
 		return nil, e.failed(0, ErrFunctionRuns)
 	}
-	hold, err := t.hold.Requeue(ctx, queue.Request{Value: func() string { return value }, Auditor: e.opts.Auditor})
+	hold, err := t.hold.Requeue(ctx, e.request(value))
 	if err != nil {
 		return nil, e.failed(time.Since(start), err)
 	}

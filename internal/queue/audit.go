@@ -29,6 +29,8 @@ type auditor struct {
 	mu      sync.Mutex // protects what follows
 	holds   map[*Hold]time.Time
 	running bool
+
+	since sinceNoter
 }
 
 func (a *auditor) add(h *Hold) {
@@ -65,6 +67,7 @@ func (a *auditor) run(ctx context.Context) {
 		for batch := range slices.Chunk(holds, auditBatch) {
 			a.look(ctx, batch)
 		}
+		a.since.note(a.sess, holds)
 	}
 }
 
