@@ -13,7 +13,7 @@ import (
 
 // LeaderHandler answers "does this process lead?": 200 while a term of the
 // observer's election is held on its session, 503 otherwise, with the leader's
-// identity either way. A term whose session is suspended counts for as long as
+// identity either way. An observer of a Reader, which has no session, answers 503. A term whose session is suspended counts for as long as
 // Options.HealthTolerance says; a lost one never does.
 //
 // It is for people, and for load balancers that send work to the leader alone.
@@ -60,18 +60,22 @@ type currentLeader struct {
 
 func (o *Observer) leaderAnswer() leaderAnswer {
 	e := o.election
-	a := leaderAnswer{Election: e.Name()}
+	a := leaderAnswer{Election: o.reader.name}
 	view := o.Current()
-	t, unproved := e.leading()
-	if t != nil {
-		a.Leader = true
-		a.Current = &currentLeader{Value: t.Value(), Token: t.Token(), Trusted: unproved == nil}
-		return a
+	var own *Term      // that the observer sees lead
+	var unproved error // why a term of this process does not count
+	if e != nil {
+		var t *Term
+		if t, unproved = e.leading(); t != nil {
+			a.Leader = true
+			a.Current = &currentLeader{Value: t.Value(), Token: t.Token(), Trusted: unproved == nil}
+			return a
+		}
+		own = rosterOf(e).termAt(view.Leader.Token)
 	}
 	if view.Leader != (Leader{}) {
 		a.Current = &currentLeader{view.Leader.Value, view.Leader.Token, view.Age.Milliseconds(), view.Trusted}
 	}
-	own := rosterOf(e).termAt(view.Leader.Token)
 	switch {
 	case unproved != nil:
 		a.Reason = unproved.Error()
@@ -91,6 +95,8 @@ func (o *Observer) leaderAnswer() leaderAnswer {
 		if err := own.Check(); err != nil {
 			a.Reason += ": " + err.Error()
 		}
+	case e == nil:
+		a.Reason = "this process is no candidate"
 	case view.Leader.Lease == e.queue.Session().Lease():
 		a.Reason = "this process is first in the queue, and its term has not begun or has just ended"
 	default:

@@ -184,8 +184,8 @@ func (r *run) watchLeaders(ctx context.Context) (stop func()) {
 	go func() { // joined by stop
 		defer close(done)
 		var last fencing.Token
-		err := r.election.queue.Follow(ctx, r.election.opts.refresh(), func(s queue.Sighting) {
-			l := leaderOf(s)
+		err := r.election.front.Follow(ctx, r.election.reader().refresh(), func(f queue.Front) {
+			l := leaderOf(f)
 			if l.Token == 0 || l.Token == last {
 				return
 			}

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"slices"
+	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -32,8 +33,8 @@ func New(sess *session.Session, kind, name string) *Queue {
 		return q
 	}
 	q.err, q.local = CheckName(kind, name), linesOf(sess)
-	base := sess.Namespace() + "/" + kind + "/" + name
-	q.entries, q.voids = base+"/@/", base+"/@void/"
+	q.entries = entriesPrefix(sess.Namespace(), kind, name, false)
+	q.voids = strings.TrimSuffix(q.entries, "/") + "void/"
 	return q
 }
 
@@ -47,8 +48,16 @@ func At(sess *session.Session, kind, prefix string) *Queue {
 		return q
 	}
 	q.err, q.local = checkPrefix(kind, prefix), linesOf(sess)
-	q.entries, q.voids = prefix+"/", sess.Namespace()+"/void/"
+	q.entries, q.voids = entriesPrefix("", kind, prefix, true), sess.Namespace()+"/void/"
 	return q
+}
+
+// entriesPrefix is where the entries of a name stand, or of a foreign prefix.
+func entriesPrefix(namespace, kind, name string, foreign bool) string {
+	if foreign {
+		return name + "/"
+	}
+	return namespace + "/" + kind + "/" + name + "/@/"
 }
 
 // errNoQueue: a Mutex{} or an Election{}.
