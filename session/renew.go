@@ -47,7 +47,7 @@ func (s *Session) guard(l *Lease) bool {
 // successor gets the lease that follows a loss and makes it the session's; nil
 // if none is to follow.
 func (s *Session) successor() *Lease {
-	if s.opts.StayLost {
+	if s.noneFollows(s.latest()) != nil {
 		return nil
 	}
 	l, err := s.regrant()
@@ -214,10 +214,10 @@ func (s *Session) grantOnce(ctx context.Context) (*Lease, error) {
 func (s *Session) regrant() (*Lease, error) {
 	var l *Lease
 	err := backoff.Retry(s.ctx, s.opts.Retry, func(ctx context.Context) (err error) {
-		if l, err = s.grantOnce(ctx); err != nil {
+		if l, err = s.grantOnce(ctx); err != nil && !s.clientClosed() {
 			return backoff.Again(err)
 		}
-		return nil
+		return err
 	})
 	return l, err
 }
@@ -243,10 +243,7 @@ func (s *Session) revokeLost(ctx context.Context, l *Lease) {
 // revoke ends a lease in etcd. It gives up when ctx ends: then the lease ends by
 // itself.
 func (s *Session) revoke(ctx context.Context, l *Lease) {
-	err := backoff.Retry(ctx, s.opts.Retry, func(ctx context.Context) error {
-		_, err := s.client.Revoke(ctx, l.id)
-		return err
-	})
+	err := s.endLease(ctx, l)
 	if err != nil && ctx.Err() == nil && backoff.Classify(err) != backoff.LeaseGone {
 		s.opts.Logger.Warn("holdfast: a lost lease could not be revoked; its entries stay until etcd expires it",
 			"lease", fmt.Sprintf("%x", int64(l.id)), "error", err)
