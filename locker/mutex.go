@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/stale"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -122,7 +123,7 @@ func (m *Mutex) acquire(ctx context.Context, acquire func(context.Context, queue
 	if err != nil {
 		return nil, m.failed(time.Since(start), err)
 	}
-	return &Lock{hold: hold, strict: m.opts.CancelOnSuspended}, nil
+	return &Lock{hook: stale.NewHook(hold), hold: hold, strict: m.opts.CancelOnSuspended}, nil
 }
 
 // heldIn reports whether ctx comes from a live hold of this lock.

@@ -5,9 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/holdfast-go/holdfast/backoff"
 )
+
+// joinGrace is how long Close waits for the goroutines of the session, at least,
+// once the lease has ended: all that was under way ends with the session, unless
+// it is in a callback.
+const joinGrace = time.Second
 
 // Close ends every handle of the session (they are told first: *LostError with
 // CauseClosed), takes its entries out of etcd, revokes the lease, and joins
@@ -78,11 +84,25 @@ func (s *Session) finish(l *Lease) {
 			int64(l.id), l.ttl, err)
 		s.mu.Unlock()
 	}
-	s.running.Wait()
-	close(s.joined)
+	go func() { // joined below, unless a callback never returns
+		defer close(s.joined)
+		s.running.Wait()
+		s.sender.Wait()
+	}()
+	grace, cancelGrace := context.WithTimeout(context.WithoutCancel(ctx), joinGrace)
+	defer cancelGrace()
+	waitFor(s.joined, ctx, grace)
 	for _, sub := range s.subscribers() {
+		waitFor(sub.wait(), ctx)
+	}
+}
+
+// waitFor returns when c is closed, or when all of the contexts have ended.
+func waitFor(c <-chan struct{}, until ...context.Context) {
+	for _, ctx := range until {
 		select {
-		case <-sub.wait():
+		case <-c:
+			return
 		case <-ctx.Done():
 		}
 	}
@@ -141,6 +161,11 @@ func (s *Session) subscribers() []*subscriber {
 // stuck names the callbacks that have not returned.
 func (s *Session) stuck() *CallbackError {
 	stuck := &CallbackError{Waited: s.opts.CloseTimeout}
+	select {
+	case <-s.joined:
+	default:
+		stuck.Callbacks = append(stuck.Callbacks, "a fencing.Auditor or Retry.Notify")
+	}
 	for _, sub := range s.subscribers() {
 		select {
 		case <-sub.wait():

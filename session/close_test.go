@@ -71,6 +71,27 @@ func TestCloseNamesTheCallbackThatIsStuck(t *testing.T) {
 	})
 }
 
+// Auditors and Retry.Notify run on goroutines of the session.
+func TestCloseStopsWaitingForAGoroutineThatIsStuckInACallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEtcd()
+		release := make(chan struct{})
+		sess := f.open(t, session.Options{})
+		sess.Base().Go(func(context.Context) { <-release })
+		start := time.Now()
+		var stuck *session.CallbackError
+		err := sess.Close(context.Background())
+		if !errors.As(err, &stuck) || !strings.Contains(err.Error(), "Auditor") || time.Since(start) != 5*time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		close(release)
+		synctest.Wait()
+		if err := sess.Close(t.Context()); err != nil {
+			t.Errorf("Close after it has returned: %v", err)
+		}
+	})
+}
+
 // What is built on a session removes its entries when all are told and while the
 // lease still stands.
 func TestHooksRunBeforeTheLeaseIsRevoked(t *testing.T) {

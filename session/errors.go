@@ -59,7 +59,9 @@ const (
 	CauseExpired Cause = iota + 1
 	// CauseRevoked: the server says that the lease does not exist.
 	CauseRevoked
-	// CauseEntryDeleted: somebody removed the entry while its lease lives.
+	// CauseEntryDeleted: the entry is gone from etcd, and the session knows of
+	// no loss of its lease: as a rule the entry was deleted by hand. If a refused
+	// write told of it, the lease may have been revoked; the session finds out next.
 	CauseEntryDeleted
 	// CauseClusterChanged: the endpoints now lead to another etcd cluster.
 	CauseClusterChanged
@@ -110,7 +112,7 @@ func (c Cause) explain() string {
 	case CauseRevoked:
 		return "etcd no longer knows the lease (it was revoked, by hand or by a former etcd leader that was stopped and went on; or etcd was restored)"
 	case CauseEntryDeleted:
-		return "its entry was deleted by somebody else while the lease was alive"
+		return "its entry is gone from etcd (deleted by another client; or the lease was revoked, which the session will report next)"
 	case CauseClusterChanged:
 		return "the endpoints lead to another etcd cluster now"
 	case CauseClosed:

@@ -35,14 +35,14 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 	uctx, cancel := h.Context(ctx, false)
 	defer cancel()
 	var since int64
-	unanswered := false
+	unanswered, revoked := false, false
 	err := e.q.retry(uctx, func(ctx context.Context) error {
 		mod := max(h.modified.Load(), e.rev)
 		resp, err := e.q.sess.Client().Txn(ctx).
 			If(e.owned(), clientv3.Compare(clientv3.ModRevision(e.key), "=", mod)).
 			// With the lease, or the put would detach the entry from it.
 			Then(clientv3.OpPut(e.key, value, clientv3.WithLease(e.lease.ID()))).
-			Else(clientv3.OpGet(e.key)).
+			Else(clientv3.OpGet(e.key), clientv3.OpGet(e.q.sess.Base().SessionKey(e.lease.ID()), clientv3.WithKeysOnly())).
 			Commit()
 		if err != nil {
 			unanswered = e.q.unknown("proclaim", err) || unanswered
@@ -55,6 +55,7 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 		}
 		kvs := resp.Responses[0].GetResponseRange().Kvs
 		if len(kvs) == 0 || kvs[0].CreateRevision != e.rev {
+			revoked = len(resp.Responses[1].GetResponseRange().Kvs) == 0
 			return errEntryGone
 		}
 		since = kvs[0].ModRevision
@@ -68,7 +69,8 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 	case err == nil:
 		return since, nil
 	case errors.Is(err, errEntryGone):
-		h.end(h.vanished(uctx))
+		h.end(h.entryGone(revoked))
+		e.q.local.audit.askFor(e.lease)
 		return 0, h.Check()
 	case backoff.Classify(err) == backoff.LeaseGone:
 		e.q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd knew before the session did
