@@ -53,7 +53,7 @@ func (s *Session) guard(l *Lease) bool {
 // successor gets the lease that follows a loss and makes it the session's; nil
 // if none is to follow.
 func (s *Session) successor() *Lease {
-	if s.opts.StayLost {
+	if s.noneFollows(s.latest()) != nil {
 		return nil
 	}
 	l, err := s.regrant()

@@ -58,6 +58,19 @@ func (a *auditor) forget(h *Hold) {
 	delete(a.holds, h)
 }
 
+// under returns the holds on a lease.
+func (a *auditor) under(lease *session.Lease) []*Hold {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []*Hold
+	for h := range a.holds {
+		if h.entry.lease == lease {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
 func (a *auditor) run(ctx context.Context) {
 	tick := time.NewTicker(auditEvery)
 	defer tick.Stop()

@@ -24,10 +24,12 @@ type linesKey struct{}
 
 func linesOf(s *session.Session) *lines {
 	return s.Base().Extension(linesKey{}, func() any {
-		return &lines{
+		ls := &lines{
 			open: make(map[string]*line), audit: auditor{sess: s}, commits: committer{sess: s},
 			sweeper: sweeper{sess: s}, census: census{sess: s, wake: make(chan struct{}, 1)},
 		}
+		s.Base().BeforeRevoke(ls.beforeRevoke)
+		return ls
 	}).(*lines)
 }
 
