@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
@@ -115,7 +117,10 @@ func kindOf(c etcdfake.Call) string {
 			return "read"
 		}
 		return "session"
-	case *pb.WatchRequest:
+	case clientv3.Op:
+		if strings.HasPrefix(string(r.KeyBytes()), "holdfast/session/") {
+			return "session watch"
+		}
 		return "watch"
 	case nil:
 		return "event"
@@ -162,6 +167,19 @@ func (p *process) planOne(kind string, f etcdfake.Fate) {
 		}
 		return etcdfake.Fate{}
 	})
+}
+
+// unheard has happen what the process's watches do not tell, before they fail.
+func (p *process) unheard(srv *etcdfake.Server, happen func()) {
+	p.plan(func(kind string, _ int) etcdfake.Fate {
+		if kind == "event" {
+			return etcdfake.Fate{Reply: 24 * time.Hour}
+		}
+		return etcdfake.Fate{}
+	})
+	happen()
+	srv.CancelWatches(rpctypes.ErrNoLeader)
+	p.plan(nil)
 }
 
 // counts are the requests since plan.
