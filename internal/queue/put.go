@@ -177,11 +177,11 @@ func (e *entry) locate(ctx context.Context) error {
 
 // placeAt notes the place that the answer to a put shows.
 func (e *entry) placeAt(ahead *mvccpb.KeyValue, revision, position int64) {
+	if e.anew {
+		e.delay() // first: Close removes an entry that is placed and has no delay
+	}
 	e.place(ahead, revision)
 	e.position, e.revision = position, revision
-	if e.anew {
-		e.delay()
-	}
 }
 
 // takeToken makes the token of the entry's revision and the epoch that stood
