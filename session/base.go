@@ -42,6 +42,9 @@ func (b Base) Await(ctx context.Context) (*Lease, error) {
 	}
 }
 
+// Lease is the latest lease, which may be lost.
+func (b Base) Lease() *Lease { return b.s.latest() }
+
 // Context is done when Close begins. It carries no values: watches made on it
 // share one stream.
 func (b Base) Context() context.Context { return b.s.ctx }

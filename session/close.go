@@ -65,6 +65,7 @@ func (s *Session) finish(l *Lease) {
 		s.mu.Unlock()
 	}
 	s.running.Wait()
+	s.sender.Wait()
 	for _, sub := range s.subscribers() {
 		<-sub.wait()
 	}

@@ -68,6 +68,9 @@ const (
 	// CauseNotDrained: the work under it did not stop when it had to, and the
 	// entry was given up without it.
 	CauseNotDrained
+	// CauseKeyDeleted: the session key was deleted, as by a revocation, and etcd
+	// did not let it be put again within a quarter of LockDelay.
+	CauseKeyDeleted
 )
 
 func (c Cause) String() string {
@@ -86,6 +89,8 @@ func (c Cause) String() string {
 		return "max hold exceeded"
 	case CauseNotDrained:
 		return "work not drained"
+	case CauseKeyDeleted:
+		return "session key deleted"
 	default:
 		return fmt.Sprintf("Cause(%d)", int(c))
 	}
@@ -97,7 +102,7 @@ func (c Cause) explain() string {
 	case CauseExpired:
 		return "no renewal was confirmed in time (etcd unreachable, or this process was paused)"
 	case CauseRevoked:
-		return "etcd no longer knows the lease (it was revoked, or etcd was restored)"
+		return "etcd no longer knows the lease (it was revoked, by hand or by a former etcd leader that was stopped and went on; or etcd was restored)"
 	case CauseEntryDeleted:
 		return "its entry is gone from etcd (deleted by another client; or the lease was revoked, which the session will report next)"
 	case CauseClusterChanged:
@@ -108,6 +113,8 @@ func (c Cause) explain() string {
 		return "it was held for longer than MaxHold"
 	case CauseNotDrained:
 		return "its work did not stop in time, so it was given up while that still runs"
+	case CauseKeyDeleted:
+		return "its session key was deleted, perhaps with the lease, and could not be put again"
 	default:
 		return c.String()
 	}

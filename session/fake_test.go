@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -21,8 +22,10 @@ import (
 )
 
 // fakeEtcd is as much of an etcd server as a session talks to: leases that
-// expire on time, renewals, and a read. The real clientv3 speaks to it over an
-// in-memory connection, so that the whole of it runs in virtual time.
+// expire on time, renewals, keys and keys that go with their lease. The real clientv3
+// speaks to it over an in-memory connection, so that the whole of it runs in
+// virtual time; but watches stand and say nothing, because clientv3's own would
+// stop virtual time. What watches say is tested with etcdfake.
 type fakeEtcd struct {
 	pb.UnimplementedLeaseServer
 	pb.UnimplementedKVServer
@@ -30,6 +33,8 @@ type fakeEtcd struct {
 	mu       sync.Mutex // protects what follows
 	nextID   int64
 	expiry   map[int64]time.Time
+	keys     map[string]*mvccpb.KeyValue
+	revision int64
 	ttl      time.Duration
 	cluster  uint64
 	term     uint64 // of the leader
@@ -39,11 +44,15 @@ type fakeEtcd struct {
 	cut      bool // nothing is answered any more
 	noRenew  bool // no renewal is answered any more
 	noRead   bool // nor is any read
+	denyPut  bool // no permission to put
 	counts   map[string]int
 }
 
 func newFakeEtcd() *fakeEtcd {
-	return &fakeEtcd{expiry: make(map[int64]time.Time), cluster: 7, term: 3, nextID: 100, counts: make(map[string]int)}
+	return &fakeEtcd{
+		expiry: make(map[int64]time.Time), keys: make(map[string]*mvccpb.KeyValue), revision: 1,
+		cluster: 7, term: 3, nextID: 100, counts: make(map[string]int),
+	}
 }
 
 func (f *fakeEtcd) set(change func(f *fakeEtcd)) {
@@ -102,7 +111,7 @@ func travel(ctx context.Context, d time.Duration) error {
 }
 
 func (f *fakeEtcd) header() *pb.ResponseHeader {
-	return &pb.ResponseHeader{ClusterId: f.cluster, RaftTerm: f.term, Revision: 1}
+	return &pb.ResponseHeader{ClusterId: f.cluster, RaftTerm: f.term, Revision: f.revision}
 }
 
 func (f *fakeEtcd) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (resp *pb.LeaseGrantResponse, err error) {
@@ -161,12 +170,46 @@ func (f *fakeEtcd) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	}
 }
 
-func (f *fakeEtcd) Range(ctx context.Context, _ *pb.RangeRequest) (resp *pb.RangeResponse, err error) {
+// stands reports whether a lease stands; f.mu is held.
+func (f *fakeEtcd) stands(lease int64) bool { return time.Now().Before(f.expiry[lease]) }
+
+func (f *fakeEtcd) Range(ctx context.Context, r *pb.RangeRequest) (resp *pb.RangeResponse, err error) {
 	err = f.serve(ctx, "Range", func() error {
 		resp = &pb.RangeResponse{Header: f.header()}
+		if kv := f.keys[string(r.Key)]; kv != nil && f.stands(kv.Lease) {
+			resp.Kvs, resp.Count = []*mvccpb.KeyValue{kv}, 1
+		}
 		return nil
 	})
 	return resp, err
+}
+
+func (f *fakeEtcd) Put(ctx context.Context, r *pb.PutRequest) (resp *pb.PutResponse, err error) {
+	err = f.serve(ctx, "Put", func() error {
+		if f.denyPut {
+			return rpctypes.ErrGRPCPermissionDenied
+		}
+		if !f.stands(r.Lease) {
+			return rpctypes.ErrGRPCLeaseNotFound
+		}
+		f.revision++
+		f.keys[string(r.Key)] = &mvccpb.KeyValue{Key: r.Key, Value: r.Value, Lease: r.Lease, ModRevision: f.revision}
+		resp = &pb.PutResponse{Header: f.header()}
+		return nil
+	})
+	return resp, err
+}
+
+// silent is a Watcher whose watches stand and never tell of an event. clientv3's
+// own waits on a channel of the package, made outside the bubble, so that time
+// would not pass in there.
+type silent struct{ clientv3.Watcher }
+
+func (silent) Watch(ctx context.Context, _ string, _ ...clientv3.OpOption) clientv3.WatchChan {
+	events := make(chan clientv3.WatchResponse, 1)
+	events <- clientv3.WatchResponse{Created: true}
+	context.AfterFunc(ctx, func() { close(events) })
+	return events
 }
 
 // dial serves f and returns a real client of it. Both end with the test.
@@ -192,6 +235,7 @@ func (f *fakeEtcd) dial(t *testing.T) *clientv3.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cli.Watcher = silent{cli.Watcher}
 	t.Cleanup(func() {
 		_ = cli.Close()
 		server.Stop()

@@ -32,8 +32,9 @@ const (
 	// defaultLockDelay: holders were told of a revoked lease within 150 ms.
 	defaultLockDelay = time.Second
 
-	// maxNamespace bounds a namespace in bytes.
+	// maxNamespace bounds a namespace in bytes, maxOwner an owner.
 	maxNamespace = 64
+	maxOwner     = 256
 )
 
 // Options of a session. The zero value of every field is its default; a value
@@ -52,6 +53,15 @@ type Options struct {
 	// "holdfast". No "/", no leading "@", at most 64 bytes. Processes that
 	// contend with each other must use the same.
 	Namespace string
+
+	// Owner says who this is, for people who look into etcd: it stands in the
+	// session key and in every entry. Default "host:pid"; at most 256 bytes. It
+	// does not affect exclusion.
+	Owner string
+
+	// Anonymous leaves the name of the host and the process ID out of what is
+	// written to etcd, and Owner empty unless it is set.
+	Anonymous bool
 
 	// DriftMargin is taken off the TTL before it is trusted; it covers clocks
 	// that run at different rates and timers that fire late. Default the
@@ -129,6 +139,9 @@ func (o *Options) resolved() (Options, error) {
 	}
 	if reason := badNamespace(r.Namespace); reason != "" {
 		return r, &NameError{"namespace", r.Namespace, reason}
+	}
+	if len(r.Owner) > maxOwner {
+		return r, &ArgumentError{"Options.Owner", fmt.Sprintf("is longer than %d bytes", maxOwner)}
 	}
 	if r.CloseTimeout == 0 {
 		r.CloseTimeout = 5 * time.Second

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
@@ -171,7 +169,7 @@ func (s *Session) renewAndProve(ctx context.Context, l *Lease) (left time.Durati
 		l.Lose(CauseClusterChanged, nil)
 		return 0, errClusterChanged
 	}
-	read, err := s.client.Get(ctx, s.Base().EpochKey(), clientv3.WithCountOnly())
+	read, err := s.readSessionKey(ctx, l)
 	if err != nil {
 		return 0, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.id), err)
 	}
@@ -181,6 +179,9 @@ func (s *Session) renewAndProve(ctx context.Context, l *Lease) (left time.Durati
 	}
 	if read.Header.RaftTerm != renewal.RaftTerm {
 		return 0, errUnconfirmed
+	}
+	if err := s.keepSessionKey(l, read); err != nil {
+		return 0, err
 	}
 	left = l.remaining()
 	if !l.confirm(sent, time.Duration(renewal.TTL)*time.Second) {
@@ -203,7 +204,7 @@ func (s *Session) grantOnce(ctx context.Context) (*Lease, error) {
 		// a lease of unknown age is left to expire.
 		return nil, backoff.Again(fmt.Errorf("grant a lease: %w", err))
 	}
-	if _, err := s.Base().PutSessionKey(ctx, l); err != nil {
+	if err := s.announce(ctx, l); err != nil {
 		return nil, err
 	}
 	return l, nil

@@ -24,6 +24,8 @@ type Session struct {
 	opts      Options
 	telemetry *telemetry.Telemetry
 	sender    *attempt.Sender
+	identity  Identity
+	keyValue  string // of session keys
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
@@ -67,11 +69,13 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 			TracerProvider: resolved.TracerProvider, MeterProvider: resolved.MeterProvider, Attributes: resolved.Attributes,
 		}),
 		sender:     attempt.New(cli, resolved.Retry),
+		identity:   resolved.identity(),
 		done:       make(chan struct{}),
 		replaced:   make(chan struct{}),
 		subs:       make(map[*subscriber]struct{}),
 		extensions: make(map[any]any),
 	}
+	s.keyValue = sessionValue(s.identity)
 	err = backoff.Retry(ctx, resolved.Retry, func(ctx context.Context) (err error) {
 		s.lease, err = s.grantOnce(ctx)
 		return err
@@ -87,6 +91,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	s.telemetry.State("", Connected.metric())
 	l := s.lease
 	s.Base().Go(func(context.Context) { s.run(l) }) // joined by Close
+	s.Base().Go(func(context.Context) { s.watchSessionKey(l) })
 	s.Base().Go(s.warnOfOldServers)
 	return s, nil
 }
@@ -194,6 +199,7 @@ func (s *Session) install(next *Lease) bool {
 	close(s.replaced)
 	s.replaced = make(chan struct{})
 	s.mu.Unlock()
+	s.Base().Go(func(context.Context) { s.watchSessionKey(next) })
 	s.publish(Event{State: Connected, Previous: Lost, Lease: next.id})
 	return true
 }

@@ -10,10 +10,11 @@ import (
 func queueUp(n int) (*line, []*ticket) {
 	ls := &lines{open: make(map[string]*line)}
 	q := &Queue{entries: "/x/@/"}
-	ln, _ := ls.join(q, nil, false)
+	ln := ls.join(&ticket{q: q, turn: make(chan turn, 1)}, false)
 	all := make([]*ticket, n)
 	for i := range all {
-		_, all[i] = ls.join(q, nil, false)
+		all[i] = &ticket{q: q}
+		ls.join(all[i], false)
 	}
 	return ln, all
 }

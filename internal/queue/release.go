@@ -78,7 +78,7 @@ func (h *Hold) leave(ctx context.Context) {
 // leaveLater does the same on a goroutine of the session.
 func (h *Hold) leaveLater() {
 	pass := func(context.Context) {
-		h.left(h.explain(h.line.pass(h.entry)))
+		h.left(h.explain(h.line.handOff(h.entry)))
 		h.over()
 	}
 	if !h.entry.q.sess.Base().Go(pass) {
@@ -118,7 +118,7 @@ func (h *Hold) revoked() *session.LostError {
 	return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
 }
 
-// explain turns what pass said into the loss behind it, where there is one.
+// explain turns what handOff said into the loss behind it, where there is one.
 func (h *Hold) explain(err error) error {
 	lost := h.entry.lease.Lost()
 	switch {
