@@ -35,7 +35,8 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 	uctx, cancel := h.Context(ctx, false)
 	defer cancel()
 	var since int64
-	unanswered, revoked := false, false
+	unanswered := false
+	var cause session.Cause // of a loss
 	err := e.q.retry(uctx, func(ctx context.Context) error {
 		mod := max(h.modified.Load(), e.rev)
 		resp, err := e.q.sess.Client().Txn(ctx).
@@ -55,7 +56,7 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 		}
 		kvs := resp.Responses[0].GetResponseRange().Kvs
 		if len(kvs) == 0 || kvs[0].CreateRevision != e.rev {
-			revoked = len(resp.Responses[1].GetResponseRange().Kvs) == 0
+			cause = e.q.local.audit.causeOf(resp.Header, resp.Responses[1])
 			return errEntryGone
 		}
 		since = kvs[0].ModRevision
@@ -69,7 +70,7 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 	case err == nil:
 		return since, nil
 	case errors.Is(err, errEntryGone):
-		h.end(h.entryGone(revoked))
+		h.end(h.entryGone(cause))
 		e.q.local.audit.askFor(e.lease)
 		return 0, h.Check()
 	case backoff.Classify(err) == backoff.LeaseGone:
