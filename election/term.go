@@ -9,13 +9,18 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/stale"
 )
+
+// hook is an alias so that the field of Term is not exported.
+type hook = stale.Hook
 
 // Term is one leadership: from the campaign that won it until Resign, Yield or
 // loss, and never again after. All methods may be called from any goroutine.
 //
 // A Term is a fencing.Holder: hand it to what checks tokens.
 type Term struct {
+	hook     // ends the hold when a fenced write is refused
 	election *Election
 	hold     *queue.Hold
 
@@ -31,7 +36,7 @@ var (
 
 // begin makes a term of a hold.
 func (e *Election) begin(hold *queue.Hold, value string) *Term {
-	t := &Term{election: e, hold: hold, value: value}
+	t := &Term{hook: stale.NewHook(hold), election: e, hold: hold, value: value}
 	rosterOf(e).add(t)
 	return t
 }
@@ -83,7 +88,8 @@ func (t *Term) Done() <-chan struct{} { return t.hold.Done() }
 // Context returns a child of ctx that is done when the term has ended, with a
 // *session.LostError or session.ErrReleased as its context.Cause, and that
 // carries the term for fencing.FromContext. With Options.CancelOnSuspended it
-// is done on suspension too. Call cancel when done with it.
+// is done on suspension too. If the term has ended before, the context is done
+// when Context returns. Call cancel when done with it.
 func (t *Term) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	return t.hold.Context(fencing.NewContext(ctx, t), t.election.opts.CancelOnSuspended)
 }

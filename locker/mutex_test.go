@@ -39,7 +39,7 @@ func TestLockIsOneEntryWithTheTokenOfItsCreateRevision(t *testing.T) {
 	if err := lk.Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	if left := srv.Keys(t, "holdfast/"); len(left) != 0 {
+	if left := srv.Keys(t, "holdfast/lock/"); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	if err := lk.Check(); err != session.ErrReleased {

@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -37,14 +38,17 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	uctx, cancel := h.Context(ctx, false)
 	defer cancel()
 	var since int64
-	unanswered := false
+	unanswered, revoked := false, false
 	err := e.q.retry(uctx, func(ctx context.Context) error {
 		mod := max(h.modified.Load(), e.rev)
-		resp, err := e.q.sess.Client().Txn(ctx).
-			If(e.holdsValue(mod)...).
-			Then(e.putValue(value)).
-			Else(clientv3.OpGet(e.key)).
-			Commit()
+		resp, open, err := attempt.Once(ctx, e.q.sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			return e.q.sess.Client().Txn(ctx).
+				If(e.holdsValue(mod)...).
+				Then(e.putValue(value)).
+				Else(clientv3.OpGet(e.key), clientv3.OpGet(e.sessionKey(), clientv3.WithKeysOnly())).
+				Commit()
+		})
+		unanswered = unanswered || open
 		if err != nil {
 			unanswered = e.q.unknown("proclaim", err) || unanswered
 			return err
@@ -56,6 +60,7 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 		}
 		kvs := resp.Responses[0].GetResponseRange().Kvs
 		if len(kvs) == 0 || kvs[0].CreateRevision != e.rev {
+			revoked = len(resp.Responses[1].GetResponseRange().Kvs) == 0
 			return errEntryGone
 		}
 		since = kvs[0].ModRevision
@@ -69,7 +74,8 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	case err == nil:
 		return since, nil
 	case errors.Is(err, errEntryGone):
-		h.end(h.vanished(uctx))
+		h.end(h.entryGone(revoked))
+		e.q.local.audit.askFor(e.lease)
 		return 0, h.Check()
 	case backoff.Classify(err) == backoff.LeaseGone:
 		e.q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd knew before the session did
