@@ -140,3 +140,41 @@ func TestContextsEndBeforeTheEntryIsRemoved(t *testing.T) {
 		})
 	}
 }
+
+// The lease may have been revoked before Unlock was called, and nothing says
+// that it was not.
+func TestUnlockThatIsUnansweredWhenItsLeaseIsRevokedReportsTheLoss(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"it waits for the answer": time.Minute, "its context ends": 6 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				mu := locker.NewMutex(p.sess, "x")
+				unanswered := func(lk *locker.Lock) {
+					p.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+						_, txn := c.Request.(*pb.TxnRequest)
+						return etcdfake.Fate{LoseRequest: txn, Silent: true}
+					})
+					time.AfterFunc(time.Second, func() { srv.Revoke(lk.Lease()) }) // a renewal tells, at 5 s at the latest
+				}
+				expectLoss := func(what string, err error) {
+					t.Helper()
+					var lost *session.LostError
+					if !errors.As(err, &lost) || lost.Cause != session.CauseRevoked || errors.Is(err, session.ErrOutcomeUnknown) {
+						t.Errorf("%s: %v", what, err)
+					}
+				}
+				lk := mustLock(t, mu)
+				unanswered(lk)
+				expectLoss("Unlock", lk.Unlock(soon(t, patience)))
+				if err := lk.Check(); err != session.ErrReleased {
+					t.Errorf("Check: %v", err)
+				}
+				p.heal()
+				expectLoss("Do", mu.Do(soon(t, patience), func(_ context.Context, lk *locker.Lock) error {
+					unanswered(lk)
+					return nil
+				}))
+			})
+		})
+	}
+}

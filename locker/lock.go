@@ -77,7 +77,8 @@ func (l *Lock) Context(ctx context.Context) (context.Context, context.CancelFunc
 // returns:
 //
 //   - nil: the entry is gone;
-//   - a *session.LostError: the lock had been lost before;
+//   - a *session.LostError: the lock had been lost before, or the lease was
+//     revoked before etcd answered, and so perhaps before Unlock was called;
 //   - an error that Is session.ErrOutcomeUnknown: etcd did not answer before
 //     ctx ended; the session goes on removing the entry, and if it cannot, the
 //     entry goes with the lease.

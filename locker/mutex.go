@@ -88,7 +88,8 @@ func carries(err error, lost *session.LostError) bool {
 
 // Lock acquires the lock, waiting its turn: first in, first out over all
 // processes by the order in which etcd saw them, and among the goroutines of
-// one session by the order of their calls. ctx bounds the acquisition only.
+// one session by the order of their calls. ctx bounds the acquisition only. When
+// it ends, Lock waits up to 250 ms more until etcd has removed its entry.
 //
 // Any error is an *AcquireError and means that nothing is held; its Err field
 // lists the reasons to test for. A lost session does not end the call: it
@@ -115,7 +116,7 @@ func (m *Mutex) acquire(ctx context.Context, acquire func(context.Context, queue
 		return nil, m.failed(0, session.ErrReentrant)
 	}
 	hold, err := acquire(ctx, queue.Request{
-		Value: func() string { return m.opts.value("exclusive") }, MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
+		Value: func() string { return m.queue.NewValue(m.opts.Owner, "exclusive", "") }, MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
 	})
 	if errors.Is(err, queue.ErrOccupied) {
 		err = ErrLocked

@@ -111,18 +111,16 @@ func waitFor(c <-chan struct{}, until ...context.Context) {
 // endLease runs the hooks and revokes l, which removes what they have left. It
 // returns nil if there is no such lease any more.
 func (s *Session) endLease(ctx context.Context, l *Lease) error {
-	err := backoff.Retry(ctx, s.opts.Retry, func(ctx context.Context) error {
+	policy := s.opts.Retry
+	policy.Attempt = 0 // hooks and requests are bounded each
+	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		if s.clientClosed() {
 			return backoff.Final(ErrClientClosed)
 		}
 		s.beforeRevoke(ctx, l)
-		_, err := s.client.Revoke(ctx, l.id)
-		return err
+		return s.revokeOnce(ctx, l.id)
 	})
-	switch {
-	case backoff.Classify(err) == backoff.LeaseGone:
-		return nil
-	case backoff.Pending(err) && !errors.Is(err, ErrClientClosed):
+	if backoff.Pending(err) && !errors.Is(err, ErrClientClosed) {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
 	return err

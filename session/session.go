@@ -86,7 +86,9 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	if s.clientClosed() {
 		return nil, fmt.Errorf("holdfast: no session: %w", ErrClientClosed)
 	}
-	err = backoff.Retry(ctx, resolved.Retry, func(ctx context.Context) (err error) {
+	policy := resolved.Retry
+	policy.Attempt = 0 // attempt.Once bounds each request
+	err = backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
 		s.lease, err = s.grantOnce(ctx)
 		return err
 	})

@@ -99,8 +99,8 @@ func (q *Queue) tryAcquire(ctx context.Context, r Request) (*Hold, error) {
 }
 
 func (q *Queue) usable(ctx context.Context) error {
-	if q.err != nil {
-		return q.err
+	if err := q.Err(); err != nil {
+		return err
 	}
 	if ctx == nil {
 		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}

@@ -36,6 +36,8 @@ type auditor struct {
 	running bool
 	blind   bool           // the latest look was not answered
 	asking  *session.Lease // whether etcd knows it is being asked
+
+	since sinceNoter
 }
 
 func (a *auditor) add(h *Hold) {
@@ -70,6 +72,9 @@ func (a *auditor) run(ctx context.Context) {
 			return
 		}
 		a.lookAll(ctx, due)
+		for _, holds := range due {
+			a.since.note(a.sess, holds)
+		}
 	}
 }
 

@@ -37,6 +37,9 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 		select {
 		case <-h.gone:
 		default:
+			if lost := h.revoked(); lost != nil {
+				return lost
+			}
 			return h.unknown(context.Cause(ctx))
 		}
 	}
@@ -104,6 +107,17 @@ func (h *Hold) unknown(err error) error {
 		q.kind, session.Quote(q.name), h.entry.token, int64(h.Lease()), q.sess.State(), err)
 }
 
+// revoked is the loss of the hold if etcd has let go of its lease, or nil. That
+// may have been before the release began, so where no answer tells otherwise
+// the hold counts as lost.
+func (h *Hold) revoked() *session.LostError {
+	lost := h.entry.lease.Lost()
+	if lost == nil || lost.Cause != session.CauseRevoked && lost.Cause != session.CauseClusterChanged {
+		return nil
+	}
+	return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+}
+
 // explain turns what handOff said into the loss behind it, where there is one.
 func (h *Hold) explain(err error) error {
 	lost := h.entry.lease.Lost()
@@ -111,6 +125,9 @@ func (h *Hold) explain(err error) error {
 	case err == nil || *h.cause.Load() != session.ErrReleased: // or its loss is known
 		return err
 	case errors.Is(err, session.ErrOutcomeUnknown):
+		if lost := h.revoked(); lost != nil {
+			return lost
+		}
 		return err
 	case lost != nil:
 		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
