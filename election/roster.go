@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,11 +24,17 @@ type roster struct {
 type rosters struct {
 	mu      sync.Mutex // protects what follows
 	terms   map[string]map[*Term]*presence
+	past    []*Term       // the last that have left terms
 	changed chan struct{} // closed when a function has returned
 }
 
+// maxPast is how many ended terms a session remembers, for an observer that has
+// not heard yet that they ended.
+const maxPast = 16
+
 // presence is a term that has not ended, or whose function has not returned.
 type presence struct {
+	scoped  bool          // it is a term of RunWhileLeader or Run
 	running bool          // a function runs in it
 	told    bool          // and its context has ended,
 	since   time.Duration // at this time of the session's clock
@@ -70,6 +77,9 @@ func (r roster) ended(t *Term) {
 }
 
 func (r roster) removeLocked(t *Term) {
+	if r.all.past = append(r.all.past, t); len(r.all.past) > maxPast {
+		r.all.past = slices.Delete(r.all.past, 0, 1)
+	}
 	delete(r.all.terms[r.prefix], t)
 	if len(r.all.terms[r.prefix]) == 0 {
 		delete(r.all.terms, r.prefix)
@@ -78,7 +88,7 @@ func (r roster) removeLocked(t *Term) {
 
 // enter notes that a function runs in t; left, that it has returned.
 func (r roster) enter(t *Term) {
-	r.put(t, presence{running: true}) // also if it has ended already
+	r.put(t, presence{scoped: true, running: true}) // also if it has ended already
 }
 
 func (r roster) left(t *Term) {
@@ -95,6 +105,14 @@ func (r roster) left(t *Term) {
 	r.all.changed = make(chan struct{})
 }
 
+// scoped reports whether t is a term of RunWhileLeader or Run.
+func (r roster) scoped(t *Term) bool {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	p := r.all.terms[r.prefix][t]
+	return p != nil && p.scoped
+}
+
 // toldToStop notes when the function in t was told.
 func (r roster) toldToStop(t *Term, now time.Duration) {
 	r.all.mu.Lock()
@@ -102,6 +120,24 @@ func (r roster) toldToStop(t *Term, now time.Duration) {
 	if p := r.all.terms[r.prefix][t]; p != nil {
 		p.told, p.since = true, now
 	}
+}
+
+// termAt returns the own term with the create revision of that token, held or
+// ended not long ago; nil: none is known.
+func (r roster) termAt(token fencing.Token) *Term {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	for t := range r.all.terms[r.prefix] {
+		if t.Token().Revision() == token.Revision() {
+			return t
+		}
+	}
+	for _, t := range r.all.past {
+		if t.Token().Revision() == token.Revision() && t.election.queue.Prefix() == r.prefix {
+			return t
+		}
+	}
+	return nil
 }
 
 // present returns a copy of what is known, to be judged without the lock, and

@@ -27,7 +27,7 @@ func (s *Session) grantOnce(ctx context.Context) (*Lease, error) {
 		// time: a lease of unknown age is left to expire.
 		return nil, backoff.Again(fmt.Errorf("grant a lease: %w", err))
 	}
-	if _, err := s.Base().PutSessionKey(ctx, l); err != nil {
+	if err := s.announce(ctx, l); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -69,10 +69,10 @@ func (s *Session) regrant() (*Lease, error) {
 	policy := s.opts.Retry
 	policy.Attempt = 0 // attempt.Once bounds each request
 	err := backoff.Retry(s.ctx, policy, func(ctx context.Context) (err error) {
-		if l, err = s.grantOnce(ctx); err != nil {
+		if l, err = s.grantOnce(ctx); err != nil && !s.clientClosed() {
 			return backoff.Again(err)
 		}
-		return nil
+		return err
 	})
 	return l, err
 }
@@ -98,7 +98,7 @@ func (s *Session) revokeLost(ctx context.Context, l *Lease) {
 // revoke ends a lease in etcd. It gives up when ctx ends: then the lease ends by
 // itself.
 func (s *Session) revoke(ctx context.Context, l *Lease) {
-	if err := s.revokeID(ctx, l.id); err != nil && ctx.Err() == nil {
+	if err := s.endLease(ctx, l); err != nil && ctx.Err() == nil {
 		s.opts.Logger.Warn("holdfast: a lost lease could not be revoked; its entries stay until etcd expires it",
 			"lease", fmt.Sprintf("%x", int64(l.id)), "error", err)
 	}

@@ -53,7 +53,7 @@ func (s *Session) guard(l *Lease) bool {
 // successor gets the lease that follows a loss and makes it the session's; nil
 // if none is to follow.
 func (s *Session) successor() *Lease {
-	if s.opts.StayLost {
+	if s.noneFollows(s.latest()) != nil {
 		return nil
 	}
 	l, err := s.regrant()
@@ -181,7 +181,7 @@ func (s *Session) renewAndProve(ctx context.Context, l *Lease, kept **acknowledg
 		}
 	}
 	ack := *kept
-	read, err := s.prove(ctx)
+	read, err := s.prove(ctx, l)
 	if err != nil {
 		return 0, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.id), err)
 	}
@@ -192,6 +192,9 @@ func (s *Session) renewAndProve(ctx context.Context, l *Lease, kept **acknowledg
 	if read.Header.RaftTerm != ack.term {
 		*kept = nil
 		return 0, errUnconfirmed
+	}
+	if err := s.keepSessionKey(l, read); err != nil {
+		return 0, err
 	}
 	left = l.remaining()
 	if !l.confirm(ack.sent, ack.ttl) {
@@ -223,10 +226,10 @@ func (s *Session) acknowledge(ctx context.Context, l *Lease) (*acknowledgement, 
 	return ack, nil
 }
 
-// prove sends a linearizable read.
-func (s *Session) prove(ctx context.Context) (*clientv3.GetResponse, error) {
+// prove sends a linearizable read, of the session key.
+func (s *Session) prove(ctx context.Context, l *Lease) (*clientv3.GetResponse, error) {
 	read, _, err := attempt.Once(ctx, s.sender, attempt.Proof, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return s.client.Get(ctx, s.Base().EpochKey(), clientv3.WithCountOnly())
+		return s.readSessionKey(ctx, l)
 	})
 	return read, err
 }

@@ -17,7 +17,9 @@ import (
 var harmless = map[string]string{
 	"calls append": builtin, "calls close": builtin, "calls delete": builtin, "calls len": builtin, "calls make": builtin, "calls int64": builtin,
 	"calls max": builtin, "calls min": builtin,
-	"calls fmt.Errorf": pure, "calls slices.DeleteFunc": pure,
+	"calls fmt.Errorf": pure, "calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
+	"calls slices.Collect": pure, "calls maps.Values": pure, "calls maps.Clone": pure,
+	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure, "calls ln.waiting.Len": pure,
 	"calls time.Now": pure, "calls time.Now().Add": pure, "calls acquired.After": pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls s.running.Add": pure,
 

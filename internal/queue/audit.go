@@ -2,12 +2,14 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -18,10 +20,13 @@ const (
 
 	// auditBatch keeps one Txn under etcd's limit of 128 operations.
 	auditBatch = 100
+
+	// auditsAtOnce bounds the batches that are looked at side by side.
+	auditsAtOnce = 8
 )
 
 // auditor notices entries that were deleted under their holders. One goroutine
-// looks after all holds of a session, and only while there are any; a hold
+// per session looks for them, and only while the session holds anything; a hold
 // shorter than auditEvery costs no RPC.
 type auditor struct {
 	sess *session.Session
@@ -29,6 +34,10 @@ type auditor struct {
 	mu      sync.Mutex // protects what follows
 	holds   map[*Hold]time.Time
 	running bool
+	blind   bool           // the latest look was not answered
+	asking  *session.Lease // whether etcd knows it is being asked
+
+	since sinceNoter
 }
 
 func (a *auditor) add(h *Hold) {
@@ -49,6 +58,19 @@ func (a *auditor) forget(h *Hold) {
 	delete(a.holds, h)
 }
 
+// under returns the holds on a lease.
+func (a *auditor) under(lease *session.Lease) []*Hold {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []*Hold
+	for h := range a.holds {
+		if h.entry.lease == lease {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
 func (a *auditor) run(ctx context.Context) {
 	tick := time.NewTicker(auditEvery)
 	defer tick.Stop()
@@ -58,55 +80,150 @@ func (a *auditor) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		holds, more := a.due()
+		due, more := a.due()
 		if !more {
 			return
 		}
-		for batch := range slices.Chunk(holds, auditBatch) {
-			a.look(ctx, batch)
+		a.lookAll(ctx, due)
+		for _, holds := range due {
+			a.since.note(a.sess, holds)
 		}
 	}
 }
 
-// due returns the holds to look at; more is false, and the goroutine ends,
-// when nothing is held at all.
-func (a *auditor) due() (holds []*Hold, more bool) {
+// due returns the holds to look at, by lease; more is false, and the goroutine
+// ends, when nothing is held at all.
+func (a *auditor) due() (due map[*session.Lease][]*Hold, more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.holds) == 0 {
 		a.running = false
 		return nil, false
 	}
+	due = make(map[*session.Lease][]*Hold)
 	since := time.Now().Add(-auditEvery)
 	for h, acquired := range a.holds {
 		if !acquired.After(since) {
-			holds = append(holds, h)
+			due[h.entry.lease] = append(due[h.entry.lease], h)
 		}
 	}
-	return holds, true
+	return due, true
 }
 
-// look compares a batch of entries in one read-only Txn. Its else-branch reads
-// them, which also makes it linearizable: a Txn without any range would be
-// served from whatever the member has. An RPC that fails decides nothing; the
-// renewals judge the connection.
-func (a *auditor) look(ctx context.Context, holds []*Hold) {
-	ctx, cancel := context.WithTimeout(ctx, a.sess.Base().RetryPolicy().Attempt)
-	defer cancel()
-	stand := make([]clientv3.Cmp, len(holds))
-	read := make([]clientv3.Op, len(holds))
-	for i, h := range holds {
-		stand[i] = h.IsOwner()
-		read[i] = clientv3.OpGet(h.Key(), clientv3.WithKeysOnly())
+// lookAll looks at batches side by side: with many holds, far from etcd, the
+// last would otherwise be told seconds after the first.
+func (a *auditor) lookAll(ctx context.Context, due map[*session.Lease][]*Hold) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	room := make(chan struct{}, auditsAtOnce)
+	for lease, holds := range due {
+		for batch := range slices.Chunk(holds, auditBatch) {
+			room <- struct{}{}
+			all.Go(func() { // joined above
+				defer func() { <-room }()
+				a.look(ctx, lease, batch)
+			})
+		}
 	}
-	resp, err := a.sess.Client().Txn(ctx).If(stand...).Else(read...).Commit()
-	if err != nil || resp.Succeeded {
+}
+
+// look ends the holds of a batch whose entries are gone. A look that is not
+// answered decides nothing: the renewals judge the connection.
+//
+// Two looks fit into the time for which a waiter is kept back after a lease was
+// revoked. The second one is patient, for a cluster that answers slowly.
+func (a *auditor) look(ctx context.Context, lease *session.Lease, holds []*Hold) {
+	brief := a.sess.Base().LockDelay() / 2
+	if brief <= 0 {
+		brief = auditEvery / 2
+	}
+	resp, err := a.read(ctx, brief, lease, holds)
+	if err != nil && ctx.Err() == nil {
+		resp, err = a.read(ctx, a.sess.Base().RetryPolicy().Attempt, lease, holds)
+	}
+	if ctx.Err() != nil {
 		return
 	}
+	if a.note(err); err != nil || resp.Succeeded {
+		return
+	}
+	// First of all the holders are told. Whether the lease is gone is known
+	// from the session key, which would have gone with it.
+	revoked := len(resp.Responses[0].GetResponseRange().Kvs) == 0
 	for i, h := range holds {
-		kvs := resp.Responses[i].GetResponseRange().Kvs
+		kvs := resp.Responses[i+1].GetResponseRange().Kvs
 		if len(kvs) == 0 || kvs[0].CreateRevision != h.entry.rev {
-			h.end(h.vanished(h.entry.lease.Context()))
+			h.end(h.entryGone(revoked))
 		}
+	}
+	if revoked {
+		a.askFor(lease)
+	}
+}
+
+// read compares a batch of entries in one read-only Txn. Its else-branch reads
+// them, which also makes it linearizable: a Txn without any range would be
+// served from whatever the member has.
+func (a *auditor) read(ctx context.Context, bound time.Duration, lease *session.Lease, holds []*Hold) (*clientv3.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	stand := make([]clientv3.Cmp, len(holds))
+	read := make([]clientv3.Op, 1, len(holds)+1)
+	read[0] = clientv3.OpGet(a.sess.Base().SessionKey(lease.ID()), clientv3.WithKeysOnly())
+	for i, h := range holds {
+		stand[i] = h.IsOwner()
+		read = append(read, clientv3.OpGet(h.Key(), clientv3.WithKeysOnly()))
+	}
+	resp, _, err := attempt.Once(ctx, a.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return a.sess.Client().Txn(ctx).If(stand...).Else(read...).Commit()
+	})
+	return resp, err
+}
+
+// note counts looks that were not answered, and logs the first of a row.
+func (a *auditor) note(err error) {
+	a.mu.Lock()
+	before := a.blind
+	a.blind = err != nil
+	a.mu.Unlock()
+	if err == nil {
+		return
+	}
+	a.sess.Base().Telemetry().AuditFailed()
+	if !before {
+		a.sess.Logger().Warn("holdfast: the entries of held locks and terms could not be looked for; one that was deleted is noticed once etcd answers",
+			"lease", fmt.Sprintf("%x", int64(a.sess.Lease())), "error", err)
+	}
+}
+
+// askFor asks etcd on a goroutine of the session whether it knows a lease, and
+// ends the lease if not. One such question at a time is enough, however many
+// entries have gone.
+func (a *auditor) askFor(lease *session.Lease) {
+	if lease.Context().Err() != nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.asking == lease {
+		return
+	}
+	a.asking = lease
+	if !a.sess.Base().Go(func(context.Context) { a.ask(lease) }) { // ends with the lease
+		a.asking = nil
+	}
+}
+
+func (a *auditor) ask(lease *session.Lease) {
+	resp, err := attempt.Ask(lease.Context(), a.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return a.sess.Client().TimeToLive(ctx, lease.ID())
+	})
+	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that lives
+		a.sess.Base().LeaseGone(lease.Context(), lease, nil)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.asking == lease {
+		a.asking = nil
 	}
 }

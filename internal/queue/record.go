@@ -18,7 +18,11 @@ const maxHolder = 256
 // when it ended. Without an auditor the session's logger is.
 func (h *Hold) record(event fencing.Event, at time.Time) fencing.Record {
 	e := h.entry
-	holder := strings.ToValidUTF8(e.value[:min(len(e.value), maxHolder)], "")
+	holder := e.value
+	if v, ok := DecodeValue([]byte(e.value)); ok && !e.q.verbatim() {
+		holder = v.holder()
+	}
+	holder = strings.ToValidUTF8(holder[:min(len(holder), maxHolder)], "")
 	return fencing.Record{
 		Event: event, At: at, Kind: e.q.kind, Name: e.q.name, Key: e.key,
 		Lease: int64(h.Lease()), Token: e.token, Holder: holder,

@@ -1,0 +1,102 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// remove takes the entry out of etcd and finishes the attempt. nil: it was there
+// (or may have been) and is not any more. errEntryGone: another client had
+// removed it before. Other errors say what ended the attempts; when one of them
+// was not answered, joined with ErrOutcomeUnknown.
+//
+// An entry whose create revision is not known is left to the sweeper: to delete
+// it by key could delete it under one that waits for it.
+func (e *entry) remove(ctx context.Context) error {
+	if e.stage < created {
+		e.finish()
+		return nil
+	}
+	err := e.q.retry(ctx, e.tryRemove)
+	switch {
+	case err == nil || errors.Is(err, errEntryGone):
+		e.finish()
+		return err
+	case e.lease.Lost() != nil:
+		// The session removes the entry before it revokes the lease, unless etcd
+		// has let go of both.
+		if cause := e.lease.Lost().Cause; cause == session.CauseRevoked || cause == session.CauseClusterChanged {
+			e.finish()
+		}
+	case backoff.Classify(err) == backoff.LeaseGone:
+		e.q.sess.Base().LeaseGone(ctx, e.lease, err)
+		e.finish()
+		return err
+	case ctx.Err() == nil: // etcd refuses it; the sweeper goes on
+		e.q.sess.Logger().Error("holdfast: etcd refuses to remove an entry; the session tries until it can or its lease ends",
+			"queue", e.q.kind, "name", e.q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "error", err)
+		e.q.sess.Base().Telemetry().Sweeping(e.q.kind)
+		e.q.local.sweeper.add(e)
+	}
+	if e.removing && !errors.Is(err, session.ErrOutcomeUnknown) {
+		return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+// removedAtOnce is remove in one attempt, for an entry that held. If it reports
+// false, remove has to follow.
+func (e *entry) removedAtOnce(ctx context.Context) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.lease.Context(), cancel)()
+	if e.tryRemove(ctx) != nil {
+		return false
+	}
+	e.finish()
+	return true
+}
+
+// tryRemove sends one removal, and again when the entry ahead has left meanwhile.
+func (e *entry) tryRemove(ctx context.Context) error {
+	for {
+		if e.stage == created {
+			if err := e.locate(ctx); err != nil && !errors.Is(err, errEpochMoved) {
+				return err
+			}
+		}
+		if err := e.settled(ctx); err != nil {
+			return err
+		}
+		t := txn{cmps: e.mayLeave(), then: []clientv3.Op{clientv3.OpDelete(e.key)}}
+		if len(t.cmps) > 1 {
+			t.els = []clientv3.Op{clientv3.OpGet(e.key, clientv3.WithKeysOnly())}
+		}
+		r, err := e.commit(ctx, t)
+		if r.unsent {
+			return err
+		}
+		e.removing = e.removing || r.open
+		switch {
+		case err != nil:
+			e.removing = e.q.unknown("remove", err) || e.removing
+			return err
+		case r.succeeded:
+			return nil
+		case len(t.els) > 0 && isEntry(first(r.responses[0].GetResponseRange().Kvs), e.rev):
+			if err := e.judgeUnknown(ctx); err != nil { // the entry ahead has left
+				return err
+			}
+		case e.removing:
+			return nil // by an earlier copy
+		default:
+			return errEntryGone
+		}
+	}
+}

@@ -1,0 +1,318 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// sweepBatch is how many entries the sweeper reads in one Txn.
+const sweepBatch = 100
+
+// sweeper removes what ended attempts may have left in etcd. It puts the session
+// key again, and from then on no copy of a put that was sent before can be
+// carried out, as each compares that key's mod revision. Then it reads the
+// entries in question, and deletes those that stand by their create revisions.
+//
+// There is one for each session, and it alone puts the session key again to shut
+// out late copies: a put of it refuses the session's other attempts that are
+// under way, too. They learn the new gate and are sent again. So that they are
+// not refused for ever, the next put waits until all of them are through.
+type sweeper struct {
+	sess *session.Session
+
+	mu        sync.Mutex // protects what follows
+	questions map[*entry]*question
+	running   bool
+	waiting   map[*entry]bool // attempts that are being put
+	refused   map[*entry]bool // those of them that the last put of the session key may have refused
+	through   chan struct{}   // closed when refused becomes empty; nil unless the sweeper waits
+}
+
+// question is an entry that may stand or appear although its attempt is over.
+type question struct {
+	*entry
+	found *mvccpb.KeyValue // it stands
+	due   time.Time        // it may be deleted now that the lock delay has passed; zero: unless
+}
+
+// enqueuing notes that e is being put, until through is called.
+func (s *sweeper) enqueuing(e *entry) (through func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting == nil {
+		s.waiting = make(map[*entry]bool)
+	}
+	s.waiting[e] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.waiting, e)
+		delete(s.refused, e)
+		if len(s.refused) == 0 && s.through != nil {
+			close(s.through)
+			s.through = nil
+		}
+	}
+}
+
+// add has the sweeper take care of an entry whose attempt is over.
+func (s *sweeper) add(e *entry) {
+	s.mu.Lock()
+	if s.questions == nil {
+		s.questions = make(map[*entry]*question)
+	}
+	s.questions[e] = &question{entry: e}
+	start := !s.running
+	s.running = true
+	s.mu.Unlock()
+	if start {
+		s.sess.Base().Go(s.run) // joined by Close; ends when nothing is in question
+	}
+}
+
+// asks reports whether an entry of q is in question.
+func (s *sweeper) asks(q *Queue) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := range s.questions {
+		if e.q.entries == q.entries {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *sweeper) run(ctx context.Context) {
+	pauses, err := s.sess.Base().RetryPolicy().New()
+	if err != nil {
+		return // the session has validated it
+	}
+	for told := false; ; {
+		open := s.open()
+		if open == nil {
+			return
+		}
+		err := s.sweep(ctx, open)
+		if err != nil && ctx.Err() == nil && !backoff.Retryable(err) && !told {
+			told = true
+			s.sess.Logger().Error("holdfast: etcd refuses to clean up after requests that it did not answer; their entries may stand until it does or the lease ends",
+				"session_key", s.sess.Base().SessionKey(open[0].lease.ID()), "entries", len(open), "key", open[0].key, "error", err)
+		}
+		pause := pauses.NextBackOff()
+		if err == nil {
+			pauses.Reset()
+			pause = untilDue(open)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// untilDue is the time until the first entry that waits for the lock delay may
+// be deleted.
+func untilDue(open []*question) time.Duration {
+	var first time.Time
+	for _, qn := range open {
+		if !qn.due.IsZero() && (first.IsZero() || qn.due.Before(first)) {
+			first = qn.due
+		}
+	}
+	if first.IsZero() {
+		return 0
+	}
+	return max(0, time.Until(first))
+}
+
+// open returns what is in question. What went with its lease is not.
+func (s *sweeper) open() []*question {
+	for {
+		s.mu.Lock()
+		if len(s.questions) == 0 {
+			s.running = false
+			s.mu.Unlock()
+			return nil
+		}
+		all := slices.Collect(maps.Values(s.questions))
+		s.mu.Unlock()
+		open := all[:0]
+		for _, qn := range all {
+			if qn.lease.Lost() != nil {
+				s.answered(qn)
+			} else {
+				open = append(open, qn)
+			}
+		}
+		if len(open) > 0 {
+			return open
+		}
+	}
+}
+
+// answered notes that an entry neither stands nor can appear.
+func (s *sweeper) answered(qn *question) {
+	s.mu.Lock()
+	delete(s.questions, qn.entry)
+	s.mu.Unlock()
+	qn.q.local.keys.unregister(qn.entry)
+}
+
+// sweep goes through all that is in question once.
+func (s *sweeper) sweep(ctx context.Context, open []*question) error {
+	lease := open[0].lease
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(lease.Context(), cancel)()
+	shut := s.shut(ctx, lease, open)
+	if shut != nil && !storeFull(shut) {
+		return shut
+	}
+	for batch := range slices.Chunk(open, sweepBatch) {
+		if err := s.look(ctx, batch, shut == nil); err != nil {
+			return err
+		}
+	}
+	return shut
+}
+
+// storeFull reports whether etcd has refused a request for lack of space. The
+// sweeper still deletes then, and puts the session key when there is room.
+func storeFull(err error) bool { return errors.Is(err, rpctypes.ErrNoSpace) }
+
+// shut puts the session key, unless no copy that was not answered could pass it
+// any more.
+func (s *sweeper) shut(ctx context.Context, lease *session.Lease, open []*question) error {
+	gate := lease.Gate()
+	if !slices.ContainsFunc(open, func(qn *question) bool { return qn.lease == lease && qn.openAt >= gate }) {
+		return nil
+	}
+	if err := s.awaitThrough(ctx); err != nil {
+		return err
+	}
+	if _, err := s.sess.Base().PutSessionKey(ctx, lease); err != nil {
+		if backoff.Classify(err) == backoff.LeaseGone {
+			s.sess.Base().LeaseGone(ctx, lease, err)
+		}
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = maps.Clone(s.waiting)
+	return nil
+}
+
+// awaitThrough waits until every attempt that the last put refused has its place
+// or has ended.
+func (s *sweeper) awaitThrough(ctx context.Context) error {
+	s.mu.Lock()
+	if len(s.refused) == 0 {
+		s.mu.Unlock()
+		return nil
+	}
+	if s.through == nil {
+		s.through = make(chan struct{})
+	}
+	through := s.through
+	s.mu.Unlock()
+	select {
+	case <-through:
+		return nil
+	case <-ctx.Done():
+		return backoff.ContextErr(ctx)
+	}
+}
+
+// look reads a batch of entries and removes those that stand and may leave.
+// final: none that is absent can appear any more.
+func (s *sweeper) look(ctx context.Context, batch []*question, final bool) error {
+	ops := make([]clientv3.Op, len(batch))
+	for i, qn := range batch {
+		ops[i] = clientv3.OpGet(qn.key, clientv3.WithKeysOnly())
+	}
+	resp, err := batch[0].q.read(ctx, ops...)
+	if err != nil {
+		return err
+	}
+	for i, qn := range batch {
+		kv := rangeAt(resp, i)
+		if kv == nil && final {
+			s.answered(qn)
+		}
+		if kv == nil {
+			continue
+		}
+		gone, err := s.remove(ctx, qn, kv)
+		if err != nil {
+			return err
+		}
+		if gone && final {
+			s.answered(qn)
+		}
+	}
+	return nil
+}
+
+// remove deletes an entry that stands, by the rule for those that never held: if
+// nothing was ahead of it when it was put, if what was ahead stands, or when the
+// lock delay has passed since that was seen gone.
+func (s *sweeper) remove(ctx context.Context, qn *question, kv *mvccpb.KeyValue) (gone bool, err error) {
+	if qn.found == nil || qn.found.CreateRevision != kv.CreateRevision {
+		qn.found, qn.due = kv, time.Time{}
+	}
+	cmps := []clientv3.Cmp{stands(kv)}
+	if qn.due.IsZero() {
+		ahead, known, err := qn.q.aheadAt(ctx, kv.CreateRevision)
+		switch {
+		case err != nil:
+			return false, err
+		case !known:
+			qn.due = time.Now().Add(s.sess.Base().LockDelay())
+			return false, nil
+		case ahead != nil:
+			cmps = append(cmps, stands(ahead))
+		}
+	} else if time.Now().Before(qn.due) {
+		return false, nil
+	}
+	r, err := qn.commit(ctx, txn{
+		cmps: cmps, then: []clientv3.Op{clientv3.OpDelete(qn.key)},
+		els: []clientv3.Op{clientv3.OpGet(qn.key, clientv3.WithKeysOnly())}, alone: true,
+	})
+	if err != nil {
+		return false, fmt.Errorf("remove %s: %w", session.Quote(qn.key), err)
+	}
+	if !r.succeeded && isEntry(first(r.responses[0].GetResponseRange().Kvs), kv.CreateRevision) {
+		qn.due = time.Now().Add(s.sess.Base().LockDelay())
+		return false, nil
+	}
+	return true, nil
+}
+
+// aheadAt reads what stood right ahead of an entry when that was put. known is
+// false where etcd's history does not go back that far.
+func (q *Queue) aheadAt(ctx context.Context, rev int64) (ahead *mvccpb.KeyValue, known bool, err error) {
+	resp, err := q.get(ctx, q.nearest(rev-1, rev))
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return first(resp.Kvs), true, nil
+}
