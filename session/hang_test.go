@@ -151,3 +151,26 @@ func TestGrantThatIsNotAnsweredIsSentAgainAndLeavesNoLease(t *testing.T) {
 		}
 	})
 }
+
+// Where everything takes long, the pauses follow: what is on its way is not asked
+// for again and again.
+func TestSlowAnswersAreNotAskedForAgain(t *testing.T) {
+	for delay, most := range map[time.Duration]float64{500 * time.Millisecond: 0.25, 750 * time.Millisecond: 0.25, 1500 * time.Millisecond: 0.4} {
+		for _, ttl := range []time.Duration{10 * time.Second, 15 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeEtcd()
+				sess := f.open(t, session.Options{TTL: ttl, StayLost: true})
+				f.set(func(f *fakeEtcd) { f.requests, f.replies = delay, delay })
+				time.Sleep(time.Minute)
+				before := f.count("LeaseKeepAlive") + f.count("Range")
+				time.Sleep(10 * time.Minute)
+				perSecond := float64(f.count("LeaseKeepAlive")+f.count("Range")-before) / 600 / 2
+				if err := sess.Check(); errors.Is(err, session.ErrLost) || perSecond > most*15/ttl.Seconds() {
+					t.Errorf("TTL %v, round trip %v: %.2f renewals and as many reads a second; %v", ttl, 2*delay, perSecond, err)
+				} else {
+					t.Logf("TTL %v, round trip %v: %.2f renewals and as many reads a second", ttl, 2*delay, perSecond)
+				}
+			})
+		}
+	}
+}
