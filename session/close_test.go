@@ -29,7 +29,7 @@ func TestCloseFromACallbackReturnsAndNamesIt(t *testing.T) {
 		close(ready)
 		synctest.Wait()
 		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(sess.Lease())) })
-		<-time.After(5 * time.Second) // the renewal
+		<-time.After(renewal)
 		start := time.Now()
 		var stuck *session.CallbackError
 		err := <-closed

@@ -180,7 +180,7 @@ func TestSessionKeyDetachedFromItsLeaseIsAttachedAgainByARenewal(t *testing.T) {
 		srv := newServer(t)
 		sess := openOn(t, srv.Link(), session.Options{})
 		srv.Put(keyOf(sess), "detached")
-		time.Sleep(5 * time.Second)
+		time.Sleep(renewal)
 		synctest.Wait()
 		if kvs := srv.Keys(keyOf(sess)); len(kvs) != 1 || kvs[0].Lease != int64(sess.Lease()) {
 			t.Errorf("%v", kvs)
@@ -196,7 +196,7 @@ func TestDeletionThatTheWatchDoesNotTellIsFoundByTheRenewal(t *testing.T) {
 		sess := f.open(t, session.Options{})
 		synctest.Wait()
 		f.set(func(f *fakeEtcd) { f.counts = make(map[string]int); delete(f.keys, keyOf(sess)) })
-		time.Sleep(5 * time.Second)
+		time.Sleep(renewal)
 		synctest.Wait()
 		f.set(func(f *fakeEtcd) {
 			if kv := f.keys[keyOf(sess)]; kv == nil || sess.Check() != nil {
@@ -313,7 +313,7 @@ func TestSessionThatMayNotWriteItsKeyIsRefusedWithTheCommandThatGrantsIt(t *test
 		}
 		const command = "etcdctl role grant-permission --prefix ROLE readwrite team-a/session/"
 		if !errors.Is(err, rpctypes.ErrPermissionDenied) || !strings.Contains(err.Error(), command) ||
-			!strings.Contains(err.Error(), `"team-a/session/65"`) {
+			!strings.Contains(err.Error(), `"team-a/session/`) {
 			t.Errorf("%v", err)
 		}
 		if len(f.expiry) != 0 || f.count("LeaseGrant") != 1 || f.count("Put") != 1 {
