@@ -39,8 +39,8 @@ func (d Dialect) String() string {
 
 // statements are what is said to the database.
 type statements struct {
-	// raise inserts or raises the mark of a resource and locks its row, in the
-	// first statement of the transaction. It must be the first:
+	// raise inserts or raises the mark of a resource and locks its row, before
+	// anything is read. It must come first:
 	//
 	//   - SQLite's transactions begin deferred. One that reads and then writes
 	//     fails with SQLITE_BUSY, timeout or not, if another wrote in between;
@@ -69,12 +69,17 @@ type statements struct {
 	// drop takes back what raise has inserted.
 	drop statement
 
-	// savepoint and release enclose fn, in MySQL and SQLite. If its transaction
-	// has ended unnoticed, release fails, for the savepoint has gone with it.
-	// Without, MySQL's COMMIT would succeed, with nothing to commit: after a
-	// deadlock, whose error fn has not returned, or a statement that commits by
-	// itself (ALTER TABLE), the rest of fn has been running outside of any
-	// transaction.
+	// savepoint and release enclose the raise and fn, in MySQL and SQLite. If the
+	// transaction has ended unnoticed, release fails, for the savepoint has gone
+	// with it. Without, MySQL's COMMIT would succeed:
+	//
+	//   - After a deadlock, whose error fn has not returned, or a statement that
+	//     commits by itself (ALTER TABLE), the rest of fn has been running outside
+	//     of any transaction.
+	//   - A node of MariaDB Galera gives up a transaction for that of another node,
+	//     and tells so in answer to the next command. With prepared statements that
+	//     can be the closing of one, which has no answer. Then what follows is a
+	//     new transaction. So the savepoint comes before the raise.
 	savepoint, release string
 
 	// id is the id of the transaction, in PostgreSQL. raise returns it too.
