@@ -66,20 +66,15 @@ type statements struct {
 	// a row, as it is now and not as of a snapshot.
 	floor string
 
-	// drop takes back what raise has inserted.
-	drop statement
+	// lift raises a mark that is below the floor to it.
+	lift statement
 
-	// savepoint and release enclose the raise and fn, in MySQL and SQLite. If the
-	// transaction has ended unnoticed, release fails, for the savepoint has gone
-	// with it. Without, MySQL's COMMIT would succeed:
-	//
-	//   - After a deadlock, whose error fn has not returned, or a statement that
-	//     commits by itself (ALTER TABLE), the rest of fn has been running outside
-	//     of any transaction.
-	//   - A node of MariaDB Galera gives up a transaction for that of another node,
-	//     and tells so in answer to the next command. With prepared statements that
-	//     can be the closing of one, which has no answer. Then what follows is a
-	//     new transaction. So the savepoint comes before the raise.
+	// savepoint and release enclose fn, in MySQL and SQLite. If its transaction
+	// has ended unnoticed, release fails, for the savepoint has gone with it.
+	// Without, MySQL's COMMIT would succeed, with nothing to commit: after a
+	// deadlock, whose error fn has not returned, or a statement that commits by
+	// itself (ALTER TABLE), the rest of fn has been running outside of any
+	// transaction.
 	savepoint, release string
 
 	// id is the id of the transaction, in PostgreSQL. raise returns it too.
@@ -154,7 +149,7 @@ func (d Dialect) statements(table string) statements {
 		savepoint: "SAVEPOINT holdfast_guard",
 		release:   "RELEASE SAVEPOINT holdfast_guard",
 		floor:     "SELECT token FROM " + table + " WHERE resource = ''",
-		drop:      d.statement("DELETE FROM " + table + " WHERE resource = {resource}"),
+		lift:      d.statement("UPDATE " + table + " SET token = {token} WHERE resource = {resource} AND token < {token}"),
 	}
 	insert := "(resource, lock_name, token, raises, raised_at) VALUES ({resource}, {name}, {first}, 1, " + d.now() + ") "
 	if d == MySQL {

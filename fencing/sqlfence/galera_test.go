@@ -251,9 +251,6 @@ func testGaleraNodes(t *testing.T, interpolate bool) {
 					landed.Add(1)
 				case errors.Is(err, fencing.ErrStale):
 					stale.Add(1)
-				case errors.Is(err, sqlfence.ErrTxEnded) && !interpolate:
-					// The node has given the transaction up, and the driver has
-					// not been told. Nothing may be left of it.
 				default:
 					t.Error(err)
 				}

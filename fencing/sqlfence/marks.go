@@ -189,9 +189,6 @@ func (c *claimant) raise(ctx context.Context, tx Tx) error {
 	} else if err = tx.Run(ctx, s.raise.query, s.raise.bind(values), nil); err == nil {
 		err = tx.Run(ctx, s.mark.query, s.mark.bind(values), dest)
 	}
-	if errors.Is(err, sql.ErrNoRows) {
-		err = errRaiseLost
-	}
 	if err != nil {
 		return c.failed(ctx, "raise the mark", c.m.explainSchema(ctx, tx, err))
 	}
@@ -200,18 +197,13 @@ func (c *claimant) raise(ctx context.Context, tx Tx) error {
 		return err
 	}
 	if mark.Token != c.claim.Token {
-		return c.failed(ctx, "raise the mark", errRaiseLost)
+		return fmt.Errorf("%v: nothing is written: the mark was not raised, it is %v", c, mark.Token)
 	}
 	if raises == 1 {
 		return c.first(ctx, tx, values)
 	}
 	return nil
 }
-
-// errRaiseLost says that the mark is not what it was raised to a moment before. So
-// a node of Galera has rolled the transaction back without a word; see
-// statements.savepoint.
-var errRaiseLost = errors.New("the database has rolled the transaction back after the mark was raised")
 
 // first is for a resource that had no mark: it may have been forgotten.
 func (c *claimant) first(ctx context.Context, tx Tx, values *arguments) error {
@@ -220,19 +212,21 @@ func (c *claimant) first(ctx context.Context, tx Tx, values *arguments) error {
 	err := tx.Run(ctx, s.floor, nil, []any{(*int64)(&floor)})
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		err = c.failed(ctx, "read the floor", c.m.outdated(err))
+		return c.failed(ctx, "read the floor", c.m.outdated(err))
 	case err != nil:
-		err = c.failed(ctx, "read the floor", err)
-	case c.claim.Token < floor:
-		c.turnedAway = true
-		err = &ExpiredError{&fencing.MarkError{Resource: c.resource, Claim: c.claim, Mark: floor, MarkName: c.claim.Name}}
-	default:
+		return c.failed(ctx, "read the floor", err)
+	case c.claim.Token >= floor:
 		return nil
 	}
 	// For a caller who commits in spite of the error: the token must not become
-	// the mark. If this fails, so does the transaction, in all likelihood.
-	_ = tx.Run(ctx, s.drop.query, s.drop.bind(values), nil)
-	return err
+	// the mark. A statement that deletes the row would open a door, should it run
+	// outside of the transaction.
+	values[argToken] = int64(floor)
+	if err := tx.Run(ctx, s.lift.query, s.lift.bind(values), nil); err != nil {
+		return c.failed(ctx, "refuse a token below the floor", err)
+	}
+	c.turnedAway = true
+	return &ExpiredError{&fencing.MarkError{Resource: c.resource, Claim: c.claim, Mark: floor, MarkName: c.claim.Name}}
 }
 
 func (c *claimant) arguments() *arguments {
