@@ -69,12 +69,16 @@ type statements struct {
 	// lift raises a mark that is below the floor to it.
 	lift statement
 
-	// savepoint and release enclose fn, in MySQL and SQLite. If its transaction
-	// has ended unnoticed, release fails, for the savepoint has gone with it.
-	// Without, MySQL's COMMIT would succeed, with nothing to commit: after a
-	// deadlock, whose error fn has not returned, or a statement that commits by
-	// itself (ALTER TABLE), the rest of fn has been running outside of any
-	// transaction.
+	// savepoint and release enclose the raise and fn, in MySQL and SQLite. If the
+	// transaction has ended unnoticed, release fails, for the savepoint has gone
+	// with it. Without, MySQL's COMMIT would succeed:
+	//
+	//   - After a deadlock, whose error fn has not returned, or a statement that
+	//     commits by itself (ALTER TABLE), the rest of fn has been running outside
+	//     of any transaction.
+	//   - With prepared statements, a node of MariaDB Galera may give up a
+	//     transaction for that of another node, and not say so to the client. What
+	//     follows is a new transaction. So the savepoint comes before the raise.
 	savepoint, release string
 
 	// id is the id of the transaction, in PostgreSQL. raise returns it too.

@@ -189,6 +189,9 @@ func (c *claimant) raise(ctx context.Context, tx Tx) error {
 	} else if err = tx.Run(ctx, s.raise.query, s.raise.bind(values), nil); err == nil {
 		err = tx.Run(ctx, s.mark.query, s.mark.bind(values), dest)
 	}
+	if errors.Is(err, sql.ErrNoRows) {
+		err = errRaiseLost
+	}
 	if err != nil {
 		return c.failed(ctx, "raise the mark", c.m.explainSchema(ctx, tx, err))
 	}
@@ -197,13 +200,17 @@ func (c *claimant) raise(ctx context.Context, tx Tx) error {
 		return err
 	}
 	if mark.Token != c.claim.Token {
-		return fmt.Errorf("%v: nothing is written: the mark was not raised, it is %v", c, mark.Token)
+		return c.failed(ctx, "raise the mark", errRaiseLost)
 	}
 	if raises == 1 {
 		return c.first(ctx, tx, values)
 	}
 	return nil
 }
+
+// errRaiseLost says that the mark is not what it was raised to a moment before: a
+// node of Galera has given up the transaction; see statements.savepoint.
+var errRaiseLost = errors.New("the database has rolled back the transaction after the mark was raised")
 
 // first is for a resource that had no mark: it may have been forgotten.
 func (c *claimant) first(ctx context.Context, tx Tx, values *arguments) error {

@@ -70,13 +70,13 @@ func (r *request) attempt(ctx context.Context) (again bool, err error) {
 	// the end of the connection too.
 	defer tx.Rollback()
 
-	if err := r.raise(ctx, SQLTx(tx)); err != nil {
-		return !r.turnedAway && r.g.transient(err), err
-	}
 	if savepoint := r.m.sql.savepoint; savepoint != "" {
 		if _, err := tx.ExecContext(ctx, savepoint); err != nil {
 			return r.g.transient(err), r.failed(ctx, "set a savepoint", err)
 		}
+	}
+	if err := r.raise(ctx, SQLTx(tx)); err != nil {
+		return !r.turnedAway && r.g.transient(err), err
 	}
 	if err := r.work(ctx, tx); err != nil {
 		if errors.Is(tx.Rollback(), sql.ErrTxDone) && ctx.Err() == nil {

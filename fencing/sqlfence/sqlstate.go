@@ -103,7 +103,7 @@ func (d Dialect) gaveUp(err error) bool {
 
 // transient reports whether all of a transaction may be repeated.
 func (g *Guard) transient(err error) bool {
-	return err != nil && (g.m.dialect.gaveUp(err) || g.opts.Transient != nil && g.opts.Transient(err))
+	return err != nil && (errors.Is(err, errRaiseLost) || g.m.dialect.gaveUp(err) || g.opts.Transient != nil && g.opts.Transient(err))
 }
 
 // refused reports whether err, which a commit returned, proves that nothing was
