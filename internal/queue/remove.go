@@ -63,35 +63,46 @@ func (e *entry) removedAtOnce(ctx context.Context) bool {
 	return true
 }
 
-// tryRemove sends one removal, and again when the entry ahead has left meanwhile.
+// tryRemove sends a removal as soon as the entry may leave.
 func (e *entry) tryRemove(ctx context.Context) error {
 	for {
 		if err := e.settled(ctx); err != nil {
 			return err
 		}
+		if left, err := e.leave(ctx); left || err != nil {
+			return err
+		}
+	}
+}
+
+// leave sends a removal, and again when the entry ahead has left meanwhile. It
+// reports false where a lock delay has begun by that. The place of the entry is
+// known, and no lock delay runs.
+func (e *entry) leave(ctx context.Context) (left bool, err error) {
+	for {
 		t := txn{cmps: e.mayLeave(), then: []clientv3.Op{clientv3.OpDelete(e.key)}}
 		if len(t.cmps) > 1 {
 			t.els = []clientv3.Op{clientv3.OpGet(e.key, clientv3.WithKeysOnly())}
 		}
 		r, err := e.commit(ctx, t)
 		if r.unsent {
-			return err
+			return false, err
 		}
 		e.removing = e.removing || r.open
 		switch {
 		case err != nil:
 			e.removing = e.q.unknown("remove", err) || e.removing
-			return err
+			return false, err
 		case r.succeeded:
-			return nil
+			return true, nil
 		case len(t.els) > 0 && isEntry(first(r.responses[0].GetResponseRange().Kvs), e.rev):
-			if err := e.judgeUnknown(ctx); err != nil { // the entry ahead has left
-				return err
+			if err := e.judgeUnknown(ctx); err != nil || e.delayed() > 0 { // the entry ahead has left
+				return false, err
 			}
 		case e.removing:
-			return nil // by an earlier copy
+			return true, nil // by an earlier copy
 		default:
-			return errEntryGone
+			return false, errEntryGone
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -43,8 +42,7 @@ type sweeper struct {
 // question is an entry that may stand or appear although its attempt is over.
 type question struct {
 	*entry
-	found *mvccpb.KeyValue // it stands
-	due   time.Time        // it may be deleted now that the lock delay has passed; zero: unless
+	found *entry // as it stands in etcd; nil: it was not seen there
 }
 
 // enqueuing notes that e is being put, until through is called.
@@ -127,17 +125,16 @@ func (s *sweeper) run(ctx context.Context) {
 
 // untilDue is the time until the first entry that waits for the lock delay may
 // be deleted.
-func untilDue(open []*question) time.Duration {
-	var first time.Time
+func untilDue(open []*question) (first time.Duration) {
 	for _, qn := range open {
-		if !qn.due.IsZero() && (first.IsZero() || qn.due.Before(first)) {
-			first = qn.due
+		if qn.found == nil {
+			continue
+		}
+		if d := qn.found.delayed(); d > 0 && (first == 0 || d < first) {
+			first = d
 		}
 	}
-	if first.IsZero() {
-		return 0
-	}
-	return max(0, time.Until(first))
+	return first
 }
 
 // open returns what is in question. What went with its lease is not.
@@ -205,16 +202,14 @@ func (s *sweeper) shut(ctx context.Context, lease *session.Lease, open []*questi
 	if err := s.awaitThrough(ctx); err != nil {
 		return err
 	}
-	if _, err := s.sess.Base().PutSessionKey(ctx, lease); err != nil {
-		if backoff.Classify(err) == backoff.LeaseGone {
-			s.sess.Base().LeaseGone(ctx, lease, err)
-		}
-		return err
+	_, err := s.sess.Base().PutSessionKey(ctx, lease)
+	if backoff.Classify(err) == backoff.LeaseGone {
+		s.sess.Base().LeaseGone(ctx, lease, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused = maps.Clone(s.waiting)
-	return nil
+	s.refused = maps.Clone(s.waiting) // it may have been carried out, whatever err is
+	return err
 }
 
 // awaitThrough waits until every attempt that the last put refused has its place
@@ -238,81 +233,61 @@ func (s *sweeper) awaitThrough(ctx context.Context) error {
 	}
 }
 
-// look reads a batch of entries and removes those that stand and may leave.
+// look reads a batch of entries and removes those that stand and may leave. What
+// etcd refuses about one of them does not keep the others from being removed.
 // final: none that is absent can appear any more.
-func (s *sweeper) look(ctx context.Context, batch []*question, final bool) error {
+func (s *sweeper) look(ctx context.Context, batch []*question, final bool) (refused error) {
 	ops := make([]clientv3.Op, len(batch))
 	for i, qn := range batch {
 		ops[i] = clientv3.OpGet(qn.key, clientv3.WithKeysOnly())
 	}
 	resp, err := batch[0].q.read(ctx, ops...)
-	if err != nil {
+	switch {
+	case err == nil:
+	case len(batch) == 1 || ctx.Err() != nil || backoff.Retryable(err):
 		return err
+	default:
+		for i := range batch {
+			if err := s.look(ctx, batch[i:i+1], final); err != nil {
+				refused = err
+			}
+		}
+		return refused
 	}
 	for i, qn := range batch {
-		kv := rangeAt(resp, i)
-		if kv == nil && final {
-			s.answered(qn)
+		gone, err := true, error(nil)
+		if kv := rangeAt(resp, i); kv != nil {
+			gone, err = s.remove(ctx, qn, kv.CreateRevision)
 		}
-		if kv == nil {
-			continue
-		}
-		gone, err := s.remove(ctx, qn, kv)
-		if err != nil {
-			return err
-		}
-		if gone && final {
-			s.answered(qn)
-		}
-	}
-	return nil
-}
-
-// remove deletes an entry that stands, by the rule for those that never held: if
-// nothing was ahead of it when it was put, if what was ahead stands, or when the
-// lock delay has passed since that was seen gone.
-func (s *sweeper) remove(ctx context.Context, qn *question, kv *mvccpb.KeyValue) (gone bool, err error) {
-	if qn.found == nil || qn.found.CreateRevision != kv.CreateRevision {
-		qn.found, qn.due = kv, time.Time{}
-	}
-	cmps := []clientv3.Cmp{stands(kv)}
-	if qn.due.IsZero() {
-		ahead, known, err := qn.q.aheadAt(ctx, kv.CreateRevision)
 		switch {
+		case err != nil && (ctx.Err() != nil || backoff.Retryable(err)):
+			return err
 		case err != nil:
-			return false, err
-		case !known:
-			qn.due = time.Now().Add(s.sess.Base().LockDelay())
-			return false, nil
-		case ahead != nil:
-			cmps = append(cmps, stands(ahead))
+			refused = err
+		case gone && final:
+			s.answered(qn)
 		}
-	} else if time.Now().Before(qn.due) {
-		return false, nil
 	}
-	r, err := qn.commit(ctx, txn{
-		cmps: cmps, then: []clientv3.Op{clientv3.OpDelete(qn.key)},
-		els: []clientv3.Op{clientv3.OpGet(qn.key, clientv3.WithKeysOnly())}, alone: true,
-	})
-	if err != nil {
-		return false, fmt.Errorf("remove %s: %w", session.Quote(qn.key), err)
-	}
-	if !r.succeeded && isEntry(first(r.responses[0].GetResponseRange().Kvs), kv.CreateRevision) {
-		qn.due = time.Now().Add(s.sess.Base().LockDelay())
-		return false, nil
-	}
-	return true, nil
+	return refused
 }
 
-// aheadAt reads what stood right ahead of an entry when that was put. known is
-// false where etcd's history does not go back that far.
-func (q *Queue) aheadAt(ctx context.Context, rev int64) (ahead *mvccpb.KeyValue, known bool, err error) {
-	resp, err := q.get(ctx, q.nearest(rev-1, rev))
-	if errors.Is(err, rpctypes.ErrCompacted) {
-		return nil, false, nil
+// remove takes out an entry that was found standing, by the rule for those that
+// never held. It reports false as long as its lock delay runs.
+func (s *sweeper) remove(ctx context.Context, qn *question, rev int64) (gone bool, err error) {
+	if qn.found == nil || qn.found.rev != rev {
+		qn.found = &entry{q: qn.q, lease: qn.lease, key: qn.key}
+		qn.found.create(rev)
+	}
+	e := qn.found
+	if err := e.located(ctx); err != nil || e.delayed() > 0 {
+		return false, err
+	}
+	gone, err = e.leave(ctx)
+	if errors.Is(err, errEntryGone) {
+		return true, nil
 	}
 	if err != nil {
-		return nil, false, err
+		err = fmt.Errorf("remove %s: %w", session.Quote(qn.key), err)
 	}
-	return first(resp.Kvs), true, nil
+	return gone, err
 }
