@@ -29,11 +29,7 @@ func (e *entry) remove(ctx context.Context) error {
 		e.finish()
 		return err
 	case e.lease.Lost() != nil:
-		// The session removes the entry before it revokes the lease, unless etcd
-		// has let go of both.
-		if cause := e.lease.Lost().Cause; cause == session.CauseRevoked || cause == session.CauseClusterChanged {
-			e.finish()
-		}
+		e.abandon()
 	case backoff.Classify(err) == backoff.LeaseGone:
 		e.q.sess.Base().LeaseGone(ctx, e.lease, err)
 		e.finish()
@@ -61,6 +57,14 @@ func (e *entry) removedAtOnce(ctx context.Context) bool {
 	}
 	e.finish()
 	return true
+}
+
+// abandon ends an attempt whose lease is lost. The session removes the entry
+// before it revokes the lease, unless etcd has let go of both.
+func (e *entry) abandon() {
+	if cause := e.lease.Lost().Cause; cause == session.CauseRevoked || cause == session.CauseClusterChanged {
+		e.finish()
+	}
 }
 
 // tryRemove sends a removal as soon as the entry may leave.
