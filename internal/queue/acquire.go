@@ -228,12 +228,14 @@ func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 	switch {
 	case errors.Is(err, session.ErrClosed):
 		return false
-	case e.lease.Context().Err() != nil:
-		return true // the session removes the entry and revokes the lease
+	case e.lease.Lost() != nil:
+		e.abandon()
+		return true
 	case ctx.Err() != nil:
 		return false
 	case backoff.Classify(err) == backoff.LeaseGone:
 		q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd knew before the session did
+		e.abandon()
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
 		q.sess.Logger().Warn("holdfast: a waiting entry was removed or outdated; queueing again at the back",

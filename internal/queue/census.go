@@ -85,29 +85,35 @@ func (c *census) run(ctx context.Context) {
 }
 
 // count hands over to the sweeper what two lists, an attempt apart, both show
-// and no attempt accounts for.
+// and no attempt accounts for. The keys are claimed in between: a session uses
+// keys again, and an attempt that began to use one of these would be taken for the
+// stray.
 func (c *census) count(ctx context.Context) {
 	lease := c.sess.Base().Lease()
-	strays := c.strays(ctx, lease)
+	var strays []*entry
+	for key, q := range c.entries(ctx, lease) {
+		if e := (&entry{q: q, lease: lease, key: key, stage: sent}); q.local.keys.register(e) {
+			strays = append(strays, e)
+		}
+	}
 	if len(strays) == 0 || !sleep(ctx, jittered(censusAgain)) {
 		return
 	}
-	still := c.strays(ctx, lease)
-	for key, q := range still {
-		if strays[key] == nil {
+	still := c.entries(ctx, lease)
+	for _, e := range strays {
+		if still[e.key] == nil {
+			e.q.local.keys.unregister(e)
 			continue
 		}
 		c.sess.Logger().Warn("holdfast: an entry stands that etcd's client put by itself, by repeating a request; it is being removed",
-			"key", key, "lease", fmt.Sprintf("%x", int64(lease.ID())))
-		e := &entry{q: q, lease: lease, key: key, stage: sent}
-		q.local.keys.register(e)
-		q.local.sweeper.add(e)
+			"key", e.key, "lease", fmt.Sprintf("%x", int64(lease.ID())))
+		e.q.local.sweeper.add(e)
 	}
 }
 
-// strays lists the keys of the lease that have the form of an entry of this
-// session and belong to no attempt. Everything else on the lease is the user's.
-func (c *census) strays(ctx context.Context, lease *session.Lease) map[string]*Queue {
+// entries lists the keys of the lease that have the form of an entry of this
+// session. Everything else on the lease is the user's.
+func (c *census) entries(ctx context.Context, lease *session.Lease) map[string]*Queue {
 	ctx, cancel := context.WithTimeout(ctx, censusAgain)
 	defer cancel()
 	defer context.AfterFunc(lease.Context(), cancel)()
@@ -120,14 +126,14 @@ func (c *census) strays(ctx context.Context, lease *session.Lease) map[string]*Q
 		return nil
 	}
 	local := linesOf(c.sess)
-	strays := make(map[string]*Queue)
+	entries := make(map[string]*Queue)
 	for _, key := range resp.Keys {
-		if q := c.queueOf(string(key), lease); q != nil && !local.keys.accounts(string(key)) {
+		if q := c.queueOf(string(key), lease); q != nil {
 			q.local = local
-			strays[string(key)] = q
+			entries[string(key)] = q
 		}
 	}
-	return strays
+	return entries
 }
 
 // queueOf returns the queue that a key is an entry of, if it has the form of an
@@ -135,7 +141,7 @@ func (c *census) strays(ctx context.Context, lease *session.Lease) map[string]*Q
 func (c *census) queueOf(key string, lease *session.Lease) *Queue {
 	slash := strings.LastIndexByte(key, '/') + 1
 	nonce, ours := strings.CutPrefix(key[slash:], fmt.Sprintf("%x-", int64(lease.ID())))
-	if !ours || len(nonce) != idNonce {
+	if !ours || !isNonce(nonce) {
 		return nil
 	}
 	prefix := key[:slash]

@@ -65,10 +65,13 @@ type entry struct {
 
 func newEntry(q *Queue, lease *session.Lease, value string) *entry {
 	e := &entry{q: q, lease: lease, value: value}
-	e.id = q.local.keys.take(lease)
-	e.key = q.entries + e.id
-	q.local.keys.register(e)
-	return e
+	for {
+		e.id = q.local.keys.take(lease)
+		e.key = q.entries + e.id
+		if q.local.keys.register(e) {
+			return e
+		}
+	}
 }
 
 func absent(key string) clientv3.Cmp {

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/session"
@@ -14,6 +15,11 @@ const maxFree = 1024
 
 // idNonce is the length of the random part of an identifier.
 const idNonce = 16
+
+// isNonce reports whether s has the form of what rand.Text returns.
+func isNonce(s string) bool {
+	return len(s) == idNonce && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
+}
 
 // keys knows which keys the entries of a session have. No two entries have the
 // same key at the same time, and a key is used again only when no request that
@@ -54,14 +60,20 @@ func (k *keys) recycled(lease *session.Lease) string {
 	return id
 }
 
-// register notes the key of an entry as in use.
-func (k *keys) register(e *entry) {
+// register notes the key of an entry as in use. It reports false if it was
+// already, by an attempt, or by the sweeper or the census, which look for what
+// stands there.
+func (k *keys) register(e *entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.inUse == nil {
 		k.inUse = make(map[string]*entry)
 	}
+	if k.inUse[e.key] != nil {
+		return false
+	}
 	k.inUse[e.key] = e
+	return true
 }
 
 // unregister forgets an entry, whose key is not used again.
@@ -79,13 +91,6 @@ func (k *keys) recycle(e *entry) {
 	if k.lease == e.lease && e.id != "" && len(k.free) < maxFree {
 		k.free = append(k.free, e.id)
 	}
-}
-
-// accounts reports whether key belongs to an attempt or to the sweeper.
-func (k *keys) accounts(key string) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.inUse[key] != nil
 }
 
 // forget unregisters the entries of a lease that is lost.

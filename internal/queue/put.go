@@ -175,6 +175,17 @@ func (e *entry) locate(ctx context.Context) error {
 	return e.takeToken(resp.Responses[1].GetResponseRange().Kvs)
 }
 
+// located finds out what stands ahead of an entry of which only the create
+// revision is known. Its token may still not be known then.
+func (e *entry) located(ctx context.Context) error {
+	if e.stage == created {
+		if err := e.locate(ctx); e.stage == created {
+			return err
+		}
+	}
+	return nil
+}
+
 // placeAt notes the place that the answer to a put shows.
 func (e *entry) placeAt(ahead *mvccpb.KeyValue, revision, position int64) {
 	if e.anew {

@@ -130,7 +130,7 @@ func youngest(n int64) []clientv3.OpOption {
 func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
 	name := string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:])
 	hex, nonce, _ := strings.Cut(name, "-")
-	if len(nonce) != idNonce { // a UUID, say
+	if !isNonce(nonce) { // a UUID, say
 		return "", false
 	}
 	id, err := strconv.ParseInt(hex, 16, 64)

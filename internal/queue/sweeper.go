@@ -176,16 +176,14 @@ func (s *sweeper) shut(ctx context.Context, lease *session.Lease, open []*entry)
 	if err := s.awaitThrough(ctx); err != nil {
 		return err
 	}
-	if _, err := s.sess.Base().PutSessionKey(ctx, lease); err != nil {
-		if backoff.Classify(err) == backoff.LeaseGone {
-			s.sess.Base().LeaseGone(ctx, lease, err)
-		}
-		return err
+	_, err := s.sess.Base().PutSessionKey(ctx, lease)
+	if backoff.Classify(err) == backoff.LeaseGone {
+		s.sess.Base().LeaseGone(ctx, lease, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused = maps.Clone(s.waiting)
-	return nil
+	s.refused = maps.Clone(s.waiting) // it may have been carried out, whatever err is
+	return err
 }
 
 // awaitThrough waits until every attempt that the last put refused has its place
@@ -209,16 +207,26 @@ func (s *sweeper) awaitThrough(ctx context.Context) error {
 	}
 }
 
-// look reads a batch of entries and removes those that stand. final: none that is
-// absent can appear any more.
-func (s *sweeper) look(ctx context.Context, batch []*entry, final bool) error {
+// look reads a batch of entries and removes those that stand. What etcd refuses
+// about one of them does not keep the others from being removed. final: none that
+// is absent can appear any more.
+func (s *sweeper) look(ctx context.Context, batch []*entry, final bool) (refused error) {
 	ops := make([]clientv3.Op, len(batch))
 	for i, e := range batch {
 		ops[i] = clientv3.OpGet(e.key, clientv3.WithKeysOnly())
 	}
 	resp, err := batch[0].q.read(ctx, ops...)
-	if err != nil {
+	switch {
+	case err == nil:
+	case len(batch) == 1 || ctx.Err() != nil || backoff.Retryable(err):
 		return err
+	default:
+		for i := range batch {
+			if err := s.look(ctx, batch[i:i+1], final); err != nil {
+				refused = err
+			}
+		}
+		return refused
 	}
 	for i, e := range batch {
 		switch kv := rangeAt(resp, i); {

@@ -1,0 +1,117 @@
+package queue
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func mustClose(t *testing.T, p *process) {
+	t.Helper()
+	if err := p.sess.Close(within(t, time.Minute)); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func TestCloseTakesOutWhatIsHeldAndWhatWaitsAndCostsNoLockDelay(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b, c := start(t, srv), start(t, srv), start(t, srv)
+		h := mustAcquire(t, a.queue("x"))
+		waiter := acquireLater(within(t, time.Minute), b.queue("x"))
+		queued(t, srv, entriesX, 2)
+		last := acquireLater(within(t, time.Minute), c.queue("x"))
+		queued(t, srv, entriesX, 3)
+		mustClose(t, b)
+		if r := <-waiter; r.err != session.ErrClosed {
+			t.Errorf("the waiter: %v", r.err)
+		}
+		time.Sleep(20 * oneWay) // the last watches the first
+		began := time.Now()
+		mustClose(t, a)
+		if err := h.Check(); err == nil {
+			t.Error("the hold outlived its session")
+		}
+		if took := granted(t, srv, last).at.Sub(began); took > prompt {
+			t.Errorf("the last was granted after %v", took)
+		}
+	})
+}
+
+// The lease then takes the entry along, and the one behind is held back.
+func TestCloseOfAWaiterWhoseEntryAheadWasRevokedHoldsBackTheOneBehind(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"not heard of": oneWay / 2, "during the lock delay": lockDelay / 2} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				b, c := start(t, srv), start(t, srv)
+				ahead := join(t, srv, entriesX)
+				waiter := acquireLater(within(t, time.Minute), b.queue("x"))
+				queued(t, srv, entriesX, 2)
+				last := acquireLater(within(t, time.Minute), c.queue("x"))
+				queued(t, srv, entriesX, 3)
+				ahead.revoke()
+				revoked := time.Now()
+				time.Sleep(wait)
+				mustClose(t, b)
+				<-waiter
+				if took := granted(t, srv, last).at.Sub(revoked); took < lockDelay {
+					t.Errorf("the one behind was granted %v after the revocation", took)
+				}
+			})
+		})
+	}
+}
+
+// An attempt whose put was never answered leaves its entry to the lease.
+func TestCloseLeavesWhatWasNeverAnsweredToTheLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		b, c := start(t, srv), start(t, srv)
+		h := mustAcquire(t, c.queue("x"))
+		b.planOne("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
+		ctx, giveUp := context.WithCancel(within(t, time.Minute))
+		waiter := acquireLater(ctx, b.queue("x"))
+		time.Sleep(2 * oneWay)
+		mustClose(t, b)
+		giveUp()
+		<-waiter
+		if kvs := srv.Keys(entriesX); len(kvs) != 1 || string(kvs[0].Key) != h.Key() {
+			t.Errorf("entries %v, want the other session's alone", keysOf(kvs))
+		}
+	})
+}
+
+// A lease that the session gave up by its own clock, and one that was revoked:
+// nothing is kept of the entries that went with it.
+func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
+	for name, lose := range map[string]func(*etcdfake.Server, *process){
+		"revoked":  func(srv *etcdfake.Server, p *process) { srv.Revoke(p.sess.Lease()) },
+		"given up": func(_ *etcdfake.Server, p *process) { p.sess.Base().Lease().Lose(session.CauseExpired, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				join(t, srv, entriesX)
+				q := p.queue("x")
+				mustAcquire(t, p.queue("y"))
+				done := acquireLater(within(t, time.Minute), q)
+				queued(t, srv, entriesX, 2)
+				lost := p.sess.Base().Lease()
+				lose(srv, p)
+				time.Sleep(10 * time.Second)
+				for _, e := range q.local.keys.under(lost) {
+					t.Errorf("kept: %s, stage %v", e.key, e.stage)
+				}
+				for _, kv := range srv.Keys("holdfast/lock/") {
+					if kv.Lease == int64(lost.ID()) {
+						t.Errorf("stands: %s", kv.Key)
+					}
+				}
+				if r := <-done; r.err == nil {
+					t.Error("granted past an entry that stands")
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,149 @@
+package queue
+
+import (
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// What the steps of an acquisition send, in round trips and in requests.
+func TestRequestsOfEachStep(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := start(t, srv), start(t, srv)
+		sent := func(p *process, what string, want map[string]int, do func()) {
+			t.Helper()
+			p.plan(nil)
+			do()
+			synctest.Wait()
+			if got := p.counts(); !maps.Equal(got, want) {
+				t.Errorf("%s sent %v, want %v", what, got, want)
+			}
+		}
+		var h *Hold
+		sent(a, "a free lock", map[string]int{"enqueue": 1}, func() { h = mustAcquire(t, a.queue("x")) })
+		var waiter <-chan result
+		sent(b, "a waiter, queueing", map[string]int{"enqueue": 1, "watch": 1, "read": 1}, func() {
+			waiter = acquireLater(within(t, time.Minute), b.queue("x"))
+			queued(t, srv, entriesX, 2)
+		})
+		sent(b, "a hand-over, at its receiver", map[string]int{"event": 1, "read": 1}, func() {
+			sent(a, "a release", map[string]int{"remove": 1}, func() { mustRelease(t, h) })
+			h = granted(t, srv, waiter).h
+		})
+		sent(b, "a hand-off between goroutines", map[string]int{"hand-off": 1}, func() {
+			next := acquireLater(within(t, time.Minute), b.queue("x"))
+			synctest.Wait()
+			mustRelease(t, h)
+			h = granted(t, srv, next).h
+		})
+		waiter = acquireLater(within(t, time.Minute), a.queue("x"))
+		queued(t, srv, entriesX, 2)
+		sent(a, "a waiter whose predecessor was revoked", map[string]int{"event": 1, "read": 1}, func() {
+			srv.Revoke(h.Lease())
+			granted(t, srv, waiter)
+		})
+	})
+}
+
+// A waiter is there, so the watch and the lock delay protect the holder.
+func TestHolderWhoseLeaseIsRevokedIsToldBeforeAWaiterHolds(t *testing.T) {
+	for name, c := range map[string]struct {
+		plan func(kind string, n int) etcdfake.Fate // of the holder's requests
+	}{
+		"all is well": {},
+		"its watches are silent": {func(kind string, _ int) etcdfake.Fate {
+			return etcdfake.Fate{LoseRequest: kind == "session watch", Silent: true, Reply: ifEvent(kind, time.Hour)}
+		}},
+		"its watches are half a second late": {func(kind string, _ int) etcdfake.Fate {
+			return etcdfake.Fate{Reply: ifEvent(kind, lockDelay/2)}
+		}},
+	} {
+		for lead, after := range map[string]time.Duration{"just granted": 0, "long held": 20 * time.Second} {
+			t.Run(name+", "+lead, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+					a, b := start(t, srv), start(t, srv)
+					a.plan(c.plan)
+					h := mustAcquire(t, a.queue("x"))
+					waiter := acquireLater(within(t, time.Minute), b.queue("x"))
+					queued(t, srv, entriesX, 2)
+					time.Sleep(after)
+					srv.Revoke(h.Lease())
+					revoked := time.Now()
+					var told time.Duration
+					for {
+						time.Sleep(time.Millisecond)
+						if told == 0 && h.Check() != nil {
+							told = time.Since(revoked)
+						}
+						select {
+						case r := <-waiter:
+							if r.err != nil {
+								t.Fatal(r.err)
+							}
+							if h.Check() == nil || told == 0 {
+								t.Errorf("both hold, %v after the revocation", time.Since(revoked))
+							}
+							t.Logf("told after %v, the waiter granted after %v", told, r.at.Sub(revoked))
+							return
+						default:
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+func ifEvent(kind string, d time.Duration) time.Duration {
+	if kind == "event" {
+		return d
+	}
+	return 0
+}
+
+// Two goroutines of the session whose lease is revoked are one line: the next
+// must not hold by the lease that is gone.
+func TestNextInLineDoesNotHoldByARevokedLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquire(t, p.queue("x"))
+		next := acquireLater(within(t, time.Minute), p.queue("x"))
+		synctest.Wait()
+		srv.Revoke(h.Lease())
+		_ = h.Release(within(t, time.Minute))
+		r := granted(t, srv, next)
+		if r.h.Lease() == h.Lease() || r.h.Check() != nil {
+			t.Errorf("lease %x, Check %v", r.h.Lease(), r.h.Check())
+		}
+	})
+}
+
+func TestSuspendedSessionHoldsNothingNew(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := join(t, srv, entriesX)
+		waiter := acquireLater(within(t, time.Minute), p.queue("x"))
+		queued(t, srv, entriesX, 2)
+		p.plan(func(kind string, _ int) etcdfake.Fate {
+			return etcdfake.Fate{LoseRequest: kind == "LeaseKeepAlive", Silent: true}
+		})
+		for p.sess.Check() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		ahead.release()
+		time.Sleep(prompt)
+		select {
+		case r := <-waiter:
+			t.Errorf("granted while the session is %v: %v", p.sess.State(), r.err)
+		default:
+		}
+		p.plan(nil)
+		if r := granted(t, srv, waiter); r.h.Check() != nil || p.sess.State() != session.Connected {
+			t.Errorf("Check %v, the session is %v", r.h.Check(), p.sess.State())
+		}
+	})
+}
