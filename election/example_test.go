@@ -274,3 +274,27 @@ func ExampleCheckName() {
 	// <nil>
 	// election name "billing//scheduler": has an empty segment: no leading, trailing or doubled "/"
 }
+
+// A process that is no candidate needs a client, and no session.
+func ExampleNewReader() {
+	sess, close := connect()
+	defer close()
+	ctx := context.Background()
+	term, err := election.New(sess, "scheduler").Campaign(ctx, "10.0.0.1:8080")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	r := election.NewReader(sess.Client(), "scheduler", nil) // any client of that etcd
+	leader, err := r.Leader(ctx)
+	fmt.Println(leader.Value, leader.Token == term.Token(), err)
+
+	if err := term.Resign(ctx); err != nil {
+		log.Fatal(err)
+	}
+	_, err = r.Leader(ctx)
+	fmt.Println(errors.Is(err, election.ErrNoLeader))
+	// Output:
+	// 10.0.0.1:8080 true <nil>
+	// true
+}
