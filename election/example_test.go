@@ -236,18 +236,18 @@ func ExampleObserver_LeaderHandler() {
 	defer o.Close()
 
 	mux := http.NewServeMux()
-	mux.Handle("/readyz", o.LeaderHandler()) // send work to the leader alone
-	mux.Handle("/livez", el.HealthHandler()) // restart what cannot be trusted
+	mux.Handle("/leader", o.LeaderHandler())  // send work to the leader alone
+	mux.Handle("/readyz", el.HealthHandler()) // ready is healthy, not leading
 	probe := func(path string) int {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code
 	}
-	fmt.Println(probe("/readyz"), probe("/livez"))
+	fmt.Println(probe("/leader"), probe("/readyz"))
 	if _, err := el.Campaign(ctx, "node-1"); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(probe("/readyz"), probe("/livez"))
+	fmt.Println(probe("/leader"), probe("/readyz"))
 	// Output:
 	// 503 200
 	// 200 200
