@@ -27,7 +27,7 @@ func TestLeaseRevokedByALeaderThatContinuesNeverLetsTwoHold(t *testing.T) {
 	t.Parallel()
 	// Longer than the 5 s after which the others break their connections to a
 	// member that is stopped, so that it takes its time to hear of its successor.
-	const ttl, lines = 6 * time.Second, 8
+	const ttl, lines = 8 * time.Second, 8
 	for i := range rounds(2, 1) {
 		t.Run(fmt.Sprint("cluster ", i), func(t *testing.T) {
 			t.Parallel()
@@ -38,7 +38,7 @@ func TestLeaseRevokedByALeaderThatContinuesNeverLetsTwoHold(t *testing.T) {
 				succeed(t, old.Pause())
 				// The leases run out on the old leader meanwhile; its successor gives
 				// each its full TTL, and renews it.
-				<-time.After(ttl + rand.N(ttl/3))
+				<-time.After(ttl + rand.N(ttl/4))
 				var hung *etcdtest.Server
 				if round%2 == 1 {
 					hung = c.follower(t, old)
