@@ -31,7 +31,7 @@ func TestLeaseRevokedByALeaderThatContinuesNeverLetsTwoHold(t *testing.T) {
 	for i := range rounds(2, 1) {
 		t.Run(fmt.Sprint("cluster ", i), func(t *testing.T) {
 			t.Parallel()
-			c := &revocations{cluster: etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})}
+			c := &revocations{cluster: etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true, DefaultTicks: true})}
 			for round := range rounds(20, 2) {
 				c.begin(t, round, lines, ttl)
 				old, _ := leaderAndOthers(t, c.cluster)
