@@ -205,21 +205,6 @@ func TestWaiterThatMayNotWatchAnyMoreIsTold(t *testing.T) {
 	}
 }
 
-// What docs/client.md says a password costs. Should etcd's client have stopped
-// logging in for each stream, that paragraph can go.
-func TestRenewalWithAPasswordIsALogin(t *testing.T) {
-	t.Parallel()
-	g := guard(t, nil)
-	g.user(t, "service", "locks")
-	link := g.srv.Link(t)
-	open(t, g.client(t, "service", link), session.Options{TTL: 2 * time.Second})
-	before := link.Count()
-	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", before["LeaseKeepAlive"]+3))
-	if sent := link.Count().Since(before); sent["Authenticate"] < 3 {
-		t.Errorf("three renewals took %v", sent)
-	}
-}
-
 // A service without any permission opens a session, since nothing is asked of
 // it for that, and loses it: a renewal is confirmed by a read. It is told why.
 func TestSessionThatMayReadNothingIsLostAndSaysWhy(t *testing.T) {
