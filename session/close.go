@@ -7,10 +7,7 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 )
 
 // joinGrace is how long Close waits for the goroutines of the session, at least,
@@ -115,21 +112,15 @@ func waitFor(c <-chan struct{}, until ...context.Context) {
 // returns nil if there is no such lease any more.
 func (s *Session) endLease(ctx context.Context, l *Lease) error {
 	policy := s.opts.Retry
-	policy.Attempt = 0 // the hooks and each request are bounded
+	policy.Attempt = 0 // hooks and requests are bounded each
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		if s.clientClosed() {
 			return backoff.Final(ErrClientClosed)
 		}
 		s.beforeRevoke(ctx, l)
-		_, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
-			return s.client.Revoke(ctx, l.id)
-		})
-		return err
+		return s.revokeOnce(ctx, l.id)
 	})
-	switch {
-	case backoff.Classify(err) == backoff.LeaseGone:
-		return nil
-	case backoff.Pending(err) && !errors.Is(err, ErrClientClosed):
+	if backoff.Pending(err) && !errors.Is(err, ErrClientClosed) {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
 	return err

@@ -18,21 +18,21 @@ func TestCloseFromACallbackReturnsAndNamesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		closed := make(chan error, 1)
+		var start time.Time
 		var sess *session.Session
 		ready := make(chan struct{})
 		sess = f.open(t, session.Options{OnStateChange: func(ev session.Event) {
 			<-ready
 			if ev.State == session.Lost {
+				start = time.Now()
 				closed <- sess.Close(context.Background())
 			}
 		}})
 		close(ready)
 		synctest.Wait()
 		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(sess.Lease())) })
-		<-time.After(renewal)
-		start := time.Now()
 		var stuck *session.CallbackError
-		err := <-closed
+		err := <-closed // after a renewal has told of the loss
 		if !errors.As(err, &stuck) || time.Since(start) != 5*time.Second || errors.Is(err, session.ErrOutcomeUnknown) {
 			t.Fatalf("after %v: %v", time.Since(start), err)
 		}

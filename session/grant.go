@@ -108,11 +108,12 @@ func (s *Session) revoke(ctx context.Context, l *Lease) {
 func (s *Session) revokeID(ctx context.Context, id clientv3.LeaseID) error {
 	policy := s.opts.Retry
 	policy.Attempt = 0 // attempt.Once bounds it
-	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		_, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
-			return s.client.Revoke(ctx, id)
-		})
-		return err
+	return backoff.Retry(ctx, policy, func(ctx context.Context) error { return s.revokeOnce(ctx, id) })
+}
+
+func (s *Session) revokeOnce(ctx context.Context, id clientv3.LeaseID) error {
+	_, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+		return s.client.Revoke(ctx, id)
 	})
 	if backoff.Classify(err) == backoff.LeaseGone {
 		return nil

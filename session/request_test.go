@@ -43,10 +43,14 @@ func TestRenewalsDoNotLogIn(t *testing.T) {
 			cli.KV, cli.Lease = namespace.NewKV(cli.KV, prefix), namespace.NewLease(cli.Lease, prefix)
 			cli.Watcher = namespace.NewWatcher(cli.Watcher, prefix)
 		}
-		events := newRecorder()
+		events, armed := newRecorder(), link.Count()["Watch"]
 		sess, err := session.New(ctx, cli, quiet(session.Options{TTL: 2 * time.Second, OnStateChange: events.tell}))
 		if err != nil {
 			t.Fatal(err)
+		}
+		// A stream is a login, that of the watch of the session key too.
+		if err := link.Wait(ctx, "Watch", armed+1); err != nil {
+			t.Error(err)
 		}
 		before := link.Count()
 		if err := link.Wait(ctx, "LeaseKeepAlive", before["LeaseKeepAlive"]+4); err != nil {

@@ -41,6 +41,9 @@ type line struct {
 	q       *Queue
 	head    *ticket
 	waiting list.List // of *ticket; a list, so that leaving costs the same in a line of any length
+
+	entered *session.Lease // of the latest entry; this and held are the head's
+	held    *session.Lease // under which one of the line was granted
 }
 
 // ticket is one caller's place in a line.
@@ -53,10 +56,17 @@ type ticket struct {
 	place *list.Element  // in waiting
 }
 
-// enter makes the ticket's entry under a lease.
-func (t *ticket) enter(lease *session.Lease) *entry {
+// enter makes a ticket's entry under a lease. It is anew if the session has lost a
+// lease since the ticket was taken, unless another of the line has waited for the
+// lock delay since.
+func (ln *line) enter(t *ticket, lease *session.Lease) *entry {
+	before := t.under
+	if before == nil {
+		before = ln.entered
+	}
 	e := newEntry(t.q, lease, t.value())
-	e.anew = t.under != nil && t.under != lease
+	e.anew = before != nil && before != lease && ln.held != lease
+	ln.entered = lease
 	return e
 }
 

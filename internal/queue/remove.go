@@ -66,11 +66,6 @@ func (e *entry) removedAtOnce(ctx context.Context) bool {
 // tryRemove sends one removal, and again when the entry ahead has left meanwhile.
 func (e *entry) tryRemove(ctx context.Context) error {
 	for {
-		if e.stage == created {
-			if err := e.locate(ctx); err != nil && !errors.Is(err, errEpochMoved) {
-				return err
-			}
-		}
 		if err := e.settled(ctx); err != nil {
 			return err
 		}
