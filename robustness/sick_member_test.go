@@ -185,7 +185,7 @@ func (p *sickCluster) watch(t *testing.T, ttls ...time.Duration) *ward {
 			}})
 			mu := locker.NewMutex(b.sess, fmt.Sprintf("%v-%d", ttl, i))
 			if i%2 == 0 {
-				b.pause = 50 * time.Millisecond
+				b.pause = time.Second
 				w.running.Go(func() { b.work(ctx, mu) })
 			} else if _, err := mu.Lock(deadline(t)); err != nil {
 				t.Fatal(err)
