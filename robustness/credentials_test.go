@@ -45,20 +45,23 @@ func TestLockOutlivesTheTokenOfItsClient(t *testing.T) {
 }
 
 // A stream of watches keeps the token it was opened with, and is kept open by
-// any watch on it; once the token has expired etcd refuses more. Who waits or
-// observes from then on needs another stream.
+// any watch on it; once the token has expired etcd refuses more. Waiters from
+// then on need another stream. Observers have one each.
 func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 	t.Parallel()
-	for what, watch := range map[string]func(t *testing.T, sess *session.Session) (over chan error){
-		"a waiter": func(t *testing.T, sess *session.Session) chan error {
+	for what, tc := range map[string]struct {
+		watches int
+		watch   func(t *testing.T, sess *session.Session) (over chan error)
+	}{
+		"a waiter": {2, func(t *testing.T, sess *session.Session) chan error {
 			over := make(chan error, 1)
 			go func() { // joined by who reads over
 				_, err := locker.NewMutex(sess, "x").Lock(deadline(t))
 				over <- err
 			}()
 			return over
-		},
-		"an observer": func(t *testing.T, sess *session.Session) chan error {
+		}},
+		"an observer": {1, func(t *testing.T, sess *session.Session) chan error {
 			over := make(chan error, 1)
 			go func() { // joined by who reads over
 				for leader, err := range election.NewAt(sess, "holdfast/lock/x/@").Observe(deadline(t)) {
@@ -69,7 +72,7 @@ func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 				}
 			}()
 			return over
-		},
+		}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -79,24 +82,31 @@ func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 			must(t)(nil, err)
 			link := g.srv.Link(t)
 			sess := open(t, g.client(t, "service", link), session.Options{TTL: 600 * time.Second})
-			standing, err := election.New(sess, "standing").Observer(deadline(t))
-			must(t)(nil, err)
-			defer standing.Close()
+			must(t)(locker.NewMutex(open(t, g.admin, session.Options{}), "standing").Lock(deadline(t)))
+			ctx, cancel := context.WithCancel(deadline(t))
+			defer cancel()
+			standing := make(chan error, 1)
+			go func() { // joined below
+				_, err := locker.NewMutex(sess, "standing").Lock(ctx)
+				standing <- err
+			}()
+			must(t)(nil, link.Wait(deadline(t), "Watch", 2)) // that of the session key, too
 			must(t)(locker.NewMutex(sess, "audited").Lock(deadline(t)))
 
 			g.expire(t)
 			before := link.Count()
-			over := watch(t, sess)
-			must(t)(nil, link.Wait(deadline(t), "Watch", before["Watch"]+2)) // one was refused
+			over := tc.watch(t, sess)
+			must(t)(nil, link.Wait(deadline(t), "Watch", before["Watch"]+tc.watches)) // of two, one was refused
 			audited := link.Count()["Txn"]
 			must(t)(nil, link.Wait(deadline(t), "Txn", audited+6)) // one or two each second
-			if n := link.Count()["Watch"] - before["Watch"]; n != 2 {
-				t.Errorf("%d watches where two are enough", n)
+			if n := link.Count()["Watch"] - before["Watch"]; n != tc.watches {
+				t.Errorf("%d watches where %d are enough", n, tc.watches)
 			}
 			must(t)(nil, held.Unlock(deadline(t)))
 			must(t)(nil, <-over)
-			if v := standing.Current(); v.Err != nil {
-				t.Errorf("the watch that stood has ended: %v", v.Err)
+			cancel()
+			if err := <-standing; !errors.Is(err, context.Canceled) || errors.Is(err, rpctypes.ErrInvalidAuthToken) {
+				t.Errorf("the waiter whose watch stood: %v", err)
 			}
 		})
 	}
@@ -193,34 +203,39 @@ func TestWaiterThatMayNotWatchAnyMoreIsTold(t *testing.T) {
 	}
 }
 
-// What docs/client.md says a password costs. Should etcd's client have stopped
-// logging in for each stream, that paragraph can go.
-func TestRenewalWithAPasswordIsALogin(t *testing.T) {
-	t.Parallel()
-	g := guard(t, nil)
-	g.user(t, "service", "locks")
-	link := g.srv.Link(t)
-	open(t, g.client(t, "service", link), session.Options{TTL: 2 * time.Second})
-	before := link.Count()
-	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", before["LeaseKeepAlive"]+3))
-	if sent := link.Count().Since(before); sent["Authenticate"] < 3 {
-		t.Errorf("three renewals took %v", sent)
-	}
-}
-
-// A service without any permission opens a session, since nothing is asked of
-// it for that, and loses it: a renewal is confirmed by a read. It is told why.
-func TestSessionThatMayReadNothingIsLostAndSaysWhy(t *testing.T) {
+// A service without any permission has no session, and is told which it lacks.
+func TestSessionThatMayNotWriteItsKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "nobody")
+	_, err := session.New(deadline(t), g.client(t, "nobody", nil), nil)
+	if !errors.Is(err, rpctypes.ErrPermissionDenied) ||
+		!strings.Contains(err.Error(), "etcdctl role grant-permission --prefix ROLE readwrite holdfast/session/") {
+		t.Errorf("%v", err)
+	}
+	leases, err := g.admin.Leases(deadline(t))
+	must(t)(nil, err)
+	if len(leases.Leases) != 0 {
+		t.Errorf("left behind: %v", leases.Leases)
+	}
+}
+
+// A permission that is withdrawn from a session that holds nothing is told by its
+// renewals, whose loss says which.
+func TestSessionThatMayNotReadItsKeyAnyMoreIsLostAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "service", "locks")
 	lost := make(chan session.Event, 100)
-	open(t, g.client(t, "nobody", nil), session.Options{TTL: time.Second, OnStateChange: func(ev session.Event) {
+	sess := open(t, g.client(t, "service", nil), session.Options{TTL: time.Second, OnStateChange: func(ev session.Event) {
 		if ev.State == session.Lost {
 			lost <- ev
 		}
 	}})
-	if ev := <-lost; !errors.Is(ev.Err, rpctypes.ErrPermissionDenied) {
+	key := "holdfast/session/"
+	g.revoke(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key)})
+	g.grant(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key), kind: clientv3.PermissionType(clientv3.PermWrite)})
+	if ev := <-lost; !errors.Is(ev.Err, rpctypes.ErrPermissionDenied) || !strings.Contains(ev.Err.Error(), sess.Base().SessionKey(ev.Lease)) {
 		t.Errorf("%v", ev.Err)
 	}
 }

@@ -37,6 +37,7 @@ type Session struct {
 
 	mu         sync.Mutex // protects what follows
 	lease      *Lease     // the latest
+	refused    error      // why etcd refuses another; nil while it does not
 	replaced   chan struct{}
 	told       State // by the last event; Close and the watchdog may differ on what came before
 	closing    bool
@@ -208,7 +209,7 @@ func (s *Session) install(next *Lease) bool {
 		s.dropLease(next)
 		return false
 	}
-	s.lease = next
+	s.lease, s.refused = next, nil
 	close(s.replaced)
 	s.replaced = make(chan struct{})
 	s.mu.Unlock()
