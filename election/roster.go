@@ -3,7 +3,6 @@ package election
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -24,13 +23,18 @@ type roster struct {
 type rosters struct {
 	mu      sync.Mutex // protects what follows
 	terms   map[string]map[*Term]*presence
-	past    []*Term       // the last that have left terms
+	past    []pastTerm    // the last that have left terms
 	changed chan struct{} // closed when a function has returned
 }
 
 // maxPast is how many ended terms a session remembers, for an observer that has
 // not heard yet that they ended.
 const maxPast = 16
+
+type pastTerm struct {
+	prefix string
+	term   *Term
+}
 
 // presence is a term that has not ended, or whose function has not returned.
 type presence struct {
@@ -77,9 +81,7 @@ func (r roster) ended(t *Term) {
 }
 
 func (r roster) removeLocked(t *Term) {
-	if r.all.past = append(r.all.past, t); len(r.all.past) > maxPast {
-		r.all.past = slices.Delete(r.all.past, 0, 1)
-	}
+	r.all.past = append(r.all.past[max(0, len(r.all.past)-maxPast+1):], pastTerm{r.prefix, t}) // readers keep the slice
 	delete(r.all.terms[r.prefix], t)
 	if len(r.all.terms[r.prefix]) == 0 {
 		delete(r.all.terms, r.prefix)
@@ -125,19 +127,24 @@ func (r roster) toldToStop(t *Term, now time.Duration) {
 // termAt returns the own term with the create revision of that token, held or
 // ended not long ago; nil: none is known.
 func (r roster) termAt(token fencing.Token) *Term {
-	r.all.mu.Lock()
-	defer r.all.mu.Unlock()
-	for t := range r.all.terms[r.prefix] {
+	terms, _ := r.present() // before past: that is the way a term goes
+	for t := range terms {
 		if t.Token().Revision() == token.Revision() {
 			return t
 		}
 	}
-	for _, t := range r.all.past {
-		if t.Token().Revision() == token.Revision() && t.election.queue.Prefix() == r.prefix {
-			return t
+	for _, p := range r.all.pastTerms() {
+		if p.prefix == r.prefix && p.term.Token().Revision() == token.Revision() {
+			return p.term
 		}
 	}
 	return nil
+}
+
+func (rs *rosters) pastTerms() []pastTerm {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.past
 }
 
 // present returns a copy of what is known, to be judged without the lock, and

@@ -89,7 +89,8 @@ func carries(err error, lost *session.LostError) bool {
 // Lock acquires the lock, waiting its turn: first in, first out over all
 // processes by the order in which etcd saw them, and among the goroutines of
 // one session by the order of their calls. ctx bounds the acquisition only. When
-// it ends, Lock waits up to 250 ms more until etcd has removed its entry.
+// it ends, Lock waits for the answer to a request that is under way, and until
+// etcd has removed its entry; cut off from etcd it returns after 250 ms.
 //
 // Any error is an *AcquireError and means that nothing is held; its Err field
 // lists the reasons to test for. A lost session does not end the call: it

@@ -264,7 +264,7 @@ func TestCloseEndsThoseThatGoTogether(t *testing.T) {
 		var sent sentTxns
 		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate { return etcdfake.Fate{LoseRequest: true, Silent: true} })
 		all := lockAll(deadline(t), p, underWay+together+3)
-		time.Sleep(time.Second)
+		time.Sleep(100 * time.Millisecond) // before any is sent again
 		if got := sent.take(); !slices.Equal(got, append(slices.Repeat([]int{1}, underWay), together, 3)) {
 			t.Errorf("Txns of %v: not what this test is about", got)
 		}

@@ -45,68 +45,70 @@ func TestLockOutlivesTheTokenOfItsClient(t *testing.T) {
 }
 
 // A stream of watches keeps the token it was opened with, and is kept open by
-// any watch on it; once the token has expired etcd refuses more. Waiters from
-// then on need another stream. Observers have one each.
+// any watch on it; once the token has expired etcd refuses more. Who waits or
+// observes from then on needs another stream. Waiters of a session share streams;
+// the observers of one Election do.
 func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 	t.Parallel()
-	for what, tc := range map[string]struct {
-		watches int
-		watch   func(t *testing.T, sess *session.Session) (over chan error)
-	}{
-		"a waiter": {2, func(t *testing.T, sess *session.Session) chan error {
-			over := make(chan error, 1)
-			go func() { // joined by who reads over
-				_, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-				over <- err
-			}()
-			return over
-		}},
-		"an observer": {1, func(t *testing.T, sess *session.Session) chan error {
-			over := make(chan error, 1)
-			go func() { // joined by who reads over
-				for leader, err := range election.NewAt(sess, "holdfast/lock/x/@").Observe(deadline(t)) {
-					if err != nil || leader == (election.Leader{}) {
-						over <- err
-						return
-					}
+	wait := func(t *testing.T, sess *session.Session, name string) chan error {
+		over := make(chan error, 1)
+		go func() { // joined by who reads over
+			_, err := locker.NewMutex(sess, name).Lock(deadline(t))
+			over <- err
+		}()
+		return over
+	}
+	observe := func(t *testing.T, el *election.Election) chan error {
+		over := make(chan error, 1)
+		go func() { // joined by who reads over
+			for leader, err := range el.Observe(deadline(t)) {
+				if err != nil || leader == (election.Leader{}) {
+					over <- err
+					return
 				}
-			}()
-			return over
-		}},
+			}
+		}()
+		return over
+	}
+	for what, watch := range map[string]func(t *testing.T, sess *session.Session) (standing chan error, later func() chan error){
+		"a waiter": func(t *testing.T, sess *session.Session) (chan error, func() chan error) {
+			return wait(t, sess, "y"), func() chan error { return wait(t, sess, "x") }
+		},
+		"an observer": func(t *testing.T, sess *session.Session) (chan error, func() chan error) {
+			el := election.NewAt(sess, "holdfast/lock/x/@")
+			return observe(t, el), func() chan error { return observe(t, el) }
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			g := guard(t, shortTokens(t))
 			g.user(t, "service", "locks", "elections")
-			held, err := locker.NewMutex(open(t, g.client(t, "service", nil), session.Options{TTL: 600 * time.Second}), "x").Lock(deadline(t))
+			other := open(t, g.client(t, "service", nil), session.Options{TTL: 600 * time.Second})
+			held, err := locker.NewMutex(other, "x").Lock(deadline(t))
+			must(t)(nil, err)
+			ahead, err := locker.NewMutex(other, "y").Lock(deadline(t))
 			must(t)(nil, err)
 			link := g.srv.Link(t)
 			sess := open(t, g.client(t, "service", link), session.Options{TTL: 600 * time.Second})
-			must(t)(locker.NewMutex(open(t, g.admin, session.Options{}), "standing").Lock(deadline(t)))
-			ctx, cancel := context.WithCancel(deadline(t))
-			defer cancel()
-			standing := make(chan error, 1)
-			go func() { // joined below
-				_, err := locker.NewMutex(sess, "standing").Lock(ctx)
-				standing <- err
-			}()
-			must(t)(nil, link.Wait(deadline(t), "Watch", 2)) // that of the session key, too
+			must(t)(nil, link.Wait(deadline(t), "Watch", 1)) // of the session key
+			standing, later := watch(t, sess)
+			must(t)(nil, link.Wait(deadline(t), "Watch", 2))
 			must(t)(locker.NewMutex(sess, "audited").Lock(deadline(t)))
 
 			g.expire(t)
 			before := link.Count()
-			over := tc.watch(t, sess)
-			must(t)(nil, link.Wait(deadline(t), "Watch", before["Watch"]+tc.watches)) // of two, one was refused
+			over := later()
+			must(t)(nil, link.Wait(deadline(t), "Watch", before["Watch"]+2)) // one was refused
 			audited := link.Count()["Txn"]
 			must(t)(nil, link.Wait(deadline(t), "Txn", audited+6)) // one or two each second
-			if n := link.Count()["Watch"] - before["Watch"]; n != tc.watches {
-				t.Errorf("%d watches where %d are enough", n, tc.watches)
+			if n := link.Count()["Watch"] - before["Watch"]; n != 2 {
+				t.Errorf("%d watches where two are enough", n)
 			}
 			must(t)(nil, held.Unlock(deadline(t)))
 			must(t)(nil, <-over)
-			cancel()
-			if err := <-standing; !errors.Is(err, context.Canceled) || errors.Is(err, rpctypes.ErrInvalidAuthToken) {
-				t.Errorf("the waiter whose watch stood: %v", err)
+			must(t)(nil, ahead.Unlock(deadline(t)))
+			if err := <-standing; err != nil {
+				t.Errorf("the watch that stood has ended: %v", err)
 			}
 		})
 	}
@@ -131,7 +133,7 @@ func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
 		_, err := locker.NewMutex(sess, "waited-for").Lock(deadline(t))
 		waiter <- err
 	}()
-	must(t)(nil, link.Wait(deadline(t), "Watch", 1))
+	must(t)(nil, link.Wait(deadline(t), "Watch", 2)) // that of the session key, too
 	// Of two watches that are refused on one stream, etcd's client may forget to
 	// join one, and then its Close does not return: so the observer has a client,
 	// and with that a stream, of its own.
@@ -144,7 +146,7 @@ func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
 			}
 		}
 	}()
-	must(t)(nil, observing.Wait(deadline(t), "Watch", 1))
+	must(t)(nil, observing.Wait(deadline(t), "Watch", 2))
 
 	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "locks"))
 	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "elections"))

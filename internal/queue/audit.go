@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/attempt"
@@ -56,6 +57,19 @@ func (a *auditor) forget(h *Hold) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.holds, h)
+}
+
+// under returns the holds on a lease.
+func (a *auditor) under(lease *session.Lease) []*Hold {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []*Hold
+	for h := range a.holds {
+		if h.entry.lease == lease {
+			all = append(all, h)
+		}
+	}
+	return all
 }
 
 func (a *auditor) run(ctx context.Context) {
@@ -134,17 +148,30 @@ func (a *auditor) look(ctx context.Context, lease *session.Lease, holds []*Hold)
 	if a.note(err); err != nil || resp.Succeeded {
 		return
 	}
-	// First of all the holders are told. Whether the lease is gone is known
-	// from the session key, which would have gone with it.
-	revoked := len(resp.Responses[0].GetResponseRange().Kvs) == 0
+	// First of all the holders are told. The rest is for the session to know.
+	cause := a.causeOf(resp.Header, resp.Responses[0])
 	for i, h := range holds {
 		kvs := resp.Responses[i+1].GetResponseRange().Kvs
 		if len(kvs) == 0 || kvs[0].CreateRevision != h.entry.rev {
-			h.end(h.entryGone(revoked))
+			h.end(h.entryGone(cause))
 		}
 	}
-	if revoked {
+	if cause != session.CauseEntryDeleted {
 		a.askFor(lease)
+	}
+}
+
+// causeOf is why an entry is gone, by the answer that shows it: another cluster
+// gave the answer, or the session key has gone together with the entry and so
+// the lease was revoked, or only the entry was deleted.
+func (a *auditor) causeOf(header *pb.ResponseHeader, sessionKey *pb.ResponseOp) session.Cause {
+	switch {
+	case header.ClusterId != a.sess.Base().Cluster():
+		return session.CauseClusterChanged
+	case len(sessionKey.GetResponseRange().Kvs) == 0:
+		return session.CauseRevoked
+	default:
+		return session.CauseEntryDeleted
 	}
 }
 

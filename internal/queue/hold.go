@@ -174,24 +174,20 @@ func (h *Hold) lost(cause session.Cause) *session.LostError {
 	}
 }
 
-// entryGone is the loss of a hold whose entry is not in etcd any more, as far as
-// its cause is known: the lease is lost already, revoked by what has just been
-// read, or not known to be.
-func (h *Hold) entryGone(revoked bool) *session.LostError {
+// entryGone is the loss of a hold whose entry is not in etcd any more: that of
+// its lease, if that is known to be lost already.
+func (h *Hold) entryGone(cause session.Cause) *session.LostError {
 	if lost := h.entry.lease.Lost(); lost != nil {
 		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
 	}
-	if revoked {
-		return h.lost(session.CauseRevoked)
-	}
-	return h.lost(session.CauseEntryDeleted)
+	return h.lost(cause)
 }
 
 // EndStale ends the hold because etcd has refused a write that compared its
 // entry. It is the hook of internal/stale. The refusal does not say whether the
 // lease is gone too, so that is asked for afterwards.
 func (h *Hold) EndStale() {
-	if h.end(h.entryGone(false)) {
+	if h.end(h.entryGone(session.CauseEntryDeleted)) {
 		h.line.all.audit.askFor(h.entry.lease)
 	}
 }

@@ -129,8 +129,8 @@ func youngest(n int64) []clientv3.OpOption {
 // which the entry's name tells. A lock of another client has none.
 func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
 	name := string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:])
-	hex, _, ours := strings.Cut(name, "-")
-	if !ours {
+	hex, nonce, _ := strings.Cut(name, "-")
+	if len(nonce) != idNonce { // a UUID, say
 		return "", false
 	}
 	id, err := strconv.ParseInt(hex, 16, 64)

@@ -38,7 +38,8 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	uctx, cancel := h.Context(ctx, false)
 	defer cancel()
 	var since int64
-	unanswered, revoked := false, false
+	unanswered := false
+	var cause session.Cause // of a loss
 	err := e.q.retry(uctx, func(ctx context.Context) error {
 		mod := max(h.modified.Load(), e.rev)
 		resp, open, err := attempt.Once(ctx, e.q.sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
@@ -60,7 +61,7 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 		}
 		kvs := resp.Responses[0].GetResponseRange().Kvs
 		if len(kvs) == 0 || kvs[0].CreateRevision != e.rev {
-			revoked = len(resp.Responses[1].GetResponseRange().Kvs) == 0
+			cause = e.q.local.audit.causeOf(resp.Header, resp.Responses[1])
 			return errEntryGone
 		}
 		since = kvs[0].ModRevision
@@ -74,7 +75,7 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	case err == nil:
 		return since, nil
 	case errors.Is(err, errEntryGone):
-		h.end(h.entryGone(revoked))
+		h.end(h.entryGone(cause))
 		e.q.local.audit.askFor(e.lease)
 		return 0, h.Check()
 	case backoff.Classify(err) == backoff.LeaseGone:

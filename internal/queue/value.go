@@ -47,7 +47,7 @@ type Value struct {
 // Session keys use the same names for what they have in common: v, owner, host,
 // pid.
 type encodedValue struct {
-	Format int       `json:"v"`
+	V      int       `json:"v"`
 	Owner  string    `json:"owner,omitempty"`
 	Host   string    `json:"host,omitempty"`
 	PID    int       `json:"pid,omitempty"`
@@ -61,7 +61,7 @@ type encodedValue struct {
 // Encode is the value as it stands in etcd.
 func (v Value) Encode() string {
 	enc := encodedValue{
-		Format: valueFormat, Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID, Mode: cut(v.Mode),
+		V: valueFormat, Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID, Mode: cut(v.Mode),
 		Queued: millis(v.Queued), Held: millis(v.Held),
 	}
 	if isText(v.Data) {
@@ -93,7 +93,7 @@ func DecodeValue(b []byte) (Value, bool) {
 	if len(enc.Bytes) > 0 {
 		v.Data = string(enc.Bytes)
 	}
-	ok := enc.Format >= valueFormat && len(v.Data) <= MaxData && plausible(v.Queued) &&
+	ok := enc.V >= valueFormat && len(v.Data) <= MaxData && plausible(v.Queued) &&
 		max(len(v.Owner), len(v.Host), len(v.Mode)) <= maxText && (v.Held.IsZero() || plausible(v.Held))
 	if !ok {
 		return Value{}, false
