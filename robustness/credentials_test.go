@@ -196,7 +196,7 @@ func TestWaiterThatMayNotWatchAnyMoreIsTold(t *testing.T) {
 		_, err := locker.NewMutex(sess, "x").Lock(deadline(t))
 		waiter <- err
 	}()
-	must(t)(nil, link.Wait(deadline(t), "Range", 1)) // its watch stands
+	must(t)(nil, link.Wait(deadline(t), "Watch", 2)) // of its session key, and its own
 	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "locks"))
 	link.Cut()
 	link.Heal()

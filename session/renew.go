@@ -176,11 +176,13 @@ type acknowledgement struct {
 // fails is left in kept for the next call. Only another term makes it worthless.
 func (s *Session) renewAndProve(ctx context.Context, l *Lease, kept **acknowledgement) (left time.Duration, err error) {
 	if *kept == nil {
+		s.asking(l, "renewal")
 		if *kept, err = s.acknowledge(ctx, l); err != nil {
 			return 0, err
 		}
 	}
 	ack := *kept
+	s.asking(l, "read that confirms the renewal")
 	read, err := s.prove(ctx, l)
 	if err != nil {
 		return 0, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.id), err)
