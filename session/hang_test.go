@@ -152,3 +152,31 @@ func TestGrantThatIsNotAnsweredIsSentAgainAndLeavesNoLease(t *testing.T) {
 		}
 	})
 }
+
+// Where everything takes long, the pauses follow: what is on its way is not asked
+// for again and again.
+func TestSlowAnswersAreNotAskedForAgain(t *testing.T) {
+	for _, c := range []struct {
+		ttl, trip time.Duration
+		most      float64 // renewals a second
+	}{
+		{15 * time.Second, time.Second, 0.2},
+		{15 * time.Second, 3 * time.Second, 0.4}, // beyond the longest pause of 2 s, so each is sent twice
+		{5 * time.Second, time.Second, 1.1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeEtcd()
+			sess := f.open(t, session.Options{TTL: c.ttl, StayLost: true})
+			f.set(func(f *fakeEtcd) { f.requests, f.replies = c.trip/2, c.trip/2 })
+			time.Sleep(time.Minute)
+			renewals, reads := f.count("LeaseKeepAlive"), f.count("Range")
+			time.Sleep(10 * time.Minute)
+			renewals, reads = f.count("LeaseKeepAlive")-renewals, f.count("Range")-reads
+			if err := sess.Check(); errors.Is(err, session.ErrLost) || max(renewals, reads) > int(600*c.most) {
+				t.Errorf("TTL %v, round trip %v: %d renewals and %d reads in ten minutes; %v", c.ttl, c.trip, renewals, reads, err)
+			} else {
+				t.Logf("TTL %v, round trip %v: %d renewals and %d reads in ten minutes", c.ttl, c.trip, renewals, reads)
+			}
+		})
+	}
+}

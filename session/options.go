@@ -104,8 +104,10 @@ type Options struct {
 	// callbacks. Default 5 s.
 	CloseTimeout time.Duration
 
-	// Retry paces what is tried again, and bounds each single RPC by its
-	// Attempt: default 4 s, less than 5 s. (A member given 5 s may answer
+	// Retry paces what is tried again, and bounds each single write by its
+	// Attempt: default 4 s, less than 5 s. What is not answered soon is sent
+	// again beside it, for three times the Attempt as a whole. Notify is not
+	// told of renewals, which it could delay. (A member given 5 s may answer
 	// DeadlineExceeded while the request is under way; etcd's client then repeats
 	// a write by itself.) The zero value is backoff's default. Renewals are
 	// paced by it as far as it fits: they pause for a sixth of the TTL at most.

@@ -14,6 +14,10 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
+// renewal is when the first renewal is due with the default options: three
+// eighths of the trusted 13.5 s after the grant.
+const renewal = 13500 * time.Millisecond * 3 / 8
+
 func TestAnHourOfRenewalsIsOneMessageAndOneReadEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
@@ -269,7 +273,6 @@ func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 // not a revocation. Where nobody says which cluster it is, the loss is told
 // without that, a quarter of a second later.
 func TestLeaseThatAnotherClusterDoesNotKnowIsLostToThatCluster(t *testing.T) {
-	const renewal = 13500 * time.Millisecond * 3 / 8
 	for name, c := range map[string]struct {
 		silent bool
 		cause  session.Cause

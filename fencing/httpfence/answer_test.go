@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -85,7 +86,7 @@ func serve(t *testing.T, h http.Handler, version int) *served {
 		tr.CloseIdleConnections()
 		srv.Close()
 	})
-	return &served{srv, &http.Client{Transport: &httpfence.Transport{Base: tr}}}
+	return &served{srv, &http.Client{Transport: &httpfence.Transport{Base: tr}, Timeout: 30 * time.Second}} // of a test that fails
 }
 
 func (s *served) put(t *testing.T, token int64, body io.Reader) (*http.Response, string, error) {
