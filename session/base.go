@@ -22,10 +22,14 @@ func (s *Session) Base() Base { return Base{s} }
 // the *LostError, and where permission for a new lease is refused with that error.
 func (b Base) Await(ctx context.Context) (*Lease, error) {
 	s := b.s
+	known := -1 // refusals when the call began: roles may have been mended since
 	for {
 		s.mu.Lock()
-		l, replaced, refused := s.lease, s.replaced, s.refused
+		l, replaced, refused, refusals := s.lease, s.replaced, s.refused, s.refusals
 		s.mu.Unlock()
+		if known < 0 {
+			known = refusals
+		}
 		if s.ctx.Err() != nil {
 			return nil, ErrClosed
 		}
@@ -35,7 +39,7 @@ func (b Base) Await(ctx context.Context) (*Lease, error) {
 		if err := s.noneFollows(l); err != nil {
 			return nil, err
 		}
-		if refused != nil {
+		if refusals > known {
 			return nil, fmt.Errorf("no new lease: %w", refused)
 		}
 		select {

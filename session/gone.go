@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 )
 
@@ -102,5 +103,17 @@ func (s *Session) asking(l *Lease, request string) {
 	l.mu.Unlock()
 	if !answered && (last == nil || last.request != request) {
 		l.failed(&unanswered{request, s.client.Endpoints()})
+	}
+}
+
+// explainFailure adds to what the last renewal said why there is no connection, if
+// there is none.
+func (s *Session) explainFailure(l *Lease) {
+	failure := l.lastFailure()
+	why := backoff.WithConnection(s.client.ActiveConnection(), failure)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failure == failure { // no renewal was confirmed meanwhile
+		l.failure = why
 	}
 }

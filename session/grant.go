@@ -87,10 +87,9 @@ func (s *Session) refuse(err error) {
 	s.mu.Lock()
 	first := s.refused == nil
 	s.refused = err
-	if first {
-		close(s.replaced)
-		s.replaced = make(chan struct{})
-	}
+	s.refusals++
+	close(s.replaced)
+	s.replaced = make(chan struct{})
 	s.mu.Unlock()
 	if first {
 		s.opts.Logger.Warn("holdfast: permission for a new lease is refused; it is tried again until it is granted", "error", err)

@@ -333,7 +333,7 @@ func TestWaiterForANewLeaseIsToldThatItIsRefused(t *testing.T) {
 		f.set(func(f *fakeEtcd) { f.denyPut = true; delete(f.expiry, int64(sess.Lease())) })
 		events.next(t, session.Lost)
 		for range 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			if _, err := sess.Base().Await(ctx); !errors.Is(err, rpctypes.ErrPermissionDenied) || ctx.Err() != nil {
 				t.Errorf("Await: %v", err)
 			}

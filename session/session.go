@@ -35,11 +35,12 @@ type Session struct {
 	unwatchClient func() bool
 	hooks         hooks
 
-	mu         sync.Mutex // protects what follows
-	lease      *Lease     // the latest
-	refused    error      // why etcd refuses another; nil while it does not
-	replaced   chan struct{}
-	told       State // by the last event; Close and the watchdog may differ on what came before
+	mu         sync.Mutex    // protects what follows
+	lease      *Lease        // the latest
+	refused    error         // why etcd refused another when last asked; nil: it did not
+	refusals   int           // how often it did
+	replaced   chan struct{} // closed when another lease follows, or is refused
+	told       State         // by the last event; Close and the watchdog may differ on what came before
 	closing    bool
 	revokeErr  error
 	subs       map[*subscriber]struct{}
