@@ -185,9 +185,9 @@ func (e *entry) toFront(ctx context.Context, c condition) error {
 				telemetry.Woken(ctx)
 			}
 		case e.delayed() > 0:
-			if err = e.settled(ctx); err == nil {
-				err = e.verify(ctx)
-			}
+			// No read afterwards: an entry that has gone meanwhile went with its
+			// lease, and then those behind it delay as well.
+			err = e.settled(ctx)
 		case e.lease.Check() != nil:
 			// Suspended at the front: the entry may have been removed by the time
 			// that the lease is trusted again.

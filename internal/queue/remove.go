@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/session"
 )
+
+// removeAgain is the pause after etcd has refused to remove an entry.
+const removeAgain = time.Second
 
 // remove takes the entry out of etcd and finishes the attempt. nil: it was there
 // (or may have been) and is not any more. errEntryGone: another client had
@@ -24,30 +28,50 @@ func (e *entry) remove(ctx context.Context) error {
 		return nil
 	}
 	err := e.q.retry(ctx, e.tryRemove)
+	unknown := e.removing
 	switch {
 	case err == nil || errors.Is(err, errEntryGone):
 		e.finish()
 		return err
 	case e.lease.Lost() != nil:
-		// The session removes the entry before it revokes the lease, unless etcd
-		// has let go of both.
-		if cause := e.lease.Lost().Cause; cause == session.CauseRevoked || cause == session.CauseClusterChanged {
-			e.finish()
-		}
+		e.leaveToSession()
 	case backoff.Classify(err) == backoff.LeaseGone:
 		e.q.sess.Base().LeaseGone(ctx, e.lease, err)
 		e.finish()
 		return err
-	case ctx.Err() == nil: // etcd refuses it; the sweeper goes on
+	case ctx.Err() == nil: // etcd refuses it
 		e.q.sess.Logger().Error("holdfast: etcd refuses to remove an entry; the session tries until it can or its lease ends",
 			"queue", e.q.kind, "name", e.q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "error", err)
 		e.q.sess.Base().Telemetry().Sweeping(e.q.kind)
-		e.q.local.sweeper.add(e)
+		e.q.sess.Base().Go(e.removeLater) // ends with the lease
 	}
-	if e.removing && !errors.Is(err, session.ErrOutcomeUnknown) {
+	if unknown && !errors.Is(err, session.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
 	}
 	return err
+}
+
+// removeLater tries again and again to remove an entry that etcd refuses to
+// remove.
+func (e *entry) removeLater(context.Context) {
+	ctx := e.lease.Context()
+	for sleep(ctx, jittered(removeAgain)) {
+		err := e.q.retry(ctx, e.tryRemove)
+		if err == nil || errors.Is(err, errEntryGone) {
+			e.q.sess.Logger().Info("holdfast: the entry that etcd refused to remove is gone", "queue", e.q.kind, "name", e.q.name, "key", e.key)
+			e.finish()
+			return
+		}
+	}
+	e.leaveToSession()
+}
+
+// leaveToSession leaves the entry of a lost lease to the session, which removes it
+// before it revokes the lease, unless etcd has let go of both.
+func (e *entry) leaveToSession() {
+	if lost := e.lease.Lost(); lost.Cause == session.CauseRevoked || lost.Cause == session.CauseClusterChanged {
+		e.finish()
+	}
 }
 
 // removedAtOnce is remove in one attempt, for an entry that held. If it reports

@@ -3,13 +3,10 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -23,7 +20,7 @@ const sweepBatch = 100
 // sweeper removes what ended attempts may have left in etcd. It puts the session
 // key again, and from then on no copy of a put that was sent before can be
 // carried out, as each compares that key's mod revision. Then it reads the
-// entries in question, and deletes those that stand by their create revisions.
+// entries in question, and removes those that stand.
 //
 // There is one for each session, and it alone puts the session key again to shut
 // out late copies: a put of it refuses the session's other attempts that are
@@ -32,19 +29,12 @@ const sweepBatch = 100
 type sweeper struct {
 	sess *session.Session
 
-	mu        sync.Mutex // protects what follows
-	questions map[*entry]*question
+	mu        sync.Mutex      // protects what follows
+	questions map[*entry]bool // entries that may stand or appear although their attempts are over
 	running   bool
 	waiting   map[*entry]bool // attempts that are being put
 	refused   map[*entry]bool // those of them that the last put of the session key may have refused
 	through   chan struct{}   // closed when refused becomes empty; nil unless the sweeper waits
-}
-
-// question is an entry that may stand or appear although its attempt is over.
-type question struct {
-	*entry
-	found *mvccpb.KeyValue // it stands
-	due   time.Time        // it may be deleted now that the lock delay has passed; zero: unless
 }
 
 // enqueuing notes that e is being put, until through is called.
@@ -71,9 +61,9 @@ func (s *sweeper) enqueuing(e *entry) (through func()) {
 func (s *sweeper) add(e *entry) {
 	s.mu.Lock()
 	if s.questions == nil {
-		s.questions = make(map[*entry]*question)
+		s.questions = make(map[*entry]bool)
 	}
-	s.questions[e] = &question{entry: e}
+	s.questions[e] = true
 	start := !s.running
 	s.running = true
 	s.mu.Unlock()
@@ -104,44 +94,25 @@ func (s *sweeper) run(ctx context.Context) {
 		if open == nil {
 			return
 		}
+		if ctx.Err() != nil {
+			return
+		}
 		err := s.sweep(ctx, open)
 		if err != nil && ctx.Err() == nil && !backoff.Retryable(err) && !told {
 			told = true
 			s.sess.Logger().Error("holdfast: etcd refuses to clean up after requests that it did not answer; their entries may stand until it does or the lease ends",
 				"session_key", s.sess.Base().SessionKey(open[0].lease.ID()), "entries", len(open), "key", open[0].key, "error", err)
 		}
-		pause := pauses.NextBackOff()
 		if err == nil {
 			pauses.Reset()
-			pause = untilDue(open)
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		} else if !sleep(ctx, pauses.NextBackOff()) {
 			return
 		}
 	}
 }
 
-// untilDue is the time until the first entry that waits for the lock delay may
-// be deleted.
-func untilDue(open []*question) time.Duration {
-	var first time.Time
-	for _, qn := range open {
-		if !qn.due.IsZero() && (first.IsZero() || qn.due.Before(first)) {
-			first = qn.due
-		}
-	}
-	if first.IsZero() {
-		return 0
-	}
-	return max(0, time.Until(first))
-}
-
 // open returns what is in question. What went with its lease is not.
-func (s *sweeper) open() []*question {
+func (s *sweeper) open() []*entry {
 	for {
 		s.mu.Lock()
 		if len(s.questions) == 0 {
@@ -149,14 +120,15 @@ func (s *sweeper) open() []*question {
 			s.mu.Unlock()
 			return nil
 		}
-		all := slices.Collect(maps.Values(s.questions))
+		all := slices.Collect(maps.Keys(s.questions))
 		s.mu.Unlock()
 		open := all[:0]
-		for _, qn := range all {
-			if qn.lease.Lost() != nil {
-				s.answered(qn)
+		for _, e := range all {
+			if e.lease.Lost() != nil {
+				s.answered(e)
+				e.q.local.keys.unregister(e)
 			} else {
-				open = append(open, qn)
+				open = append(open, e)
 			}
 		}
 		if len(open) > 0 {
@@ -165,16 +137,15 @@ func (s *sweeper) open() []*question {
 	}
 }
 
-// answered notes that an entry neither stands nor can appear.
-func (s *sweeper) answered(qn *question) {
+// answered notes that an entry is no longer in question.
+func (s *sweeper) answered(e *entry) {
 	s.mu.Lock()
-	delete(s.questions, qn.entry)
-	s.mu.Unlock()
-	qn.q.local.keys.unregister(qn.entry)
+	defer s.mu.Unlock()
+	delete(s.questions, e)
 }
 
 // sweep goes through all that is in question once.
-func (s *sweeper) sweep(ctx context.Context, open []*question) error {
+func (s *sweeper) sweep(ctx context.Context, open []*entry) error {
 	lease := open[0].lease
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -197,9 +168,9 @@ func storeFull(err error) bool { return errors.Is(err, rpctypes.ErrNoSpace) }
 
 // shut puts the session key, unless no copy that was not answered could pass it
 // any more.
-func (s *sweeper) shut(ctx context.Context, lease *session.Lease, open []*question) error {
+func (s *sweeper) shut(ctx context.Context, lease *session.Lease, open []*entry) error {
 	gate := lease.Gate()
-	if !slices.ContainsFunc(open, func(qn *question) bool { return qn.lease == lease && qn.openAt >= gate }) {
+	if !slices.ContainsFunc(open, func(e *entry) bool { return e.lease == lease && e.openAt >= gate }) {
 		return nil
 	}
 	if err := s.awaitThrough(ctx); err != nil {
@@ -238,81 +209,34 @@ func (s *sweeper) awaitThrough(ctx context.Context) error {
 	}
 }
 
-// look reads a batch of entries and removes those that stand and may leave.
-// final: none that is absent can appear any more.
-func (s *sweeper) look(ctx context.Context, batch []*question, final bool) error {
+// look reads a batch of entries and removes those that stand. final: none that is
+// absent can appear any more.
+func (s *sweeper) look(ctx context.Context, batch []*entry, final bool) error {
 	ops := make([]clientv3.Op, len(batch))
-	for i, qn := range batch {
-		ops[i] = clientv3.OpGet(qn.key, clientv3.WithKeysOnly())
+	for i, e := range batch {
+		ops[i] = clientv3.OpGet(e.key, clientv3.WithKeysOnly())
 	}
 	resp, err := batch[0].q.read(ctx, ops...)
 	if err != nil {
 		return err
 	}
-	for i, qn := range batch {
-		kv := rangeAt(resp, i)
-		if kv == nil && final {
-			s.answered(qn)
-		}
-		if kv == nil {
-			continue
-		}
-		gone, err := s.remove(ctx, qn, kv)
-		if err != nil {
-			return err
-		}
-		if gone && final {
-			s.answered(qn)
+	for i, e := range batch {
+		switch kv := rangeAt(resp, i); {
+		case kv != nil:
+			s.remove(e, kv.CreateRevision)
+		case final:
+			s.answered(e)
+			e.q.local.keys.unregister(e)
 		}
 	}
 	return nil
 }
 
-// remove deletes an entry that stands, by the rule for those that never held: if
-// nothing was ahead of it when it was put, if what was ahead stands, or when the
-// lock delay has passed since that was seen gone.
-func (s *sweeper) remove(ctx context.Context, qn *question, kv *mvccpb.KeyValue) (gone bool, err error) {
-	if qn.found == nil || qn.found.CreateRevision != kv.CreateRevision {
-		qn.found, qn.due = kv, time.Time{}
-	}
-	cmps := []clientv3.Cmp{stands(kv)}
-	if qn.due.IsZero() {
-		ahead, known, err := qn.q.aheadAt(ctx, kv.CreateRevision)
-		switch {
-		case err != nil:
-			return false, err
-		case !known:
-			qn.due = time.Now().Add(s.sess.Base().LockDelay())
-			return false, nil
-		case ahead != nil:
-			cmps = append(cmps, stands(ahead))
-		}
-	} else if time.Now().Before(qn.due) {
-		return false, nil
-	}
-	r, err := qn.commit(ctx, txn{
-		cmps: cmps, then: []clientv3.Op{clientv3.OpDelete(qn.key)},
-		els: []clientv3.Op{clientv3.OpGet(qn.key, clientv3.WithKeysOnly())}, alone: true,
-	})
-	if err != nil {
-		return false, fmt.Errorf("remove %s: %w", session.Quote(qn.key), err)
-	}
-	if !r.succeeded && isEntry(first(r.responses[0].GetResponseRange().Kvs), kv.CreateRevision) {
-		qn.due = time.Now().Add(s.sess.Base().LockDelay())
-		return false, nil
-	}
-	return true, nil
-}
-
-// aheadAt reads what stood right ahead of an entry when that was put. known is
-// false where etcd's history does not go back that far.
-func (q *Queue) aheadAt(ctx context.Context, rev int64) (ahead *mvccpb.KeyValue, known bool, err error) {
-	resp, err := q.get(ctx, q.nearest(rev-1, rev))
-	if errors.Is(err, rpctypes.ErrCompacted) {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	return first(resp.Kvs), true, nil
+// remove removes an entry that was found to stand: like an attempt that a read
+// has found, and that gives up. That waits for a lock delay where it has to.
+func (s *sweeper) remove(e *entry, rev int64) {
+	s.answered(e)
+	found := &entry{q: e.q, lease: e.lease, id: e.id, key: e.key, openAt: e.openAt, rev: rev, stage: created}
+	e.q.local.keys.register(found)
+	s.sess.Base().Go(func(context.Context) { _ = found.remove(e.lease.Context()) }) // ends with the lease
 }
