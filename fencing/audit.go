@@ -83,9 +83,11 @@ func Audit(ctx context.Context, a Auditor, r Record) {
 
 // AuditRefusal tells a that a guard has turned c away, if err says that it has:
 // it Is [ErrStale], [ErrOtherName], [ErrNoToken] or [ErrBadClaim]. Any other err
-// is not the claim's fault, and no record. who is the peer.
+// is not the claim's fault, and no record. who is the peer. Within
+// [Serve] it does nothing: the caller of that makes the record, and knows the
+// peer.
 func AuditRefusal(ctx context.Context, a Auditor, resource string, c Claim, who string, err error) {
-	if !errors.Is(err, ErrStale) && !errors.Is(err, ErrOtherName) && !errors.Is(err, ErrNoToken) && !errors.Is(err, ErrBadClaim) {
+	if !errors.Is(err, ErrStale) && !errors.Is(err, ErrOtherName) && !errors.Is(err, ErrNoToken) && !errors.Is(err, ErrBadClaim) || recordedOutside(ctx) {
 		return
 	}
 	r := Record{Event: Refused, Name: c.Name, Token: c.Token, Resource: resource, Holder: who, Err: err}

@@ -2,12 +2,13 @@ package fencing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
@@ -19,10 +20,6 @@ const (
 
 	defaultNamespace = "holdfast" // session.DefaultNamespace
 	maxNamespace     = 64
-
-	// epochAttempt bounds one RPC of a bump: half-open connections answer
-	// nothing.
-	epochAttempt = 5 * time.Second
 )
 
 // NamespaceError says why a namespace cannot be used. Nothing was sent.
@@ -86,7 +83,7 @@ func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast in
 	key := namespace + "/epoch"
 	var was, now int64
 	ours := false // our write took effect, or may have
-	err = backoff.Retry(ctx, backoff.Policy{Attempt: epochAttempt}, func(ctx context.Context) error {
+	err = backoff.Retry(ctx, backoff.Policy{Attempt: defaultAttempt}, func(ctx context.Context) error {
 		epoch, mod, err := readEpoch(ctx, kv, key)
 		if err != nil {
 			return err
@@ -118,7 +115,7 @@ func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast in
 		return nil
 	})
 	if err != nil {
-		now, err = 0, fmt.Errorf("fencing: bump of the epoch at %s to %d: %w", quote(key), atLeast, err)
+		now, err = 0, epochFailed(fmt.Sprintf("bump of the epoch to %d", atLeast), key, "readwrite", err)
 	}
 	if ours {
 		Audit(ctx, a, Record{
@@ -136,7 +133,11 @@ func Epoch(ctx context.Context, kv clientv3.KV, namespace string) (int64, error)
 	if err != nil {
 		return 0, err
 	}
-	epoch, _, err := readEpoch(ctx, kv, namespace+"/epoch")
+	key := namespace + "/epoch"
+	epoch, _, err := readEpoch(ctx, kv, key)
+	if err != nil {
+		err = epochFailed("read of the epoch", key, "read", err)
+	}
 	return epoch, err
 }
 
@@ -151,6 +152,14 @@ func readEpoch(ctx context.Context, kv clientv3.KV, key string) (epoch, mod int6
 		return 0, 0, backoff.Final(&EpochError{key, fmt.Sprintf("is %.64q, not a number from 0 to %d; it is left as it is", got.Value, maxEpoch), nil})
 	}
 	return epoch, got.ModRevision, nil
+}
+
+// epochFailed names the key and, if it may not be used, the permission to grant.
+func epochFailed(what, key, permission string, err error) error {
+	if errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return fmt.Errorf("fencing: %s at %s: this needs \"etcdctl role grant-permission ROLE %s %s\": %w", what, quote(key), permission, key, err)
+	}
+	return fmt.Errorf("fencing: %s at %s: %w", what, quote(key), err)
 }
 
 // checkNamespace puts in the default, and applies the rules of a session's.

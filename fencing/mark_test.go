@@ -35,6 +35,9 @@ func TestTokenFarAheadOfTheMarkIsRefusedBeforeItIsMarked(t *testing.T) {
 		"admit": func(resource string, c fencing.Claim) error { return m.Admit(t.Context(), "admit/"+resource, c) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			if err := write("first", claim(1)); err != nil { // marks may be made without a count from now on
+				t.Fatal(err)
+			}
 			far := claim(int64(token(t, fencing.MaxEpochStep+1, 1)))
 			for resource, first := range map[string]int64{"new": 0, "marked": 5} {
 				if first > 0 {

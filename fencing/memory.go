@@ -125,14 +125,14 @@ func (s *MemoryStore) Len() int {
 // take waits until the caller has the resource to himself.
 func (s *MemoryStore) take(ctx context.Context, resource string) (*memoryMark, error) {
 	if err := backoff.ContextErr(ctx); err != nil {
-		return nil, err
+		return nil, NotDone(err)
 	}
 	s.mu.Lock()
 	m := s.marks[resource]
 	if m == nil {
 		if len(s.marks) >= s.most {
 			s.mu.Unlock()
-			return nil, ErrFull
+			return nil, errFull(resource, int64(s.most), "NewMemoryStore")
 		}
 		m = &memoryMark{turn: make(chan struct{}, 1)}
 		s.marks[resource] = m
@@ -144,7 +144,7 @@ func (s *MemoryStore) take(ctx context.Context, resource string) (*memoryMark, e
 		return m, nil
 	case <-ctx.Done():
 		s.leave(resource, m)
-		return nil, backoff.ContextErr(ctx)
+		return nil, NotDone(backoff.ContextErr(ctx))
 	}
 }
 

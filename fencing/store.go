@@ -3,6 +3,7 @@ package fencing
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Store keeps, for each resource, the largest token it has seen: the resource's
@@ -34,11 +35,13 @@ type Store interface {
 	//     each pair of resource and name: never may tokens of different names
 	//     be compared);
 	//   - [ErrBadClaim] if c or resource cannot be used, [ErrNoToken] too for a
-	//     token of zero;
+	//     token of zero, [ErrEpochStep] too for a token far above the mark;
 	//   - [ErrFull], ctx's error, or what the store's own storage says.
 	//
 	// When effect has run, Do returns its error, and an implementation whose
-	// commit follows on the effect may return that one's.
+	// commit follows on the effect may return that one's. Such an implementation
+	// commits nothing if effect returns an error. Where it knows that nothing
+	// was done, its error Is [ErrNotDone] (see [NotDone]).
 	Do(ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error) error
 }
 
@@ -61,7 +64,7 @@ const MaxResource = 1024
 // ErrFull is returned by a bounded store that would have to forget the mark of
 // one resource to keep that of another. A mark that is forgotten is an open
 // door, so it refuses. Nothing was done.
-var ErrFull = errors.New("store of fencing tokens is full")
+var ErrFull = NotDone(errors.New("store of fencing tokens is full"))
 
 // CheckName returns a *[NameError] unless c is of the lock named want.
 func (c Claim) CheckName(resource, want string) error {
@@ -69,4 +72,10 @@ func (c Claim) CheckName(resource, want string) error {
 		return &NameError{resource, want, c.Name}
 	}
 	return nil
+}
+
+// errFull says which bound was met and what to do.
+func errFull(resource string, marks int64, bound string) error {
+	return fmt.Errorf("fencing: %s was never written to, and there are marks for %d resources, as many as %s allows: "+
+		"Reset those that exist no more, or raise the bound: %w", quote(resource), marks, bound, ErrFull)
 }

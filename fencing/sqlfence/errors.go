@@ -37,6 +37,9 @@ func (e *UncommittedError) Error() string {
 	return fmt.Sprintf("sqlfence: write to %s with token %v was rolled back before its commit: %v", quote(e.Resource), e.Token, e.Err)
 }
 
+// Is makes errors.Is(err, fencing.ErrNotDone) true.
+func (e *UncommittedError) Is(target error) bool { return target == fencing.ErrNotDone }
+
 func (e *UncommittedError) Unwrap() error { return e.Err }
 
 // RewoundError says that a resource has seen a larger token than that of the
