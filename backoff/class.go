@@ -80,8 +80,9 @@ func (c Class) String() string {
 //     that first crosses the quota while it is applied is carried out and
 //     answered with that error all the same.
 //   - "No leader" is Unknown. A request made with clientv3.WithRequireLeader is
-//     refused before it is looked at, but a stream that carries renewals can be
-//     ended with the same error after one of them was passed on.
+//     refused before it is looked at (see [LeaderRequired]), but a stream that
+//     carries renewals can be ended with the same error after one of them was
+//     passed on.
 //   - A TLS handshake that fails (a wrong CA, a client certificate that is not
 //     accepted) never shows: etcd's client waits for a connection until the
 //     context ends and replaces the error by the context's. It looks like an
@@ -122,6 +123,25 @@ func Pending(err error) bool {
 	return err != nil && (!j.known || j.class == Unknown && !j.settled)
 }
 
+// LeaderRequired makes an error of class [Transient] of err if that says "no
+// leader" and nothing else, and returns any other error as it is. It is for a
+// single request, no stream, that was made with clientv3.WithRequireLeader: a
+// member refuses such a request before it looks at it. LeaderRequired(nil) is
+// nil.
+func LeaderRequired(err error) error {
+	for e := err; e != nil; e = errors.Unwrap(e) { // not into joined ones
+		if rpctypes.Error(e) == rpctypes.ErrNoLeader {
+			return &refusedError{err}
+		}
+	}
+	return err
+}
+
+type refusedError struct{ err error }
+
+func (e *refusedError) Error() string { return e.err.Error() }
+func (e *refusedError) Unwrap() error { return e.err }
+
 // judgement is what one error in a tree of errors says. Without known it says
 // nothing.
 type judgement struct {
@@ -159,6 +179,8 @@ func judge(err error) judgement {
 		return judgement{}
 	case *cenkalti.PermanentError:
 		return judgement{known: true, class: Classify(e.Err), settled: !Pending(e.Err)}
+	case *refusedError:
+		return known(Transient, true)
 	case *againError:
 		return judgement{known: true, class: Classify(e.err), again: true, settled: !Pending(e.err)}
 	case rpctypes.EtcdError:

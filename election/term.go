@@ -9,13 +9,18 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/stale"
 )
+
+// hook is an alias so that the field of Term is not exported.
+type hook = stale.Hook
 
 // Term is one leadership: from the campaign that won it until Resign, Yield or
 // loss, and never again after. All methods may be called from any goroutine.
 //
 // A Term is a fencing.Holder: hand it to what checks tokens.
 type Term struct {
+	hook     // ends the hold when a fenced write is refused
 	election *Election
 	hold     *queue.Hold
 
@@ -31,7 +36,7 @@ var (
 
 // begin makes a term of a hold.
 func (e *Election) begin(hold *queue.Hold, value string) *Term {
-	t := &Term{election: e, hold: hold, value: value}
+	t := &Term{hook: stale.NewHook(hold), election: e, hold: hold, value: value}
 	rosterOf(e).add(t)
 	return t
 }
@@ -83,7 +88,8 @@ func (t *Term) Done() <-chan struct{} { return t.hold.Done() }
 // Context returns a child of ctx that is done when the term has ended, with a
 // *session.LostError or session.ErrReleased as its context.Cause, and that
 // carries the term for fencing.FromContext. With Options.CancelOnSuspended it
-// is done on suspension too. Call cancel when done with it.
+// is done on suspension too. If the term has ended before, the context is done
+// when Context returns. Call cancel when done with it.
 func (t *Term) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	return t.hold.Context(fencing.NewContext(ctx, t), t.election.opts.CancelOnSuspended)
 }
@@ -141,14 +147,15 @@ func (t *Term) Resign(ctx context.Context) error { return t.hold.Release(ctx) }
 // waiting have their turns first. The value is the last one proclaimed.
 //
 // Any error is a *CampaignError. If it Is session.ErrReentrant (ctx comes from
-// this term, and would end with it) or holds a *session.ArgumentError, nothing
-// has happened and the term goes on; so it does if ctx had ended before the
-// call. If it Is session.ErrLost or session.ErrReleased, the term had ended
+// this term, and would end with it), Is ErrFunctionRuns (see below) or holds a
+// *session.ArgumentError, nothing has happened and the term goes on; so it does
+// if ctx had ended before the call. If it Is session.ErrLost or session.ErrReleased, the term had ended
 // before. Otherwise the term is released and no candidacy is left: see
 // Campaign.
 //
-// Within RunWhileLeader and Run just return from the function: what is to run
-// in the next term is not this call of it.
+// A term of RunWhileLeader or Run cannot be yielded, whatever the context: it is
+// their function's, which would not work in the next term. Return from the
+// function instead; Run then queues again.
 func (t *Term) Yield(ctx context.Context) (*Term, error) {
 	start := time.Now()
 	e := t.election
@@ -156,7 +163,10 @@ func (t *Term) Yield(ctx context.Context) (*Term, error) {
 	if err := e.admit(ctx, value); err != nil {
 		return nil, e.failed(0, err)
 	}
-	hold, err := t.hold.Requeue(ctx, queue.Request{Value: func() string { return value }, Auditor: e.opts.Auditor})
+	if t.hold.Live() && rosterOf(e).scoped(t) {
+		return nil, e.failed(0, ErrFunctionRuns)
+	}
+	hold, err := t.hold.Requeue(ctx, e.request(value))
 	if err != nil {
 		return nil, e.failed(time.Since(start), err)
 	}

@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/stale"
 )
 
 // MaxOps is the largest number of comparisons, of Then operations or of Else
@@ -39,8 +40,10 @@ var (
 // what a write returns tells what happened to it:
 //
 //   - nil: it took effect, and the holder was the holder when it did.
-//   - [ErrStale]: etcd compared and refused; it had no effect. See the package
-//     documentation for the one case in which the client below sends twice.
+//   - [ErrStale]: etcd compared and refused; it had no effect. A lock or term is
+//     lost from then on: its Check says so, and its contexts are done. See the
+//     package documentation for the one case in which the client below sends
+//     twice.
 //   - backoff.ErrOutcomeUnknown: it was sent and not answered; it may have taken
 //     effect, may take effect as long as the holder's entry stands, or may be
 //     lost. The cause is joined to it, with the context's error and its cause.
@@ -159,8 +162,10 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 	return resp, nil
 }
 
-// stale is the error of a request that etcd has refused, recorded.
+// stale is the error of a request that etcd has refused, recorded. The refusal
+// proves that the holder's entry is gone, so a lock or term is told.
 func (r *request) stale(ctx context.Context, h Holder, owner clientv3.Cmp) error {
+	stale.Refused(h)
 	err := &StaleError{Token: r.token, Resource: r.resource}
 	record := Record{Event: Refused, Key: string(owner.KeyBytes()), Token: r.token, Resource: r.resource, Err: err}
 	if named, ok := h.(Named); ok {

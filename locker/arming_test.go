@@ -31,7 +31,7 @@ func TestPredecessorThatLeavesBeforeTheWatchStandsWakesItsWaiterAtOnce(t *testin
 		"while the answer to its put travels": {
 			slow: func(c etcdfake.Call) bool {
 				txn, ok := c.Request.(*pb.TxnRequest)
-				return ok && len(txn.Success) == 3 // an enqueue: put, epoch, who is ahead
+				return ok && len(txn.Compare) == 2 // an enqueue: own entry, session key
 			},
 			fate:  etcdfake.Fate{Reply: time.Second},
 			leave: 500 * time.Millisecond,

@@ -20,6 +20,9 @@ import (
 // event into.
 const oneWay = 5 * time.Millisecond
 
+// lockDelay is the default of session.Options.LockDelay.
+const lockDelay = time.Second
+
 // inBubble runs a test in virtual time, against an etcd in memory.
 func inBubble(t *testing.T, f func(t *testing.T, srv *etcdfake.Server)) {
 	t.Helper()

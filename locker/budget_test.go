@@ -77,7 +77,7 @@ func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
 		}), etcdtest.Counts{"Txn": 1})
 		r := <-waiter
 		next = must(r.lk, r.err)
-	}), etcdtest.Counts{"Range": 1})
+	}), etcdtest.Counts{"Txn": 1})
 
 	waiter = lockBehind(deadline(t), muB)
 	expect("hand-over between two goroutines of one session", spent(bLink, func() {

@@ -47,7 +47,7 @@ func TestEntryDeletedAndPutAgainIsALoss(t *testing.T) {
 				srv.Delete(lk.Key())
 				srv.Put(lk.Key(), "again")
 				again(t, a, lk)
-				if _, err := fencing.NewFencedWriter(lk).Put(t.Context(), "data", "late"); !errors.Is(err, fencing.ErrStale) {
+				if _, err := fencing.NewFencedWriter(lk).Put(t.Context(), "data", "late"); !errors.Is(err, fencing.ErrStale) && !errors.Is(err, session.ErrLost) {
 					t.Errorf("guarded write: %v", err)
 				}
 				if lost, after := noticed(t, lk); lost.Cause != session.CauseEntryDeleted || after > 2*time.Second {

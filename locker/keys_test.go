@@ -61,8 +61,9 @@ func TestGoroutinesThatHandOverALockUseTwoKeys(t *testing.T) {
 	}
 }
 
-// The unanswered request may put the entry at any later time: whoever used its
-// key by then would take it for its own, or be turned away by its void.
+// The unanswered request may put the entry at any later time, until the session
+// key has been put again: an attempt that used its key by then would take it for
+// its own.
 func TestKeyOfAnAcquireThatWentUnansweredIsNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -72,11 +73,7 @@ func TestKeyOfAnAcquireThatWentUnansweredIsNotUsedAgain(t *testing.T) {
 	if err := mustLock(t, mu).Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	before := link.Count()
 	mustLock(t, mu)
-	if sent := link.Count().Since(before)["Txn"]; sent != 1 {
-		t.Errorf("%d Txns for a free lock", sent)
-	}
 	if keys := keysEver(t, srv, "x"); len(keys) != 2 {
 		t.Errorf("keys %v, want two", keys)
 	}

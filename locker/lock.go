@@ -7,13 +7,18 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/stale"
 )
+
+// hook is an alias so that the field of Lock is not exported.
+type hook = stale.Hook
 
 // Lock is one acquisition of a Mutex: held until Unlock or loss, and never
 // held again after either. All methods may be called from any goroutine.
 //
 // A Lock is a fencing.Holder: hand it to what checks tokens.
 type Lock struct {
+	hook   // ends the hold when a fenced write is refused
 	hold   *queue.Hold
 	strict bool // contexts end on suspension already
 }
@@ -62,8 +67,8 @@ func (l *Lock) Done() <-chan struct{} { return l.hold.Done() }
 // Context returns a child of ctx that is done when the lock is lost or
 // released, with a *session.LostError or session.ErrReleased as its
 // context.Cause, and that carries the lock for fencing.FromContext. With
-// Options.CancelOnSuspended it is done on suspension too. Call cancel when
-// done with it.
+// Options.CancelOnSuspended it is done on suspension too. If the lock has ended
+// before, the context is done when Context returns. Call cancel when done with it.
 func (l *Lock) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	return l.hold.Context(fencing.NewContext(ctx, l), l.strict)
 }
@@ -72,13 +77,14 @@ func (l *Lock) Context(ctx context.Context) (context.Context, context.CancelFunc
 // returns:
 //
 //   - nil: the entry is gone;
-//   - a *session.LostError: the lock had been lost before;
+//   - a *session.LostError: the lock had been lost before, or the lease was
+//     revoked before etcd answered, and so perhaps before Unlock was called;
 //   - an error that Is session.ErrOutcomeUnknown: etcd did not answer before
 //     ctx ended; the session goes on removing the entry, and if it cannot, the
 //     entry goes with the lease.
 //
-// Unlock works with a dead ctx too: it then waits for at most the session's
-// CloseTimeout. For a context of the lock's own, which ends as Unlock begins, the
-// one that it was made from counts. Calling it again, from anywhere, is harmless and gives the
-// same answer, or a later one of the same release.
+// The contexts of the lock end first. Then Unlock waits until ctx ends, or, if
+// ctx is dead by then, for at most the session's CloseTimeout; so a dead context
+// will do, and so will the lock's own. Calling Unlock again, from anywhere, is
+// harmless and gives the same answer, or a later one of the same release.
 func (l *Lock) Unlock(ctx context.Context) error { return l.hold.Release(ctx) }

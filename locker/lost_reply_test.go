@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
@@ -37,10 +38,18 @@ func TestAcquireWhoseReplyIsLostFindsItsOwnEntry(t *testing.T) {
 	if kvs := entries(t, srv, "x"); len(kvs) != 0 {
 		t.Errorf("left behind: %v", kvs)
 	}
-	// A send that was never answered may still come: the void keeps it out.
-	if voids := srv.Keys(t, "holdfast/lock/x/@void/"); len(voids) != 1 || voids[0].Lease != int64(sess.Lease()) {
-		t.Errorf("voids %v, want a leased one", voids)
+	// A copy that was never answered may still come: the session key keeps it out.
+	eventually(t, "the session key is put again", func() bool { return gate(t, srv, sess).Version == 2 })
+}
+
+// gate is the session key.
+func gate(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvccpb.KeyValue {
+	t.Helper()
+	kvs := srv.Keys(t, sess.Base().SessionKey(sess.Lease()))
+	if len(kvs) != 1 {
+		t.Fatalf("session keys: %v", kvs)
 	}
+	return kvs[0]
 }
 
 // Scenario 2: the request never left.
@@ -67,6 +76,7 @@ func TestAcquireThatArrivesAfterItsCallerGaveUpLeavesNothing(t *testing.T) {
 	if r := <-done; !errors.Is(r.err, context.Canceled) {
 		t.Fatalf("Lock: %v", r.err)
 	}
+	eventually(t, "the session key is put again", func() bool { return gate(t, srv, sess).Version == 2 })
 	late.Deliver()
 	<-late.Delivered()
 	if all := intervals(t, srv, "x"); len(all) != 0 {
@@ -88,6 +98,7 @@ func TestAcquireThatArrivesAfterARetryWasReleasedLeavesNothing(t *testing.T) {
 	if err := lk.Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the session key is put again", func() bool { return gate(t, srv, sess).Version == 2 })
 	late.Deliver()
 	<-late.Delivered()
 	if all := intervals(t, srv, "x"); len(all) != 1 || all[0].to == 0 {
@@ -165,7 +176,7 @@ func TestAcquireWhileCutOffEndsByItsContext(t *testing.T) {
 		t.Errorf("after %v: %v", d, err)
 	}
 	link.Heal()
-	eventually(t, "the void stands", func() bool { return len(srv.Keys(t, "holdfast/lock/x/@void/")) == 1 })
+	eventually(t, "the session key is put again", func() bool { return gate(t, srv, sess).Version == 2 })
 	if left := entries(t, srv, "x"); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
@@ -189,8 +200,7 @@ func TestAcquireOnADeadContextSendsNothing(t *testing.T) {
 	}
 }
 
-// The void of an ambiguous acquisition cannot be put once its lease is gone,
-// and need not be: that is a loss, and not some error of etcd's.
+// An entry that went with its lease is a loss, and not some error of etcd's.
 func TestUnlockThatFindsTheLeaseRevokedSaysLost(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/stale"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -87,7 +88,9 @@ func carries(err error, lost *session.LostError) bool {
 
 // Lock acquires the lock, waiting its turn: first in, first out over all
 // processes by the order in which etcd saw them, and among the goroutines of
-// one session by the order of their calls. ctx bounds the acquisition only.
+// one session by the order of their calls. ctx bounds the acquisition only. When
+// it ends, Lock waits for the answer to a request that is under way, and until
+// etcd has removed its entry; cut off from etcd it returns after 250 ms.
 //
 // Any error is an *AcquireError and means that nothing is held; its Err field
 // lists the reasons to test for. A lost session does not end the call: it
@@ -114,7 +117,7 @@ func (m *Mutex) acquire(ctx context.Context, acquire func(context.Context, queue
 		return nil, m.failed(0, session.ErrReentrant)
 	}
 	hold, err := acquire(ctx, queue.Request{
-		Value: func() string { return m.opts.value("exclusive") }, MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
+		Value: func() string { return m.queue.NewValue(m.opts.Owner, "exclusive", "") }, MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
 	})
 	if errors.Is(err, queue.ErrOccupied) {
 		err = ErrLocked
@@ -122,7 +125,7 @@ func (m *Mutex) acquire(ctx context.Context, acquire func(context.Context, queue
 	if err != nil {
 		return nil, m.failed(time.Since(start), err)
 	}
-	return &Lock{hold: hold, strict: m.opts.CancelOnSuspended}, nil
+	return &Lock{hook: stale.NewHook(hold), hold: hold, strict: m.opts.CancelOnSuspended}, nil
 }
 
 // heldIn reports whether ctx comes from a live hold of this lock.

@@ -1,7 +1,6 @@
 package locker_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -43,38 +42,11 @@ func restricted(t *testing.T) (root, user *clientv3.Client, link *etcdtest.Link)
 	must(admin.RoleAdd(ctx, "legacy"))
 	must(admin.RoleGrantPermission(ctx, "legacy", "/legacy/", clientv3.GetPrefixRangeEnd("/legacy/"), clientv3.PermissionType(clientv3.PermReadWrite)))
 	must(admin.RoleGrantPermission(ctx, "legacy", "holdfast/", clientv3.GetPrefixRangeEnd("holdfast/"), clientv3.PermissionType(clientv3.PermRead)))
+	must(admin.RoleGrantPermission(ctx, "legacy", "holdfast/session/", clientv3.GetPrefixRangeEnd("holdfast/session/"), clientv3.PermissionType(clientv3.PermReadWrite)))
 	must(admin.UserAdd(ctx, "user", "pw"))
 	must(admin.UserGrantRole(ctx, "user", "legacy"))
 	must(admin.AuthEnable(ctx))
 	return login("root"), login("user"), link
-}
-
-// Where the client may not write the void, nothing can keep a late request out
-// for good: the entry is swept for as long as the lease lives.
-func TestLateAcquireIsSweptWhereTheVoidMayNotBeWritten(t *testing.T) {
-	t.Parallel()
-	root, user, link := restricted(t)
-	sess := open(t, user, session.Options{})
-	late := link.Hold("Txn")
-	ctx, cancel := context.WithCancel(deadline(t))
-	done := lockLater(ctx, locker.NewMutexAt(sess, "/legacy/lock"))
-	<-late.Arrived()
-	cancel()
-	if r := <-done; !errors.Is(r.err, context.Canceled) {
-		t.Fatalf("Lock: %v", r.err)
-	}
-	late.Deliver()
-	<-late.Delivered()
-	if _, err := late.Reply(); err != nil {
-		t.Fatalf("the late request was refused: %v; nothing to sweep", err)
-	}
-	eventually(t, "the late entry is swept", func() bool {
-		resp, err := root.Get(deadline(t), "/legacy/lock/", clientv3.WithPrefix())
-		return err == nil && len(resp.Kvs) == 0
-	})
-	if err := locker.NewMutexAt(sess, "/legacy/lock").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestPermissionDeniedIsATypedErrorAtOnce(t *testing.T) {
@@ -90,7 +62,8 @@ func TestPermissionDeniedIsATypedErrorAtOnce(t *testing.T) {
 }
 
 // A waiter that may no longer look is told, instead of standing in the queue,
-// and one day at its front, without ever knowing.
+// and one day at its front, without ever knowing. To leave it has to look as well:
+// its entry goes when it may, or with the session.
 func TestWaiterThatMayNoLongerReadIsToldAndLeaves(t *testing.T) {
 	t.Parallel()
 	root, user, link := restricted(t)
@@ -118,6 +91,12 @@ func TestWaiterThatMayNoLongerReadIsToldAndLeaves(t *testing.T) {
 	link.Heal()
 	if r := <-done; !errors.Is(r.err, rpctypes.ErrPermissionDenied) {
 		t.Errorf("Lock: %v", r.err)
+	}
+	if n := standing(); n != 2 {
+		t.Errorf("%d entries: it left without looking", n)
+	}
+	if _, err := root.RoleGrantPermission(deadline(t), "legacy", "/legacy/", end, clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+		t.Fatal(err)
 	}
 	eventually(t, "its entry is removed", func() bool { return standing() == 1 })
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 // sentTxns notes the Txns that a process sends.
@@ -127,6 +128,16 @@ func countKeys(srv *etcdfake.Server, part string) (n int) {
 		}
 	}
 	return n
+}
+
+// isRemoval reports whether a Txn deletes an entry of a lock and puts none.
+func isRemoval(txn *pb.TxnRequest, name string) bool {
+	return isAbout(txn, name) && len(txn.Success) == 1 && txn.Success[0].GetRequestDeleteRange() != nil
+}
+
+// gateMoves is how often a session has put its session key again.
+func gateMoves(srv *etcdfake.Server, sess *session.Session) (n int) {
+	return len(srv.History(sess.Base().SessionKey(sess.Lease()))) - 1
 }
 
 // putsEver is how many entries of a lock were ever put.

@@ -62,7 +62,7 @@ func TestWaiterCutOffPastItsTTLIsNeverGrantedOnTheDeadLease(t *testing.T) {
 }
 
 // Scenario 8. A waiter gives up: its entry goes, those behind it keep their
-// order. Cut off, it returns after the half second it waits for its removal,
+// order. Cut off, it returns after the quarter of a second it waits for its removal,
 // and is removed when it can be.
 func TestWaiterThatGivesUpLeavesTheOthersInOrder(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -70,7 +70,7 @@ func TestWaiterThatGivesUpLeavesTheOthersInOrder(t *testing.T) {
 		returns time.Duration
 	}{
 		"reachable": {false, 2 * oneWay},
-		"cut off":   {true, 500 * time.Millisecond},
+		"cut off":   {true, 250 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {

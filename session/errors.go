@@ -21,6 +21,10 @@ var (
 	// ErrClosed is returned for everything asked of a session after Close.
 	ErrClosed = errors.New("session is closed")
 
+	// ErrClientClosed says that the etcd client was closed under the session. It is
+	// final: no lease follows.
+	ErrClientClosed = errors.New("the etcd client was closed: close sessions before their client, and go on with a new client and session")
+
 	// ErrReleased is the cause of a handle's contexts after Unlock or Resign.
 	ErrReleased = errors.New("released by its holder")
 
@@ -55,7 +59,9 @@ const (
 	CauseExpired Cause = iota + 1
 	// CauseRevoked: the server says that the lease does not exist.
 	CauseRevoked
-	// CauseEntryDeleted: somebody removed the entry while its lease lives.
+	// CauseEntryDeleted: the entry is gone from etcd, and the session knows of
+	// no loss of its lease: as a rule the entry was deleted by hand. If a refused
+	// write told of it, the lease may have been revoked; the session finds out next.
 	CauseEntryDeleted
 	// CauseClusterChanged: the endpoints now lead to another etcd cluster.
 	CauseClusterChanged
@@ -66,6 +72,11 @@ const (
 	// CauseNotDrained: the work under it did not stop when it had to, and the
 	// entry was given up without it.
 	CauseNotDrained
+	// CauseKeyDeleted: the session key was deleted, as by a revocation, and etcd
+	// did not let it be put again within a quarter of LockDelay.
+	CauseKeyDeleted
+	// CauseClientClosed: the etcd client was closed under the session.
+	CauseClientClosed
 )
 
 func (c Cause) String() string {
@@ -84,6 +95,10 @@ func (c Cause) String() string {
 		return "max hold exceeded"
 	case CauseNotDrained:
 		return "work not drained"
+	case CauseKeyDeleted:
+		return "session key deleted"
+	case CauseClientClosed:
+		return "client closed"
 	default:
 		return fmt.Sprintf("Cause(%d)", int(c))
 	}
@@ -95,9 +110,9 @@ func (c Cause) explain() string {
 	case CauseExpired:
 		return "no renewal was confirmed in time (etcd unreachable, or this process was paused)"
 	case CauseRevoked:
-		return "etcd no longer knows the lease (it was revoked, or etcd was restored)"
+		return "etcd no longer knows the lease (it was revoked, by hand or by a former etcd leader that was stopped and went on; or etcd was restored)"
 	case CauseEntryDeleted:
-		return "its entry was deleted by somebody else while the lease was alive"
+		return "its entry is gone from etcd (deleted by another client; or the lease was revoked, which the session will report next)"
 	case CauseClusterChanged:
 		return "the endpoints lead to another etcd cluster now"
 	case CauseClosed:
@@ -106,6 +121,10 @@ func (c Cause) explain() string {
 		return "it was held for longer than MaxHold"
 	case CauseNotDrained:
 		return "its work did not stop in time, so it was given up while that still runs"
+	case CauseKeyDeleted:
+		return "its session key was deleted, perhaps with the lease, and could not be put again"
+	case CauseClientClosed:
+		return "nothing can renew it any more"
 	default:
 		return c.String()
 	}
@@ -163,6 +182,18 @@ func (e *LostError) Of(kind, name string, token int64) *LostError {
 	named := *e
 	named.Kind, named.Name, named.Token = kind, name, token
 	return &named
+}
+
+// CallbackError says which callbacks had not returned when Close stopped waiting
+// for them. All else is closed. A callback that calls Close gets one that names
+// itself.
+type CallbackError struct {
+	Callbacks []string      // each by its name and place in the source
+	Waited    time.Duration // at most: Options.CloseTimeout
+}
+
+func (e *CallbackError) Error() string {
+	return fmt.Sprintf("callback still running (Close waits %v for it; see Options.CloseTimeout): %s", e.Waited, strings.Join(e.Callbacks, ", "))
 }
 
 // NameError says why a name cannot be used. Nothing was sent.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -21,8 +22,10 @@ import (
 )
 
 // fakeEtcd is as much of an etcd server as a session talks to: leases that
-// expire on time, renewals, and a read. The real clientv3 speaks to it over an
-// in-memory connection, so that the whole of it runs in virtual time.
+// expire on time, renewals, keys and keys that go with their lease. The real clientv3
+// speaks to it over an in-memory connection, so that the whole of it runs in
+// virtual time; but watches stand and say nothing, because clientv3's own would
+// stop virtual time. What watches say is tested with etcdfake.
 type fakeEtcd struct {
 	pb.UnimplementedLeaseServer
 	pb.UnimplementedKVServer
@@ -30,6 +33,8 @@ type fakeEtcd struct {
 	mu       sync.Mutex // protects what follows
 	nextID   int64
 	expiry   map[int64]time.Time
+	keys     map[string]*mvccpb.KeyValue
+	revision int64
 	ttl      time.Duration
 	cluster  uint64
 	term     uint64 // of the leader
@@ -39,11 +44,19 @@ type fakeEtcd struct {
 	cut      bool // nothing is answered any more
 	noRenew  bool // no renewal is answered any more
 	noRead   bool // nor is any read
+	denyPut  bool // no permission to put
+	granted  map[int64]time.Duration
 	counts   map[string]int
+	refuse   map[string]error // answered at once, nothing done
+	mute     map[string]int   // so many are carried out and never answered
 }
 
 func newFakeEtcd() *fakeEtcd {
-	return &fakeEtcd{expiry: make(map[int64]time.Time), cluster: 7, term: 3, nextID: 100, counts: make(map[string]int)}
+	return &fakeEtcd{
+		expiry: make(map[int64]time.Time), keys: make(map[string]*mvccpb.KeyValue), revision: 1,
+		cluster: 7, term: 3, nextID: 100, counts: make(map[string]int),
+		granted: make(map[int64]time.Duration), refuse: make(map[string]error), mute: make(map[string]int),
+	}
 }
 
 func (f *fakeEtcd) set(change func(f *fakeEtcd)) {
@@ -81,8 +94,18 @@ func (f *fakeEtcd) serve(ctx context.Context, rpc string, apply func() error) er
 		<-ctx.Done()
 		return ctx.Err()
 	}
+	if err := f.refuse[rpc]; err != nil {
+		f.mu.Unlock()
+		return err
+	}
+	mute := f.mute[rpc] > 0
+	f.mute[rpc]--
 	err := apply()
 	f.mu.Unlock()
+	if mute {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if terr := travel(ctx, back); terr != nil {
 		return terr
 	}
@@ -102,15 +125,19 @@ func travel(ctx context.Context, d time.Duration) error {
 }
 
 func (f *fakeEtcd) header() *pb.ResponseHeader {
-	return &pb.ResponseHeader{ClusterId: f.cluster, RaftTerm: f.term, Revision: 1}
+	return &pb.ResponseHeader{ClusterId: f.cluster, RaftTerm: f.term, Revision: f.revision}
 }
 
 func (f *fakeEtcd) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (resp *pb.LeaseGrantResponse, err error) {
 	err = f.serve(ctx, "LeaseGrant", func() error {
-		f.nextID++
+		id := r.ID
+		if id == 0 {
+			f.nextID++
+			id = f.nextID
+		}
 		ttl := max(time.Duration(r.TTL)*time.Second, f.ttl)
-		f.expiry[f.nextID] = time.Now().Add(ttl)
-		resp = &pb.LeaseGrantResponse{Header: f.header(), ID: f.nextID, TTL: int64(ttl / time.Second)}
+		f.expiry[id], f.granted[id] = time.Now().Add(ttl), ttl
+		resp = &pb.LeaseGrantResponse{Header: f.header(), ID: id, TTL: int64(ttl / time.Second)}
 		f.ttl = 0
 		return nil
 	})
@@ -147,8 +174,8 @@ func (f *fakeEtcd) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 				return nil
 			}
 			if until, ok := f.expiry[r.ID]; ok && time.Now().Before(until) {
-				resp.TTL = 15
-				f.expiry[r.ID] = time.Now().Add(15 * time.Second)
+				resp.TTL = int64(f.granted[r.ID] / time.Second)
+				f.expiry[r.ID] = time.Now().Add(f.granted[r.ID])
 			}
 			return nil
 		})
@@ -161,12 +188,46 @@ func (f *fakeEtcd) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	}
 }
 
-func (f *fakeEtcd) Range(ctx context.Context, _ *pb.RangeRequest) (resp *pb.RangeResponse, err error) {
+// stands reports whether a lease stands; f.mu is held.
+func (f *fakeEtcd) stands(lease int64) bool { return time.Now().Before(f.expiry[lease]) }
+
+func (f *fakeEtcd) Range(ctx context.Context, r *pb.RangeRequest) (resp *pb.RangeResponse, err error) {
 	err = f.serve(ctx, "Range", func() error {
 		resp = &pb.RangeResponse{Header: f.header()}
+		if kv := f.keys[string(r.Key)]; kv != nil && f.stands(kv.Lease) {
+			resp.Kvs, resp.Count = []*mvccpb.KeyValue{kv}, 1
+		}
 		return nil
 	})
 	return resp, err
+}
+
+func (f *fakeEtcd) Put(ctx context.Context, r *pb.PutRequest) (resp *pb.PutResponse, err error) {
+	err = f.serve(ctx, "Put", func() error {
+		if f.denyPut {
+			return rpctypes.ErrGRPCPermissionDenied
+		}
+		if !f.stands(r.Lease) {
+			return rpctypes.ErrGRPCLeaseNotFound
+		}
+		f.revision++
+		f.keys[string(r.Key)] = &mvccpb.KeyValue{Key: r.Key, Value: r.Value, Lease: r.Lease, ModRevision: f.revision}
+		resp = &pb.PutResponse{Header: f.header()}
+		return nil
+	})
+	return resp, err
+}
+
+// silent is a Watcher whose watches stand and never tell of an event. clientv3's
+// own waits on a channel of the package, made outside the bubble, so that time
+// would not pass in there.
+type silent struct{ clientv3.Watcher }
+
+func (silent) Watch(ctx context.Context, _ string, _ ...clientv3.OpOption) clientv3.WatchChan {
+	events := make(chan clientv3.WatchResponse, 1)
+	events <- clientv3.WatchResponse{Created: true}
+	context.AfterFunc(ctx, func() { close(events) })
+	return events
 }
 
 // dial serves f and returns a real client of it. Both end with the test.
@@ -192,6 +253,7 @@ func (f *fakeEtcd) dial(t *testing.T) *clientv3.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cli.Watcher = silent{cli.Watcher}
 	t.Cleanup(func() {
 		_ = cli.Close()
 		server.Stop()

@@ -2,29 +2,74 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/attempt"
 )
 
-// goneWait bounds the look for the reason of a loss: whoever lost something is
-// to be told of it, with the reason or without.
-const goneWait = 500 * time.Millisecond
+// goneWait bounds the look for the reason of a loss, which is told without it
+// then. It has to leave room in the lock delay.
+const goneWait = 250 * time.Millisecond
 
 // LeaseGone makes l lost because etcd says that there is no such lease, and
 // returns the loss. The cause is CauseClusterChanged if the endpoints lead to
 // another cluster by now, which is an error of operation and no revocation, and
 // CauseRevoked otherwise: the answer that refused the lease does not say who
-// gave it, so a read asks, for half a second at most.
+// gave it, so a read asks, for a quarter of a second at most.
 func (b Base) LeaseGone(ctx context.Context, l *Lease, err error) *LostError {
 	if lost := l.Lost(); lost != nil {
 		return lost
 	}
 	ctx, cancel := context.WithTimeout(ctx, goneWait)
 	defer cancel()
-	resp, rerr := b.s.client.Get(ctx, b.EpochKey(), clientv3.WithCountOnly())
+	resp, _, rerr := attempt.Once(ctx, b.s.sender, attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return b.s.readSessionKey(ctx, l)
+	})
 	if rerr == nil && resp.Header.ClusterId != l.cluster {
 		return l.Lose(CauseClusterChanged, err)
 	}
 	return l.Lose(CauseRevoked, err)
+}
+
+// noneFollows is why no lease will follow l, which is lost; or nil.
+func (s *Session) noneFollows(l *Lease) error {
+	lost := l.Lost()
+	switch {
+	case s.clientClosed() && lost.Cause != CauseClientClosed:
+		return fmt.Errorf("%w; before, %w", ErrClientClosed, lost)
+	case s.clientClosed() || s.opts.StayLost:
+		return lost
+	}
+	return nil
+}
+
+// clientDone is closed when the etcd client is closed; nil if that cannot be
+// told, of a client that was put together by hand.
+func (s *Session) clientDone() <-chan struct{} {
+	if ctx := s.client.Ctx(); ctx != nil {
+		return ctx.Done()
+	}
+	return nil
+}
+
+// clientClosed reports whether the etcd client is closed, which is final.
+func (s *Session) clientClosed() bool {
+	select {
+	case <-s.clientDone():
+		return true
+	default:
+		return false
+	}
+}
+
+// watchClient has the session lost at once when its client is closed: nothing can
+// renew its lease any more.
+func (s *Session) watchClient() (stop func() bool) {
+	if s.client.Ctx() == nil {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(s.client.Ctx(), func() { s.latest().Lose(CauseClientClosed, ErrClientClosed) })
 }

@@ -24,10 +24,16 @@ type Session struct {
 	opts      Options
 	telemetry *telemetry.Telemetry
 	sender    *attempt.Sender
+	identity  Identity
+	keyValue  string // of session keys
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
-	done   chan struct{} // closed when Close has finished, with closeErr set
+	joined chan struct{} // closed when Close has ended the lease and joined the goroutines
+	done   chan struct{} // closed when Close has finished
+
+	unwatchClient func() bool
+	hooks         hooks
 
 	mu         sync.Mutex // protects what follows
 	lease      *Lease     // the latest
@@ -47,8 +53,10 @@ type Session struct {
 // its TLS and auth. Errors: *ArgumentError and *NameError before anything is
 // sent; otherwise what etcd said, joined with ctx's error when that ended the
 // attempts; backoff.ErrNotConnected, with the reason, when the client could not
-// connect. It tries to until ctx ends, so give it one that does. Nothing is left
-// to close when err is not nil.
+// connect. It tries to until ctx ends, so give it one that does. ErrClientClosed.
+// rpctypes.ErrPermissionDenied when the session key may not be written: the
+// message has the command that grants it. Nothing is left to close, and no lease
+// left in an etcd that answers, when err is not nil.
 func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, error) {
 	if ctx == nil {
 		return nil, &ArgumentError{"ctx", "is nil"}
@@ -67,12 +75,20 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 			TracerProvider: resolved.TracerProvider, MeterProvider: resolved.MeterProvider, Attributes: resolved.Attributes,
 		}),
 		sender:     attempt.New(cli, resolved.Retry),
+		identity:   resolved.identity(),
+		joined:     make(chan struct{}),
 		done:       make(chan struct{}),
 		replaced:   make(chan struct{}),
 		subs:       make(map[*subscriber]struct{}),
 		extensions: make(map[any]any),
 	}
-	err = backoff.Retry(ctx, resolved.Retry, func(ctx context.Context) (err error) {
+	s.keyValue = sessionValue(s.identity)
+	if s.clientClosed() {
+		return nil, fmt.Errorf("holdfast: no session: %w", ErrClientClosed)
+	}
+	policy := resolved.Retry
+	policy.Attempt = 0 // attempt.Once bounds each request
+	err = backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
 		s.lease, err = s.grantOnce(ctx)
 		return err
 	})
@@ -85,8 +101,10 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	}
 	s.told = Connected
 	s.telemetry.State("", Connected.metric())
+	s.unwatchClient = s.watchClient()
 	l := s.lease
 	s.Base().Go(func(context.Context) { s.run(l) }) // joined by Close
+	s.Base().Go(func(context.Context) { s.watchSessionKey(l) })
 	s.Base().Go(s.warnOfOldServers)
 	return s, nil
 }
@@ -194,6 +212,7 @@ func (s *Session) install(next *Lease) bool {
 	close(s.replaced)
 	s.replaced = make(chan struct{})
 	s.mu.Unlock()
+	s.Base().Go(func(context.Context) { s.watchSessionKey(next) })
 	s.publish(Event{State: Connected, Previous: Lost, Lease: next.id})
 	return true
 }

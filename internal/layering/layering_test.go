@@ -25,15 +25,16 @@ var rooms = map[string][]string{
 	"":                   {}, // the landing page
 	"backoff":            {},
 	"internal/telemetry": {},
-	"fencing":            {"backoff", "internal/telemetry"},
+	"internal/stale":     {},
+	"fencing":            {"backoff", "internal/telemetry", "internal/stale"},
 	"fencing/sqlfence":   {"backoff", "internal/telemetry", "fencing"},
 	"fencing/httpfence":  {"backoff", "internal/telemetry", "fencing"},
 	"fencing/grpcfence":  {"backoff", "internal/telemetry", "fencing"},
 	"internal/attempt":   {"backoff"},
 	"session":            {"backoff", "internal/telemetry", "internal/attempt"},
 	"internal/queue":     {"backoff", "internal/telemetry", "internal/attempt", "fencing", "session"},
-	"locker":             {"backoff", "internal/telemetry", "internal/attempt", "fencing", "session", "internal/queue"},
-	"election":           {"backoff", "internal/telemetry", "internal/attempt", "fencing", "session", "internal/queue"},
+	"locker":             {"backoff", "internal/telemetry", "internal/attempt", "internal/stale", "fencing", "session", "internal/queue"},
+	"election":           {"backoff", "internal/telemetry", "internal/attempt", "internal/stale", "fencing", "session", "internal/queue"},
 }
 
 // kits are for tests, ours and users', and for the examples. They must not depend
@@ -41,7 +42,7 @@ var rooms = map[string][]string{
 var kits = []string{"etcdtest", "etcdfake", "internal/child"}
 
 // free may import what they like: nobody imports them.
-var free = []string{"examples", "internal/layering", "robustness", "bench"}
+var free = []string{"examples", "internal/layering", "internal/queuemodel", "robustness", "bench"}
 
 // forbidden in a program that imports one of the rooms, with the reason.
 var forbidden = map[string]string{

@@ -17,7 +17,9 @@ import (
 var harmless = map[string]string{
 	"calls append": builtin, "calls close": builtin, "calls delete": builtin, "calls len": builtin, "calls make": builtin, "calls int64": builtin,
 	"calls max": builtin, "calls min": builtin,
-	"calls fmt.Errorf": pure, "calls slices.DeleteFunc": pure,
+	"calls fmt.Errorf": pure, "calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
+	"calls slices.Collect": pure, "calls maps.Values": pure, "calls maps.Clone": pure,
+	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure, "calls ln.waiting.Len": pure,
 	"calls time.Now": pure, "calls time.Now().Add": pure, "calls acquired.After": pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls s.running.Add": pure,
 
@@ -25,6 +27,7 @@ var harmless = map[string]string{
 	"calls op.IsPut": pure, "calls op.IsDelete": pure, "calls op.IsGet": pure,
 
 	"calls time.AfterFunc": "starts a timer; what it calls runs later, on a goroutine of its own", "calls c.overdue.Stop": "of such a timer: it does not wait for what runs",
+	"calls r.timer.Stop": "likewise", "calls r.timer.Reset": "likewise",
 
 	"calls create":           "Base.Extension's, which must only build",
 	"calls a.sess.Base":      pure,

@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// giveUpWait is how long a failed acquisition waits for its entry to be gone
-// before it returns. Reachable, etcd answers in far less, and the caller finds
-// nothing of it left; cut off, the caller must not wait, and the session goes
-// on removing.
-const giveUpWait = 500 * time.Millisecond
+// giveUpWait is how long a call goes on after its context has ended: to hear the
+// answer to a request that was just sent, and then to see its entry gone. etcd
+// answers in far less, and the caller leaves nothing behind. If it does not
+// answer, the call returns and the session goes on.
+const giveUpWait = 250 * time.Millisecond
 
 // ErrOccupied is TryAcquire's answer when somebody else holds or waits.
 var ErrOccupied = errOccupied
@@ -41,8 +41,8 @@ func (q *Queue) Acquire(ctx context.Context, r Request) (*Hold, error) {
 		return nil, err
 	}
 	return q.measured(ctx, r, func(ctx context.Context, r Request) (*Hold, error) {
-		ln, t := q.local.join(q, r.Value, false)
-		return q.inLine(ctx, ln, t, r)
+		t := q.ticket(r.Value)
+		return q.inLine(ctx, q.local.join(t, false), t, r)
 	})
 }
 
@@ -51,7 +51,7 @@ func (q *Queue) inLine(ctx context.Context, ln *line, t *ticket, r Request) (*Ho
 	var err error
 	select {
 	case from := <-t.turn:
-		return q.acquire(ctx, ln, r, from, condition{})
+		return q.acquire(ctx, ln, t, r, from.entry, condition{})
 	case <-ctx.Done():
 		err = backoff.ContextErr(ctx)
 	case <-q.sess.Base().Context().Done():
@@ -90,16 +90,17 @@ func (q *Queue) tryAcquire(ctx context.Context, r Request) (*Hold, error) {
 	case occupied:
 		return nil, ErrOccupied
 	}
-	ln, t := q.local.join(q, r.Value, true)
-	if t == nil {
+	t := q.ticket(r.Value)
+	ln := q.local.join(t, true)
+	if ln == nil {
 		return nil, ErrOccupied // meanwhile
 	}
-	return q.acquire(ctx, ln, r, <-t.turn, condition{empty: true}) // its turn is at once
+	return q.acquire(ctx, ln, t, r, (<-t.turn).entry, condition{empty: true}) // its turn is at once
 }
 
 func (q *Queue) usable(ctx context.Context) error {
-	if q.err != nil {
-		return q.err
+	if err := q.Err(); err != nil {
+		return err
 	}
 	if ctx == nil {
 		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -108,28 +109,33 @@ func (q *Queue) usable(ctx context.Context) error {
 }
 
 // acquire takes the head of the line from its turn to a hold, or ends the turn.
-func (q *Queue) acquire(ctx context.Context, ln *line, r Request, from turn, c condition) (*Hold, error) {
-	e, v := from.entry, from.view
+// e is the entry that was put for it, or nil.
+func (q *Queue) acquire(ctx context.Context, ln *line, t *ticket, r Request, e *entry, c condition) (*Hold, error) {
 	policy := q.sess.Base().RetryPolicy()
-	policy.Attempt = 0 // a wait is as long as it is
+	policy.Attempt = 0 // a wait has no bound but its context
 	open, cancel := q.untilClosed(ctx)
 	defer cancel()
-	err := backoff.Retry(open, policy, func(ctx context.Context) (err error) {
+	deleted := false // an entry of this attempt was deleted by another client
+	err := backoff.Retry(open, policy, func(ctx context.Context) error {
 		if e == nil {
 			lease, err := q.sess.Base().Await(ctx)
 			if err != nil {
 				return backoff.Final(err)
 			}
-			e = newEntry(q, lease, r.Value())
+			e = ln.enter(t, lease)
+			e.anew = e.anew || deleted
 		}
-		if v, err = e.toFront(ctx, v, c); err != nil && q.disposed(ctx, e, err) {
-			e, v = nil, view{}
+		err := e.toFront(ctx, c)
+		if err != nil && q.disposed(ctx, e, err) {
+			e, deleted = nil, deleted || errors.Is(err, errEntryGone)
 			return backoff.Again(err)
 		}
 		return backoff.Final(err)
 	})
 	if err == nil {
-		return newHold(ln, e, v.revision, r), nil
+		e.advance(held)
+		ln.held = e.lease
+		return newHold(ln, e, e.revision, r), nil
 	}
 	q.giveUp(ln, e)
 	return nil, q.orClosed(ctx, err)
@@ -151,39 +157,69 @@ func (q *Queue) orClosed(ctx context.Context, err error) error {
 	return err
 }
 
-// toFront puts the entry in the queue, unless its predecessor has done so, and
-// waits until a read sees nobody ahead of it while its lease can be trusted.
-func (e *entry) toFront(ctx context.Context, v view, c condition) (view, error) {
+// toFront puts the entry in the queue, unless that is done, and waits until it
+// may hold: a read has seen it at the front, no lock delay runs, and its lease
+// can be trusted.
+func (e *entry) toFront(ctx context.Context, c condition) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// A waiter whose own lease is gone must not wait on, whatever happens ahead.
 	defer context.AfterFunc(e.lease.Context(), func() { cancel(e.lease.Lost()) })()
 
-	var err error
-	if e.rev == 0 {
-		v, err = e.put(ctx, c)
+	if e.stage < placed {
+		sending, done := e.sending(ctx)
+		err := e.put(ctx, sending, c)
+		done()
+		if err != nil {
+			return err
+		}
+		telemetry.Queued(ctx, e.position)
 	}
-	if err == nil {
-		telemetry.Queued(ctx, v.position)
-	}
-	for err == nil && (v.ahead != nil || e.lease.Check() != nil) {
-		if v.ahead != nil {
-			if err = e.q.awaitGone(ctx, v.ahead); err == nil {
+	for {
+		var err error
+		switch {
+		case ctx.Err() != nil:
+			return backoff.ContextErr(ctx)
+		case e.ahead != nil:
+			if err = e.awaitAhead(ctx); err == nil {
 				telemetry.Woken(ctx)
 			}
-		} else {
-			// Suspended at the front: what has been seen may have been removed
-			// by the time that the lease is trusted again.
-			err = e.lease.AwaitConnected(ctx)
+		case e.delayed() > 0:
+			// No read afterwards: an entry that has gone meanwhile went with its
+			// lease, and then those behind it delay as well.
+			err = e.settled(ctx)
+		case e.lease.Check() != nil:
+			// Suspended at the front: the entry may have been removed by the time
+			// that the lease is trusted again.
+			if err = e.lease.AwaitConnected(ctx); err == nil {
+				err = e.verify(ctx)
+			}
+		default:
+			telemetry.Verified(ctx)
+			return nil
 		}
-		if err == nil {
-			v, err = e.verify(ctx)
+		if err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		telemetry.Verified(ctx)
+}
+
+// sending returns the context for a request that puts the entry. It ends with
+// the lease, and giveUpWait after ctx: a request that is cut off leaves open what
+// it did, one that is answered does not.
+func (e *entry) sending(ctx context.Context) (context.Context, context.CancelFunc) {
+	sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	callerEnded := context.AfterFunc(ctx, func() {
+		if e.lease.Lost() != nil {
+			cancel()
+			return
+		}
+		time.AfterFunc(giveUpWait, cancel)
+	})
+	return sctx, func() {
+		callerEnded()
+		cancel()
 	}
-	return v, err
 }
 
 // disposed reports whether an attempt that failed is worth another with a new
@@ -193,7 +229,7 @@ func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 	case errors.Is(err, session.ErrClosed):
 		return false
 	case e.lease.Context().Err() != nil:
-		return true // the session revokes the lease, entries and all
+		return true // the session removes the entry and revokes the lease
 	case ctx.Err() != nil:
 		return false
 	case backoff.Classify(err) == backoff.LeaseGone:
@@ -202,7 +238,7 @@ func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
 		q.sess.Logger().Warn("holdfast: a waiting entry was removed or outdated; queueing again at the back",
 			"queue", q.kind, "name", q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "reason", err)
-		q.sess.Base().Go(func(context.Context) { _ = e.clear(e.lease.Context()) })
+		q.sess.Base().Go(func(context.Context) { _ = e.remove(e.lease.Context()) })
 		return true
 	default:
 		return false
@@ -215,7 +251,11 @@ func (q *Queue) giveUp(ln *line, e *entry) {
 		ln.advance() // etcd has nothing of it
 		return
 	}
-	done := ln.passLater(e)
+	if e.stage < created {
+		_ = ln.handOff(e) // which sends nothing
+		return
+	}
+	done := ln.handOffLater(e)
 	patience := time.NewTimer(giveUpWait)
 	defer patience.Stop()
 	select {

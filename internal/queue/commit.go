@@ -10,29 +10,31 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 const (
-	// maxUnderWay is how many Txns of a session are under way before others have
-	// to wait. A session that is not busy never gets there.
-	maxUnderWay = 4
+	// maxInFlight is how many requests a session has in flight before further
+	// Txns are batched. An idle session never gets there.
+	maxInFlight = 4
 
-	// maxTogether bounds what goes together: etcd does nothing else while it
-	// carries that out, and takes no more than 128 operations in one list. So
-	// many do not wait any longer, whatever is under way.
-	maxTogether = 16
+	// maxBatch is the largest batch. etcd applies a Txn in one step and limits it
+	// to 128 operations. A full batch is sent at once, even above maxInFlight.
+	maxBatch = 16
 
-	// maxWait bounds how long they wait. What is under way may hang, on a member
-	// that hangs while the next request would go to another.
-	maxWait = 100 * time.Millisecond
+	// maxWait is how long a Txn waits in a batch that is not full. It is short
+	// against a round trip to a far cluster, and long enough for a busy session
+	// to fill a batch.
+	maxWait = time.Millisecond
 )
 
-// txn is what one entry asks of etcd.
+// txn is a request about one queue.
 type txn struct {
+	queue     string // the entries prefix of the queue
 	cmps      []clientv3.Cmp
 	then, els []clientv3.Op
-	alone     bool // must have a revision of its own
+	alone     bool // never part of a batch
 }
 
 // puts reports whether t may need room in the store.
@@ -40,145 +42,160 @@ func (t txn) puts() bool {
 	return slices.ContainsFunc(slices.Concat(t.then, t.els), clientv3.Op.IsPut)
 }
 
-// reply is the answer to a txn.
+// reply is the answer to a txn. open and unsent are also set beside an error.
 type reply struct {
 	succeeded bool
 	revision  int64 // of the store
 	responses []*pb.ResponseOp
 
-	// Also set beside an error:
-	second bool // the txn was sent before, and may have been carried out then
-	unsent bool // it was not sent, and will not be
+	// open: a copy of the Txn was sent whose outcome is unknown. It may have been
+	// carried out, or may still be, even if another copy was answered.
+	open bool
+
+	unsent bool // no copy was sent, and none will be
 }
 
-// committer sends the Txns of a session's entries, by group commit as databases
-// write their logs: while some are under way, those that come wait, and then go
-// as one Txn of Txns, which is one message, one entry in etcd's log and one wait
-// for its disks. Each has its own comparisons and its own answer; and as each is
-// about keys of its own, it makes no difference that all comparisons are made
-// before anything is written. The entries of a group have one create revision, so
-// those that may stand in each other's queues, where foreign prefixes lie inside
-// one another, go alone.
+// committer sends the Txns of a session. It groups them as a database groups the
+// commits in its log: while maxInFlight requests are in flight, further Txns
+// wait, and are then sent as one Txn that contains them all. That is one
+// message, one entry in etcd's log and one wait for its disks. Each Txn in a
+// batch keeps its own comparisons and its own answer.
 //
-// They share their fate in one way: without an answer none knows of its own. When
-// etcd refuses a group, for the sake of a single one perhaps, nothing was done,
-// and each is sent apart. A full store refuses a group for those that put something,
-// after it may have carried it out; then those that do not are sent apart.
+// The entries that a batch puts have one create revision, so neither of two
+// entries would be ahead of the other. Therefore a batch has at most one Txn
+// about each queue, and Txns about foreign prefixes, which may contain each
+// other, are sent alone. It also follows that the Txns of a batch are about
+// different keys, so it makes no difference that etcd evaluates all comparisons
+// before it writes anything.
+//
+// A batch has one outcome in three cases. If it is not answered, the outcome of
+// each Txn is unknown. If etcd refuses it, perhaps because of a single Txn, then
+// nothing was carried out and each Txn is sent alone. If the store is full, etcd
+// may have carried out the batch before it reported that: then the Txns that
+// put nothing are sent alone, and the others fail.
 type committer struct {
 	sess *session.Session
 
 	mu       sync.Mutex // protects what follows
-	underWay int
-	waiting  []*pending
-	overdue  *time.Timer // runs while somebody waits
+	inFlight int
+	batch    []*pending
+	overdue  *time.Timer // runs flushOverdue; set while batch is not empty
 }
 
-// pending is a txn that waits to go with others.
+// pending is a Txn in a batch.
 type pending struct {
 	txn
-	over chan struct{} // closed when the rest is set
+	done chan struct{} // closed when the rest is set
 
 	reply reply
 	err   error
-	apart bool // it is to be sent by itself: nothing was done, or, if err is set, perhaps
+	alone bool // still to be sent, alone
 }
 
-// commit sends t, by itself or with others. It ends with what etcd said, or
-// ctx's error, and then t may have been sent unless the reply says otherwise. ctx
-// must end with a lease: so it is over when the session is closed.
+// commit sends t, alone or in a batch. It returns etcd's answer or error, or
+// ctx's error; see reply for what may happen after an error. ctx must end with a
+// lease, so that it is done when the session is closed.
 func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 	if t.alone {
 		return c.send(ctx, t)
 	}
-	p, group := c.line(t)
+	p, full := c.enqueue(t)
 	if p == nil {
-		defer c.landed()
+		defer c.done()
 		return c.send(ctx, t)
 	}
-	if group != nil {
-		c.carry(group)
+	if full != nil {
+		c.sendBatches(full)
 	}
 	select {
-	case <-p.over:
+	case <-p.done:
 	case <-ctx.Done():
-		return reply{unsent: c.leave(p)}, ctx.Err()
+		unsent := c.cancel(p)
+		return reply{unsent: unsent, open: !unsent}, ctx.Err()
 	}
-	if p.apart {
+	if p.alone {
 		r, err := c.send(ctx, t)
-		r.second = p.err != nil
+		r.open = r.open || p.reply.open
 		return r, err
 	}
 	return p.reply, p.err
 }
 
+// send sends t. While a member does not answer, it sends copies to others.
 func (c *committer) send(ctx context.Context, t txn) (reply, error) {
-	resp, err := c.sess.Client().Txn(ctx).If(t.cmps...).Then(t.then...).Else(t.els...).Commit()
+	resp, open, err := attempt.Once(ctx, c.sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return c.sess.Client().Txn(ctx).If(t.cmps...).Then(t.then...).Else(t.els...).Commit()
+	})
 	if err != nil {
-		return reply{}, err
+		return reply{open: open}, err
 	}
-	return reply{succeeded: resp.Succeeded, revision: resp.Header.Revision, responses: resp.Responses}, nil
+	return reply{succeeded: resp.Succeeded, revision: resp.Header.Revision, responses: resp.Responses, open: open}, nil
 }
 
-// line has t wait, if it has to, and returns the group that is complete by it, if
-// there is one. Otherwise it returns nil: t is under way, and has landed when it is
-// answered.
-func (c *committer) line(t txn) (p *pending, group []*pending) {
+// enqueue decides how t is sent. It returns nil if the caller is to send t at
+// once, and to call done afterwards. Otherwise t is in the batch, and full is
+// that batch if t has filled it: the caller is to send it.
+func (c *committer) enqueue(t txn) (p *pending, full []*pending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.underWay < maxUnderWay {
-		c.underWay++
+	sameQueue := func(other *pending) bool { return other.queue == t.queue }
+	if c.inFlight < maxInFlight || slices.ContainsFunc(c.batch, sameQueue) {
+		c.inFlight++
 		return nil, nil
 	}
-	p = &pending{txn: t, over: make(chan struct{})}
-	if c.waiting = append(c.waiting, p); len(c.waiting) == 1 {
-		c.overdue = time.AfterFunc(maxWait, c.hurry)
+	p = &pending{txn: t, done: make(chan struct{})}
+	if c.batch = append(c.batch, p); len(c.batch) == 1 {
+		c.overdue = time.AfterFunc(maxWait, c.flushOverdue)
 	}
-	if len(c.waiting) < maxTogether {
+	if len(c.batch) < maxBatch {
 		return p, nil
 	}
-	c.underWay++
+	c.inFlight++
 	return p, c.takeLocked()
 }
 
-// hurry has those go who have waited for long enough.
-func (c *committer) hurry() {
+// flushOverdue sends the current batch. It runs maxWait after the first Txn
+// joined it.
+func (c *committer) flushOverdue() {
 	c.mu.Lock()
-	var group []*pending
-	if len(c.waiting) > 0 { // they may just have gone
-		c.underWay++
-		group = c.takeLocked()
+	var batch []*pending
+	if len(c.batch) > 0 {
+		c.inFlight++
+		batch = c.takeLocked()
 	}
 	c.mu.Unlock()
-	if group != nil {
-		c.carry(group)
+	if batch != nil {
+		c.sendBatches(batch)
 	}
 }
 
-// leave has p not be sent, if it still waits; otherwise it reports false.
-func (c *committer) leave(p *pending) bool {
+// cancel removes p from the batch and reports whether it was still unsent.
+func (c *committer) cancel(p *pending) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := len(c.waiting)
-	c.waiting = slices.DeleteFunc(c.waiting, func(w *pending) bool { return w == p })
-	if len(c.waiting) == 0 && n > 0 {
+	n := len(c.batch)
+	c.batch = slices.DeleteFunc(c.batch, func(other *pending) bool { return other == p })
+	if len(c.batch) == 0 && n > 0 {
 		c.overdue.Stop()
 	}
-	return len(c.waiting) < n
+	return len(c.batch) < n
 }
 
-// landed has those go who wait for it.
-func (c *committer) landed() {
-	if group := c.next(); group != nil {
-		c.carry(group)
+// done notes that a request has been answered, and sends the batch that waited
+// for it.
+func (c *committer) done() {
+	if batch := c.next(); batch != nil {
+		c.sendBatches(batch)
 	}
 }
 
-// next is the group that may go now that something has landed, if there is one.
+// next notes that a request has been answered. It returns the batch to send in
+// its place, or nil.
 func (c *committer) next() []*pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting) == 0 || c.underWay > maxUnderWay {
-		c.underWay--
+	if len(c.batch) == 0 || c.inFlight > maxInFlight {
+		c.inFlight--
 		return nil
 	}
 	return c.takeLocked()
@@ -186,43 +203,46 @@ func (c *committer) next() []*pending {
 
 func (c *committer) takeLocked() []*pending {
 	c.overdue.Stop()
-	group := c.waiting
-	c.waiting = nil
-	return group
+	batch := c.batch
+	c.batch = nil
+	return batch
 }
 
-// carry sends a group, and then those that have come meanwhile.
-func (c *committer) carry(group []*pending) {
-	// Refused if the session is closed: then nobody waits any more.
+// sendBatches sends a batch, and after its answer the next one, on a goroutine
+// that Close joins. If the session is closed, it sends nothing: then the context
+// of each caller is done.
+func (c *committer) sendBatches(batch []*pending) {
 	c.sess.Base().Go(func(ctx context.Context) {
-		for ; group != nil; group = c.next() {
-			c.together(ctx, group)
+		for ; batch != nil; batch = c.next() {
+			c.sendBatch(ctx, batch)
 		}
 	})
 }
 
-// together sends a group. It ends with none of their contexts: whoever leaves
-// must not take the others along.
-func (c *committer) together(ctx context.Context, group []*pending) {
-	ctx, cancel := context.WithTimeout(ctx, c.sess.Base().RetryPolicy().Attempt)
-	defer cancel()
+// sendBatch sends a batch and gives each Txn its answer. ctx is the session's: a
+// caller that leaves does not cancel the Txns of the others.
+func (c *committer) sendBatch(ctx context.Context, batch []*pending) {
 	var all txn
-	for _, p := range group {
+	for _, p := range batch {
 		all.then = append(all.then, clientv3.OpTxn(p.cmps, p.then, p.els))
 	}
-	r, err := c.send(quiet{ctx}, all)
+	r, err := c.send(ctx, all)
 	class := backoff.Classify(err)
-	full := class == backoff.Unknown && !backoff.Pending(err)
-	for i, p := range group {
+	storeFull := class == backoff.Unknown && !backoff.Pending(err)
+	for i, p := range batch {
+		p.reply.open = r.open
 		switch class {
 		case backoff.OK:
 			own := r.responses[i].GetResponseTxn()
-			p.reply = reply{succeeded: own.Succeeded, revision: r.revision, responses: own.Responses}
+			p.reply = reply{succeeded: own.Succeeded, revision: r.revision, responses: own.Responses, open: r.open}
 		case backoff.Permanent, backoff.Unauthorised, backoff.LeaseGone:
-			p.apart = true
-		default: // not answered, or each may try again when it likes
-			p.err, p.apart = err, full && !p.puts()
+			p.alone = true
+		default:
+			p.err = err
+			if storeFull && !p.puts() {
+				p.alone, p.reply.open = true, true
+			}
 		}
-		close(p.over)
+		close(p.done)
 	}
 }

@@ -28,6 +28,10 @@ type Hold struct {
 	cause  atomic.Pointer[error]
 	unbind atomic.Pointer[func()] // calls off what would end the hold; nil until newHold has set that up
 
+	mu       sync.Mutex                            // protects contexts and ended
+	contexts map[*context.CancelCauseFunc]struct{} // of the contexts made by Context
+	ended    bool                                  // contexts are cancelled; no more are added
+
 	joined func() // to be called when the end is recorded: Close waits for it
 
 	auditor   fencing.Auditor // may be nil
@@ -35,7 +39,7 @@ type Hold struct {
 	since     time.Time // when it was granted
 	until     time.Time // when it ended; written by stop
 
-	modified atomic.Int64 // mod revision of the entry, as far as Update has seen; 0: no Update yet
+	modified atomic.Int64 // mod revision of the entry, as far as Update and sinceNoter have seen; 0: neither yet
 
 	gone    chan struct{} // closed when the entry is out of etcd, or given up
 	outcome error         // of that; read after gone
@@ -112,25 +116,79 @@ func (h *Hold) Check() error {
 }
 
 // Context returns a child of ctx that is done with the hold, or, if strict, as
-// soon as its session is suspended. The cause is Check's answer.
+// soon as its session is suspended. The cause is Check's answer. If that is so
+// already, the context is done when Context returns.
 func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, within{h}, ctx))
-	unhold := context.AfterFunc(h.ctx, func() { cancel(h.Check()) })
-	unstrict := func() bool { return true }
-	if strict {
+	ctx, cancel := context.WithCancelCause(ctx)
+	err := h.Check() // which ends the hold if its lease is lost
+	if !h.addContext(&cancel) {
+		cancel(h.Check())
+		return ctx, func() {}
+	}
+	stopStrict := func() bool { return true }
+	if strict && errors.Is(err, session.ErrSuspended) {
+		cancel(err)
+	} else if strict {
 		connected := h.entry.lease.ConnectedContext()
-		unstrict = context.AfterFunc(connected, func() { cancel(context.Cause(connected)) })
+		stopStrict = context.AfterFunc(connected, func() { cancel(context.Cause(connected)) })
 	}
 	return ctx, func() {
-		unhold()
-		unstrict()
+		stopStrict()
+		h.removeContext(&cancel)
 		cancel(nil)
 	}
+}
+
+// addContext has stop call cancel. It reports false if the hold has ended.
+func (h *Hold) addContext(cancel *context.CancelCauseFunc) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return false
+	}
+	if h.contexts == nil {
+		h.contexts = make(map[*context.CancelCauseFunc]struct{})
+	}
+	h.contexts[cancel] = struct{}{}
+	return true
+}
+
+func (h *Hold) removeContext(cancel *context.CancelCauseFunc) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.contexts, cancel)
+}
+
+// takeContexts returns the contexts to cancel; no more are added.
+func (h *Hold) takeContexts() map[*context.CancelCauseFunc]struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	contexts := h.contexts
+	h.ended, h.contexts = true, nil
+	return contexts
 }
 
 func (h *Hold) lost(cause session.Cause) *session.LostError {
 	return &session.LostError{
 		Kind: h.entry.q.kind, Name: h.entry.q.name, Lease: h.Lease(), Token: int64(h.entry.token), Cause: cause,
+	}
+}
+
+// entryGone is the loss of a hold whose entry is not in etcd any more: that of
+// its lease, if that is known to be lost already.
+func (h *Hold) entryGone(cause session.Cause) *session.LostError {
+	if lost := h.entry.lease.Lost(); lost != nil {
+		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+	}
+	return h.lost(cause)
+}
+
+// EndStale ends the hold because etcd has refused a write that compared its
+// entry. It is the hook of internal/stale. The refusal does not say whether the
+// lease is gone too, so that is asked for afterwards.
+func (h *Hold) EndStale() {
+	if h.end(h.entryGone(session.CauseEntryDeleted)) {
+		h.line.all.audit.askFor(h.entry.lease)
 	}
 }
 
@@ -143,8 +201,10 @@ func (h *Hold) end(cause error) (ended bool) {
 	return ended
 }
 
-// stop ends the hold for good, with its first cause. Whoever is told that it was
-// this call that has ended it has to see to it that the entry leaves.
+// stop ends the hold for good, with its first cause. When it returns, whether to
+// the first caller or to another, every context of the hold is done: so the
+// entry is never removed while work still believes that it holds. If stop
+// returns true, the caller must remove the entry.
 func (h *Hold) stop(cause error) (ended bool) {
 	h.once.Do(func() {
 		ended = true
@@ -153,14 +213,14 @@ func (h *Hold) stop(cause error) (ended bool) {
 		if unbind := h.unbind.Load(); unbind != nil {
 			(*unbind)()
 		}
+		for cancel := range h.takeContexts() {
+			(*cancel)(cause)
+		}
 		h.cancel(cause)
 		h.line.all.audit.forget(h)
 	})
 	return ended
 }
-
-// within is the key under which a context of a hold has the one it was made from.
-type within struct{ *Hold }
 
 // Live reports whether the hold has not ended: held, or suspended.
 func (h *Hold) Live() bool {

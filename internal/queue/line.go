@@ -1,10 +1,7 @@
 package queue
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"slices"
+	"container/list"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/session"
@@ -18,14 +15,21 @@ type lines struct {
 	audit   auditor
 	commits committer
 	streams streams
-	ids     ids
+	keys    keys
+	sweeper sweeper
+	census  census
 }
 
 type linesKey struct{}
 
 func linesOf(s *session.Session) *lines {
 	return s.Base().Extension(linesKey{}, func() any {
-		return &lines{open: make(map[string]*line), audit: auditor{sess: s}, commits: committer{sess: s}}
+		ls := &lines{
+			open: make(map[string]*line), audit: auditor{sess: s}, commits: committer{sess: s},
+			sweeper: sweeper{sess: s}, census: census{sess: s, wake: make(chan struct{}, 1)},
+		}
+		s.Base().BeforeRevoke(ls.beforeRevoke)
+		return ls
 	}).(*lines)
 }
 
@@ -36,44 +40,69 @@ type line struct {
 	all     *lines
 	q       *Queue
 	head    *ticket
-	waiting []*ticket
+	waiting list.List // of *ticket; a list, so that leaving costs the same in a line of any length
+
+	entered *session.Lease // of the latest entry; this and held are the head's
+	held    *session.Lease // under which one of the line was granted
 }
 
 // ticket is one caller's place in a line.
 type ticket struct {
 	q     *Queue // as its caller named it
 	value func() string
-	turn  chan turn // buffered; sent to once, when the ticket becomes the head
-	left  bool      // its caller has gone
+	under *session.Lease // the session's when the ticket was taken; nil: it had none
+	turn  chan turn      // buffered; sent to once, when the ticket becomes the head
+	left  bool           // its caller has gone
+	place *list.Element  // in waiting
+}
+
+// enter makes a ticket's entry under a lease. It is anew if the session has lost a
+// lease since the ticket was taken, unless another of the line has waited for the
+// lock delay since.
+func (ln *line) enter(t *ticket, lease *session.Lease) *entry {
+	before := t.under
+	if before == nil {
+		before = ln.entered
+	}
+	e := newEntry(t.q, lease, t.value())
+	e.anew = before != nil && before != lease && ln.held != lease
+	ln.entered = lease
+	return e
 }
 
 // turn is what a new head starts from: an entry that its predecessor put for
 // it when leaving, or nil and it has to put its own.
-type turn struct {
-	entry *entry
-	view  view
+type turn struct{ entry *entry }
+
+// ticket makes a ticket, which join gives a place.
+func (q *Queue) ticket(value func() string) *ticket {
+	q.local.census.used(q)
+	t := &ticket{q: q, value: value, turn: make(chan turn, 1)}
+	if lease := q.sess.Base().Lease(); lease.Lost() == nil {
+		t.under = lease
+	}
+	return t
 }
 
-// join takes a ticket at the end of the line of q. With ifFree it takes none,
-// and returns nil, unless the line is empty.
-func (ls *lines) join(q *Queue, value func() string, ifFree bool) (*line, *ticket) {
+// join puts a ticket at the end of its line, which it returns. With ifFree it
+// does not, and returns nil, unless the line is empty.
+func (ls *lines) join(t *ticket, ifFree bool) *line {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln := ls.open[q.entries]
+	ln := ls.open[t.q.entries]
 	if ln == nil {
-		ln = &line{all: ls, q: q}
-		ls.open[q.entries] = ln
+		ln = &line{all: ls, q: t.q}
+		ls.open[t.q.entries] = ln
 	} else if ifFree {
-		return nil, nil
+		return nil
 	}
-	t := &ticket{q: q, value: value, turn: make(chan turn, 1)}
 	if ln.head == nil {
 		ln.head = t
 		t.turn <- turn{}
 	} else {
-		ln.waiting = append(ln.waiting, t)
+		t.place = ln.waiting.PushBack(t)
 	}
-	return ln, t
+	return ln
 }
 
 // busy reports whether anybody of this session holds or waits in the line of q.
@@ -91,8 +120,8 @@ func (ln *line) leave(t *ticket) bool {
 	if ln.head == t {
 		return false
 	}
-	t.left = true // for pass, which may be putting an entry for it now
-	ln.waiting = slices.DeleteFunc(ln.waiting, func(w *ticket) bool { return w == t })
+	t.left = true              // for handOff, which may be putting an entry for it now
+	ln.waiting.Remove(t.place) // does nothing if first has taken it off
 	return true
 }
 
@@ -100,19 +129,22 @@ func (ln *line) leave(t *ticket) bool {
 func (ln *line) first() *ticket {
 	ln.all.mu.Lock()
 	defer ln.all.mu.Unlock()
-	if len(ln.waiting) == 0 {
+	return ln.firstLocked()
+}
+
+func (ln *line) firstLocked() *ticket {
+	front := ln.waiting.Front()
+	if front == nil {
 		return nil
 	}
-	t := ln.waiting[0]
-	ln.waiting = ln.waiting[1:]
-	return t
+	return ln.waiting.Remove(front).(*ticket)
 }
 
 // alone reports whether nobody waits behind the head.
 func (ln *line) alone() bool {
 	ln.all.mu.Lock()
 	defer ln.all.mu.Unlock()
-	return len(ln.waiting) == 0
+	return ln.waiting.Len() == 0
 }
 
 // promote makes t the head with what it starts from. It reports false when t
@@ -137,94 +169,11 @@ func (ln *line) promoteLocked(t *ticket, with turn) bool {
 func (ln *line) advance() {
 	ln.all.mu.Lock()
 	defer ln.all.mu.Unlock()
-	for len(ln.waiting) > 0 {
-		t := ln.waiting[0]
-		ln.waiting = ln.waiting[1:]
+	for t := ln.firstLocked(); t != nil; t = ln.firstLocked() {
 		if ln.promoteLocked(t, turn{}) {
 			return
 		}
 	}
 	ln.head = nil
 	delete(ln.all.open, ln.q.entries)
-}
-
-// pass ends the head's turn. Its entry leaves etcd, in one Txn with the entry
-// of the next in line where there is one, and the next becomes the head.
-//
-// It works on the lease's context: until it is answered, or the lease is lost
-// and takes its entries along. The result is remove's, for e.
-func (ln *line) pass(e *entry) error {
-	ctx := e.lease.Context()
-	for outcome, own := error(nil), true; ; own = false {
-		next := ln.first()
-		if next == nil || e.rev == 0 {
-			err := e.clear(ctx)
-			if own {
-				outcome = err
-			}
-			if next == nil || !ln.promote(next, turn{}) {
-				ln.advance()
-			}
-			return outcome
-		}
-
-		successor := newEntry(next.q, e.lease, next.value())
-		v, err := successor.put(ctx, condition{after: e})
-		if err == nil {
-			e.retire() // in the same Txn
-			if ln.promote(next, turn{successor, v}) {
-				return outcome
-			}
-			e = successor // next has left meanwhile: pass on in its stead
-			continue
-		}
-		// The successor found no way in, or may not stay: see that neither does.
-		_ = successor.clear(ctx)
-		switch {
-		case successor.rev != 0:
-			err = nil // it was put, if in vain: then e has left in the same Txn
-		case !errors.Is(err, errEntryGone):
-			err = e.clear(ctx)
-			if successor.ambiguous || successor.doubtful { // so a Txn that removes e may have been carried out
-				err = unanswered(err)
-			}
-		default:
-			if e.unanswered {
-				err = nil // by an earlier request of this very release
-			}
-			if e.ambiguous {
-				_ = e.clear(ctx) // gone, and must not come back
-			}
-		}
-		if own {
-			outcome = err
-		}
-		if !ln.promote(next, turn{}) {
-			ln.advance()
-		}
-		return outcome
-	}
-}
-
-// unanswered corrects what remove said of an entry that an unanswered Txn may
-// have removed before.
-func unanswered(err error) error {
-	if err == nil || errors.Is(err, errEntryGone) {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
-}
-
-// passLater ends the head's turn on a goroutine of the session and returns a
-// channel that closes when it is done.
-func (ln *line) passLater(e *entry) <-chan struct{} {
-	done := make(chan struct{})
-	pass := func(context.Context) {
-		defer close(done)
-		_ = ln.pass(e)
-	}
-	if !ln.q.sess.Base().Go(pass) {
-		pass(nil) // closed: the lease is lost, so this sends nothing
-	}
-	return done
 }

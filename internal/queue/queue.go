@@ -3,9 +3,13 @@ package queue
 import (
 	"context"
 	"slices"
+	"strconv"
+	"strings"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -18,13 +22,11 @@ type Queue struct {
 	kind    string // "lock" or "election"
 	name    string // as the user gave it
 	entries string // entries stand under this prefix; ends in "/"
-	voids   string // voids stand under this one
 	foreign bool   // other queues' entries may stand under entries
 	err     error  // why this queue cannot be used
 }
 
-// New returns the queue of a name: entries under NAMESPACE/KIND/NAME/@/, voids
-// under NAMESPACE/KIND/NAME/@void/.
+// New returns the queue of a name: entries under NAMESPACE/KIND/NAME/@/.
 func New(sess *session.Session, kind, name string) *Queue {
 	q := &Queue{sess: sess, kind: kind, name: name}
 	if sess == nil {
@@ -32,14 +34,12 @@ func New(sess *session.Session, kind, name string) *Queue {
 		return q
 	}
 	q.err, q.local = CheckName(kind, name), linesOf(sess)
-	base := sess.Namespace() + "/" + kind + "/" + name
-	q.entries, q.voids = base+"/@/", base+"/@void/"
+	q.entries = entriesPrefix(sess.Namespace(), kind, name, false)
 	return q
 }
 
 // At returns the queue of a foreign prefix, as etcd's concurrency package
-// takes it: entries under PREFIX/. Every key there counts as an entry, so the
-// voids have to stand elsewhere: under NAMESPACE/void/.
+// takes it: entries under PREFIX/. Every key there counts as an entry.
 func At(sess *session.Session, kind, prefix string) *Queue {
 	q := &Queue{sess: sess, kind: kind, name: prefix, foreign: true}
 	if sess == nil {
@@ -47,18 +47,44 @@ func At(sess *session.Session, kind, prefix string) *Queue {
 		return q
 	}
 	q.err, q.local = checkPrefix(kind, prefix), linesOf(sess)
-	q.entries, q.voids = prefix+"/", sess.Namespace()+"/void/"
+	q.entries = entriesPrefix("", kind, prefix, true)
 	return q
 }
 
-// Session is the session the queue was made with.
-func (q *Queue) Session() *session.Session { return q.sess }
+// entriesPrefix is where the entries of a name stand, or of a foreign prefix.
+func entriesPrefix(namespace, kind, name string, foreign bool) string {
+	if foreign {
+		return name + "/"
+	}
+	return namespace + "/" + kind + "/" + name + "/@/"
+}
+
+// errNoQueue: a Mutex{} or an Election{}.
+var errNoQueue = &session.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with one of the constructors, which take a session and a name"}
+
+// Session is the session the queue was made with; nil without one.
+func (q *Queue) Session() *session.Session {
+	if q == nil {
+		return nil
+	}
+	return q.sess
+}
 
 // Name is the name or prefix as it was given.
-func (q *Queue) Name() string { return q.name }
+func (q *Queue) Name() string {
+	if q == nil {
+		return ""
+	}
+	return q.name
+}
 
 // Err is why the queue cannot be used, or nil.
-func (q *Queue) Err() error { return q.err }
+func (q *Queue) Err() error {
+	if q == nil {
+		return errNoQueue
+	}
+	return q.err
+}
 
 // Same reports whether two queues are one line: the same entries in the same
 // cluster, whatever session asks.
@@ -66,29 +92,86 @@ func (q *Queue) Same(other *Queue) bool {
 	return q.entries == other.entries && (q.sess == other.sess || q.sess.Base().Cluster() == other.sess.Base().Cluster())
 }
 
-// front reads, in one linearizable range, the own entry created at rev and the
-// one right ahead of it. Nothing can join the queue ahead of an entry, so the
-// answer only ever shrinks.
+// front reads the own entry created at rev and the nearest one ahead of it.
+// Nothing can join the queue ahead of an entry, so what is ahead only shrinks.
 func (q *Queue) front(rev int64) clientv3.Op {
 	return clientv3.OpGet(q.entries, append(lastTwo, clientv3.WithMaxCreateRev(rev))...)
 }
 
-// lastTwo selects the two youngest entries. The server sorts the whole prefix
-// for it, as it does for every choice by create revision.
-var lastTwo = slices.Clip([]clientv3.OpOption{
-	clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(2),
-	clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
-})
+// nearest reads the youngest entry created at maxCreate or before, 0: any, as it
+// stood at revision at, 0: now.
+func (q *Queue) nearest(maxCreate, at int64) clientv3.Op {
+	opts := last
+	if maxCreate > 0 {
+		opts = append(opts, clientv3.WithMaxCreateRev(maxCreate))
+	}
+	if at > 0 {
+		opts = append(opts, clientv3.WithRev(at))
+	}
+	return clientv3.OpGet(q.entries, opts...)
+}
 
-// occupied reports whether anybody is queued: one read, of a number only.
-func (q *Queue) occupied(ctx context.Context) (bool, error) {
-	var n int64
-	err := q.retry(ctx, func(ctx context.Context) error {
-		resp, err := q.sess.Client().Get(ctx, q.entries, clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err == nil {
-			n = resp.Count
-		}
-		return err
+// The youngest entries of a queue. The server sorts the whole prefix for it, as
+// it does for every choice by create revision.
+var (
+	last    = slices.Clip(youngest(1))
+	lastTwo = slices.Clip(youngest(2))
+)
+
+func youngest(n int64) []clientv3.OpOption {
+	return []clientv3.OpOption{
+		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(n),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
+	}
+}
+
+// sessionKeyOf returns the session key of the lease that an entry is bound to,
+// which the entry's name tells. A lock of another client has none.
+func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
+	name := string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:])
+	hex, nonce, _ := strings.Cut(name, "-")
+	if len(nonce) != idNonce { // a UUID, say
+		return "", false
+	}
+	id, err := strconv.ParseInt(hex, 16, 64)
+	if err != nil {
+		return "", false
+	}
+	return q.sess.Base().SessionKey(clientv3.LeaseID(id)), true
+}
+
+// read puts several reads to etcd as one linearizable Txn.
+func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	return attempt.Ask(ctx, q.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return q.sess.Client().Txn(ctx).Then(ops...).Commit()
 	})
-	return n > 0, err
+}
+
+// get is read of a single range.
+func (q *Queue) get(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse, error) {
+	return attempt.Ask(ctx, q.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		resp, err := q.sess.Client().Do(ctx, op)
+		return resp.Get(), err
+	})
+}
+
+// rangeAt is the first key in the i-th answer of a read, or nil.
+func rangeAt(resp *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
+	return first(resp.Responses[i].GetResponseRange().Kvs)
+}
+
+func first(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	if len(kvs) == 0 {
+		return nil
+	}
+	return kvs[0]
+}
+
+// isEntry reports whether kv is the entry that was created at rev.
+func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.CreateRevision == rev }
+
+// occupied reports whether the queue has entries: one read, of a number only.
+func (q *Queue) occupied(ctx context.Context) (bool, error) {
+	resp, err := q.get(ctx, clientv3.OpGet(q.entries, clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	return err == nil && resp.Count > 0, err
 }

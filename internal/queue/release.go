@@ -10,8 +10,8 @@ import (
 
 // Release gives the hold back and waits until its entry is gone. nil: it is.
 // *session.LostError: it had been lost. session.ErrOutcomeUnknown: ctx ended
-// first, and the session goes on. With a dead ctx it waits for
-// Options.CloseTimeout. Idempotent.
+// first, and the session goes on. With a ctx that is dead, or that ends with the
+// hold, it waits for Options.CloseTimeout. Idempotent.
 func (h *Hold) Release(ctx context.Context) (err error) {
 	if ctx == nil {
 		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -20,9 +20,11 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 		measured := h.measureRelease(ctx)
 		defer func() { measured(err) }()
 	}
-	ctx, cancel := h.outlasting(ctx)
+	stopped := h.stop(session.ErrReleased)
+	// A context of the hold's own is done by now, so it is judged as any other.
+	ctx, cancel := h.entry.q.sess.Base().Detached(ctx)
 	defer cancel()
-	if h.stop(session.ErrReleased) {
+	if stopped {
 		h.leave(ctx)
 	}
 	if cause := *h.cause.Load(); cause != session.ErrReleased {
@@ -35,6 +37,9 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 		select {
 		case <-h.gone:
 		default:
+			if lost := h.revoked(); lost != nil {
+				return lost
+			}
 			return h.unknown(context.Cause(ctx))
 		}
 	}
@@ -73,7 +78,7 @@ func (h *Hold) leave(ctx context.Context) {
 // leaveLater does the same on a goroutine of the session.
 func (h *Hold) leaveLater() {
 	pass := func(context.Context) {
-		h.left(h.explain(h.line.pass(h.entry)))
+		h.left(h.explain(h.line.handOff(h.entry)))
 		h.over()
 	}
 	if !h.entry.q.sess.Base().Go(pass) {
@@ -93,20 +98,6 @@ func (h *Hold) over() {
 	h.recordEnd()
 }
 
-// outlasting is ctx for the release, Detached. One of the hold's own contexts ends
-// as the release begins: then the context it was made from decides, and its deadline.
-func (h *Hold) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
-	base := h.entry.q.sess.Base()
-	from, own := ctx.Value(within{h}).(context.Context)
-	if !own || ctx.Err() != nil {
-		return base.Detached(ctx)
-	}
-	if deadline, limited := ctx.Deadline(); limited {
-		return context.WithDeadline(from, deadline)
-	}
-	return base.Detached(from)
-}
-
 func (h *Hold) unknown(err error) error {
 	q := h.entry.q
 	if !errors.Is(err, session.ErrOutcomeUnknown) {
@@ -116,11 +107,27 @@ func (h *Hold) unknown(err error) error {
 		q.kind, session.Quote(q.name), h.entry.token, int64(h.Lease()), q.sess.State(), err)
 }
 
-// explain turns what pass said into the loss behind it, where there is one.
+// revoked is the loss of the hold if etcd has let go of its lease, or nil. That
+// may have been before the release began, so where no answer tells otherwise
+// the hold counts as lost.
+func (h *Hold) revoked() *session.LostError {
+	lost := h.entry.lease.Lost()
+	if lost == nil || lost.Cause != session.CauseRevoked && lost.Cause != session.CauseClusterChanged {
+		return nil
+	}
+	return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+}
+
+// explain turns what handOff said into the loss behind it, where there is one.
 func (h *Hold) explain(err error) error {
 	lost := h.entry.lease.Lost()
 	switch {
-	case err == nil || errors.Is(err, session.ErrOutcomeUnknown):
+	case err == nil || *h.cause.Load() != session.ErrReleased: // or its loss is known
+		return err
+	case errors.Is(err, session.ErrOutcomeUnknown):
+		if lost := h.revoked(); lost != nil {
+			return lost
+		}
 		return err
 	case lost != nil:
 		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))

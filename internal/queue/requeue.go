@@ -27,7 +27,8 @@ func (h *Hold) Requeue(ctx context.Context, r Request) (*Hold, error) {
 
 func (h *Hold) requeue(ctx context.Context, r Request) (*Hold, error) {
 	q := h.entry.q
-	ln, t := q.local.join(q, r.Value, false)
+	t := q.ticket(r.Value)
+	ln := q.local.join(t, false)
 	if !h.end(session.ErrReleased) {
 		q.stepOut(ln, t)
 		return nil, h.Check() // it had ended between the two

@@ -8,13 +8,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 // errMoved: another update of the same entry came first.
 var errMoved = errors.New("the value was changed meanwhile")
 
-// Update puts another value under the hold's entry. nil: it stands, since the
+// Update puts other data into the value of the hold's entry. nil: it stands, since the
 // revision returned. Otherwise Check's answer if the hold has ended, or ends by
 // what etcd says; or ctx's error, or what etcd said that no retry can mend,
 // joined with session.ErrOutcomeUnknown if a send was not answered: it may
@@ -23,8 +24,9 @@ var errMoved = errors.New("the value was changed meanwhile")
 //
 // That is what the comparison of the mod revision is for: a put that comes
 // late must not undo a later one. Only the holder changes the value, so a mod
-// revision that has moved on was moved by one of our own sends.
-func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
+// revision that has moved on was moved by one of our own sends, of Update or of
+// sinceNoter; whichever comes second finds that out.
+func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	if ctx == nil {
 		return 0, &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
@@ -32,18 +34,22 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 		return 0, h.Check()
 	}
 	e := h.entry
+	value := e.heldValue(h.since, data)
 	uctx, cancel := h.Context(ctx, false)
 	defer cancel()
 	var since int64
 	unanswered := false
+	var cause session.Cause // of a loss
 	err := e.q.retry(uctx, func(ctx context.Context) error {
 		mod := max(h.modified.Load(), e.rev)
-		resp, err := e.q.sess.Client().Txn(ctx).
-			If(e.owned(), clientv3.Compare(clientv3.ModRevision(e.key), "=", mod)).
-			// With the lease, or the put would detach the entry from it.
-			Then(clientv3.OpPut(e.key, value, clientv3.WithLease(e.lease.ID()))).
-			Else(clientv3.OpGet(e.key)).
-			Commit()
+		resp, open, err := attempt.Once(ctx, e.q.sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			return e.q.sess.Client().Txn(ctx).
+				If(e.holdsValue(mod)...).
+				Then(e.putValue(value)).
+				Else(clientv3.OpGet(e.key), clientv3.OpGet(e.sessionKey(), clientv3.WithKeysOnly())).
+				Commit()
+		})
+		unanswered = unanswered || open
 		if err != nil {
 			unanswered = e.q.unknown("proclaim", err) || unanswered
 			return err
@@ -55,6 +61,7 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 		}
 		kvs := resp.Responses[0].GetResponseRange().Kvs
 		if len(kvs) == 0 || kvs[0].CreateRevision != e.rev {
+			cause = e.q.local.audit.causeOf(resp.Header, resp.Responses[1])
 			return errEntryGone
 		}
 		since = kvs[0].ModRevision
@@ -68,7 +75,8 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 	case err == nil:
 		return since, nil
 	case errors.Is(err, errEntryGone):
-		h.end(h.vanished(uctx))
+		h.end(h.entryGone(cause))
+		e.q.local.audit.askFor(e.lease)
 		return 0, h.Check()
 	case backoff.Classify(err) == backoff.LeaseGone:
 		e.q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd knew before the session did

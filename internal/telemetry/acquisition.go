@@ -115,3 +115,6 @@ func (t *Telemetry) Ambiguous(kind, request string) {
 func (t *Telemetry) Sweeping(kind string) {
 	t.sweeps.Add(context.Background(), 1, metric.WithAttributes(kindKey.String(kind)))
 }
+
+// AuditFailed counts a look for held entries that etcd did not answer.
+func (t *Telemetry) AuditFailed() { t.audits.Add(context.Background(), 1) }

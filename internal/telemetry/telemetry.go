@@ -46,6 +46,7 @@ type Telemetry struct {
 	holds     metric.Float64Histogram
 	ambiguous metric.Int64Counter
 	sweeps    metric.Int64Counter
+	audits    metric.Int64Counter
 }
 
 // New makes the instruments. Where the SDK refuses one it is told so itself, by
@@ -81,6 +82,8 @@ func New(o Options) *Telemetry {
 			metric.WithDescription("Time from getting a lock or term to its release or loss."))),
 		ambiguous: made(m.Int64Counter("holdfast.replies.ambiguous", metric.WithUnit("{reply}"),
 			metric.WithDescription("Requests that may or may not have been carried out, as no answer came."))),
+		audits: made(m.Int64Counter("holdfast.audits.unanswered", metric.WithUnit("{request}"),
+			metric.WithDescription("Requests that look for the entries of held locks and terms and were not answered."))),
 		sweeps: made(m.Int64Counter("holdfast.sweeps", metric.WithUnit("{entry}"),
 			metric.WithDescription("Entries that etcd refused to remove for good and that are deleted by key until their lease ends."))),
 	}

@@ -60,6 +60,7 @@ func everything(t *telemetry.Telemetry) {
 	t.SessionLost("expired", time.Second)
 	t.Ambiguous("lock", "enqueue")
 	t.Sweeping("lock")
+	t.AuditFailed()
 }
 
 // row is what a line of a table in docs/telemetry.md says of a metric or span.

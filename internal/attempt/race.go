@@ -1,0 +1,216 @@
+package attempt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/metadata"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+// race is one call of Once: sends of the same request, side by side.
+type race[T any] struct {
+	s      *Sender
+	kind   Kind
+	op     func(ctx context.Context) (T, error)
+	caller context.Context
+	began  time.Time
+	pauses schedule
+	cancel context.CancelFunc // of the first send
+
+	mu      sync.Mutex           // protects what follows
+	cancels []context.CancelFunc // of the other sends
+	timer   *time.Timer
+	repeats int  // times that it was sent again
+	sends   int  // all that were begun
+	running int  // those that have not returned
+	pending bool // one of those that have failed may yet be carried out
+	over    bool // nothing is sent any more
+	won     bool // v and err are etcd's answer; otherwise err is what a send said that failed
+	v       T
+	err     error
+	decided chan struct{} // closed once over; nil unless the caller waits
+}
+
+func newRace[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) (r *race[T], first context.Context) {
+	r = &race[T]{s: s, kind: k, op: op, caller: ctx, began: time.Now(), pauses: s.paces[k].schedule(k), sends: 1, running: 1}
+	first, r.cancel = r.context()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timer = time.AfterFunc(min(r.pauses.after(0), r.bound()), r.repeat)
+	return r, first
+}
+
+// context returns that of sends which begin now. A write is given up after the
+// policy's Attempt: a member that had longer might answer that its own time was
+// up, and etcd's client would send the write again and tell nobody.
+func (r *race[T]) context() (ctx context.Context, cancel context.CancelFunc) {
+	if r.kind == Write {
+		ctx, cancel = context.WithTimeout(r.caller, r.s.policy.Attempt)
+	} else {
+		ctx, cancel = context.WithCancel(r.caller)
+	}
+	return requireLeader(withoutDeadline{ctx}), cancel
+}
+
+func (r *race[T]) bound() time.Duration { return maxAttempts * r.s.policy.Attempt }
+
+// repeat sends again and sets the timer for the next time, or ends the race when
+// its time is up. It runs on a goroutine of the timer.
+func (r *race[T]) repeat() {
+	left := r.bound() - time.Since(r.began)
+	if left <= 0 {
+		r.end()
+		return
+	}
+	n := 1
+	if r.kind != Write {
+		n = len(r.s.client.Endpoints())/2 + 1
+	}
+	ctx, cancel := r.context()
+	r.s.count(n)
+	if !r.begin(n, left, cancel) {
+		cancel()
+		r.s.count(-n)
+		return
+	}
+	for range n - 1 {
+		go r.sendBeside(ctx) // joined by Sender.Wait
+	}
+	r.sendBeside(ctx)
+}
+
+// begin counts n more sends; false: the race is over.
+func (r *race[T]) begin(n int, left time.Duration, cancel context.CancelFunc) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return false
+	}
+	r.repeats++
+	r.sends += n
+	r.running += n
+	r.cancels = append(r.cancels, cancel)
+	r.timer.Reset(min(r.pauses.after(r.repeats), left))
+	return true
+}
+
+func (r *race[T]) sendBeside(ctx context.Context) {
+	defer r.s.count(-1)
+	r.send(ctx)
+}
+
+// send sends once, and ends the race if that was answered or was the last hope.
+func (r *race[T]) send(ctx context.Context) {
+	began := time.Now()
+	v, err := r.op(ctx)
+	took := time.Since(began)
+	if r.kind != Renewal { // etcd serves it as a stream, which may end so after the renewal was passed on
+		err = backoff.LeaderRequired(err)
+	}
+	pending := backoff.Pending(err)
+	// An error that passes, or that leaves the outcome open, must not end a race
+	// in which other sends may yet be answered.
+	answered := err == nil || !backoff.Retryable(err) && !pending
+	if r.returned(v, err, answered, pending) {
+		if answered {
+			r.s.paces[r.kind].answered(took)
+		}
+		r.end()
+	}
+}
+
+// returned notes what a send has returned, and reports whether that ends the
+// race.
+func (r *race[T]) returned(v T, err error, answered, pending bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running--
+	r.pending = r.pending || pending
+	if r.over {
+		return false
+	}
+	if answered || !pending || r.err == nil {
+		r.v, r.err, r.won = v, err, answered
+	}
+	r.over = answered || r.running == 0
+	return r.over
+}
+
+// end ends the race and cancels what is still under way.
+func (r *race[T]) end() {
+	r.mu.Lock()
+	r.over = true
+	if r.decided != nil {
+		close(r.decided)
+		r.decided = nil
+	}
+	r.timer.Stop()
+	cancels := r.cancels
+	r.cancels = nil
+	r.mu.Unlock()
+	r.cancel()
+	for _, cancel := range cancels {
+		cancel()
+	}
+}
+
+// undecided returns nil when the race is over, and otherwise what is closed then.
+func (r *race[T]) undecided() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.over {
+		r.decided = make(chan struct{})
+	}
+	return r.decided
+}
+
+// result is called when the first send has returned. Others may still be under
+// way.
+func (r *race[T]) result() (T, bool, error) {
+	if decided := r.undecided(); decided != nil {
+		select {
+		case <-decided:
+		case <-r.caller.Done():
+		}
+	}
+	r.mu.Lock()
+	v, err, won, sends := r.v, r.err, r.won, r.sends
+	open := r.pending || r.running > 0
+	r.mu.Unlock()
+	if won {
+		return v, open, err
+	}
+	silent := err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	ended := backoff.ContextErr(r.caller)
+	switch {
+	case ended == nil && silent:
+		return v, open, fmt.Errorf("no answer within %v, sent %d times: %w",
+			time.Since(r.began).Round(time.Millisecond), sends, context.DeadlineExceeded)
+	case ended == nil:
+		return v, open, err
+	case silent:
+		return v, open, ended
+	default:
+		return v, open, fmt.Errorf("%w; last error: %w", ended, err)
+	}
+}
+
+// leaderRequired is shared by all requests: who adds to metadata copies it.
+var leaderRequired = metadata.Pairs(rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
+
+// requireLeader is clientv3.WithRequireLeader, which copies the metadata, for a
+// context that has none.
+func requireLeader(ctx context.Context) context.Context {
+	if _, ok := metadata.FromOutgoingContext(ctx); ok {
+		return clientv3.WithRequireLeader(ctx)
+	}
+	return metadata.NewOutgoingContext(ctx, leaderRequired)
+}

@@ -1,0 +1,84 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+)
+
+// put commits a Txn that puts key, and sends its reply.
+func put(t *testing.T, c *committer, queue, key string) <-chan reply {
+	done := make(chan reply, 1)
+	go func() {
+		r, err := c.commit(t.Context(), txn{queue: queue, then: []clientv3.Op{clientv3.OpPut(key, "")}})
+		if err != nil {
+			t.Error(err)
+		}
+		done <- r
+	}()
+	synctest.Wait()
+	return done
+}
+
+func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		c := &committer{sess: start(t, srv).sess}
+		for i := range maxInFlight {
+			q := fmt.Sprint("/busy", i, "/")
+			put(t, c, q, q+"e")
+		}
+		first, other, second := put(t, c, "/q/", "/q/1"), put(t, c, "/r/", "/r/1"), put(t, c, "/q/", "/q/2")
+		revision, ofOther, ofSecond := (<-first).revision, (<-other).revision, (<-second).revision
+		if revision == ofSecond {
+			t.Errorf("two entries of one queue were put at revision %d: neither is ahead of the other", revision)
+		}
+		if revision != ofOther {
+			t.Errorf("entries of different queues were put at revisions %d and %d: the test has seen no batch", revision, ofOther)
+		}
+	})
+}
+
+// Far from etcd a round trip is long: a Txn must not wait for one.
+func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
+	const roundTrip = 80 * time.Millisecond
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		p.link.Delay(roundTrip / 2)
+		c := &committer{sess: p.sess}
+		began := time.Now()
+		var all []<-chan reply
+		for i := range maxInFlight + 3 {
+			q := fmt.Sprint("/", i, "/")
+			all = append(all, put(t, c, q, q+"e"))
+		}
+		for _, done := range all {
+			<-done
+		}
+		if took := time.Since(began); took > roundTrip+time.Millisecond {
+			t.Errorf("the last Txn was answered after %v, want a round trip of %v and 1ms", took, roundTrip)
+		}
+	})
+}
+
+// The copy that the batch was may still be carried out, whatever a Txn of it is
+// answered when it is sent again.
+func TestTxnOfABatchThatMayStillBeCarriedOutIsOpen(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		c := &committer{sess: p.sess}
+		for i := range maxInFlight {
+			q := fmt.Sprint("/busy", i, "/")
+			put(t, c, q, q+"e")
+		}
+		p.link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true} })
+		r, err := c.commit(t.Context(), txn{queue: "/q/", then: []clientv3.Op{clientv3.OpPut("/q/1", "")}})
+		if err == nil || !r.open || r.unsent {
+			t.Errorf("a batch whose answer was lost: %+v, %v, want it open", r, err)
+		}
+	})
+}

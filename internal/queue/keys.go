@@ -1,0 +1,109 @@
+package queue
+
+import (
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// maxFree bounds how many identifiers a session keeps for later.
+const maxFree = 1024
+
+// idNonce is the length of the random part of an identifier.
+const idNonce = 16
+
+// keys knows which keys the entries of a session have. No two entries have the
+// same key at the same time, and a key is used again only when no request that
+// puts it can arrive any more.
+//
+// Keys are used again because etcd remembers a deleted key until it is
+// compacted, and goes through those it remembers in every read of the prefix:
+// with new keys, the thousandth acquisition of a name would cost more than the
+// first.
+type keys struct {
+	mu    sync.Mutex // protects what follows
+	lease *session.Lease
+	free  []string          // identifiers of lease that can be used again
+	inUse map[string]*entry // by key: attempts that are not over, and what the sweeper looks for
+}
+
+// take returns an identifier for an entry under a lease.
+func (k *keys) take(lease *session.Lease) string {
+	if id := k.recycled(lease); id != "" {
+		return id
+	}
+	return fmt.Sprintf("%x-%s", int64(lease.ID()), rand.Text()[:idNonce])
+}
+
+// recycled returns an identifier that was used before, or "".
+func (k *keys) recycled(lease *session.Lease) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lease != lease {
+		k.lease, k.free = lease, nil
+	}
+	last := len(k.free) - 1
+	if last < 0 {
+		return ""
+	}
+	id := k.free[last]
+	k.free = k.free[:last]
+	return id
+}
+
+// register notes the key of an entry as in use.
+func (k *keys) register(e *entry) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.inUse == nil {
+		k.inUse = make(map[string]*entry)
+	}
+	k.inUse[e.key] = e
+}
+
+// unregister forgets an entry, whose key is not used again.
+func (k *keys) unregister(e *entry) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.inUse, e.key)
+}
+
+// recycle forgets an entry, whose key can be used again.
+func (k *keys) recycle(e *entry) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.inUse, e.key)
+	if k.lease == e.lease && e.id != "" && len(k.free) < maxFree {
+		k.free = append(k.free, e.id)
+	}
+}
+
+// accounts reports whether key belongs to an attempt or to the sweeper.
+func (k *keys) accounts(key string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.inUse[key] != nil
+}
+
+// forget unregisters the entries of a lease that is lost.
+func (k *keys) forget(lease *session.Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.inUse, func(_ string, e *entry) bool { return e.lease == lease })
+}
+
+// under returns the entries of a lease.
+func (k *keys) under(lease *session.Lease) []*entry {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []*entry
+	for _, e := range k.inUse {
+		if e.lease == lease {
+			all = append(all, e)
+		}
+	}
+	return all
+}
