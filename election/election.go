@@ -12,20 +12,27 @@ import (
 
 // MaxValue bounds a candidate's value in bytes. Values are for an identity or
 // an address: each stands in etcd, and is read by every observer.
-const MaxValue = 64 << 10
+const MaxValue = queue.MaxData
 
 // Election is the name of an election, with its policies. It holds nothing
 // itself: each leadership is a *Term. It is immutable, does no I/O when made,
 // and may be shared and copied freely.
 type Election struct {
 	queue *queue.Queue
+	front *queue.FrontReader
 	opts  Options
+}
+
+// named is the election of a queue.
+func named(q *queue.Queue) *Election {
+	front, _ := q.Reader() // the error is the queue's, of the first call
+	return &Election{queue: q, front: front}
 }
 
 // New names an election in the session's namespace; see CheckName. A bad name
 // or a nil session is an error of the first call.
 func New(sess *session.Session, name string) *Election {
-	return &Election{queue: queue.New(sess, "election", name)}
+	return named(queue.New(sess, "election", name))
 }
 
 // NewAt names the election that etcd's concurrency.NewElection(s, prefix),
@@ -33,11 +40,13 @@ func New(sess *session.Session, name string) *Election {
 // observers of both kinds meet there. The session's namespace is still used for
 // what is not an entry.
 func NewAt(sess *session.Session, prefix string) *Election {
-	return &Election{queue: queue.At(sess, "election", prefix)}
+	return named(queue.At(sess, "election", prefix))
 }
 
 // With returns a copy with other policies.
-func (e *Election) With(o Options) *Election { return &Election{queue: e.queue, opts: o} }
+func (e *Election) With(o Options) *Election {
+	return &Election{queue: e.queue, front: e.front, opts: o}
+}
 
 // Name is the name, or prefix, as it was given.
 func (e *Election) Name() string { return e.queue.Name() }
@@ -63,11 +72,16 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 	if err := e.admit(ctx, value); err != nil {
 		return nil, e.failed(0, err)
 	}
-	hold, err := e.queue.Acquire(ctx, queue.Request{Value: func() string { return value }, Auditor: e.opts.Auditor})
+	hold, err := e.queue.Acquire(ctx, e.request(value))
 	if err != nil {
 		return nil, e.failed(time.Since(start), err)
 	}
 	return e.begin(hold, value), nil
+}
+
+// request is what a candidate brings to the queue.
+func (e *Election) request(value string) queue.Request {
+	return queue.Request{Value: func() string { return e.queue.NewValue("", "", value) }, Auditor: e.opts.Auditor}
 }
 
 // admit says what is wrong with a candidacy before anything is sent.

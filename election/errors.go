@@ -15,6 +15,11 @@ var (
 	// ErrNoLeader is Leader's answer when nobody leads.
 	ErrNoLeader = errors.New("the election has no leader")
 
+	// ErrFunctionRuns says that a term cannot be yielded because a function of
+	// Run or RunWhileLeader works in it. Return from the function instead: Run
+	// then resigns and queues again.
+	ErrFunctionRuns = errors.New("a function of Run or RunWhileLeader works in this term; return from it to step down")
+
 	// ErrNotDrained says that a term has ended and the function that ran in
 	// it has not returned within Options.DrainTimeout. It still runs; only a
 	// fence keeps it from writing.
@@ -36,7 +41,7 @@ type CampaignError struct {
 	State  session.State    // the session's, at the end; 0 without a session
 	Waited time.Duration
 	// Err is the reason: the context's error together with what the last
-	// attempt met, session.ErrReentrant, session.ErrClosed, *session.LostError
+	// attempt met, session.ErrReentrant, session.ErrClosed, ErrFunctionRuns (Yield), *session.LostError
 	// (under session.Options.StayLost), ErrNotDrained (joined with the
 	// context's error: what kept RunWhileLeader from leading was a function of
 	// an earlier term), *session.NameError, *session.ArgumentError, or what

@@ -80,10 +80,11 @@ func (e *Election) elect(ctx context.Context, value string, fn Func) (*Term, err
 
 // served is how a term went.
 type served struct {
-	err       error              // fn's own
-	lost      *session.LostError // the term was lost before fn had returned
-	undrained error              // not nil: fn has not returned
-	end       error              // why fn's context had ended before it returned; nil: it had not
+	err         error              // fn's own, of its last call
+	end         error              // why fn's context had ended before that call returned; nil: it had not
+	interrupted bool               // the caller's context had
+	lost        *session.LostError // the term was lost before fn had returned
+	undrained   error              // not nil: fn has not returned
 }
 
 // result is what a caller is told.
@@ -98,29 +99,47 @@ func (s served) result() error {
 	}
 }
 
-// onlyEnd reports whether fn's error says no more than that its context had
-// ended.
-func (s served) onlyEnd() bool {
-	return s.end != nil && (errors.Is(s.err, context.Canceled) || errors.Is(s.err, s.end))
+// serve runs fn once in a term, and ends the term.
+func (e *Election) serve(ctx context.Context, t *Term, fn Func) served {
+	return e.serveAgain(ctx, t, fn, func(served) bool { return false })
 }
 
-// serve runs fn in a term to its end, and ends the term.
-func (e *Election) serve(ctx context.Context, t *Term, fn Func) served {
+// serveAgain runs fn in a term to its end, and ends the term. It runs fn once
+// more in the same term for as long as again says so of the call before.
+func (e *Election) serveAgain(ctx context.Context, t *Term, fn Func, again func(served) bool) served {
+	for {
+		w, undrained := e.call(ctx, t, fn)
+		if undrained != nil {
+			return served{undrained: undrained}
+		}
+		s := served{err: w.err, end: w.end, interrupted: ctx.Err() != nil}
+		if w.returned && again(s) {
+			rosterOf(e).enter(t)
+			if t.hold.Live() {
+				continue
+			}
+			rosterOf(e).left(t) // see elect
+		}
+		s.lost = t.hold.ReleaseQuietly(ctx)
+		w.goOn()
+		return s
+	}
+}
+
+// call runs fn once in a term and waits for it. With an error fn has not
+// returned in time, and the term is lost.
+func (e *Election) call(ctx context.Context, t *Term, fn Func) (w *work, undrained error) {
 	fctx, cancel := t.Context(ctx)
 	defer cancel()
-	w := start(fctx, t, fn)
+	w = start(fctx, t, fn)
 	limit := e.opts.drainTimeout()
-	if !w.join(fctx, limit) {
-		how := t.hold.Abandon(session.CauseNotDrained)
-		w.log().Warn("holdfast: a function has not returned in time after its context ended; it goes on running without its term",
-			"drain_timeout", limit, "term", how)
-		return served{undrained: fmt.Errorf("election %s: %w, within %v: %w", session.Quote(e.Name()), ErrNotDrained, limit, how)}
+	if w.join(fctx, limit) {
+		return w, nil
 	}
-	s := served{err: w.err, end: context.Cause(fctx)}
-	cancel()
-	s.lost = t.hold.ReleaseQuietly(ctx)
-	w.goOn()
-	return s
+	how := t.hold.Abandon(session.CauseNotDrained)
+	w.log().Warn("holdfast: a function has not returned in time after its context ended; it goes on running without its term",
+		"drain_timeout", limit, "term", how)
+	return w, fmt.Errorf("election %s: %w, within %v: %w", session.Quote(e.Name()), ErrNotDrained, limit, how)
 }
 
 // carries reports whether err has this very loss in its chain already, as when

@@ -82,7 +82,7 @@ func TestEntryStaysAndIsRenewedUntilTheWorkHasDrained(t *testing.T) {
 	if err != context.Canceled {
 		t.Errorf("returned %v", err)
 	}
-	if kvs := srv.Keys(t, prefix); len(kvs) != 1 || string(kvs[0].Value) != "next" {
+	if kvs := srv.Keys(t, prefix); len(kvs) != 1 || candidate(kvs[0].Value) != "next" {
 		t.Errorf("when RunWhileLeader has returned: %v", kvs)
 	}
 	won(t, other)
@@ -122,7 +122,7 @@ func TestWorkThatDoesNotDrainLosesItsTermAndNothingElse(t *testing.T) {
 	if !errors.As(term.Check(), &lost) || lost.Cause != session.CauseNotDrained {
 		t.Errorf("Check: %v", term.Check())
 	}
-	if kvs := srv.Keys(t, prefix); len(kvs) != 1 || string(kvs[0].Value) != "next" {
+	if kvs := srv.Keys(t, prefix); len(kvs) != 1 || candidate(kvs[0].Value) != "next" {
 		t.Errorf("its entry stands: %v", kvs)
 	}
 	won(t, other)

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -157,11 +158,20 @@ func (l *logs) has(part string) bool {
 	return strings.Contains(l.buf.String(), part)
 }
 
+// candidate is the candidate's value in that of an entry.
+func candidate(entry []byte) string {
+	v, ok := queue.DecodeValue(entry)
+	if !ok {
+		return string(entry)
+	}
+	return v.Data
+}
+
 // isTxnThatPuts is a condition for faults: a Txn that puts this value.
 func isTxnThatPuts(value string) func(any) bool {
 	return func(request any) bool {
 		for _, op := range successOps(request) {
-			if put := op.GetRequestPut(); put != nil && string(put.Value) == value {
+			if put := op.GetRequestPut(); put != nil && candidate(put.Value) == value {
 				return true
 			}
 		}

@@ -16,9 +16,8 @@ import (
 // costs the cluster one watch and one read every third of Options.MaxAge,
 // however often it is asked. All methods may be called from any goroutine.
 type Observer struct {
-	election *Election
-	clock    session.Clock
-	maxAge   time.Duration
+	reader   *Reader
+	election *Election // nil: this process is no candidate
 
 	cancel context.CancelFunc
 	first  chan struct{} // closed when something is known
@@ -54,28 +53,32 @@ type View struct {
 
 var errObserverClosed = fmt.Errorf("the observer was closed: %w", context.Canceled)
 
-// Observer starts an observer and returns it when it knows who leads, or that
-// nobody does; ctx bounds that wait only. Close it when it is no longer needed;
-// it ends with the session too.
-//
-// Errors are those of Leader, except that having no leader is none. Nothing is
-// left to close then.
+// Observer starts an observer: Reader.Observer on the session's client. It ends
+// with the session too, with session.ErrClosed. Its LeaderHandler can say that
+// this process leads.
 func (e *Election) Observer(ctx context.Context) (*Observer, error) {
-	if err := e.observable(ctx); err != nil {
+	r := e.reader()
+	if err := r.usable(); err != nil {
 		return nil, err
 	}
-	sess := e.queue.Session()
+	return r.observer(ctx, e)
+}
+
+func (r *Reader) observer(ctx context.Context, e *Election) (*Observer, error) {
+	if ctx == nil {
+		return nil, &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
 	o := &Observer{
-		election: e, clock: sess.Base().Clock(), maxAge: e.opts.maxAge(),
+		reader: r, election: e,
 		first: make(chan struct{}), ended: make(chan struct{}),
 	}
 	octx, cancel := context.WithCancel(context.Background())
 	o.cancel = cancel
-	err := session.ErrClosed
-	if !sess.Base().Go(func(context.Context) { o.run(octx) }) { // joined by Close, the session's too
+	if !r.start(func() { o.run(octx) }) { // joined by Close, the session's too
 		cancel()
-		return nil, e.notObserved(err)
+		return nil, r.failed("observe", session.ErrClosed)
 	}
+	var err error
 	select {
 	case <-o.first:
 		return o, nil
@@ -85,21 +88,27 @@ func (e *Election) Observer(ctx context.Context) (*Observer, error) {
 		err = backoff.ContextErr(ctx)
 	}
 	o.Close()
-	return nil, e.notObserved(err)
+	return nil, r.failed("observe", err)
 }
 
-func (e *Election) notObserved(err error) error {
-	return fmt.Errorf("observe election %s: %w", session.Quote(e.Name()), err)
+// start runs f on a goroutine. It reports false when that is not possible any
+// more.
+func (r *Reader) start(f func()) bool {
+	if r.run != nil {
+		return r.run(f)
+	}
+	go f()
+	return true
 }
 
 func (o *Observer) run(ctx context.Context) {
 	defer close(o.ended)
-	err := o.election.queue.Follow(ctx, o.election.opts.refresh(), func(s queue.Sighting) {
-		if o.latest.Swap(&knowledge{leaderOf(s), s.Sent}) == nil {
+	err := o.reader.front.Follow(ctx, o.reader.refresh(), func(f queue.Front) {
+		if o.latest.Swap(&knowledge{leaderOf(f), f.Sent}) == nil {
 			close(o.first)
 		}
 	})
-	if o.err = err; errors.Is(err, context.Canceled) {
+	if o.err = err; errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		o.err = errObserverClosed
 	}
 }
@@ -107,12 +116,12 @@ func (o *Observer) run(ctx context.Context) {
 // Current is what the observer knows, judged now, without an RPC.
 func (o *Observer) Current() View {
 	known := o.latest.Load() // not nil: Observer has waited for it
-	v := View{Leader: known.leader, Age: o.clock() - known.sent}
+	v := View{Leader: known.leader, Age: o.reader.front.Clock()() - known.sent}
 	select {
 	case <-o.ended:
 		v.Err = o.err
 	default:
-		v.Trusted = v.Age <= o.maxAge
+		v.Trusted = v.Age <= o.reader.maxAge
 	}
 	return v
 }

@@ -215,7 +215,7 @@ func TestFunctionThatOutlivesItsTermTurnsTheProcessUnhealthy(t *testing.T) {
 		t.Errorf("without tolerance: %d %v", got, answer)
 	}
 	eventually(t, "tolerance is used up", func() bool { got, _ := ask(t, lenient.HealthHandler()); return got == 503 })
-	if _, answer := ask(t, lenient.HealthHandler()); answer["session"] != "connected" || answer["outlived"] == nil || answer["reason"] == nil {
+	if _, answer := ask(t, lenient.HealthHandler()); answer["session"] != "connected" || answer["outlived_ms"] == nil || answer["reason"] == nil {
 		t.Errorf("answer %v", answer)
 	}
 	close(release)

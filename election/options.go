@@ -108,6 +108,3 @@ func (o Options) maxAge() time.Duration {
 	}
 	return o.MaxAge
 }
-
-// refresh is the time between two reads of somebody who follows.
-func (o Options) refresh() time.Duration { return o.maxAge() / 3 }

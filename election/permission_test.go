@@ -1,7 +1,9 @@
 package election_test
 
 import (
+	"context"
 	"errors"
+	"iter"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -25,11 +27,13 @@ func TestObservingWhatMayNotBeReadEndsWithAnError(t *testing.T) {
 		}
 	}
 	_, err1 := admin.UserGrantRole(ctx, "root", "root")
-	_, err2 := admin.RoleAdd(ctx, "epochs") // renewals are confirmed by a read of the epoch
-	_, err3 := admin.RoleGrantPermission(ctx, "epochs", "holdfast/epoch", "", clientv3.PermissionType(clientv3.PermRead))
-	_, err4 := admin.UserGrantRole(ctx, "user", "epochs")
-	_, err5 := admin.AuthEnable(ctx)
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	_, err2 := admin.RoleAdd(ctx, "sessions") // what a session needs, and no more
+	_, err3 := admin.RoleGrantPermission(ctx, "sessions", "holdfast/epoch", "", clientv3.PermissionType(clientv3.PermRead))
+	_, err4 := admin.RoleGrantPermission(ctx, "sessions", "holdfast/session/", clientv3.GetPrefixRangeEnd("holdfast/session/"),
+		clientv3.PermissionType(clientv3.PermReadWrite))
+	_, err5 := admin.UserGrantRole(ctx, "user", "sessions")
+	_, err6 := admin.AuthEnable(ctx)
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		t.Fatal(err)
 	}
 	link := srv.Link(t)
@@ -40,13 +44,24 @@ func TestObservingWhatMayNotBeReadEndsWithAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cli.Close() })
-	el := election.New(open(t, cli, session.Options{}), "x")
-	if _, err := el.Observer(deadline(t)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
-		t.Errorf("Observer: %v", err)
+	type reader interface {
+		Leader(context.Context) (election.Leader, error)
+		Observer(context.Context) (*election.Observer, error)
+		Observe(context.Context) iter.Seq2[election.Leader, error]
 	}
-	for l, err := range el.Observe(deadline(t)) {
-		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
-			t.Errorf("Observe: %v, %v", l, err)
+	for what, r := range map[string]reader{
+		"a candidate's": election.New(open(t, cli, session.Options{}), "x"), "a reader's": election.NewReader(cli, "x", nil),
+	} {
+		if _, err := r.Leader(deadline(t)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("%s Leader: %v", what, err)
+		}
+		if _, err := r.Observer(deadline(t)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("%s Observer: %v", what, err)
+		}
+		for l, err := range r.Observe(deadline(t)) {
+			if !errors.Is(err, rpctypes.ErrPermissionDenied) {
+				t.Errorf("%s Observe: %v, %v", what, l, err)
+			}
 		}
 	}
 }

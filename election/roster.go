@@ -23,11 +23,22 @@ type roster struct {
 type rosters struct {
 	mu      sync.Mutex // protects what follows
 	terms   map[string]map[*Term]*presence
+	past    []pastTerm    // the last that have left terms
 	changed chan struct{} // closed when a function has returned
+}
+
+// maxPast is how many ended terms a session remembers, for an observer that has
+// not heard yet that they ended.
+const maxPast = 16
+
+type pastTerm struct {
+	prefix string
+	term   *Term
 }
 
 // presence is a term that has not ended, or whose function has not returned.
 type presence struct {
+	scoped  bool          // it is a term of RunWhileLeader or Run
 	running bool          // a function runs in it
 	told    bool          // and its context has ended,
 	since   time.Duration // at this time of the session's clock
@@ -70,6 +81,7 @@ func (r roster) ended(t *Term) {
 }
 
 func (r roster) removeLocked(t *Term) {
+	r.all.past = append(r.all.past[max(0, len(r.all.past)-maxPast+1):], pastTerm{r.prefix, t}) // readers keep the slice
 	delete(r.all.terms[r.prefix], t)
 	if len(r.all.terms[r.prefix]) == 0 {
 		delete(r.all.terms, r.prefix)
@@ -78,7 +90,7 @@ func (r roster) removeLocked(t *Term) {
 
 // enter notes that a function runs in t; left, that it has returned.
 func (r roster) enter(t *Term) {
-	r.put(t, presence{running: true}) // also if it has ended already
+	r.put(t, presence{scoped: true, running: true}) // also if it has ended already
 }
 
 func (r roster) left(t *Term) {
@@ -95,6 +107,14 @@ func (r roster) left(t *Term) {
 	r.all.changed = make(chan struct{})
 }
 
+// scoped reports whether t is a term of RunWhileLeader or Run.
+func (r roster) scoped(t *Term) bool {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	p := r.all.terms[r.prefix][t]
+	return p != nil && p.scoped
+}
+
 // toldToStop notes when the function in t was told.
 func (r roster) toldToStop(t *Term, now time.Duration) {
 	r.all.mu.Lock()
@@ -102,6 +122,29 @@ func (r roster) toldToStop(t *Term, now time.Duration) {
 	if p := r.all.terms[r.prefix][t]; p != nil {
 		p.told, p.since = true, now
 	}
+}
+
+// termAt returns the own term with the create revision of that token, held or
+// ended not long ago; nil: none is known.
+func (r roster) termAt(token fencing.Token) *Term {
+	terms, _ := r.present() // before past: that is the way a term goes
+	for t := range terms {
+		if t.Token().Revision() == token.Revision() {
+			return t
+		}
+	}
+	for _, p := range r.all.pastTerms() {
+		if p.prefix == r.prefix && p.term.Token().Revision() == token.Revision() {
+			return p.term
+		}
+	}
+	return nil
+}
+
+func (rs *rosters) pastTerms() []pastTerm {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.past
 }
 
 // present returns a copy of what is known, to be judged without the lock, and

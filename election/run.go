@@ -6,6 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -19,10 +22,18 @@ const lastedLong = time.Second
 // RunWhileLeader does, resigns when fn has returned, pauses, and campaigns
 // again.
 //
-//   - fn returned nil, or its term was lost or otherwise ended, whatever fn
-//     returned then: the next term. An error that fn returned beside a loss is
-//     logged.
-//   - fn returned an error in a term that was held: Run resigns and returns it.
+//   - fn returned nil: Run resigns; the next term.
+//   - fn returned an error before its context had ended: Run resigns and returns
+//     it.
+//   - fn's context had ended before fn returned, because the term was lost or
+//     resigned: the next term. What fn returned then never ends Run, also an
+//     error of its own or a gRPC status; it is logged.
+//   - fn's context had ended because the session was suspended (under
+//     Options.CancelOnSuspended): Run waits until the session is connected again
+//     or the term is lost. If the session is connected on the same lease, and a
+//     read sees the entry stand, Run calls fn again with the same Term. Nothing
+//     was lost, so OnDeposed and OnElected are not called. Otherwise the next
+//     term follows. The wait ends with ctx.
 //   - A campaign failed: it is logged and tried again, unless that is hopeless:
 //     bad arguments, session.ErrClosed, session.ErrReentrant, or a session that
 //     was lost under session.Options.StayLost. Then Run returns the
@@ -31,7 +42,8 @@ const lastedLong = time.Second
 //     next campaign begins when it has returned, and no sooner. fn never runs
 //     twice at once on one session, whoever calls Run or RunWhileLeader there.
 //   - ctx ended: fn is waited for as in RunWhileLeader, and Run returns ctx's
-//     error, or fn's if that is another one, or ErrNotDrained.
+//     error, or fn's if fn was running then and returned another one, or
+//     ErrNotDrained.
 //
 // Pauses are drawn by Options.Pause; OnElected, OnDeposed and OnNewLeader there
 // are told what happens. Run returns when they have returned, or after
@@ -83,25 +95,49 @@ func (r *run) term(ctx context.Context, value string, fn Func, pauses *backoff.B
 	began := time.Now()
 	depose := r.tellElected(t)
 	defer depose() // at the latest here, before the next is elected, and if fn panics
-	served := e.serve(ctx, t, fn)
+	served := e.serveAgain(ctx, t, fn, func(s served) bool { return r.resumed(ctx, t, s) })
 	if time.Since(began) >= lastedLong {
 		pauses.Reset()
 	}
 	switch {
 	case ctx.Err() != nil && served.undrained != nil:
 		return false, served.undrained
-	case ctx.Err() != nil && served.err != nil:
+	case served.err != nil && served.end == nil && served.lost == nil: // in a term that was held
+		return false, served.err
+	case ctx.Err() != nil && served.err != nil && served.interrupted:
 		return false, served.err
 	case ctx.Err() != nil:
 		return false, backoff.ContextErr(ctx)
-	case served.err == nil || served.onlyEnd():
-		return true, nil
-	case served.lost != nil:
-		r.notices.log.Warn("holdfast: a function failed in a term that was lost; going on with the next", "error", served.err)
-		return true, nil
-	default:
-		return false, served.err
 	}
+	r.logFailure(served)
+	return true, nil
+}
+
+// resumed reports whether fn is to be called again in the same term: its context
+// had ended because the session was suspended, and by now the session is
+// connected on the same lease and the entry has been seen to stand.
+func (r *run) resumed(ctx context.Context, t *Term, s served) bool {
+	if ctx.Err() != nil || !errors.Is(s.end, session.ErrSuspended) {
+		return false
+	}
+	if err := t.hold.Resume(ctx); err != nil {
+		if t.hold.Live() && ctx.Err() == nil {
+			r.notices.log.Warn("holdfast: a term cannot be verified after a suspension; giving it up", "token", t.Token(), "error", err)
+		}
+		return false
+	}
+	r.logFailure(s)
+	r.notices.log.Info("holdfast: the session is connected again and its term still stands; the function is called again", "token", t.Token())
+	return true
+}
+
+// logFailure logs what fn has returned after its context had ended, unless that
+// says no more than that.
+func (r *run) logFailure(s served) {
+	if s.err == nil || errors.Is(s.err, context.Canceled) || status.Code(s.err) == codes.Canceled || s.end != nil && errors.Is(s.err, s.end) {
+		return
+	}
+	r.notices.log.Warn("holdfast: a function returned an error after its term or context had ended; Run goes on", "error", s.err, "end", s.end)
 }
 
 // hopeless are the reasons for which no further campaign can succeed.
@@ -148,8 +184,8 @@ func (r *run) watchLeaders(ctx context.Context) (stop func()) {
 	go func() { // joined by stop
 		defer close(done)
 		var last fencing.Token
-		err := r.election.queue.Follow(ctx, r.election.opts.refresh(), func(s queue.Sighting) {
-			l := leaderOf(s)
+		err := r.election.front.Follow(ctx, r.election.reader().refresh(), func(f queue.Front) {
+			l := leaderOf(f)
 			if l.Token == 0 || l.Token == last {
 				return
 			}

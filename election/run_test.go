@@ -363,8 +363,10 @@ func TestNewLeadersAreTold(t *testing.T) {
 		OnNewLeader: func(l election.Leader) { told.say("%s", l.Value) },
 	})
 	first := campaign(t, other, "first")
+	ctx, cancel := context.WithCancel(deadline(t))
+	defer cancel()
 	done := later(func() error {
-		return el.Run(deadline(t), "second", func(_ context.Context, term *election.Term) error {
+		return el.Run(ctx, "second", func(_ context.Context, term *election.Term) error {
 			eventually(t, "it hears of itself", func() bool { return told.has("second") })
 			if err := term.Proclaim(deadline(t), "second, proclaimed"); err != nil {
 				t.Error(err)
@@ -375,6 +377,7 @@ func TestNewLeadersAreTold(t *testing.T) {
 			third := won(t, c)
 			eventually(t, "it hears of the third", func() bool { return told.has("third") })
 			resign(t, third)
+			cancel()
 			return errWork
 		})
 	})

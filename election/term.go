@@ -147,14 +147,15 @@ func (t *Term) Resign(ctx context.Context) error { return t.hold.Release(ctx) }
 // waiting have their turns first. The value is the last one proclaimed.
 //
 // Any error is a *CampaignError. If it Is session.ErrReentrant (ctx comes from
-// this term, and would end with it) or holds a *session.ArgumentError, nothing
-// has happened and the term goes on; so it does if ctx had ended before the
-// call. If it Is session.ErrLost or session.ErrReleased, the term had ended
+// this term, and would end with it), Is ErrFunctionRuns (see below) or holds a
+// *session.ArgumentError, nothing has happened and the term goes on; so it does
+// if ctx had ended before the call. If it Is session.ErrLost or session.ErrReleased, the term had ended
 // before. Otherwise the term is released and no candidacy is left: see
 // Campaign.
 //
-// Within RunWhileLeader and Run just return from the function: what is to run
-// in the next term is not this call of it.
+// A term of RunWhileLeader or Run cannot be yielded, whatever the context: it is
+// their function's, which would not work in the next term. Return from the
+// function instead; Run then queues again.
 func (t *Term) Yield(ctx context.Context) (*Term, error) {
 	start := time.Now()
 	e := t.election
@@ -162,7 +163,10 @@ func (t *Term) Yield(ctx context.Context) (*Term, error) {
 	if err := e.admit(ctx, value); err != nil {
 		return nil, e.failed(0, err)
 	}
-	hold, err := t.hold.Requeue(ctx, queue.Request{Value: func() string { return value }, Auditor: e.opts.Auditor})
+	if t.hold.Live() && rosterOf(e).scoped(t) {
+		return nil, e.failed(0, ErrFunctionRuns)
+	}
+	hold, err := t.hold.Requeue(ctx, e.request(value))
 	if err != nil {
 		return nil, e.failed(time.Since(start), err)
 	}

@@ -103,7 +103,7 @@ func TestProclaimWhoseReplyWasLostPutsOnce(t *testing.T) {
 	}
 	var values []string
 	for _, ev := range srv.History(t, prefix) {
-		values = append(values, string(ev.Kv.Value))
+		values = append(values, candidate(ev.Kv.Value))
 	}
 	if fmt.Sprint(values) != "[one two]" {
 		t.Errorf("history %v", values)
@@ -159,7 +159,7 @@ func TestProclaimWithoutAnEntryEndsTheTerm(t *testing.T) {
 			t.Errorf("%s: Check: %v", name, term.Check())
 		}
 		for _, kv := range srv.Keys(t, prefix) {
-			if string(kv.Value) == "other" {
+			if candidate(kv.Value) == "other" {
 				t.Errorf("%s: proclaimed into %v", name, kv)
 			}
 		}

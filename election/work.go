@@ -2,11 +2,14 @@ package election
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/session"
 )
 
 // Func is what runs in a term.
@@ -19,7 +22,8 @@ type work struct {
 	ended chan struct{} // closed when the call has ended, with what follows set
 
 	err      error
-	returned bool // or else it panicked, or left by runtime.Goexit
+	end      error // why the context had ended, or the term could not be proved, when fn returned; nil: neither
+	returned bool  // or else it panicked, or left by runtime.Goexit
 	panicked any
 	stack    []byte
 
@@ -34,9 +38,23 @@ func start(ctx context.Context, t *Term, fn Func) *work {
 		defer close(w.ended)
 		defer w.finish(r)
 		w.err = fn(ctx, t)
+		w.end = w.reason(ctx)
 		w.returned = true
 	}()
 	return w
+}
+
+// reason is why ctx, the call's own, has ended. It ends on a goroutine of its
+// own: a function that asks Check may hear of it before, and return that.
+func (w *work) reason(ctx context.Context) error {
+	if ctx.Err() != nil || w.err == nil {
+		return context.Cause(ctx)
+	}
+	err := w.term.Check()
+	if errors.Is(err, session.ErrSuspended) && !w.term.election.opts.CancelOnSuspended {
+		return nil
+	}
+	return err
 }
 
 func (w *work) finish(r roster) {

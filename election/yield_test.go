@@ -42,7 +42,7 @@ func TestYieldQueuesAtTheBackInOneTxn(t *testing.T) {
 		t.Errorf("Check of the term that was yielded: %v", first.Check())
 	}
 	kvs := srv.Keys(t, prefix)
-	if len(kvs) != 2 || string(kvs[1].Value) != "a, proclaimed" {
+	if len(kvs) != 2 || candidate(kvs[1].Value) != "a, proclaimed" {
 		t.Fatalf("entries %v", kvs)
 	}
 	if len(yielded) != 0 {
@@ -200,4 +200,58 @@ func TestTwoYieldsOfOneTermAreOneCandidacy(t *testing.T) {
 	if won.err != nil || !errors.Is(refused.err, session.ErrReleased) {
 		t.Errorf("one: %v, the other: %v", won.err, refused.err)
 	}
+}
+
+// A term in which a function of Run or RunWhileLeader works is that function's:
+// yielded with another context, it would go on without it, and nobody would
+// work for the term that follows.
+func TestYieldOfATermAFunctionRunsInIsRefused(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	el := election.New(open(t, srv.Client(t), session.Options{}), "x")
+	refused := func(term *election.Term) {
+		t.Helper()
+		_, err := term.Yield(deadline(t))
+		var failed *election.CampaignError
+		if !errors.Is(err, election.ErrFunctionRuns) || !errors.As(err, &failed) {
+			t.Errorf("%v", err)
+		}
+		if term.Check() != nil || len(srv.Keys(t, prefix)) != 1 {
+			t.Errorf("the term: %v; entries %v", term.Check(), srv.Keys(t, prefix))
+		}
+	}
+	fn := func(_ context.Context, term *election.Term) error { refused(term); return errWork }
+	if err := el.Run(deadline(t), "v", fn); !errors.Is(err, errWork) {
+		t.Error(err)
+	}
+	if err := el.RunWhileLeader(deadline(t), "v", fn); !errors.Is(err, errWork) {
+		t.Error(err)
+	}
+}
+
+// Between two calls of the function, while the session is suspended, the term
+// is Run's as well.
+func TestYieldOfATermThatRunWaitsForIsRefused(t *testing.T) {
+	t.Parallel()
+	cutOff(t, nil, func(t *testing.T, _ *etcdfake.Server, link *etcdfake.Link, sess *session.Session) {
+		el := election.New(sess, "x").With(opts{CancelOnSuspended: true})
+		calls := 0
+		err := el.Run(t.Context(), "v", func(ctx context.Context, term *election.Term) error {
+			if calls++; calls == 2 {
+				return errWork
+			}
+			link.BlackHole()
+			<-ctx.Done()
+			time.AfterFunc(time.Second, func() { // Run waits by then
+				if _, err := term.Yield(t.Context()); !errors.Is(err, election.ErrFunctionRuns) {
+					t.Error(err)
+				}
+				link.Heal()
+			})
+			return nil
+		})
+		if !errors.Is(err, errWork) || calls != 2 {
+			t.Errorf("%d calls, %v", calls, err)
+		}
+	})
 }

@@ -19,6 +19,7 @@ const (
 	Lost     Event = "lost"     // the holder lost it; Err is the cause
 	Refused  Event = "refused"  // a guard turned a claim away; Err is why
 	Bumped   Event = "bumped"   // an operator raised the epoch
+	Reset    Event = "reset"    // an operator dropped the mark of a resource
 )
 
 // Record is one line of what a post-mortem needs: who held what from when to
@@ -29,18 +30,18 @@ type Record struct {
 	At       time.Time     // wall clock of this process
 	Kind     string        // "lock" or "election"; "" where only the name is known
 	Name     string        // of the lock or election
-	Key      string        // the holder's entry in etcd, or the epoch's key
+	Key      string        // the holder's entry in etcd, or the key of the epoch or mark
 	Lease    int64         // the holder's lease
 	Token    Token         // the holder's, or the one that was presented
 	Holder   string        // who, for people: owner, host and process; or the peer that presented the claim
-	Resource string        // Refused: what was to be written
-	Mark     Token         // Refused: the larger token that the guard had seen
+	Resource string        // Refused: what was to be written. Reset: whose mark it was
+	Mark     Token         // Refused: the larger token that the guard had seen. Reset: the token dropped
 	Held     time.Duration // Released, Lost: since Granted
-	Err      error         // Lost, Refused: why. Released: nil, or that the outcome is unknown
+	Err      error         // Lost, Refused: why. Released, Bumped, Reset: nil, or that the outcome is unknown
 	Detail   string        // Bumped: from what to what
 }
 
-// Auditor is told of grants, releases, losses, refusals and bumps, by whatever
+// Auditor is told of grants, releases, losses, refusals, bumps and resets, by whatever
 // was given it: once for each, at the time, on the goroutine where it happened.
 // It must not wait for long (a grant waits for it; a loss and a release do not),
 // so one that writes to a database hands over to a goroutine of its own. It may
@@ -82,9 +83,11 @@ func Audit(ctx context.Context, a Auditor, r Record) {
 
 // AuditRefusal tells a that a guard has turned c away, if err says that it has:
 // it Is [ErrStale], [ErrOtherName], [ErrNoToken] or [ErrBadClaim]. Any other err
-// is not the claim's fault, and no record. who is the peer.
+// is not the claim's fault, and no record. who is the peer. Within
+// [Serve] it does nothing: the caller of that makes the record, and knows the
+// peer.
 func AuditRefusal(ctx context.Context, a Auditor, resource string, c Claim, who string, err error) {
-	if !errors.Is(err, ErrStale) && !errors.Is(err, ErrOtherName) && !errors.Is(err, ErrNoToken) && !errors.Is(err, ErrBadClaim) {
+	if !errors.Is(err, ErrStale) && !errors.Is(err, ErrOtherName) && !errors.Is(err, ErrNoToken) && !errors.Is(err, ErrBadClaim) || recordedOutside(ctx) {
 		return
 	}
 	r := Record{Event: Refused, Name: c.Name, Token: c.Token, Resource: resource, Holder: who, Err: err}
@@ -93,6 +96,12 @@ func AuditRefusal(ctx context.Context, a Auditor, resource string, c Claim, who 
 		r.Mark = below.Mark
 	}
 	Audit(ctx, a, r)
+}
+
+// AuditReset tells a that the mark of a resource was dropped, for stores that
+// have a Reset. err is nil, or why it is not known whether the mark is gone.
+func AuditReset(ctx context.Context, a Auditor, resource string, mark Claim, err error) {
+	Audit(ctx, a, Record{Event: Reset, Name: mark.Name, Resource: resource, Mark: mark.Token, Holder: self(), Err: err})
 }
 
 type logAuditor struct{ log *slog.Logger }

@@ -2,12 +2,13 @@ package fencing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
@@ -19,10 +20,6 @@ const (
 
 	defaultNamespace = "holdfast" // session.DefaultNamespace
 	maxNamespace     = 64
-
-	// epochAttempt bounds one RPC of a bump: half-open connections answer
-	// nothing.
-	epochAttempt = 5 * time.Second
 )
 
 // NamespaceError says why a namespace cannot be used. Nothing was sent.
@@ -40,6 +37,7 @@ func (e *NamespaceError) Error() string {
 type EpochError struct {
 	Key    string // "" if nothing was read
 	Reason string
+	Err    error // ErrEpochStep, or nil
 }
 
 func (e *EpochError) Error() string {
@@ -48,6 +46,8 @@ func (e *EpochError) Error() string {
 	}
 	return fmt.Sprintf("fencing: epoch at %s %s", quote(e.Key), e.Reason)
 }
+
+func (e *EpochError) Unwrap() error { return e.Err }
 
 // BumpEpoch raises the epoch of a namespace ("" is "holdfast") to atLeast, and
 // returns the one in force. It never lowers: one that is as high or higher
@@ -67,8 +67,9 @@ func (e *EpochError) Error() string {
 // refuse it from then on. A holder that guards refuse with [ErrStale] must
 // release and acquire again.
 //
-// Errors: *[NamespaceError]; *[EpochError] if atLeast is outside 1 to 32767, or
-// what stands at the key is not an epoch (it is left as it is); otherwise what
+// Errors: *[NamespaceError]; *[EpochError] if atLeast is outside 1 to 32767, is
+// more than [MaxEpochStep] above the epoch in force ([ErrEpochStep]), or what
+// stands at the key is not an epoch (it is left as it is); otherwise what
 // etcd said, with ctx's error when that ended the attempts. The epoch may have
 // been raised then. Repeating is safe.
 func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a Auditor) (int64, error) {
@@ -77,18 +78,22 @@ func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast in
 		return 0, err
 	}
 	if atLeast < 1 || atLeast > maxEpoch {
-		return 0, &EpochError{"", fmt.Sprintf("%d is not between 1 and %d", atLeast, maxEpoch)}
+		return 0, &EpochError{"", fmt.Sprintf("%d is not between 1 and %d", atLeast, maxEpoch), nil}
 	}
 	key := namespace + "/epoch"
 	var was, now int64
 	ours := false // our write took effect, or may have
-	err = backoff.Retry(ctx, backoff.Policy{Attempt: epochAttempt}, func(ctx context.Context) error {
+	err = backoff.Retry(ctx, backoff.Policy{Attempt: defaultAttempt}, func(ctx context.Context) error {
 		epoch, mod, err := readEpoch(ctx, kv, key)
 		if err != nil {
 			return err
 		}
 		if now = epoch; epoch >= atLeast {
 			return nil
+		}
+		if atLeast > epoch+MaxEpochStep {
+			return backoff.Final(&EpochError{key, fmt.Sprintf("is %d; it is not raised to %d, since guards refuse a step of more than %d",
+				epoch, atLeast, MaxEpochStep), ErrEpochStep})
 		}
 		if !ours {
 			was = epoch
@@ -110,7 +115,7 @@ func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast in
 		return nil
 	})
 	if err != nil {
-		now, err = 0, fmt.Errorf("fencing: bump of the epoch at %s to %d: %w", quote(key), atLeast, err)
+		now, err = 0, epochFailed(fmt.Sprintf("bump of the epoch to %d", atLeast), key, "readwrite", err)
 	}
 	if ours {
 		Audit(ctx, a, Record{
@@ -128,7 +133,11 @@ func Epoch(ctx context.Context, kv clientv3.KV, namespace string) (int64, error)
 	if err != nil {
 		return 0, err
 	}
-	epoch, _, err := readEpoch(ctx, kv, namespace+"/epoch")
+	key := namespace + "/epoch"
+	epoch, _, err := readEpoch(ctx, kv, key)
+	if err != nil {
+		err = epochFailed("read of the epoch", key, "read", err)
+	}
 	return epoch, err
 }
 
@@ -140,9 +149,17 @@ func readEpoch(ctx context.Context, kv clientv3.KV, key string) (epoch, mod int6
 	got := resp.Kvs[0]
 	epoch, err = strconv.ParseInt(string(got.Value), 10, 64)
 	if err != nil || epoch < 0 || epoch > maxEpoch {
-		return 0, 0, backoff.Final(&EpochError{key, fmt.Sprintf("is %.64q, not a number from 0 to %d; it is left as it is", got.Value, maxEpoch)})
+		return 0, 0, backoff.Final(&EpochError{key, fmt.Sprintf("is %.64q, not a number from 0 to %d; it is left as it is", got.Value, maxEpoch), nil})
 	}
 	return epoch, got.ModRevision, nil
+}
+
+// epochFailed names the key and, if it may not be used, the permission to grant.
+func epochFailed(what, key, permission string, err error) error {
+	if errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return fmt.Errorf("fencing: %s at %s: this needs \"etcdctl role grant-permission ROLE %s %s\": %w", what, quote(key), permission, key, err)
+	}
+	return fmt.Errorf("fencing: %s at %s: %w", what, quote(key), err)
 }
 
 // checkNamespace puts in the default, and applies the rules of a session's.

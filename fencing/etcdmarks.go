@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -12,10 +13,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 )
-
-// MaxMarkOps is the largest number of operations in one [EtcdMarks.Commit]:
-// etcd's default limit, less what the mark takes.
-const MaxMarkOps = 124
 
 // EtcdMarks keeps marks in etcd, so that all replicas of a service agree on
 // them. What that is worth depends on where the effect is:
@@ -36,6 +33,7 @@ type EtcdMarks struct {
 	kv     clientv3.KV
 	prefix string
 	opts   EtcdOptions
+	room   atomic.Int64 // new marks that may be made before the next count
 }
 
 var _ Filter = (*EtcdMarks)(nil)
@@ -51,10 +49,29 @@ type EtcdOptions struct {
 	// long as no endpoint can be reached.
 	Timeout time.Duration
 
-	// Retry paces the attempts of an Admit. The zero value is backoff's default.
-	// Commit does not try again.
+	// Retry paces the attempts of an Admit and a Reset. The zero value is
+	// backoff's default, with 4 s for an Attempt. One of 5 s and more is refused:
+	// by then an etcd server may have answered in a way that its client takes as
+	// leave to send a write again, unseen. Commit does not try again.
 	Retry backoff.Policy
+
+	// MaxMarks is how many resources may have a mark. Marks stay for ever, so
+	// resources that clients choose would fill etcd. One beyond that is refused
+	// with [ErrFull] until another was dropped with Reset; those that have a mark
+	// go on. A count is good for a hundredth of the new resources that it finds
+	// room for, one to a hundred, so that each process can be over by as many.
+	// Default [DefaultEtcdMarks]. Negative: no bound.
+	MaxMarks int64
 }
+
+// DefaultEtcdMarks is how many resources have a mark in one namespace unless
+// [EtcdOptions] say otherwise. Each is a key of some 100 to 1,600 bytes: of this
+// many, etcd's default quota of 2 GB holds the largest ten times.
+const DefaultEtcdMarks = 100_000
+
+// countEvery is how many new resources one count of the marks is good for at
+// most.
+const countEvery = 100
 
 // NewEtcdMarks returns marks in the etcd that kv leads to; a *clientv3.Client is
 // one. A nil opts means all defaults. The error is a *[NamespaceError], an
@@ -78,7 +95,13 @@ func NewEtcdMarks(kv clientv3.KV, opts *EtcdOptions) (*EtcdMarks, error) {
 	if m.opts.Timeout == 0 {
 		m.opts.Timeout = 5 * time.Second
 	}
-	if err := m.opts.Retry.Validate(); err != nil {
+	if m.opts.MaxMarks == 0 {
+		m.opts.MaxMarks = DefaultEtcdMarks
+	}
+	if m.opts.Retry.Attempt == 0 {
+		m.opts.Retry.Attempt = defaultAttempt
+	}
+	if err := checkRetry(m.opts.Retry); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -94,44 +117,40 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 	ctx, cancel := context.WithTimeout(ctx, m.opts.Timeout)
 	defer cancel()
 	key := m.prefix + resource
-	return backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
+	return NotDone(backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
 		mark, mod, err := m.read(ctx, resource)
 		if err != nil {
 			return err
 		}
-		if err := compare(resource, c, mark); err != nil {
+		if err := c.CheckMark(resource, mark); err != nil {
 			return backoff.Final(err)
 		}
 		if mark.Token == c.Token {
 			return nil
+		}
+		if mod == 0 {
+			if err := m.makeRoom(ctx, resource); err != nil {
+				return err
+			}
 		}
 		// The comparison keeps a late send from lowering a mark set since.
 		resp, err := m.kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
 			Then(clientv3.OpPut(key, markText(c))).
 			Commit()
-		if err == nil && !resp.Succeeded {
-			err = backoff.Again(errRaised)
+		switch {
+		case err != nil:
+			return err
+		case !resp.Succeeded:
+			return backoff.Again(errRaised)
+		case mod == 0:
+			m.room.Add(-1)
 		}
-		return err
-	})
+		return nil
+	}))
 }
 
 var errRaised = errors.New("the mark was raised meanwhile")
-
-// compare says whether c may pass a mark; a zero mark is none.
-func compare(resource string, c, mark Claim) error {
-	if mark.Token == 0 {
-		return nil
-	}
-	if err := c.CheckName(resource, mark.Name); err != nil {
-		return err
-	}
-	if c.Token < mark.Token {
-		return &MarkError{resource, c, mark.Token}
-	}
-	return nil
-}
 
 // Mark returns the mark of a resource, a zero Claim if there is none.
 func (m *EtcdMarks) Mark(ctx context.Context, resource string) (Claim, error) {
@@ -141,12 +160,69 @@ func (m *EtcdMarks) Mark(ctx context.Context, resource string) (Claim, error) {
 
 func (m *EtcdMarks) read(ctx context.Context, resource string) (mark Claim, mod int64, err error) {
 	resp, err := m.kv.Get(ctx, m.prefix+resource)
-	if err != nil || len(resp.Kvs) == 0 {
+	if err != nil {
 		return Claim{}, 0, err
 	}
-	kv := resp.Kvs[0]
-	mark, err = m.parse(resource, kv.Value)
-	return mark, kv.ModRevision, err
+	return m.found(resource, (*etcdserverpb.RangeResponse)(resp))
+}
+
+// found is the mark in an answer, a zero one if it has none. mod is set also
+// beside an error.
+func (m *EtcdMarks) found(resource string, resp *etcdserverpb.RangeResponse) (mark Claim, mod int64, err error) {
+	if len(resp.Kvs) == 0 {
+		return Claim{}, 0, nil
+	}
+	mark, err = m.parse(resource, resp.Kvs[0].Value)
+	return mark, resp.Kvs[0].ModRevision, err
+}
+
+// Reset drops the mark of a resource, and tells a of that (nil: slog.Default()):
+// for a resource that exists no more, that another lock is to guard from now on,
+// or whose mark no token reaches or cannot be read. From then on any token
+// passes, so make sure first that no stale holder is left. Without a mark it does
+// nothing.
+//
+// The error is a *[ClaimError] for a resource that cannot be one, or etcd's
+// after Options.Timeout. The mark may have been dropped then. Repeating is safe:
+// a mark that was set since the reset read it is left alone.
+func (m *EtcdMarks) Reset(ctx context.Context, resource string, a Auditor) error {
+	if err := checkResource(resource); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.opts.Timeout)
+	defer cancel()
+	key := m.prefix + resource
+	var dropped Claim
+	ours := false // our delete took effect, or may have
+	err := backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
+		mark, mod, err := m.read(ctx, resource)
+		if mod == 0 {
+			return err
+		}
+		if !ours {
+			dropped = mark // zero if it cannot be read
+		}
+		resp, err := m.kv.Txn(ctx).
+			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
+			Then(clientv3.OpDelete(key)).
+			Commit()
+		if err != nil {
+			ours = ours || backoff.Classify(err) == backoff.Unknown
+			return err
+		}
+		if !resp.Succeeded {
+			return backoff.Again(errRaised)
+		}
+		ours = true
+		return nil
+	})
+	if err != nil {
+		err = fmt.Errorf("fencing: reset of the mark at %s: %w", quote(key), err)
+	}
+	if ours {
+		AuditReset(ctx, a, resource, dropped, err)
+	}
+	return err
 }
 
 // parse reads a mark. What cannot be read is an error and never "no mark".
@@ -180,71 +256,19 @@ func markText(c Claim) string {
 	return fmt.Sprintf("%s %0*d", EscapeName(c.Name), markDigits, int64(c.Token))
 }
 
-// Commit carries out ops in one etcd transaction, together with the comparison
-// of the mark and its raising: one RPC. For comparisons of one's own, give one
-// clientv3.OpTxn. The responses are those of ops, in their order, under the
-// header of the whole.
-//
-// Its errors are those of [Store].Do; beyond them [ErrTooManyOps] for more than
-// [MaxMarkOps], [ErrEmptyKey], [ErrTxnMisuse], and backoff.ErrOutcomeUnknown if
-// it was sent and not answered. Then it may take effect later, but not after a
-// larger token's. It is never sent again from here; see [FencedWriter] for why.
-func (m *EtcdMarks) Commit(ctx context.Context, resource string, c Claim, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	r := &request{verb: "commit", resource: resource, token: c.Token}
-	if err := checkUse(resource, c); err != nil {
-		return nil, err
+// makeRoom returns nil if one more resource may have a mark.
+func (m *EtcdMarks) makeRoom(ctx context.Context, resource string) error {
+	if m.opts.MaxMarks < 0 || m.room.Load() > 0 {
+		return nil
 	}
-	if err := checkTxn(nil, ops, nil, MaxMarkOps); err != nil {
-		return nil, r.refuse(err)
-	}
-	if err := backoff.ContextErr(ctx); err != nil {
-		return nil, r.refuse(err)
-	}
-	key, text := m.prefix+resource, markText(c)
-	work := []clientv3.Op{clientv3.OpPut(key, text), clientv3.OpTxn(nil, ops, nil)}
-	resp, err := m.kv.Txn(ctx).
-		If( // a mark of the same name, not above the token
-			clientv3.Compare(clientv3.Value(key), ">", markText(Claim{Name: c.Name})+"\xff"),
-			clientv3.Compare(clientv3.Value(key), "<", text+"\x00")).
-		Then(work...).
-		Else(clientv3.OpTxn( // no mark yet; a comparison of values is false for what does not exist
-			[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
-			work,
-			[]clientv3.Op{clientv3.OpGet(key)})).
-		Commit()
+	resp, err := m.kv.Get(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
-		return nil, r.failed(ctx, err)
+		return fmt.Errorf("count of the marks below %s: %w", quote(m.prefix), err)
 	}
-	done := resp.Responses
-	if !resp.Succeeded {
-		if len(done) != 1 || done[0].GetResponseTxn() == nil {
-			return nil, r.malformed()
-		}
-		first := done[0].GetResponseTxn()
-		done = first.Responses
-		if !first.Succeeded {
-			return nil, m.refused(r, resource, c, first.Responses)
-		}
+	free := m.opts.MaxMarks - resp.Count
+	if free <= 0 {
+		return backoff.Final(errFull(resource, resp.Count, "EtcdOptions.MaxMarks"))
 	}
-	if len(done) != 2 || done[1].GetResponseTxn() == nil {
-		return nil, r.malformed()
-	}
-	inner := done[1].GetResponseTxn()
-	inner.Header = resp.Header // the server fills in the outermost one only
-	return (*clientv3.TxnResponse)(inner), nil
-}
-
-// refused is the error for a transaction that etcd answered with the mark.
-func (m *EtcdMarks) refused(r *request, resource string, c Claim, got []*etcdserverpb.ResponseOp) error {
-	if len(got) != 1 || len(got[0].GetResponseRange().GetKvs()) != 1 {
-		return r.malformed()
-	}
-	mark, err := m.parse(resource, got[0].GetResponseRange().Kvs[0].Value)
-	if err == nil {
-		err = compare(resource, c, mark)
-	}
-	if err == nil {
-		return r.malformed() // nothing speaks against it, and yet it was refused
-	}
-	return err
+	m.room.Store(min(max(free/100, 1), countEvery))
+	return nil
 }

@@ -45,8 +45,8 @@ var (
 
 // NewMemoryStore returns an empty store for at most most resources; 0 stands for
 // [DefaultMemoryMarks], and a negative number panics. A resource beyond that is
-// refused with [ErrFull] until another is forgotten with Forget: no mark is
-// dropped to make room.
+// refused with [ErrFull] until another is dropped with Reset: no mark is dropped
+// to make room.
 func NewMemoryStore(most int) *MemoryStore {
 	if most < 0 {
 		panic("fencing: NewMemoryStore with a negative number of resources")
@@ -74,13 +74,8 @@ func (s *MemoryStore) Do(ctx context.Context, resource string, c Claim, effect f
 		return err
 	}
 	defer s.give(resource, m)
-	if m.claim.Token != 0 {
-		if err := c.CheckName(resource, m.claim.Name); err != nil {
-			return err
-		}
-	}
-	if c.Token < m.claim.Token {
-		return &MarkError{resource, c, m.claim.Token}
+	if err := c.CheckMark(resource, m.claim); err != nil {
+		return err
 	}
 	m.claim = c
 	return effect(ctx)
@@ -91,11 +86,16 @@ func (s *MemoryStore) Admit(ctx context.Context, resource string, c Claim) error
 	return s.Do(ctx, resource, c, func(context.Context) error { return nil })
 }
 
-// Forget drops the mark of a resource, once nobody has it: for one that exists
-// no more, or that another lock is to guard from now on. From then on any token
-// passes, so make sure that no holder of the old lock is left. The error is
+// Reset drops the mark of a resource once no effect has it, and tells a of that
+// (nil: slog.Default()): for a resource that exists no more, that another lock is
+// to guard from now on, or whose mark no token reaches. From then on any token
+// passes, so make sure first that no stale holder is left. Without a mark it does
+// nothing. The error is a *[ClaimError] for a resource that cannot be one, or
 // ctx's.
-func (s *MemoryStore) Forget(ctx context.Context, resource string) error {
+func (s *MemoryStore) Reset(ctx context.Context, resource string, a Auditor) error {
+	if err := checkResource(resource); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	_, known := s.marks[resource]
 	s.mu.Unlock()
@@ -106,8 +106,12 @@ func (s *MemoryStore) Forget(ctx context.Context, resource string) error {
 	if err != nil {
 		return err
 	}
+	was := m.claim
 	m.claim = Claim{}
 	s.give(resource, m)
+	if was.Token != 0 {
+		AuditReset(ctx, a, resource, was, nil)
+	}
 	return nil
 }
 
@@ -121,14 +125,14 @@ func (s *MemoryStore) Len() int {
 // take waits until the caller has the resource to himself.
 func (s *MemoryStore) take(ctx context.Context, resource string) (*memoryMark, error) {
 	if err := backoff.ContextErr(ctx); err != nil {
-		return nil, err
+		return nil, NotDone(err)
 	}
 	s.mu.Lock()
 	m := s.marks[resource]
 	if m == nil {
 		if len(s.marks) >= s.most {
 			s.mu.Unlock()
-			return nil, ErrFull
+			return nil, errFull(resource, int64(s.most), "NewMemoryStore")
 		}
 		m = &memoryMark{turn: make(chan struct{}, 1)}
 		s.marks[resource] = m
@@ -140,7 +144,7 @@ func (s *MemoryStore) take(ctx context.Context, resource string) (*memoryMark, e
 		return m, nil
 	case <-ctx.Done():
 		s.leave(resource, m)
-		return nil, backoff.ContextErr(ctx)
+		return nil, NotDone(backoff.ContextErr(ctx))
 	}
 }
 

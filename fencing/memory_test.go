@@ -52,7 +52,7 @@ func TestRefusalSaysWhatAnOperatorMustDo(t *testing.T) {
 	if !errors.As(err, &below) || below.Mark != mark || below.Claim != claim(41) || below.Resource != "r" || below.NeedsEpoch() != 4 {
 		t.Fatalf("error is %#v", err)
 	}
-	mustSay(t, err, `"r"`, `"job"`, "token 41", mark.String(), "restored from a backup", "epoch", "to 4 or more", "BumpEpoch", "acquire again")
+	mustSay(t, err, `"r"`, `"job"`, "token 41", mark.String(), "restored from a backup", "epoch to 4 or more", "BumpEpoch", "acquire again")
 }
 
 func TestWhatIsNoClaimIsRefused(t *testing.T) {
@@ -200,12 +200,12 @@ func TestFullStoreRefusesAndForgetsNothing(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := s.Forget(t.Context(), "a"); err != nil {
+		if err := s.Reset(t.Context(), "a", &journal{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if ran, err := do(t, s, "c", claim(1)); !ran || s.Len() != 2 {
-		t.Errorf("after Forget: ran %v, %v, %d resources", ran, err, s.Len())
+		t.Errorf("after Reset: ran %v, %v, %d resources", ran, err, s.Len())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-go/holdfast/backoff"
 )
@@ -34,8 +35,8 @@ type Options struct {
 	WhileSuspended WhileSuspended
 
 	// Retry paces Wait. The zero value is backoff's default (first pause up to
-	// 10 ms, later ones up to 1 s). An invalid policy makes every write fail
-	// with a *backoff.PolicyError.
+	// 10 ms, later ones up to 1 s). An invalid policy, and one with an Attempt of
+	// 5 s or more, makes every write fail with a *backoff.PolicyError.
 	Retry backoff.Policy
 
 	// Auditor is told of each write that etcd refused as stale. Default
@@ -57,7 +58,24 @@ func (o Options) validate() error {
 	if o.WhileSuspended < Refuse || o.WhileSuspended > Proceed {
 		return &OptionError{"WhileSuspended", int(o.WhileSuspended)}
 	}
-	return o.Retry.Validate()
+	return checkRetry(o.Retry)
+}
+
+// An etcd server answers DeadlineExceeded after 5 s at the earliest, and etcd's
+// client then sends a write again by itself if the request's context is alive. So
+// no attempt lasts as long.
+const (
+	attemptLimit   = 5 * time.Second
+	defaultAttempt = 4 * time.Second
+)
+
+// checkRetry is p.Validate, and the limit of an attempt.
+func checkRetry(p backoff.Policy) error {
+	if p.Attempt >= attemptLimit {
+		return &backoff.PolicyError{Field: "Attempt", Value: p.Attempt,
+			Reason: fmt.Sprintf("must be less than %v, after which etcd's client may send a write twice", attemptLimit)}
+	}
+	return p.Validate()
 }
 
 // admit returns nil if s may be used now, as far as it knows.

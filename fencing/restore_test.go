@@ -133,7 +133,7 @@ func TestAfterARestoreGuardsRefuseUntilTheEpochIsBumped(t *testing.T) {
 	if ran || !errors.Is(err, fencing.ErrStale) || !errors.As(err, &below) || below.Mark != last.Token || below.NeedsEpoch() != 1 {
 		t.Fatalf("the guard lets tokens go backwards: ran %v, %v", ran, err)
 	}
-	mustSay(t, err, "restored from a backup", "to 1 or more", "BumpEpoch", "acquire again")
+	mustSay(t, err, "restored from a backup", "epoch to 1 or more", "BumpEpoch", "acquire again")
 
 	// The operator does what the error says.
 	if epoch, err := fencing.BumpEpoch(t.Context(), cli, "", below.NeedsEpoch(), &journal{}); epoch != 1 || err != nil {

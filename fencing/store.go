@@ -39,7 +39,9 @@ type Store interface {
 	//   - [ErrFull], ctx's error, or what the store's own storage says.
 	//
 	// When effect has run, Do returns its error, and an implementation whose
-	// commit follows on the effect may return that one's.
+	// commit follows on the effect may return that one's. Such an implementation
+	// commits nothing if effect returns an error. Where it knows that nothing
+	// was done, its error Is [ErrNotDone] (see [NotDone]).
 	Do(ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error) error
 }
 
@@ -62,45 +64,7 @@ const MaxResource = 1024
 // ErrFull is returned by a bounded store that would have to forget the mark of
 // one resource to keep that of another. A mark that is forgotten is an open
 // door, so it refuses. Nothing was done.
-var ErrFull = errors.New("store of fencing tokens is full")
-
-// MarkError says that a resource has seen a larger token than the one presented.
-// errors.Is(err, ErrStale) is true for each of them. Nothing was done.
-//
-// After a restore of etcd from a backup, when revisions begin again below the
-// marks, holders that are perfectly current get this error, every one of them,
-// until an operator raises the epoch: see NeedsEpoch, and [BumpEpoch].
-type MarkError struct {
-	Resource string
-	Claim    Claim // what was presented
-	Mark     Token // the largest token that the resource has seen
-}
-
-func (e *MarkError) Error() string {
-	return fmt.Sprintf("fencing: %s refused %v: it has seen %v, a later holder's. "+
-		"If the one refused is the present holder, the etcd that issues the tokens was restored from a backup and its revisions were set back: "+
-		"an operator must raise the epoch of the lock's namespace to %d or more (fencing.BumpEpoch), and holders must acquire again",
-		quote(e.Resource), e.Claim, e.Mark, e.NeedsEpoch())
-}
-
-// Is makes errors.Is(err, ErrStale) true.
-func (e *MarkError) Is(target error) bool { return target == ErrStale }
-
-// NeedsEpoch is the smallest epoch under which every token is above the mark:
-// what the operator gives to [BumpEpoch] after a restore. Beyond 32767 there is
-// none, and marks have to be reset by hand.
-func (e *MarkError) NeedsEpoch() int64 { return e.Mark.Epoch() + 1 }
-
-// checkUse is what every store looks at before anything else.
-func checkUse(resource string, c Claim) error {
-	switch {
-	case resource == "":
-		return &ClaimError{"resource", "is empty", nil}
-	case len(resource) > MaxResource:
-		return &ClaimError{"resource", fmt.Sprintf("is longer than %d bytes", MaxResource), nil}
-	}
-	return c.Validate()
-}
+var ErrFull = NotDone(errors.New("store of fencing tokens is full"))
 
 // CheckName returns a *[NameError] unless c is of the lock named want.
 func (c Claim) CheckName(resource, want string) error {
@@ -108,4 +72,10 @@ func (c Claim) CheckName(resource, want string) error {
 		return &NameError{resource, want, c.Name}
 	}
 	return nil
+}
+
+// errFull says which bound was met and what to do.
+func errFull(resource string, marks int64, bound string) error {
+	return fmt.Errorf("fencing: %s was never written to, and there are marks for %d resources, as many as %s allows: "+
+		"Reset those that exist no more, or raise the bound: %w", quote(resource), marks, bound, ErrFull)
 }

@@ -49,7 +49,7 @@ var (
 //     lost. The cause is joined to it, with the context's error and its cause.
 //     The writer does not send again, since a first attempt that is late could
 //     then overwrite a write made after it.
-//   - any other error: it was refused and had no effect.
+//   - any other error: it was refused and had no effect ([ErrNotDone]).
 //
 // A key does not go away with the lock. One that should, has to be put with
 // clientv3.WithLease and the holder's lease.
@@ -184,14 +184,14 @@ func (r *request) String() string {
 
 // refuse is the error of a request that was not sent.
 func (r *request) refuse(err error) error {
-	return fmt.Errorf("%v: not sent: %w", r, err)
+	return NotDone(fmt.Errorf("%v: not sent: %w", r, err))
 }
 
 // failed is the error of a request that was sent and not carried out, or not
 // known to be.
 func (r *request) failed(ctx context.Context, err error) error {
 	if backoff.Classify(err) != backoff.Unknown {
-		return fmt.Errorf("%v: %w", r, err)
+		return NotDone(fmt.Errorf("%v: %w", r, err))
 	}
 	// clientv3 replaces some errors by the context's and forgets its cause;
 	// others hide that the context has ended.

@@ -117,7 +117,7 @@ func (m *Mutex) acquire(ctx context.Context, acquire func(context.Context, queue
 		return nil, m.failed(0, session.ErrReentrant)
 	}
 	hold, err := acquire(ctx, queue.Request{
-		Value: func() string { return m.opts.value("exclusive") }, MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
+		Value: func() string { return m.queue.NewValue(m.opts.Owner, "exclusive", "") }, MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
 	})
 	if errors.Is(err, queue.ErrOccupied) {
 		err = ErrLocked

@@ -1,10 +1,7 @@
 package locker
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fencing"
@@ -48,28 +45,4 @@ func (o Options) check() error {
 	default:
 		return nil
 	}
-}
-
-// entryValue is what a holder's entry says of itself, for people.
-type entryValue struct {
-	Owner string    `json:"owner,omitempty"`
-	Host  string    `json:"host,omitempty"`
-	PID   int       `json:"pid"`
-	Mode  string    `json:"mode"`
-	Since time.Time `json:"since"`
-}
-
-var hostname = sync.OnceValue(func() string {
-	name, _ := os.Hostname() // unknown is as good as empty here
-	return name
-})
-
-func (o Options) value(mode string) string {
-	b, err := json.Marshal(entryValue{
-		Owner: o.Owner, Host: hostname(), PID: os.Getpid(), Mode: mode, Since: time.Now().UTC().Truncate(time.Millisecond),
-	})
-	if err != nil {
-		return "" // cannot be: plain fields only; an empty value is an exclusive entry as well
-	}
-	return string(b)
 }

@@ -46,47 +46,58 @@ func TestLockOutlivesTheTokenOfItsClient(t *testing.T) {
 
 // A stream of watches keeps the token it was opened with, and is kept open by
 // any watch on it; once the token has expired etcd refuses more. Who waits or
-// observes from then on needs another stream.
+// observes from then on needs another stream. Waiters of a session share streams;
+// the observers of one Election do.
 func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 	t.Parallel()
-	for what, watch := range map[string]func(t *testing.T, sess *session.Session) (over chan error){
-		"a waiter": func(t *testing.T, sess *session.Session) chan error {
-			over := make(chan error, 1)
-			go func() { // joined by who reads over
-				_, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-				over <- err
-			}()
-			return over
-		},
-		"an observer": func(t *testing.T, sess *session.Session) chan error {
-			over := make(chan error, 1)
-			go func() { // joined by who reads over
-				for leader, err := range election.NewAt(sess, "holdfast/lock/x/@").Observe(deadline(t)) {
-					if err != nil || leader == (election.Leader{}) {
-						over <- err
-						return
-					}
+	wait := func(t *testing.T, sess *session.Session, name string) chan error {
+		over := make(chan error, 1)
+		go func() { // joined by who reads over
+			_, err := locker.NewMutex(sess, name).Lock(deadline(t))
+			over <- err
+		}()
+		return over
+	}
+	observe := func(t *testing.T, el *election.Election) chan error {
+		over := make(chan error, 1)
+		go func() { // joined by who reads over
+			for leader, err := range el.Observe(deadline(t)) {
+				if err != nil || leader == (election.Leader{}) {
+					over <- err
+					return
 				}
-			}()
-			return over
+			}
+		}()
+		return over
+	}
+	for what, watch := range map[string]func(t *testing.T, sess *session.Session) (standing chan error, later func() chan error){
+		"a waiter": func(t *testing.T, sess *session.Session) (chan error, func() chan error) {
+			return wait(t, sess, "y"), func() chan error { return wait(t, sess, "x") }
+		},
+		"an observer": func(t *testing.T, sess *session.Session) (chan error, func() chan error) {
+			el := election.NewAt(sess, "holdfast/lock/x/@")
+			return observe(t, el), func() chan error { return observe(t, el) }
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			g := guard(t, shortTokens(t))
 			g.user(t, "service", "locks", "elections")
-			held, err := locker.NewMutex(open(t, g.client(t, "service", nil), session.Options{TTL: 600 * time.Second}), "x").Lock(deadline(t))
+			other := open(t, g.client(t, "service", nil), session.Options{TTL: 600 * time.Second})
+			held, err := locker.NewMutex(other, "x").Lock(deadline(t))
+			must(t)(nil, err)
+			ahead, err := locker.NewMutex(other, "y").Lock(deadline(t))
 			must(t)(nil, err)
 			link := g.srv.Link(t)
 			sess := open(t, g.client(t, "service", link), session.Options{TTL: 600 * time.Second})
-			standing, err := election.New(sess, "standing").Observer(deadline(t))
-			must(t)(nil, err)
-			defer standing.Close()
+			armed := link.Count()["Watch"]
+			standing, later := watch(t, sess)
+			must(t)(nil, link.Wait(deadline(t), "Watch", armed+1))
 			must(t)(locker.NewMutex(sess, "audited").Lock(deadline(t)))
 
 			g.expire(t)
 			before := link.Count()
-			over := watch(t, sess)
+			over := later()
 			must(t)(nil, link.Wait(deadline(t), "Watch", before["Watch"]+2)) // one was refused
 			audited := link.Count()["Txn"]
 			must(t)(nil, link.Wait(deadline(t), "Txn", audited+6)) // one or two each second
@@ -95,8 +106,9 @@ func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 			}
 			must(t)(nil, held.Unlock(deadline(t)))
 			must(t)(nil, <-over)
-			if v := standing.Current(); v.Err != nil {
-				t.Errorf("the watch that stood has ended: %v", v.Err)
+			must(t)(nil, ahead.Unlock(deadline(t)))
+			if err := <-standing; err != nil {
+				t.Errorf("the watch that stood has ended: %v", err)
 			}
 		})
 	}
@@ -190,21 +202,6 @@ func TestWaiterThatMayNotWatchAnyMoreIsTold(t *testing.T) {
 	link.Heal()
 	if err := <-waiter; !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the waiter: %v", err)
-	}
-}
-
-// What docs/client.md says a password costs. Should etcd's client have stopped
-// logging in for each stream, that paragraph can go.
-func TestRenewalWithAPasswordIsALogin(t *testing.T) {
-	t.Parallel()
-	g := guard(t, nil)
-	g.user(t, "service", "locks")
-	link := g.srv.Link(t)
-	open(t, g.client(t, "service", link), session.Options{TTL: 2 * time.Second})
-	before := link.Count()
-	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", before["LeaseKeepAlive"]+3))
-	if sent := link.Count().Since(before); sent["Authenticate"] < 3 {
-		t.Errorf("three renewals took %v", sent)
 	}
 }
 

@@ -2,6 +2,8 @@ package robustness
 
 import (
 	"flag"
+	"os"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -15,6 +17,9 @@ import (
 const sideBySide = 4
 
 func TestMain(m *testing.M) {
+	if slices.Contains(os.Args, staleWriter) {
+		child.Main(beStaleWriter)
+	}
 	child.Main(beChild)
 	flag.Parse()
 	parallel := flag.Lookup("test.parallel").Value

@@ -17,7 +17,8 @@ func (s *Session) Base() Base { return Base{s} }
 
 // Await returns the latest lease once it is not lost: at once if it is
 // connected or suspended, otherwise when a new one has followed. It ends with
-// ctx's error, with ErrClosed, or, under Options.StayLost, with the *LostError.
+// ctx's error, with ErrClosed, with ErrClientClosed, or, under Options.StayLost,
+// with the *LostError.
 func (b Base) Await(ctx context.Context) (*Lease, error) {
 	s := b.s
 	for {
@@ -30,11 +31,12 @@ func (b Base) Await(ctx context.Context) (*Lease, error) {
 		if l.Context().Err() == nil {
 			return l, nil
 		}
-		if s.opts.StayLost {
-			return nil, l.Lost()
+		if err := s.noneFollows(l); err != nil {
+			return nil, err
 		}
 		select {
 		case <-replaced:
+		case <-s.clientDone():
 		case <-s.ctx.Done():
 		case <-ctx.Done():
 			return nil, backoff.ContextErr(ctx)
@@ -61,6 +63,21 @@ func (b Base) Go(f func(ctx context.Context)) bool {
 	}
 	s.running.Go(func() { f(s.ctx) })
 	return true
+}
+
+// BeforeRevoke has hook run each time the session is about to revoke a lease that
+// may still live: at Close, and after it gave the lease up by its own clock.
+//
+// By then l is lost, so every Check on it says so, but what AfterFunc runs for
+// that may be under way. ctx is of neither the lease nor the session, so requests
+// can be sent on it; it ends after half of CloseTimeout, or of Retry.Attempt if
+// that is less, and the revocation follows in any case. Hooks run one
+// after another, in order of registration, and again if the revocation has to be
+// repeated: then they do what is left. At Close, Go refuses by then.
+func (b Base) BeforeRevoke(hook func(ctx context.Context, l *Lease)) {
+	b.s.hooks.Lock()
+	defer b.s.hooks.Unlock()
+	b.s.hooks.list = append(b.s.hooks.list, hook)
 }
 
 // Joining has Close wait until done is called, as for what Go runs. done must be

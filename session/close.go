@@ -2,14 +2,21 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
+	"sync"
+	"time"
 
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
+// joinGrace is how long Close waits for the goroutines of the session, at least,
+// once the lease has ended: all that was under way ends with the session, unless
+// it is in a callback.
+const joinGrace = time.Second
+
 // Close ends every handle of the session (they are told first: *LostError with
-// CauseClosed), revokes the lease, which removes all its entries, and joins
+// CauseClosed), takes its entries out of etcd, revokes the lease, and joins
 // every goroutine and callback. It does not wait for users' work that is still
 // running under a lock: release first what must be released in order.
 //
@@ -19,8 +26,10 @@ import (
 // end.
 //
 // nil: all is revoked and joined. An error that Is ErrOutcomeUnknown: the
-// revocation was not answered; entries stay until etcd expires the lease. A
-// callback that has not returned is named in the error.
+// revocation was not answered; entries stay until etcd expires the lease. One
+// that Is ErrClientClosed: the client was closed before, so they stay likewise. A
+// *CallbackError: callbacks have not returned within CloseTimeout. So Close may be
+// called from a callback, and returns that error then.
 func (s *Session) Close(ctx context.Context) error {
 	if ctx == nil {
 		return &ArgumentError{"ctx", "is nil"}
@@ -41,33 +50,99 @@ func (s *Session) Close(ctx context.Context) error {
 	defer cancel()
 	select {
 	case <-s.done:
+		return s.closeErr()
 	case <-ctx.Done():
-		return fmt.Errorf("holdfast: session of lease %x is not closed yet: %w: %w%s",
-			int64(l.id), ErrOutcomeUnknown, context.Cause(ctx), s.stuck())
 	}
+	select {
+	case <-s.joined:
+		return fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.id), context.Cause(ctx), s.stuck())
+	default:
+		return fmt.Errorf("holdfast: session of lease %x is not closed yet: %w: %w",
+			int64(l.id), ErrOutcomeUnknown, context.Cause(ctx))
+	}
+}
+
+// closeErr is what Close returns when all is done, or was given up.
+func (s *Session) closeErr() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.revokeErr
+	err := s.revokeErr
+	s.mu.Unlock()
+	if stuck := s.stuck(); len(stuck.Callbacks) > 0 {
+		return errors.Join(err, stuck)
+	}
+	return err
 }
 
 func (s *Session) finish(l *Lease) {
 	defer close(s.done)
+	defer s.unwatchClient()
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
 	defer cancel()
-	err := backoff.Retry(ctx, s.opts.Retry, func(ctx context.Context) error {
-		_, err := s.client.Revoke(ctx, l.id)
-		return err
-	})
-	if err != nil && backoff.Classify(err) != backoff.LeaseGone {
+	if err := s.endLease(ctx, l); err != nil {
 		s.mu.Lock()
-		s.revokeErr = fmt.Errorf("holdfast: lease %x was not revoked, its entries stay until etcd expires it (TTL %v): %w: %w",
-			int64(l.id), l.ttl, ErrOutcomeUnknown, err)
+		s.revokeErr = fmt.Errorf("holdfast: lease %x was not revoked, its entries stay until etcd expires it (TTL %v): %w",
+			int64(l.id), l.ttl, err)
 		s.mu.Unlock()
 	}
-	s.running.Wait()
-	s.sender.Wait()
+	go func() { // joined below, unless a callback never returns
+		defer close(s.joined)
+		s.running.Wait()
+		s.sender.Wait()
+	}()
+	grace, cancelGrace := context.WithTimeout(context.WithoutCancel(ctx), joinGrace)
+	defer cancelGrace()
+	waitFor(s.joined, ctx, grace)
 	for _, sub := range s.subscribers() {
-		<-sub.wait()
+		waitFor(sub.wait(), ctx)
+	}
+}
+
+// waitFor returns when c is closed, or when all of the contexts have ended.
+func waitFor(c <-chan struct{}, until ...context.Context) {
+	for _, ctx := range until {
+		select {
+		case <-c:
+			return
+		case <-ctx.Done():
+		}
+	}
+}
+
+// endLease runs the hooks and revokes l, which removes what they have left. It
+// returns nil if there is no such lease any more.
+func (s *Session) endLease(ctx context.Context, l *Lease) error {
+	policy := s.opts.Retry
+	policy.Attempt = 0 // hooks and requests are bounded each
+	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
+		if s.clientClosed() {
+			return backoff.Final(ErrClientClosed)
+		}
+		s.beforeRevoke(ctx, l)
+		return s.revokeOnce(ctx, l.id)
+	})
+	if backoff.Pending(err) && !errors.Is(err, ErrClientClosed) {
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+// hooks are what BeforeRevoke was given.
+type hooks struct {
+	sync.Mutex
+	list []func(ctx context.Context, l *Lease)
+}
+
+func (s *Session) beforeRevoke(ctx context.Context, l *Lease) {
+	if lost := l.Lost(); lost == nil || lost.Cause == CauseRevoked || lost.Cause == CauseClusterChanged {
+		return // never used, gone with its entries, or elsewhere
+	}
+	s.hooks.Lock()
+	list := s.hooks.list
+	s.hooks.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, min(s.opts.CloseTimeout, s.opts.Retry.Attempt)/2)
+	defer cancel()
+	for _, hook := range list {
+		hook(ctx, l)
 	}
 }
 
@@ -82,17 +157,19 @@ func (s *Session) subscribers() []*subscriber {
 }
 
 // stuck names the callbacks that have not returned.
-func (s *Session) stuck() string {
-	var names []string
+func (s *Session) stuck() *CallbackError {
+	stuck := &CallbackError{Waited: s.opts.CloseTimeout}
+	select {
+	case <-s.joined:
+	default:
+		stuck.Callbacks = append(stuck.Callbacks, "a fencing.Auditor or Retry.Notify")
+	}
 	for _, sub := range s.subscribers() {
 		select {
 		case <-sub.wait():
 		default:
-			names = append(names, sub.name())
+			stuck.Callbacks = append(stuck.Callbacks, sub.name())
 		}
 	}
-	if names == nil {
-		return ""
-	}
-	return "; callback still running: " + strings.Join(names, ", ")
+	return stuck
 }

@@ -43,7 +43,7 @@
 //     the process may be paused in between. Fencing covers that: see package
 //     fencing.
 //   - That a lease revoked by an administrator is noticed before the next
-//     renewal, a third of the TTL later at the latest.
+//     renewal, about a third of the TTL later at the latest.
 //   - Anything through etcd's grpc-proxy, which may answer one renewal with the
 //     reply to another.
 //

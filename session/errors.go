@@ -21,6 +21,10 @@ var (
 	// ErrClosed is returned for everything asked of a session after Close.
 	ErrClosed = errors.New("session is closed")
 
+	// ErrClientClosed says that the etcd client was closed under the session. It is
+	// final: no lease follows.
+	ErrClientClosed = errors.New("the etcd client was closed: close sessions before their client, and go on with a new client and session")
+
 	// ErrReleased is the cause of a handle's contexts after Unlock or Resign.
 	ErrReleased = errors.New("released by its holder")
 
@@ -71,6 +75,8 @@ const (
 	// CauseKeyDeleted: the session key was deleted, as by a revocation, and etcd
 	// did not let it be put again within a quarter of LockDelay.
 	CauseKeyDeleted
+	// CauseClientClosed: the etcd client was closed under the session.
+	CauseClientClosed
 )
 
 func (c Cause) String() string {
@@ -91,6 +97,8 @@ func (c Cause) String() string {
 		return "work not drained"
 	case CauseKeyDeleted:
 		return "session key deleted"
+	case CauseClientClosed:
+		return "client closed"
 	default:
 		return fmt.Sprintf("Cause(%d)", int(c))
 	}
@@ -115,6 +123,8 @@ func (c Cause) explain() string {
 		return "its work did not stop in time, so it was given up while that still runs"
 	case CauseKeyDeleted:
 		return "its session key was deleted, perhaps with the lease, and could not be put again"
+	case CauseClientClosed:
+		return "nothing can renew it any more"
 	default:
 		return c.String()
 	}
@@ -172,6 +182,18 @@ func (e *LostError) Of(kind, name string, token int64) *LostError {
 	named := *e
 	named.Kind, named.Name, named.Token = kind, name, token
 	return &named
+}
+
+// CallbackError says which callbacks had not returned when Close stopped waiting
+// for them. All else is closed. A callback that calls Close gets one that names
+// itself.
+type CallbackError struct {
+	Callbacks []string      // each by its name and place in the source
+	Waited    time.Duration // at most: Options.CloseTimeout
+}
+
+func (e *CallbackError) Error() string {
+	return fmt.Sprintf("callback still running (Close waits %v for it; see Options.CloseTimeout): %s", e.Waited, strings.Join(e.Callbacks, ", "))
 }
 
 // NameError says why a name cannot be used. Nothing was sent.

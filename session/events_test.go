@@ -36,7 +36,7 @@ func (f *fakeEtcd) lose(t *testing.T, sess *session.Session, told recorder) (los
 func TestSubscriberThatIsSlowIsToldEverythingInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
-		sess := f.open(t, session.Options{})
+		sess := f.open(t, session.Options{CloseTimeout: 2 * time.Hour})
 		quick, slow := newRecorder(), newRecorder()
 		var all []session.Event
 		sess.Subscribe(func(ev session.Event) { all = append(all, ev) }) // joined by Close

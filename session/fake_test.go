@@ -45,13 +45,17 @@ type fakeEtcd struct {
 	noRenew  bool // no renewal is answered any more
 	noRead   bool // nor is any read
 	denyPut  bool // no permission to put
+	granted  map[int64]time.Duration
 	counts   map[string]int
+	refuse   map[string]error // answered at once, nothing done
+	mute     map[string]int   // so many are carried out and never answered
 }
 
 func newFakeEtcd() *fakeEtcd {
 	return &fakeEtcd{
 		expiry: make(map[int64]time.Time), keys: make(map[string]*mvccpb.KeyValue), revision: 1,
 		cluster: 7, term: 3, nextID: 100, counts: make(map[string]int),
+		granted: make(map[int64]time.Duration), refuse: make(map[string]error), mute: make(map[string]int),
 	}
 }
 
@@ -90,8 +94,18 @@ func (f *fakeEtcd) serve(ctx context.Context, rpc string, apply func() error) er
 		<-ctx.Done()
 		return ctx.Err()
 	}
+	if err := f.refuse[rpc]; err != nil {
+		f.mu.Unlock()
+		return err
+	}
+	mute := f.mute[rpc] > 0
+	f.mute[rpc]--
 	err := apply()
 	f.mu.Unlock()
+	if mute {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if terr := travel(ctx, back); terr != nil {
 		return terr
 	}
@@ -116,10 +130,14 @@ func (f *fakeEtcd) header() *pb.ResponseHeader {
 
 func (f *fakeEtcd) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (resp *pb.LeaseGrantResponse, err error) {
 	err = f.serve(ctx, "LeaseGrant", func() error {
-		f.nextID++
+		id := r.ID
+		if id == 0 {
+			f.nextID++
+			id = f.nextID
+		}
 		ttl := max(time.Duration(r.TTL)*time.Second, f.ttl)
-		f.expiry[f.nextID] = time.Now().Add(ttl)
-		resp = &pb.LeaseGrantResponse{Header: f.header(), ID: f.nextID, TTL: int64(ttl / time.Second)}
+		f.expiry[id], f.granted[id] = time.Now().Add(ttl), ttl
+		resp = &pb.LeaseGrantResponse{Header: f.header(), ID: id, TTL: int64(ttl / time.Second)}
 		f.ttl = 0
 		return nil
 	})
@@ -156,8 +174,8 @@ func (f *fakeEtcd) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 				return nil
 			}
 			if until, ok := f.expiry[r.ID]; ok && time.Now().Before(until) {
-				resp.TTL = 15
-				f.expiry[r.ID] = time.Now().Add(15 * time.Second)
+				resp.TTL = int64(f.granted[r.ID] / time.Second)
+				f.expiry[r.ID] = time.Now().Add(f.granted[r.ID])
 			}
 			return nil
 		})

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -31,4 +32,44 @@ func (b Base) LeaseGone(ctx context.Context, l *Lease, err error) *LostError {
 		return l.Lose(CauseClusterChanged, err)
 	}
 	return l.Lose(CauseRevoked, err)
+}
+
+// noneFollows is why no lease will follow l, which is lost; or nil.
+func (s *Session) noneFollows(l *Lease) error {
+	lost := l.Lost()
+	switch {
+	case s.clientClosed() && lost.Cause != CauseClientClosed:
+		return fmt.Errorf("%w; before, %w", ErrClientClosed, lost)
+	case s.clientClosed() || s.opts.StayLost:
+		return lost
+	}
+	return nil
+}
+
+// clientDone is closed when the etcd client is closed; nil if that cannot be
+// told, of a client that was put together by hand.
+func (s *Session) clientDone() <-chan struct{} {
+	if ctx := s.client.Ctx(); ctx != nil {
+		return ctx.Done()
+	}
+	return nil
+}
+
+// clientClosed reports whether the etcd client is closed, which is final.
+func (s *Session) clientClosed() bool {
+	select {
+	case <-s.clientDone():
+		return true
+	default:
+		return false
+	}
+}
+
+// watchClient has the session lost at once when its client is closed: nothing can
+// renew its lease any more.
+func (s *Session) watchClient() (stop func() bool) {
+	if s.client.Ctx() == nil {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(s.client.Ctx(), func() { s.latest().Lose(CauseClientClosed, ErrClientClosed) })
 }

@@ -136,9 +136,9 @@ func (s *Session) watchSessionKey(l *Lease) {
 		return // cannot be: New has validated it
 	}
 	for n := 0; ; n++ {
-		armed := time.Now()
+		armed := s.opts.Clock()
 		s.watchUntilDeleted(l, fmt.Sprintf("%x-%d", int64(l.id), n))
-		if time.Since(armed) > healthyWatch {
+		if s.opts.Clock()-armed > healthyWatch {
 			pauses.Reset()
 		}
 		select {

@@ -22,15 +22,16 @@ const maxTrusted = 300 * time.Second
 // It is for packages that build primitives on a session; users of locks and
 // elections do not meet it.
 type Lease struct {
-	id       clientv3.LeaseID
-	ttl      time.Duration // as granted
-	margin   time.Duration
-	clock    Clock
-	ctx      context.Context // done once lost, with the *LostError as its cause
-	cancel   context.CancelCauseFunc
-	renewed  chan struct{} // wakes the watchdog after a confirmed renewal
-	cluster  uint64
-	interval time.Duration // between renewals
+	id      clientv3.LeaseID
+	ttl     time.Duration // as granted
+	margin  time.Duration
+	clock   Clock
+	ctx     context.Context // done once lost, with the *LostError as its cause
+	cancel  context.CancelCauseFunc
+	renewed chan struct{} // wakes the watchdog after a confirmed renewal
+	cluster uint64
+	trust   time.Duration      // for how long a renewal is trusted
+	surplus []clientv3.LeaseID // granted beside it, to be revoked
 
 	mu        sync.Mutex    // protects what follows
 	confirmed time.Duration // send time of the last confirmed renewal
@@ -51,12 +52,12 @@ func newLease(id clientv3.LeaseID, cluster uint64, ttl, margin, sent time.Durati
 	}
 	l := &Lease{
 		id: id, cluster: cluster, ttl: ttl, margin: margin, clock: clock,
-		interval:  min(ttl, maxTrusted) / 3,
+		trust:     min(ttl, maxTrusted) - margin,
 		renewed:   make(chan struct{}, 1),
 		confirmed: sent,
-		trusted:   sent + min(ttl, maxTrusted) - margin,
 		changed:   make(chan struct{}),
 	}
+	l.trusted = sent + l.trust
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.connected, l.suspend = context.WithCancelCause(l.ctx)
 	return l
@@ -184,6 +185,14 @@ func (l *Lease) lastFailure() error {
 	return l.failure
 }
 
+// renewAtLocked is the moment when three eighths of the trusted time have passed
+// since the last confirmed renewal, about a third of the TTL. Together with
+// suspendAtLocked it leaves an eighth for the renewal, whatever the TTL and the
+// margin are.
+func (l *Lease) renewAtLocked() time.Duration {
+	return l.confirmed + (l.trusted-l.confirmed)*3/8
+}
+
 // suspendAtLocked is the moment when half of the trusted time has passed
 // without a confirmed renewal. A stalled process is covered by the same rule:
 // the clock counts the pause.
@@ -231,7 +240,7 @@ func (l *Lease) untilRenewal() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.confirmed + l.interval - now
+	return l.renewAtLocked() - now
 }
 
 // remaining is the time to trusted-until; 0 once lost.

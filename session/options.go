@@ -24,13 +24,24 @@ const (
 
 	// attemptTimeout bounds a single RPC when Options.Retry.Attempt does not: a
 	// half-open connection answers nothing, and gRPC alone would not notice
-	// for minutes. Below 5 s, so that a member which is given that long does
-	// not answer DeadlineExceeded while the context still lives: etcd's client
-	// would then send the write again by itself, and tell nobody.
+	// for minutes. Less than maxAttempt.
 	attemptTimeout = 4 * time.Second
 
-	// defaultLockDelay: holders were told of a revoked lease within 150 ms.
+	// maxAttempt: a member that is given that long may answer DeadlineExceeded
+	// while the context still lives. etcd's client then sends the write again by
+	// itself, and tells nobody.
+	maxAttempt = 5 * time.Second
+
+	// defaultLockDelay: holders were told of a revoked lease within 150 ms, by the
+	// watch of its session key. Two looks at the entries of holders fit into it, for
+	// the case that the watch hangs.
 	defaultLockDelay = time.Second
+
+	// minLockDelay would leave no room for those 150 ms if it was less. More than
+	// maxLockDelay only makes waiters wait: by then, with the usual TTL, a holder has
+	// given up by its own clock.
+	minLockDelay = 200 * time.Millisecond
+	maxLockDelay = 60 * time.Second
 
 	// maxNamespace bounds a namespace in bytes, maxOwner an owner.
 	maxNamespace = 64
@@ -71,9 +82,12 @@ type Options struct {
 	DriftMargin time.Duration
 
 	// LockDelay is how long a waiter of this session waits when the holder ahead
-	// of it was not released but lost its lease: time for that holder to be
-	// told. It protects the holders ahead, so use the same in all processes.
-	// Default 1 s; negative: no delay, for tests.
+	// of it did not release but lost its lease: time for that holder to be told.
+	// It protects the holders ahead, not this session, so use the same in all
+	// processes. A release, a Close and an entry deleted by hand cost no delay; a
+	// holder that crashed is followed TTL + LockDelay after its last renewal.
+	// Default 1 s; from 200 ms, since holders have been told up to 150 ms late, to
+	// 60 s. Negative: no delay, for tests.
 	LockDelay time.Duration
 
 	// OnStateChange is told every change of state, in order, from a goroutine
@@ -86,11 +100,16 @@ type Options struct {
 	StayLost bool
 
 	// CloseTimeout bounds what Close, and other releases that were given a
-	// context already dead, do on their own. Default 5 s.
+	// context already dead, do on their own, and how long Close waits for
+	// callbacks. Default 5 s.
 	CloseTimeout time.Duration
 
-	// Retry paces what is tried again, and bounds each single RPC by its
-	// Attempt (default 4 s). The zero value is backoff's default. Renewals are
+	// Retry paces what is tried again, and bounds each single write by its
+	// Attempt: default 4 s, less than 5 s. What is not answered soon is sent
+	// again beside it, for three times the Attempt as a whole. Notify is not
+	// told of renewals, which it could delay. (A member given 5 s may answer
+	// DeadlineExceeded while the request is under way; etcd's client then repeats
+	// a write by itself.) The zero value is backoff's default. Renewals are
 	// paced by it as far as it fits: they pause for a sixth of the TTL at most.
 	Retry backoff.Policy
 
@@ -152,10 +171,19 @@ func (o *Options) resolved() (Options, error) {
 	if err := r.Retry.Validate(); err != nil {
 		return r, &ArgumentError{"Options.Retry", err.Error()}
 	}
-	if r.LockDelay == 0 {
-		r.LockDelay = defaultLockDelay
+	if r.Retry.Attempt >= maxAttempt {
+		return r, &ArgumentError{"Options.Retry", fmt.Sprintf("Attempt is %v, and must be less than %v: "+
+			"etcd's client could repeat a write by itself", r.Retry.Attempt, maxAttempt)}
 	}
-	r.LockDelay = max(r.LockDelay, 0)
+	switch {
+	case r.LockDelay == 0:
+		r.LockDelay = defaultLockDelay
+	case r.LockDelay < 0:
+		r.LockDelay = 0
+	case r.LockDelay < minLockDelay || r.LockDelay > maxLockDelay:
+		return r, &ArgumentError{"Options.LockDelay", fmt.Sprintf("%v is not between %v and %v; negative means none",
+			r.LockDelay, minLockDelay, maxLockDelay)}
+	}
 	if r.Retry.Attempt == 0 {
 		r.Retry.Attempt = attemptTimeout
 	}

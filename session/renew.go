@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 )
 
 var (
@@ -30,6 +33,9 @@ func (s *Session) run(first *Lease) {
 // guard renews l and tells its changes of state, until it is lost. It reports
 // false when that was Close's doing, who tells it and revokes.
 func (s *Session) guard(l *Lease) bool {
+	if len(l.surplus) > 0 {
+		s.Base().Go(func(ctx context.Context) { s.revokeSurplus(ctx, l) })
+	}
 	renewals := make(chan struct{})
 	go func() { // joined below; ends with l
 		defer close(renewals)
@@ -47,7 +53,7 @@ func (s *Session) guard(l *Lease) bool {
 // successor gets the lease that follows a loss and makes it the session's; nil
 // if none is to follow.
 func (s *Session) successor() *Lease {
-	if s.opts.StayLost {
+	if s.noneFollows(s.latest()) != nil {
 		return nil
 	}
 	l, err := s.regrant()
@@ -85,14 +91,17 @@ func (s *Session) watchdog(l *Lease) State {
 	}
 }
 
-// renew renews l at a third of its TTL, and without waiting for the next third
-// when that fails, until l is lost.
+// renew renews l when that is due, and at once again when it fails, until l is
+// lost.
 func (s *Session) renew(l *Lease) {
-	policy := s.opts.Retry
-	policy.Attempt = min(policy.Attempt, l.interval)
 	// Pauses that suit other requests may be longer than there is time.
-	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), l.interval/2)
+	policy := s.opts.Retry
+	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), l.trust/6)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
+	policy.Attempt = 0  // attempt.Once bounds each request, and the loss of l all of it
+	policy.Notify = nil // a callback could take longer than there is time
+	// An eighth of the trusted time lies between a renewal and the suspension.
+	s.sender.SetRenewal(l.trust/8/5, l.trust/6)
 	timer := time.NewTimer(l.untilRenewal())
 	defer timer.Stop()
 	for {
@@ -105,18 +114,19 @@ func (s *Session) renew(l *Lease) {
 			// Until the deadline every failure but a verdict on the lease is
 			// worth another try, a refused permission too: tokens are
 			// refreshed and roles are mended.
+			var ack *acknowledgement
 			_ = backoff.Retry(l.ctx, policy, func(ctx context.Context) error {
-				return s.renewOnce(ctx, l)
+				return s.renewOnce(ctx, l, &ack)
 			})
 		}
 		timer.Reset(l.untilRenewal())
 	}
 }
 
-// renewOnce renews l, once, and notes how that went.
-func (s *Session) renewOnce(ctx context.Context, l *Lease) error {
+// renewOnce renews l, once, and notes how that went. See renewAndProve for ack.
+func (s *Session) renewOnce(ctx context.Context, l *Lease, ack **acknowledgement) error {
 	began := time.Now()
-	left, err := s.renewAndProve(ctx, l)
+	left, err := s.renewAndProve(ctx, l, ack)
 	if err == nil {
 		s.telemetry.Renewed(began, left)
 		return nil
@@ -147,29 +157,31 @@ func renewalOutcome(err error) string {
 	}
 }
 
-// renewAndProve sends one renewal and proves that it counted. An etcd leader that
+// acknowledgement is a renewal that a member has answered.
+type acknowledgement struct {
+	sent    time.Duration // by the session's clock
+	ttl     time.Duration
+	cluster uint64
+	term    uint64
+}
+
+// renewAndProve sends a renewal and proves that it counted. An etcd leader that
 // was stopped and continued acknowledges renewals which the cluster, by now
 // led by another, has never seen; so a linearizable read follows, and the
 // renewal counts only if both answers carry the same Raft term: at a term T no
 // such read can succeed once a quorum has voted for T+1. left is the trusted
 // time that remained when the proof arrived.
-func (s *Session) renewAndProve(ctx context.Context, l *Lease) (left time.Duration, err error) {
-	sent := s.opts.Clock()
-	// KeepAliveOnce repeats by itself, without a pause, for as long as it is
-	// told Unavailable: it is ctx, which bounds one attempt, that stops it.
-	renewal, err := s.client.KeepAliveOnce(ctx, l.id)
-	if backoff.Classify(err) == backoff.LeaseGone {
-		s.Base().LeaseGone(ctx, l, err)
-		return 0, err
+//
+// The proof may come as late as it likes, so an acknowledgement whose proof
+// fails is left in kept for the next call. Only another term makes it worthless.
+func (s *Session) renewAndProve(ctx context.Context, l *Lease, kept **acknowledgement) (left time.Duration, err error) {
+	if *kept == nil {
+		if *kept, err = s.acknowledge(ctx, l); err != nil {
+			return 0, err
+		}
 	}
-	if err != nil {
-		return 0, fmt.Errorf("renew lease %x: %w", int64(l.id), err)
-	}
-	if renewal.ClusterId != l.cluster {
-		l.Lose(CauseClusterChanged, nil)
-		return 0, errClusterChanged
-	}
-	read, err := s.readSessionKey(ctx, l)
+	ack := *kept
+	read, err := s.prove(ctx, l)
 	if err != nil {
 		return 0, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.id), err)
 	}
@@ -177,78 +189,47 @@ func (s *Session) renewAndProve(ctx context.Context, l *Lease) (left time.Durati
 		l.Lose(CauseClusterChanged, nil)
 		return 0, errClusterChanged
 	}
-	if read.Header.RaftTerm != renewal.RaftTerm {
+	if read.Header.RaftTerm != ack.term {
+		*kept = nil
 		return 0, errUnconfirmed
 	}
 	if err := s.keepSessionKey(l, read); err != nil {
 		return 0, err
 	}
 	left = l.remaining()
-	if !l.confirm(sent, time.Duration(renewal.TTL)*time.Second) {
+	if !l.confirm(ack.sent, ack.ttl) {
 		return 0, errArrivedLate
 	}
 	return left, nil
 }
 
-// grantOnce obtains a lease. The Grant is trusted from its send time; it needs
-// no confirmation, being a Raft entry itself.
-func (s *Session) grantOnce(ctx context.Context) (*Lease, error) {
-	sent := s.opts.Clock()
-	resp, err := s.client.Grant(ctx, int64(s.opts.TTL/time.Second))
-	if err != nil {
-		return nil, fmt.Errorf("grant a lease: %w", backoff.WithConnection(s.client.ActiveConnection(), err))
-	}
-	l := newLease(resp.ID, resp.ClusterId, time.Duration(resp.TTL)*time.Second, s.opts.DriftMargin, sent, s.opts.Clock)
-	if err := l.Check(); err != nil {
-		// The client repeats a Grant by itself and may have taken its time:
-		// a lease of unknown age is left to expire.
-		return nil, backoff.Again(fmt.Errorf("grant a lease: %w", err))
-	}
-	if err := s.announce(ctx, l); err != nil {
-		return nil, err
-	}
-	return l, nil
-}
-
-// regrant obtains the lease that follows a loss, for as long as it takes.
-func (s *Session) regrant() (*Lease, error) {
-	var l *Lease
-	err := backoff.Retry(s.ctx, s.opts.Retry, func(ctx context.Context) (err error) {
-		if l, err = s.grantOnce(ctx); err != nil {
-			return backoff.Again(err)
+// acknowledge sends a renewal of l.
+func (s *Session) acknowledge(ctx context.Context, l *Lease) (*acknowledgement, error) {
+	ack, _, err := attempt.Once(ctx, s.sender, attempt.Renewal, func(ctx context.Context) (*acknowledgement, error) {
+		sent := s.opts.Clock()
+		resp, err := s.keepAlive(ctx, l.id)
+		if err != nil {
+			return nil, err
 		}
-		return nil
+		return &acknowledgement{sent, time.Duration(resp.TTL) * time.Second, resp.ClusterId, resp.RaftTerm}, nil
 	})
-	return l, err
+	switch {
+	case backoff.Classify(err) == backoff.LeaseGone:
+		s.Base().LeaseGone(ctx, l, err)
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("renew lease %x: %w", int64(l.id), err)
+	case ack.cluster != l.cluster:
+		l.Lose(CauseClusterChanged, nil)
+		return nil, errClusterChanged
+	}
+	return ack, nil
 }
 
-// revokeLost ends a lost lease in etcd, which removes its entries and keeps late
-// requests from putting new ones. It waits for as long as the drift margin
-// first, about when etcd would have let go by itself: those who have just been
-// told get the time to hear it, on a busy machine too, before somebody else is
-// let in. Close cuts that short, and leaves no lease behind.
-func (s *Session) revokeLost(ctx context.Context, l *Lease) {
-	grace := time.NewTimer(l.margin)
-	defer grace.Stop()
-	select {
-	case <-grace.C:
-		s.revoke(ctx, l)
-	case <-ctx.Done():
-	}
-	if ctx.Err() != nil {
-		s.dropLease(l)
-	}
-}
-
-// revoke ends a lease in etcd. It gives up when ctx ends: then the lease ends by
-// itself.
-func (s *Session) revoke(ctx context.Context, l *Lease) {
-	err := backoff.Retry(ctx, s.opts.Retry, func(ctx context.Context) error {
-		_, err := s.client.Revoke(ctx, l.id)
-		return err
+// prove sends a linearizable read, of the session key.
+func (s *Session) prove(ctx context.Context, l *Lease) (*clientv3.GetResponse, error) {
+	read, _, err := attempt.Once(ctx, s.sender, attempt.Proof, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return s.readSessionKey(ctx, l)
 	})
-	if err != nil && ctx.Err() == nil && backoff.Classify(err) != backoff.LeaseGone {
-		s.opts.Logger.Warn("holdfast: a lost lease could not be revoked; its entries stay until etcd expires it",
-			"lease", fmt.Sprintf("%x", int64(l.id)), "error", err)
-	}
+	return read, err
 }

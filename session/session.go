@@ -29,7 +29,11 @@ type Session struct {
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
-	done   chan struct{} // closed when Close has finished, with closeErr set
+	joined chan struct{} // closed when Close has ended the lease and joined the goroutines
+	done   chan struct{} // closed when Close has finished
+
+	unwatchClient func() bool
+	hooks         hooks
 
 	mu         sync.Mutex // protects what follows
 	lease      *Lease     // the latest
@@ -49,8 +53,10 @@ type Session struct {
 // its TLS and auth. Errors: *ArgumentError and *NameError before anything is
 // sent; otherwise what etcd said, joined with ctx's error when that ended the
 // attempts; backoff.ErrNotConnected, with the reason, when the client could not
-// connect. It tries to until ctx ends, so give it one that does. Nothing is left
-// to close when err is not nil.
+// connect. It tries to until ctx ends, so give it one that does. ErrClientClosed.
+// rpctypes.ErrPermissionDenied when the session key may not be written: the
+// message has the command that grants it. Nothing is left to close, and no lease
+// left in an etcd that answers, when err is not nil.
 func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, error) {
 	if ctx == nil {
 		return nil, &ArgumentError{"ctx", "is nil"}
@@ -70,13 +76,19 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		}),
 		sender:     attempt.New(cli, resolved.Retry),
 		identity:   resolved.identity(),
+		joined:     make(chan struct{}),
 		done:       make(chan struct{}),
 		replaced:   make(chan struct{}),
 		subs:       make(map[*subscriber]struct{}),
 		extensions: make(map[any]any),
 	}
 	s.keyValue = sessionValue(s.identity)
-	err = backoff.Retry(ctx, resolved.Retry, func(ctx context.Context) (err error) {
+	if s.clientClosed() {
+		return nil, fmt.Errorf("holdfast: no session: %w", ErrClientClosed)
+	}
+	policy := resolved.Retry
+	policy.Attempt = 0 // attempt.Once bounds each request
+	err = backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
 		s.lease, err = s.grantOnce(ctx)
 		return err
 	})
@@ -89,6 +101,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	}
 	s.told = Connected
 	s.telemetry.State("", Connected.metric())
+	s.unwatchClient = s.watchClient()
 	l := s.lease
 	s.Base().Go(func(context.Context) { s.run(l) }) // joined by Close
 	s.Base().Go(func(context.Context) { s.watchSessionKey(l) })

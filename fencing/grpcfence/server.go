@@ -2,13 +2,13 @@ package grpcfence
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -41,6 +41,13 @@ type Server struct {
 
 // NewGuard returns the guard: the handler runs as the effect of store's Do, and
 // its error is the effect's, so that a store which is a transaction rolls back.
+// If the store fails after the handler (a commit without an answer), the status
+// is that of [ToStatus], in place of the handler's OK.
+//
+// The status is what says that the work is committed. The messages of a stream
+// go out as the handler sends them, before that: a client must not act on them
+// as if they were.
+//
 // NewGuard panics if store or resourceOf is nil, or if there is more than one
 // Options.
 func NewGuard(store fencing.Store, resourceOf ResourceOf, opts ...Options) *Server {
@@ -141,40 +148,35 @@ func (s *Server) do(ctx context.Context, method string, req any, effect func(ctx
 	if err := c.CheckName(resource, name); err != nil {
 		return s.refuse(ctx, resource, c, err)
 	}
-	claimed := fencing.NewClaimContext(ctx, c)
 	switch {
 	case s.filter != nil:
+		claimed := fencing.NewClaimContext(ctx, c)
 		admit := func(ctx context.Context) error {
-			if err := s.filter.Admit(ctx, resource, c); err != nil {
-				return s.refuse(ctx, resource, c, err)
+			err := s.filter.Admit(ctx, resource, c)
+			if err == nil {
+				return nil
 			}
-			return nil
+			if fencing.VerdictOf(err) == fencing.NothingDone { // of this message; there were others before it
+				err = fmt.Errorf("%w: %w", backoff.ErrOutcomeUnknown, err)
+			}
+			return s.refuse(ctx, resource, c, err)
 		}
-		if err := admit(claimed); err != nil {
-			return err
+		if err := s.filter.Admit(claimed, resource, c); err != nil {
+			return s.refuse(ctx, resource, c, fencing.NotDone(err)) // the handler has not run
 		}
 		return effect(claimed, admit)
 	case s.store == nil:
-		return effect(claimed, nil)
+		return effect(fencing.NewClaimContext(ctx, c), nil)
 	}
-	ran, own := false, error(nil)
-	err = s.store.Do(claimed, resource, c, func(ctx context.Context) error {
-		ran = true
+	var own error // the handler's own status, which is answered as it is
+	err = fencing.Serve(ctx, s.store, resource, c, func(ctx context.Context) error {
 		own = effect(ctx, nil)
 		return own
 	})
-	switch {
-	case own != nil:
-		return own // the handler's own status, however the store has wrapped it
-	case ran && err != nil:
-		return commitFailed(err)
-	case !ran && err == nil:
-		err = errNotRun
+	if own != nil || err == nil {
+		return own
 	}
-	if err != nil {
-		return s.refuse(ctx, resource, c, err)
-	}
-	return nil
+	return s.refuse(ctx, resource, c, err)
 }
 
 func (s *Server) refuse(ctx context.Context, resource string, c fencing.Claim, err error) error {
@@ -186,10 +188,7 @@ func (s *Server) refuse(ctx context.Context, resource string, c fencing.Claim, e
 	return ToStatus(err)
 }
 
-var (
-	errMissing = fmt.Errorf("grpcfence: neither %s nor %s is there: %w", KeyName, KeyToken, fencing.ErrNoToken)
-	errNotRun  = errors.New("grpcfence: the store returned nil without running the effect")
-)
+var errMissing = fmt.Errorf("grpcfence: neither %s nor %s is there: %w", KeyName, KeyToken, fencing.ErrNoToken)
 
 // resourceError is a failure of the server's own function. It hides what that
 // said, so that nothing in there is taken for a verdict on the claim.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -26,45 +27,59 @@ const (
 	ReasonMalformed = "MALFORMED"
 	ReasonStore     = "STORE"
 	ReasonResource  = "RESOURCE"
+	ReasonUnknown   = "OUTCOME_UNKNOWN"
 )
 
-// ToStatus returns the status error with which err, a guard's refusal, is
-// answered: for handlers behind [NewRequire] or [NewFilter] whose own guard has
-// refused. What a store said is not in it. ToStatus(nil) is nil.
+// ToStatus returns the status error with which err, a guard's, is answered: for
+// handlers behind [NewRequire] or [NewFilter] whose own guard has failed. The
+// table of [fencing.VerdictOf] decides the code: Unavailable, which clients
+// repeat, only if it is known that nothing was done. What a store said is not in
+// it. ToStatus(nil) is nil.
 func ToStatus(err error) error {
-	if err == nil {
-		return nil
-	}
 	var (
 		below *fencing.MarkError
 		other *fencing.NameError
-		own   *resourceError
 	)
-	switch {
-	case errors.As(err, &own):
+	if errors.As(err, new(*resourceError)) {
 		return refusal(codes.Internal, ReasonResource, "the server cannot tell what the call writes to")
-	case errors.As(err, &below):
-		return refusal(codes.FailedPrecondition, ReasonStale, below.Error(),
-			"resource", below.Resource, "name", below.Claim.Name,
-			"token", below.Claim.Token.String(), "mark", below.Mark.String())
-	case errors.Is(err, fencing.ErrStale):
-		return refusal(codes.FailedPrecondition, ReasonStale, err.Error())
-	case errors.As(err, &other):
-		return refusal(codes.FailedPrecondition, ReasonOtherName, other.Error(),
-			"resource", other.Resource, "name", other.Got, "want", other.Want)
-	case errors.Is(err, fencing.ErrBadClaim): // before ErrNoToken: a token of zero is both
-		return refusal(codes.InvalidArgument, ReasonMalformed, err.Error())
-	case errors.Is(err, fencing.ErrNoToken):
-		return refusal(codes.InvalidArgument, ReasonMissing, err.Error())
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return status.FromContextError(err).Err()
 	}
-	return refusal(codes.Unavailable, ReasonStore, "fencing tokens cannot be compared now; nothing was done")
+	switch v := fencing.VerdictOf(err); v {
+	case fencing.Done:
+		return nil
+	case fencing.StaleToken:
+		if errors.As(err, &below) {
+			return refusal(codes.FailedPrecondition, ReasonStale, below.Error(),
+				"resource", below.Resource, "name", below.Claim.Name,
+				"token", below.Claim.Token.String(), "mark", below.Mark.String())
+		}
+		return refusal(codes.FailedPrecondition, ReasonStale, err.Error())
+	case fencing.OtherLock:
+		if errors.As(err, &other) {
+			return refusal(codes.FailedPrecondition, ReasonOtherName, other.Error(),
+				"resource", other.Resource, "name", other.Got, "want", other.Want)
+		}
+		return refusal(codes.FailedPrecondition, ReasonOtherName, err.Error())
+	case fencing.BadClaim:
+		return refusal(codes.InvalidArgument, ReasonMalformed, err.Error())
+	case fencing.NoClaim:
+		return refusal(codes.InvalidArgument, ReasonMissing, err.Error())
+	case fencing.NothingDone:
+		return refusal(contextCode(err, codes.Unavailable), ReasonStore, "fencing tokens cannot be compared now; nothing was done")
+	default:
+		return refusal(contextCode(err, codes.Unknown), ReasonUnknown,
+			"the work may have been done, or may be yet; read back before repeating it")
+	}
 }
 
-// commitFailed is for a store that failed after the handler had succeeded.
-func commitFailed(error) error {
-	return status.Error(codes.Unknown, "the work was done, and its store could not keep it or cannot tell")
+// contextCode is the code of the context's error that err holds, or otherwise.
+func contextCode(err error, otherwise codes.Code) codes.Code {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return codes.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	}
+	return otherwise
 }
 
 func refusal(code codes.Code, reason, message string, metadata ...string) error {
@@ -80,17 +95,18 @@ func refusal(code codes.Code, reason, message string, metadata ...string) error 
 	return s.Err()
 }
 
-// Error is a refusal as the client sees it. errors.Is finds [fencing.ErrStale],
-// [fencing.ErrOtherName], [fencing.ErrNoToken] (MISSING) or
-// [fencing.ErrBadClaim] in it, according to its reason, and none of them for
-// STORE and RESOURCE. status.FromError and status.Code see through it.
+// Error is a guard's answer as the client sees it. errors.Is finds
+// [fencing.ErrStale], [fencing.ErrOtherName], [fencing.ErrNoToken] (MISSING),
+// [fencing.ErrBadClaim] (MALFORMED), backoff.ErrOutcomeUnknown (OUTCOME_UNKNOWN)
+// or, for STORE and RESOURCE, [fencing.ErrNotDone] in it, according to its
+// reason. status.FromError and status.Code see through it.
 type Error struct {
 	Reason   string
 	Metadata map[string]string
 	Err      error // the status error
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("grpcfence: refused: %s: %v", e.Reason, e.Err) }
+func (e *Error) Error() string { return fmt.Sprintf("grpcfence: %s: %v", e.Reason, e.Err) }
 
 func (e *Error) Unwrap() error { return e.Err }
 
@@ -105,6 +121,10 @@ func (e *Error) Is(target error) bool {
 		return target == fencing.ErrNoToken
 	case ReasonMalformed:
 		return target == fencing.ErrBadClaim
+	case ReasonStore, ReasonResource:
+		return target == fencing.ErrNotDone
+	case ReasonUnknown:
+		return target == backoff.ErrOutcomeUnknown
 	}
 	return false
 }

@@ -29,8 +29,8 @@ func warm() (h http.Handler, w http.ResponseWriter, r *http.Request) {
 func TestMiddlewareAllocatesLittle(t *testing.T) {
 	h, w, r := warm()
 	// The context with the claim, the copy of the request that carries it, the
-	// effect, and whether it ran. Parsing and comparing: none.
-	if n := testing.AllocsPerRun(200, func() { h.ServeHTTP(w, r) }); n > 4 && !race {
+	// effect, what the store runs, and the answer. Parsing and comparing: none.
+	if n := testing.AllocsPerRun(200, func() { h.ServeHTTP(w, r) }); n > 5 && !race {
 		t.Errorf("%v allocations for a request", n)
 	}
 }

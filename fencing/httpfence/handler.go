@@ -2,9 +2,9 @@ package httpfence
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -23,45 +23,72 @@ type Options struct {
 	// either way.
 	AllowMissing bool
 
+	// MaxBody is how many bytes of a request's body [Handler] reads before it
+	// takes the resource, so that a client that sends slowly keeps nobody
+	// waiting. A longer body is refused with 413. Default [DefaultMaxBody].
+	// Negative: nothing is read ahead; then bound the time to read a request
+	// (http.Server.ReadTimeout), since a stale client that stops in the middle
+	// keeps newer holders out for as long as that.
+	MaxBody int64
+
+	// MaxAnswer is how many bytes of an answer [Handler] holds back until the
+	// store has committed. A write beyond that fails, and so does the request,
+	// with 500. Default [DefaultMaxAnswer]. Negative panics.
+	MaxAnswer int
+
 	// Auditor is told of refusals, with the request's RemoteAddr as the holder.
 	// Default fencing.LogAuditor(nil), which logs them as warnings.
 	Auditor fencing.Auditor
 }
 
+// What the zero fields of [Options] stand for: 4 MiB, which is also how long a
+// message of gRPC may be by default.
+const (
+	DefaultMaxBody   = 4 << 20
+	DefaultMaxAnswer = 4 << 20
+)
+
 // Handler is the guard: h runs as the effect of store's Do, so no request with a
 // stale token gets to h, and while one is in h no other for the same resource
 // is, as far as that is the store's promise.
 //
-// h's context carries the claim, and what the store has put in it. If the store
-// fails after h has run (a transaction that does not commit), the connection is
-// broken with [http.ErrAbortHandler], lest the client believe what h has
-// answered; for such stores [Require], with the transaction within h, gives the
-// better answer.
+// h's context carries the claim, and what the store has put in it. The body is
+// read before the store is asked, and the answer sent when the store is done:
 //
-// Handler panics if h, store or resourceOf is nil, or if there is more than one
-// Options.
+//   - A status below 400 lets the store commit. If it does, h's answer is sent;
+//     if not, what [Error] says about the store's error is sent in its place.
+//   - A status of 400 or more is an error of the effect, so that a store which
+//     is a transaction rolls back. Then h's answer is sent.
+//   - After a panic in h nothing is committed or sent, and the panic goes on.
+//
+// So h cannot stream: w is no http.Flusher and no http.Hijacker, and an
+// http.ResponseController has http.ErrNotSupported for h. Informational answers
+// (1xx) are dropped. Trailers are sent.
+//
+// Handler panics if h, store or resourceOf is nil, if there is more than one
+// Options, or if MaxAnswer is negative.
 func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts ...Options) http.Handler {
 	if store == nil {
 		panic("httpfence: nil store")
 	}
-	return newGuard(h, resourceOf, opts, func(g *guard, w http.ResponseWriter, r *http.Request, resource string, c fencing.Claim) error {
-		ran := false
-		err := store.Do(fencing.NewClaimContext(r.Context(), c), resource, c, func(ctx context.Context) error {
-			ran = true
-			g.next.ServeHTTP(w, r.WithContext(ctx))
-			return nil
-		})
-		switch {
-		case ran && err != nil:
-			panic(http.ErrAbortHandler)
-		case !ran && err == nil:
-			return errNotRun
+	return newGuard(h, resourceOf, opts, func(g *guard, w http.ResponseWriter, r *http.Request, resource string, c fencing.Claim) {
+		r, err := readBody(w, r, g.opts.MaxBody)
+		if err != nil {
+			Error(w, r, err)
+			return
 		}
-		return err
+		a := &answer{to: w, most: g.opts.MaxAnswer}
+		err = fencing.Serve(r.Context(), store, resource, c, func(ctx context.Context) error {
+			g.next.ServeHTTP(a, r.WithContext(ctx))
+			return a.failed()
+		})
+		if err != nil && err != errStatus {
+			g.refuse(w, r, resource, c, err)
+			return
+		}
+		a.send()
 	})
 }
-
-var errNotRun = errors.New("httpfence: the store returned nil without running the effect")
 
 // Filter turns away requests whose token is stale when they arrive. It is not a
 // guard: between its answer and the effect of h the process can be paused, and a
@@ -74,12 +101,12 @@ func Filter(h http.Handler, filter fencing.Filter, resourceOf ResourceOf, opts .
 	if filter == nil {
 		panic("httpfence: nil filter")
 	}
-	return newGuard(h, resourceOf, opts, func(g *guard, w http.ResponseWriter, r *http.Request, resource string, c fencing.Claim) error {
+	return newGuard(h, resourceOf, opts, func(g *guard, w http.ResponseWriter, r *http.Request, resource string, c fencing.Claim) {
 		if err := filter.Admit(r.Context(), resource, c); err != nil {
-			return err
+			g.refuse(w, r, resource, c, fencing.NotDone(err)) // h has not run
+			return
 		}
 		g.serve(w, r, c)
-		return nil
 	})
 }
 
@@ -89,22 +116,22 @@ func Filter(h http.Handler, filter fencing.Filter, resourceOf ResourceOf, opts .
 //
 // It panics like Handler.
 func Require(h http.Handler, resourceOf ResourceOf, opts ...Options) http.Handler {
-	return newGuard(h, resourceOf, opts, func(g *guard, w http.ResponseWriter, r *http.Request, _ string, c fencing.Claim) error {
+	return newGuard(h, resourceOf, opts, func(g *guard, w http.ResponseWriter, r *http.Request, _ string, c fencing.Claim) {
 		g.serve(w, r, c)
-		return nil
 	})
 }
 
-// guard is what the three have in common: which claims come as far as admit.
+// guard is what the three have in common: which claims come as far as admit,
+// which answers.
 type guard struct {
 	next       http.Handler
 	resourceOf ResourceOf
 	opts       Options
-	admit      func(g *guard, w http.ResponseWriter, r *http.Request, resource string, c fencing.Claim) error
+	admit      func(g *guard, w http.ResponseWriter, r *http.Request, resource string, c fencing.Claim)
 }
 
 func newGuard(h http.Handler, resourceOf ResourceOf, opts []Options,
-	admit func(*guard, http.ResponseWriter, *http.Request, string, fencing.Claim) error) http.Handler {
+	admit func(*guard, http.ResponseWriter, *http.Request, string, fencing.Claim)) http.Handler {
 	if h == nil || resourceOf == nil {
 		panic("httpfence: nil handler or nil ResourceOf")
 	}
@@ -116,6 +143,15 @@ func newGuard(h http.Handler, resourceOf ResourceOf, opts []Options,
 	default:
 		panic("httpfence: more than one Options")
 	}
+	if g.opts.MaxAnswer < 0 {
+		panic("httpfence: negative Options.MaxAnswer")
+	}
+	if g.opts.MaxAnswer == 0 {
+		g.opts.MaxAnswer = DefaultMaxAnswer
+	}
+	if g.opts.MaxBody == 0 {
+		g.opts.MaxBody = DefaultMaxBody
+	}
 	return g
 }
 
@@ -124,8 +160,7 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, c fencing.Claim) {
 }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The server has made the keys canonical, so these are all there are.
-	c, present, err := fencing.ParseClaim(r.Header[HeaderName], r.Header[HeaderToken])
+	c, present, err := fencing.ParseClaim(values(r.Header, HeaderName), values(r.Header, HeaderToken))
 	if !present && g.opts.AllowMissing {
 		g.next.ServeHTTP(w, r)
 		return
@@ -133,18 +168,39 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !present {
 		err = errMissing
 	}
-	var resource, name string
-	if err == nil {
-		if resource, name, err = g.resourceOf(r); err != nil || resource == "" || name == "" {
-			err = &resourceError{err}
-		} else if err = c.CheckName(resource, name); err == nil {
-			err = g.admit(g, w, r, resource, c)
-		}
+	if err != nil {
+		g.refuse(w, r, "", c, err)
+		return
+	}
+	resource, name, err := g.resourceOf(r)
+	if err != nil || resource == "" || name == "" {
+		err = &resourceError{err}
+	} else {
+		err = c.CheckName(resource, name)
 	}
 	if err != nil {
-		fencing.AuditRefusal(r.Context(), g.opts.Auditor, resource, c, r.RemoteAddr, err)
-		Error(w, r, err)
+		g.refuse(w, r, resource, c, err)
+		return
 	}
+	g.admit(g, w, r, resource, c)
+}
+
+func (g *guard) refuse(w http.ResponseWriter, r *http.Request, resource string, c fencing.Claim, err error) {
+	fencing.AuditRefusal(r.Context(), g.opts.Auditor, resource, c, r.RemoteAddr, err)
+	Error(w, r, err)
+}
+
+// values are all values of a field. http.Server makes keys canonical; a proxy or
+// adaptor that builds the header itself may not, and a claim that is not found
+// would be let pass by AllowMissing.
+func values(h http.Header, field string) []string {
+	found := h[field]
+	for key, more := range h {
+		if len(key) == len(field) && key != field && strings.EqualFold(key, field) {
+			found = append(found[:len(found):len(found)], more...)
+		}
+	}
+	return found
 }
 
 var errMissing = fmt.Errorf("httpfence: neither %s nor %s is there: %w", HeaderName, HeaderToken, fencing.ErrNoToken)

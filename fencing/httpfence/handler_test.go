@@ -154,29 +154,6 @@ func TestStoreThatCannotTellLetsNothingPass(t *testing.T) {
 	}
 }
 
-// The handler has answered 200, and then the store's commit fails.
-func TestAnswerIsNotBelievedWhenTheCommitFails(t *testing.T) {
-	var e effects
-	srv := httptest.NewServer(httpfence.Handler(&e, broken{after: errors.New("no commit")}, byPath))
-	defer srv.Close()
-	tr := srv.Client().Transport.(*http.Transport)
-	defer tr.CloseIdleConnections()
-	c := &http.Client{Transport: &httpfence.Transport{Base: tr}}
-	req, err := http.NewRequestWithContext(fencing.NewContext(t.Context(), &holder{name: "lock/a", token: 5}), "PUT", srv.URL+"/r/a", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := c.Do(req)
-	if err == nil {
-		_, err = io.ReadAll(resp.Body)
-		resp.Body.Close()
-	}
-	srv.Close() // waits for the handler
-	if err == nil || e.n != 1 {
-		t.Errorf("the client believes it (%v); the handler ran %d times", err, e.n)
-	}
-}
-
 func TestPanicOfAHandlerGivesTheResourceBack(t *testing.T) {
 	boom := true
 	h := httpfence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -21,6 +22,8 @@ const (
 	TypeMalformed = typeBase + "malformed"
 	TypeStore     = typeBase + "store"
 	TypeResource  = typeBase + "resource"
+	TypeUnknown   = typeBase + "unknown"
+	TypeBody      = typeBase + "body"
 
 	typeBase = "https://github.com/holdfast-go/holdfast/blob/main/docs/fencing.md#problem-"
 )
@@ -39,37 +42,56 @@ type Problem struct {
 	Mark     fencing.Token `json:"mark,omitzero"`  // stale: the larger token that was seen
 }
 
-// ProblemOf returns the problem that err is answered with. What the server's own
-// store or function said is not in it.
+// ProblemOf returns the problem that err is answered with. The table of
+// [fencing.VerdictOf] decides the status: 503 with "nothing was done" only if that
+// is known. What the server's own store or function said is not in it.
 func ProblemOf(err error) Problem {
 	var (
 		below *fencing.MarkError
 		other *fencing.NameError
-		own   *resourceError
+		body  *bodyError
+		long  *answerError
 	)
 	switch {
-	case errors.As(err, &own):
+	case errors.As(err, new(*resourceError)):
 		return Problem{Type: TypeResource, Title: "The server cannot tell what the request writes to", Status: http.StatusInternalServerError}
-	case errors.As(err, &below):
-		return Problem{Type: TypeStale, Title: "Fencing token is stale", Status: http.StatusPreconditionFailed, Detail: below.Error(),
-			Resource: below.Resource, Name: below.Claim.Name, Token: below.Claim.Token, Mark: below.Mark}
-	case errors.Is(err, fencing.ErrStale): // another guard's error
-		return Problem{Type: TypeStale, Title: "Fencing token is stale", Status: http.StatusPreconditionFailed, Detail: err.Error()}
-	case errors.As(err, &other):
-		return Problem{Type: TypeOtherName, Title: "Fencing token is of another lock", Status: http.StatusPreconditionFailed, Detail: other.Error(),
-			Resource: other.Resource, Name: other.Got, Want: other.Want}
-	case errors.Is(err, fencing.ErrBadClaim): // before ErrNoToken: a token of zero is both
-		return Problem{Type: TypeMalformed, Title: "Fencing fields cannot be used", Status: http.StatusBadRequest, Detail: err.Error()}
-	case errors.Is(err, fencing.ErrNoToken):
-		return Problem{Type: TypeMissing, Title: "Fencing token is required", Status: http.StatusPreconditionRequired, Detail: err.Error()}
+	case errors.As(err, &body):
+		return Problem{Type: TypeBody, Title: "The request's body cannot be used", Status: body.status, Detail: body.Error()}
 	}
-	return Problem{Type: TypeStore, Title: "Fencing tokens cannot be compared now", Status: http.StatusServiceUnavailable,
-		Detail: "nothing was done; the request may be repeated while its holder holds"}
+	switch fencing.VerdictOf(err) {
+	case fencing.StaleToken:
+		p := Problem{Type: TypeStale, Title: "Fencing token is stale", Status: http.StatusPreconditionFailed, Detail: err.Error()}
+		if errors.As(err, &below) { // otherwise another guard's error
+			p.Detail, p.Resource, p.Mark = below.Error(), below.Resource, below.Mark
+			p.Name, p.Token = below.Claim.Name, below.Claim.Token
+		}
+		return p
+	case fencing.OtherLock:
+		p := Problem{Type: TypeOtherName, Title: "Fencing token is of another lock", Status: http.StatusPreconditionFailed, Detail: err.Error()}
+		if errors.As(err, &other) {
+			p.Detail, p.Resource, p.Name, p.Want = other.Error(), other.Resource, other.Got, other.Want
+		}
+		return p
+	case fencing.BadClaim:
+		return Problem{Type: TypeMalformed, Title: "Fencing fields cannot be used", Status: http.StatusBadRequest, Detail: err.Error()}
+	case fencing.NoClaim:
+		return Problem{Type: TypeMissing, Title: "Fencing token is required", Status: http.StatusPreconditionRequired, Detail: err.Error()}
+	case fencing.NothingDone:
+		return Problem{Type: TypeStore, Title: "Fencing tokens cannot be compared now", Status: http.StatusServiceUnavailable,
+			Detail: "nothing was done; the request may be repeated while its holder holds"}
+	}
+	p := Problem{Type: TypeUnknown, Title: "The outcome is unknown", Status: http.StatusInternalServerError,
+		Detail: "the work may have been done, or may be yet; read back before repeating it"}
+	if errors.As(err, &long) {
+		p.Detail = long.Error()
+	}
+	return p
 }
 
-// Error answers with the problem of err: for handlers behind [Require] or
-// [Filter] whose own guard has refused. It must come before anything else is
-// written to w. It tells no auditor.
+// Error answers with the problem of err, a guard's: for handlers behind [Require]
+// or [Filter] whose own guard has failed. It must come before anything else is
+// written to w. It tells no auditor. A nil err is a mistake, and answered as an
+// unknown outcome.
 func Error(w http.ResponseWriter, r *http.Request, err error) {
 	p := ProblemOf(err)
 	body, merr := json.Marshal(p)
@@ -87,17 +109,18 @@ func Error(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// ResponseError is a refusal as the client sees it. errors.Is finds
-// [fencing.ErrStale], [fencing.ErrOtherName], [fencing.ErrNoToken] (428) or
-// [fencing.ErrBadClaim] in it, according to its type, and none of them for the
-// types "store" and "resource".
+// ResponseError is a guard's answer as the client sees it. errors.Is finds
+// [fencing.ErrStale], [fencing.ErrOtherName], [fencing.ErrNoToken] (428),
+// [fencing.ErrBadClaim], backoff.ErrOutcomeUnknown (type "unknown") or, for the
+// types "store", "resource" and "body", [fencing.ErrNotDone] in it, according to
+// its type.
 type ResponseError struct{ Problem Problem }
 
 func (e *ResponseError) Error() string {
 	if e.Problem.Detail != "" {
-		return fmt.Sprintf("httpfence: refused with %d: %s: %s", e.Problem.Status, e.Problem.Title, e.Problem.Detail)
+		return fmt.Sprintf("httpfence: answered %d: %s: %s", e.Problem.Status, e.Problem.Title, e.Problem.Detail)
 	}
-	return fmt.Sprintf("httpfence: refused with %d: %s", e.Problem.Status, e.Problem.Title)
+	return fmt.Sprintf("httpfence: answered %d: %s", e.Problem.Status, e.Problem.Title)
 }
 
 // Is makes errors.Is find the reason.
@@ -111,6 +134,10 @@ func (e *ResponseError) Is(target error) bool {
 		return target == fencing.ErrNoToken
 	case TypeMalformed:
 		return target == fencing.ErrBadClaim
+	case TypeStore, TypeResource, TypeBody:
+		return target == fencing.ErrNotDone
+	case TypeUnknown:
+		return target == backoff.ErrOutcomeUnknown
 	}
 	return false
 }
@@ -125,7 +152,7 @@ const maxProblem = 16 << 10
 func CheckResponse(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusPreconditionFailed, http.StatusPreconditionRequired, http.StatusBadRequest,
-		http.StatusServiceUnavailable, http.StatusInternalServerError:
+		http.StatusRequestEntityTooLarge, http.StatusServiceUnavailable, http.StatusInternalServerError:
 	default:
 		return nil
 	}

@@ -87,7 +87,7 @@ func attach(req *http.Request, holder fencing.Holder) (*http.Request, error) {
 
 func present(h http.Header, holder fencing.Holder) (fencing.Claim, error) {
 	for _, field := range []string{HeaderName, HeaderToken} {
-		if len(h.Values(field)) > 0 {
+		if len(values(h, field)) > 0 {
 			return fencing.Claim{}, &fencing.ClaimError{Part: field, Reason: "is there already: of two, the server would have to choose"}
 		}
 	}

@@ -11,13 +11,8 @@ import (
 
 // commit ends the transaction after fn has returned nil.
 func (r *request) commit(ctx context.Context, tx *sql.Tx) (again bool, err error) {
-	if err := backoff.ContextErr(ctx); err != nil {
-		return false, fmt.Errorf("%v: rolled back: %w", r, err)
-	}
-	if end := r.g.sql.end; end != "" {
-		if _, err := tx.ExecContext(ctx, end); err != nil {
-			return r.ended(ctx, tx, err)
-		}
+	if again, err := r.whole(ctx, tx); err != nil {
+		return again, err
 	}
 	// As late as can be. What comes between this and the commit is for the
 	// later holder's transaction to deal with: it waits for the row, and
@@ -33,21 +28,53 @@ func (r *request) commit(ctx context.Context, tx *sql.Tx) (again bool, err error
 	return false, nil
 }
 
-// ended is the error for a transaction whose savepoint could not be released.
-func (r *request) ended(ctx context.Context, tx *sql.Tx, err error) (again bool, _ error) {
-	if again, failed := r.failed(ctx, "end", err); again || ctx.Err() != nil {
-		return again, failed
+// whole returns an error unless fn has run in one transaction, which is still
+// open.
+func (r *request) whole(ctx context.Context, tx *sql.Tx) (again bool, _ error) {
+	if err := backoff.ContextErr(ctx); err != nil {
+		// fn may have committed; this cannot be asked any more.
+		return false, fmt.Errorf("%v: not committed: %w", r, err)
 	}
-	// If the connection answers, then the savepoint is what was not there.
-	if errors.Is(err, sql.ErrTxDone) || r.answers(ctx, tx) {
+	err := r.sameTransaction(ctx, tx)
+	if err == nil {
+		return false, nil
+	}
+	if r.g.transient(err) || ctx.Err() != nil {
+		return r.g.transient(err), fmt.Errorf("%v: not committed: %w", r, withContext(ctx, err))
+	}
+	// If the connection answers, then the transaction is what was not there.
+	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, ErrTxEnded) || r.answers(ctx, tx) {
 		return false, fmt.Errorf("%v: %w: %w", r, ErrTxEnded, err)
 	}
-	return r.failed(ctx, "end", err)
+	return false, r.failed(ctx, "end", err)
 }
 
+var errOtherTransaction = fmt.Errorf("%w: there is another one on its connection, or none", ErrTxEnded)
+
+func (r *request) sameTransaction(ctx context.Context, tx *sql.Tx) error {
+	if release := r.m.sql.release; release != "" {
+		_, err := tx.ExecContext(ctx, release)
+		return err
+	}
+	var id int64
+	if err := tx.QueryRowContext(ctx, r.m.sql.id).Scan(&id); err != nil {
+		return err
+	}
+	if id != r.id {
+		return errOtherTransaction
+	}
+	return nil
+}
+
+// answers reports whether the connection still does. In PostgreSQL a transaction
+// that has failed answers everything with an error of its own (25P02).
 func (r *request) answers(ctx context.Context, tx *sql.Tx) bool {
-	_, err := tx.ExecContext(ctx, r.g.sql.begin)
-	return err == nil
+	query := r.m.sql.savepoint
+	if query == "" {
+		query = r.m.sql.id
+	}
+	_, err := tx.ExecContext(ctx, query)
+	return err == nil || sqlState(err) == "25P02"
 }
 
 // uncertain is the error for a commit that did not succeed.
@@ -58,8 +85,8 @@ func (r *request) uncertain(ctx context.Context, err error) (again bool, _ error
 		return false, fmt.Errorf("%v: rolled back: %w", r, backoff.ContextErr(ctx))
 	case errors.Is(err, sql.ErrTxDone):
 		return false, fmt.Errorf("%v: %w: %w", r, ErrTxEnded, err)
-	case r.g.transient(err) || r.g.dialect.refused(err):
-		return r.failed(ctx, "commit", err)
+	case r.g.transient(err) || r.m.dialect.refused(err):
+		return r.g.transient(err), r.failed(ctx, "commit", err)
 	}
 	return false, fmt.Errorf("%v: commit: %w: %w", r, backoff.ErrOutcomeUnknown, withContext(ctx, err))
 }

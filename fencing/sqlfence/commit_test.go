@@ -6,11 +6,13 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestCommitWhoseAnswerIsLostIsUnknownAndNotRepeated(t *testing.T) {
@@ -96,8 +98,31 @@ func TestWorkThatEndsItsTransactionIsNotTakenForDone(t *testing.T) {
 			"commits":    func(_ context.Context, tx *sql.Tx) error { return tx.Commit() },
 			"rolls back": func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() },
 		}
+		statements := func(queries ...string) func(context.Context, *sql.Tx) error {
+			return func(ctx context.Context, tx *sql.Tx) error {
+				for _, query := range queries {
+					if _, err := tx.ExecContext(ctx, query); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+		}
+		const update = "UPDATE accounts SET balance = 1 WHERE id = 1"
 		switch d.dialect {
+		case sqlfence.Postgres:
+			work["commits in SQL"] = statements("COMMIT", update)
+			work["rolls back in SQL"] = statements("ROLLBACK", update)
+			work["begins another in SQL"] = statements("COMMIT", "BEGIN", update)
+			work["goes on with another"] = statements("COMMIT AND CHAIN", update)
+			work["was pasted"] = statements("BEGIN; "+update+"; COMMIT;", update)
+			work["keeps to itself that a statement failed"] = func(ctx context.Context, tx *sql.Tx) error {
+				_, _ = tx.ExecContext(ctx, "SELECT 1/0")
+				return nil
+			}
 		case sqlfence.MySQL:
+			work["commits in SQL"] = statements("COMMIT", update)
+			work["begins another in SQL"] = statements("COMMIT", "START TRANSACTION", update)
 			work["has DDL, which commits"] = func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, "CREATE TABLE more (id INT)")
 				return err
@@ -115,6 +140,42 @@ func TestWorkThatEndsItsTransactionIsNotTakenForDone(t *testing.T) {
 				t.Errorf("work that %s: %v", name, err)
 			}
 		}
+	})
+}
+
+// What fn has committed by itself is not called rolled back, and not repeated.
+func TestNothingIsCalledRolledBackThatTheWorkHasCommitted(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, &sqlfence.Options{Retry: retry()})
+		lost := &holder{token: 5}
+		ctx, cancel := context.WithCancel(t.Context())
+		for name, c := range map[string]struct {
+			source fencing.Source
+			ctx    context.Context
+			after  func() error
+		}{
+			"then fails":                 {fencing.Token(5), t.Context(), func() error { return gaveUp{} }},
+			"then loses its lock":        {lost, t.Context(), func() error { lost.err = session.ErrReleased; return nil }},
+			"then its context ends":      {fencing.Token(5), ctx, func() error { cancel(); return nil }},
+			"then its context ends, too": {fencing.Token(5), ctx, func() error { return context.Canceled }},
+		} {
+			if c.ctx.Err() != nil {
+				ctx, cancel = context.WithCancel(t.Context())
+				c.ctx = ctx
+			}
+			calls := 0
+			err := g.Do(c.ctx, name, c.source, func(ctx context.Context, tx *sql.Tx) error {
+				calls++
+				if err := d.write(name, 5, "committed")(ctx, tx); err != nil {
+					t.Error(err)
+				}
+				return errors.Join(tx.Commit(), c.after())
+			})
+			if err == nil || calls != 1 || strings.Contains(err.Error(), "rolled back") && !errors.Is(err, sqlfence.ErrTxEnded) || strings.Contains(err.Error(), "nothing is written") {
+				t.Errorf("work that commits, %s: %d calls, %v", name, calls, err)
+			}
+		}
+		cancel()
 	})
 }
 

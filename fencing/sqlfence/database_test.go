@@ -124,9 +124,6 @@ func (d *database) guardOver(t testing.TB, db *sql.DB, opts *sqlfence.Options) *
 	if o.Auditor == nil {
 		o.Auditor = unheard
 	}
-	if o.Transient == nil && d.dialect == sqlfence.MySQL {
-		o.Transient = isDeadlock
-	}
 	g, err := sqlfence.New(db, d.dialect, &o)
 	if err != nil {
 		t.Fatal(err)
@@ -139,10 +136,9 @@ func (d *database) guardOver(t testing.TB, db *sql.DB, opts *sqlfence.Options) *
 
 var unheard = fencing.AuditFunc(func(context.Context, fencing.Record) {})
 
-// isDeadlock is what a user of this driver gives as Options.Transient.
 func isDeadlock(err error) bool {
 	var e *mysql.MySQLError
-	return errors.As(err, &e) && (e.Number == 1213 || e.Number == 1205)
+	return errors.As(err, &e) && e.Number == 1213
 }
 
 func retry() *backoff.Policy { return &backoff.Policy{Max: 50 * time.Millisecond} }
@@ -260,28 +256,34 @@ func openPostgres(t testing.TB, name string) driver.Connector {
 }
 
 func openMariaDB(foundRows bool) func(t testing.TB, name string) driver.Connector {
+	return openMariaDBOn(mariadb, foundRows)
+}
+
+func openMariaDBOn(s *server, foundRows bool) func(t testing.TB, name string) driver.Connector {
 	return func(t testing.TB, name string) driver.Connector {
 		t.Helper()
-		mariadb.require(t)
-		cfg := mysql.NewConfig()
-		cfg.User, cfg.Net, cfg.Addr = "root", "unix", mariadb.socket()
-		cfg.ClientFoundRows, cfg.InterpolateParams = foundRows, foundRows
-		cfg.Logger = &mysql.NopLogger{}
-		c, err := mysql.NewConnector(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		db := sql.OpenDB(c)
+		s.require(t)
+		db := sql.OpenDB(s.connector(t, "", foundRows))
 		defer db.Close()
 		if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
 			t.Fatal(err)
 		}
-		cfg.DBName = name
-		if c, err = mysql.NewConnector(cfg); err != nil {
-			t.Fatal(err)
-		}
-		return c
+		return s.connector(t, name, foundRows)
 	}
+}
+
+// connector is one to a database of a MariaDB server.
+func (s *server) connector(t testing.TB, name string, foundRows bool) driver.Connector {
+	t.Helper()
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = "root", "unix", s.socket(), name
+	cfg.ClientFoundRows, cfg.InterpolateParams = foundRows, foundRows
+	cfg.Logger = &mysql.NopLogger{}
+	c, err := mysql.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // sqlState returns the SQLSTATE in an error of PostgreSQL.

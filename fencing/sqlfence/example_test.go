@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/go-sql-driver/mysql"
-
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 	"github.com/holdfast-go/holdfast/locker"
@@ -72,18 +69,6 @@ func ExampleGuard_Do() {
 	// 34 stale: false
 	// audit: refused token 33 of accounts/7, mark 34
 	// 33 stale: true
-}
-
-// With MySQL, Retry needs to be told what a deadlock is.
-func ExampleOptions_mysql() {
-	opts := &sqlfence.Options{
-		Retry: &backoff.Policy{},
-		Transient: func(err error) bool {
-			var e *mysql.MySQLError
-			return errors.As(err, &e) && (e.Number == 1213 || e.Number == 1205) // deadlock, lock wait timeout
-		},
-	}
-	_ = opts
 }
 
 func ExampleColumn() {

@@ -14,11 +14,11 @@ import (
 // of its own: any number of guards, in any number of processes, may work on one
 // table. It may be used by any number of goroutines.
 type Guard struct {
-	db      *sql.DB
-	dialect Dialect
-	table   string // quoted
-	sql     statements
-	opts    Options
+	db    *sql.DB
+	m     Marks
+	look  statement // for the mark of a resource, as it is committed
+	reset statement
+	opts  Options
 }
 
 // New returns a guard over db. It does no I/O; see [Guard.EnsureSchema]. A nil
@@ -28,19 +28,31 @@ func New(db *sql.DB, dialect Dialect, opts *Options) (*Guard, error) {
 	if db == nil {
 		return nil, &ArgumentError{"db", "is nil"}
 	}
-	if dialect < Postgres || dialect > SQLite {
-		return nil, &ArgumentError{"dialect", "is " + dialect.String() + ", which is not one of its values"}
-	}
-	g := &Guard{db: db, dialect: dialect}
+	g := &Guard{db: db}
 	if opts != nil {
 		g.opts = *opts
 	}
-	if err := g.opts.validate(dialect); err != nil {
+	m, err := newMarks(dialect, &g.opts)
+	if err != nil {
 		return nil, err
 	}
-	g.table = dialect.quoteTable(g.opts.Table)
-	g.sql = dialect.statements(g.table)
+	if err := g.opts.validate(); err != nil {
+		return nil, err
+	}
+	g.m = *m
+	g.look = dialect.statement("SELECT lock_name, token FROM " + m.table + " WHERE resource = {resource}")
+	g.reset = dialect.statement("DELETE FROM " + m.table + " WHERE resource = {resource} AND lock_name = {name} AND token = {token}")
 	return g, nil
+}
+
+// Raise is [Marks.Raise]: a guard inside a transaction of your own.
+func (g *Guard) Raise(ctx context.Context, tx Tx, resource string, source fencing.Source) error {
+	return g.m.Raise(ctx, tx, resource, source)
+}
+
+// RaiseClaim is [Marks.RaiseClaim].
+func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencing.Claim) error {
+	return g.m.RaiseClaim(ctx, tx, resource, c)
 }
 
 // Do runs fn in a transaction that commits only if source's token is not below
@@ -81,7 +93,7 @@ func New(db *sql.DB, dialect Dialect, opts *Options) (*Guard, error) {
 //
 // If fn panics, the transaction is rolled back and the panic goes on.
 func (g *Guard) Do(ctx context.Context, resource string, source fencing.Source, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	r := &request{g: g, resource: resource, source: source, fn: fn}
+	r := &request{claimant: claimant{m: &g.m, resource: resource, source: source}, g: g, fn: fn}
 	return r.do(ctx, g.opts.Retry)
 }
 
@@ -94,7 +106,7 @@ func (g *Guard) DoClaim(ctx context.Context, resource string, c fencing.Claim, f
 }
 
 func (g *Guard) doClaim(ctx context.Context, resource string, c fencing.Claim, retry *backoff.Policy, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	r := &request{g: g, resource: resource, presented: true, claim: c, fn: fn}
+	r := &request{claimant: claimant{m: &g.m, resource: resource, presented: true, claim: c}, g: g, fn: fn}
 	return r.do(ctx, retry)
 }
 

@@ -38,10 +38,9 @@ type Options struct {
 	// was lost. It is asked with what fn, the driver and the database returned.
 	//
 	// Known already are errors with a method SQLState() string that returns
-	// 40001 or 40P01 (pgx, lib/pq), and for SQLite those with a method
-	// Code() int that returns SQLITE_BUSY or SQLITE_LOCKED (modernc.org/sqlite).
-	// The error of github.com/go-sql-driver/mysql has no methods to ask, so with
-	// MySQL and Retry this is required; see the example. Default nil.
+	// 40001 or 40P01 (pgx, lib/pq), the numbers 1213, 1205, 1020 and 3101 of
+	// github.com/go-sql-driver/mysql, and SQLITE_BUSY and SQLITE_LOCKED of
+	// modernc.org/sqlite. Default nil.
 	Transient func(error) bool
 
 	// Auditor is told of every write that the guard refuses: stale tokens, those
@@ -49,13 +48,7 @@ type Options struct {
 	Auditor fencing.Auditor
 }
 
-func (o *Options) validate(d Dialect) error {
-	if o.Table == "" {
-		o.Table = DefaultTable
-	}
-	if !tableName.MatchString(o.Table) {
-		return &ArgumentError{"Options.Table", "is " + quote(o.Table) + ", which is not the name of a table"}
-	}
+func (o *Options) validate() error {
 	switch o.Isolation {
 	case sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable:
 	default:
@@ -63,9 +56,6 @@ func (o *Options) validate(d Dialect) error {
 	}
 	if o.Retry == nil {
 		return nil
-	}
-	if d == MySQL && o.Transient == nil {
-		return &ArgumentError{"Options.Transient", "is nil: with MySQL, Retry cannot tell a deadlock without it"}
 	}
 	return o.Retry.Validate()
 }

@@ -65,6 +65,60 @@ func TestTransientFailureIsRepeatedOnlyWhenAskedFor(t *testing.T) {
 	})
 }
 
+// coded is an error of a program that has a number of its own.
+type coded int
+
+func (coded) Error() string { return "of the program" }
+func (c coded) Code() int   { return int(c) }
+
+func TestNumberOfAnErrorOfTheProgramIsNotTakenForTheDatabases(t *testing.T) {
+	d := newDatabase(t, kinds[0])
+	g := d.guard(t, &sqlfence.Options{Retry: retry()})
+	for _, code := range []coded{5, 6, 1029} {
+		calls := 0
+		err := g.Do(t.Context(), "r", fencing.Token(5), func(context.Context, *sql.Tx) error {
+			if calls++; calls > 1 {
+				return nil
+			}
+			return code
+		})
+		if calls != 1 || !errors.Is(err, code) {
+			t.Errorf("code %d: %d calls, %v", code, calls, err)
+		}
+	}
+}
+
+// With this setting, the default from MariaDB 11.6 on, a statement fails with 1020
+// if its row has changed since the transaction first read.
+func TestRowThatHasChangedSinceTheSnapshotIsRepeated(t *testing.T) {
+	for _, k := range kinds[2:] {
+		t.Run(k.name, func(t *testing.T) {
+			d := newDatabase(t, k)
+			d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 0)")
+			d.exec(t, "SET GLOBAL innodb_snapshot_isolation = ON")
+			defer d.exec(t, "SET GLOBAL innodb_snapshot_isolation = OFF")
+			db := d.pool(t, d.connector) // new sessions take the setting
+			g := d.guardOver(t, db, &sqlfence.Options{Retry: retry()})
+			calls := 0
+			err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+				calls++
+				var balance int64
+				if err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 1").Scan(&balance); err != nil {
+					return err
+				}
+				if calls == 1 { // not through the guard
+					d.exec(t, "UPDATE accounts SET balance = 7 WHERE id = 1")
+				}
+				_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = ? WHERE id = 1", balance+1)
+				return err
+			})
+			if balance := d.number(t, "SELECT balance FROM accounts WHERE id = 1"); err != nil || calls != 2 || balance != 8 {
+				t.Errorf("%d calls, balance %d, %v", calls, balance, err)
+			}
+		})
+	}
+}
+
 // Each attempt asks the holder again: the work of one that was lost between two
 // is not repeated.
 func TestHolderThatIsLostBetweenAttemptsIsRefused(t *testing.T) {

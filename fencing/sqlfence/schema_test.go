@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,7 +52,16 @@ func TestMigrationsAreTheSchema(t *testing.T) {
 			}
 			d.exec(t, string(ddl))
 		}
-		migrate("0001_holdfast_fence.up.sql")
+		all := func(pattern string) []string {
+			names, err := fs.Glob(files, pattern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return names
+		}
+		for _, name := range all("*.up.sql") {
+			migrate(name)
+		}
 		g, err := sqlfence.New(d.db, d.dialect, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +69,11 @@ func TestMigrationsAreTheSchema(t *testing.T) {
 		if err := g.Do(t.Context(), strings.Repeat("r", fencing.MaxResource), fencing.Token(5), d.write("r", 5, "")); err != nil {
 			t.Error(err)
 		}
-		migrate("0001_holdfast_fence.down.sql")
+		down := all("*.down.sql")
+		slices.Reverse(down)
+		for _, name := range down {
+			migrate(name)
+		}
 		if err := g.Do(t.Context(), "r", fencing.Token(5), neverCalled(t)); err == nil {
 			t.Error("the table is still there")
 		}
@@ -127,7 +141,6 @@ func TestOptionsThatCannotBeUsedAreRefused(t *testing.T) {
 		"db":                {nil, sqlfence.SQLite, nil},
 		"dialect":           {db, 0, nil},
 		"Options.Isolation": {db, sqlfence.SQLite, &sqlfence.Options{Isolation: sql.LevelLinearizable}},
-		"Options.Transient": {db, sqlfence.MySQL, &sqlfence.Options{Retry: retry()}},
 	} {
 		if _, err := sqlfence.New(o.db, o.dialect, o.opts); !isArgument(err, argument) {
 			t.Errorf("%s: %v", argument, err)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 )
@@ -16,18 +17,23 @@ import (
 // server is a database server of this test binary: in a directory of its own,
 // reached by a socket there and by nothing else.
 type server struct {
-	name    string
-	user    string                          // to run as when the tests are run by root, which servers refuse
-	find    func() (paths []string, _ bool) // the programs it takes
-	install func(s *server, paths []string) error
-	command func(s *server, paths []string) *exec.Cmd
-	ready   string // what it logs when it serves
+	name     string
+	packages string                          // of Debian, that have its programs
+	user     string                          // to run as when the tests are run by root, which servers refuse
+	find     func() (paths []string, _ bool) // the programs it takes
+	install  func(s *server, paths []string) error
+	command  func(s *server, paths []string) *exec.Cmd
+	ready    string // what it logs when it serves
 	// quickly ends it without its putting the data in order. PostgreSQL has
 	// children, which it takes along on SIGQUIT.
 	quickly syscall.Signal
 
+	together []*server // also started with it
+
+	begin   sync.Once
+	begun   atomic.Bool
 	done    chan struct{} // closed when what follows is set
-	missing bool
+	missing string        // the packages to install, "" if nothing is missing
 	err     error
 	dir     string
 	uid     int // -1: that of the tests
@@ -35,40 +41,42 @@ type server struct {
 	stop    func()
 }
 
-const installLine = "apt-get install postgresql mariadb-server"
-
 var (
 	postgres = &server{
-		name: "PostgreSQL", user: "postgres", done: make(chan struct{}),
+		name: "PostgreSQL", packages: "postgresql", user: "postgres", done: make(chan struct{}),
 		find: findPostgres, install: installPostgres, command: runPostgres,
 		ready: "database system is ready to accept connections", quickly: syscall.SIGQUIT,
 	}
 	mariadb = &server{
-		name: "MariaDB", user: "mysql", done: make(chan struct{}),
+		name: "MariaDB", packages: "mariadb-server", user: "mysql", done: make(chan struct{}),
 		find: findMariaDB, install: installMariaDB, command: runMariaDB,
 		ready: "ready for connections", quickly: syscall.SIGKILL,
 	}
 )
 
-var serversStarted sync.Once
+func init() {
+	// Nearly every test needs both, so they start side by side.
+	postgres.together, mariadb.together = []*server{mariadb}, []*server{postgres}
+}
 
-// startServers starts both at once, at the first test that needs one.
-func startServers() {
-	for _, s := range []*server{postgres, mariadb} {
+// startOnce has the server started, once.
+func (s *server) startOnce() {
+	s.begin.Do(func() {
+		s.begun.Store(true)
 		go func() { // joined by stopServers
 			defer close(s.done)
 			s.err = s.start()
 		}()
-	}
+	})
 }
 
+// stopServers ends the servers that tests have started; a copy before its
+// original.
 func stopServers() {
-	used := true
-	serversStarted.Do(func() { used = false })
-	if !used {
-		return
-	}
-	for _, s := range []*server{postgres, mariadb} {
+	for _, s := range []*server{galera[1], galera[0], standby, replica, primary, postgres, mariadb} {
+		if !s.begun.Load() {
+			continue
+		}
 		<-s.done
 		if s.stop != nil {
 			s.stop()
@@ -83,10 +91,13 @@ func stopServers() {
 // installed.
 func (s *server) require(t testing.TB) {
 	t.Helper()
-	serversStarted.Do(startServers)
+	s.startOnce()
+	for _, other := range s.together {
+		other.startOnce()
+	}
 	<-s.done
-	if s.missing {
-		t.Skipf("%s is not installed: %s", s.name, installLine)
+	if s.missing != "" {
+		t.Skipf("%s is not installed: apt-get install %s", s.name, s.missing)
 	}
 	if s.err != nil {
 		t.Fatalf("%s: %v", s.name, s.err)
@@ -95,7 +106,8 @@ func (s *server) require(t testing.TB) {
 
 func (s *server) start() (err error) {
 	paths, found := s.find()
-	if s.missing = !found || !canServe; s.missing {
+	if !found || !canServe {
+		s.missing = s.packages
 		return nil
 	}
 	// Not t.TempDir: the path of a socket has room for about 100 bytes.

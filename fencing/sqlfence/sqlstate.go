@@ -1,14 +1,24 @@
 package sqlfence
 
-import "errors"
-
-// What the errors of drivers have in common is little: those of PostgreSQL's
-// give the SQLSTATE, that of modernc.org/sqlite the code of SQLite. Their text
-// is for people, and is not looked at.
-type (
-	stater interface{ SQLState() string }
-	coder  interface{ Code() int }
+import (
+	"errors"
+	"reflect"
+	"strings"
 )
+
+// Drivers give the reason of an error in different ways: those of PostgreSQL by
+// the SQLSTATE, modernc.org/sqlite and go-sql-driver by numbers of their
+// databases. A number says nothing unless the error is the driver's own, so the
+// type's package is looked at. The text is for people, and is not.
+
+// sqlState returns the SQLSTATE of an error, "" if it has none.
+func sqlState(err error) string {
+	var s interface{ SQLState() string }
+	if errors.As(err, &s) {
+		return s.SQLState()
+	}
+	return ""
+}
 
 // SQLite's primary result codes, the low byte of the extended ones.
 const (
@@ -18,33 +28,96 @@ const (
 	sqliteConstraint = 19
 )
 
-// transient reports whether the database has given up a transaction for the sake
-// of another. All of it is rolled back, or will be, as nothing commits it.
+// sqliteCode returns SQLite's primary result code, 0 if there is none.
+func sqliteCode(err error) int {
+	if e, ok := ofPackage(err, "modernc.org/sqlite").(interface{ Code() int }); ok {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+// mysqlNumber returns the number of an error of MySQL or MariaDB, 0 if it has
+// none.
+func mysqlNumber(err error) uint64 {
+	e := ofPackage(err, "github.com/go-sql-driver/mysql")
+	if e == nil {
+		return 0
+	}
+	v := reflect.Indirect(reflect.ValueOf(e))
+	if v.Kind() != reflect.Struct {
+		return 0
+	}
+	if number := v.FieldByName("Number"); number.IsValid() && number.CanUint() {
+		return number.Uint()
+	}
+	return 0
+}
+
+// ofPackage returns the first error in the tree of err whose type is of a
+// package, also where that is vendored.
+func ofPackage(err error, path string) error {
+	for err != nil {
+		t := reflect.TypeOf(err)
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if p := t.PkgPath(); p == path || strings.HasSuffix(p, "/vendor/"+path) {
+			return err
+		}
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, e := range joined.Unwrap() {
+				if found := ofPackage(e, path); found != nil {
+					return found
+				}
+			}
+			return nil
+		}
+		err = errors.Unwrap(err)
+	}
+	return nil
+}
+
+// gaveUp reports whether a database of this dialect has given up a transaction
+// for the sake of another. All of it is rolled back, or will be, as nothing
+// commits it.
+func (d Dialect) gaveUp(err error) bool {
+	switch sqlState(err) {
+	case "40001", "40P01":
+		return true
+	}
+	switch d {
+	case SQLite:
+		code := sqliteCode(err)
+		return code == sqliteBusy || code == sqliteLocked
+	case MySQL:
+		switch mysqlNumber(err) {
+		case 1213, // deadlock; in Galera also a conflict with another node
+			1205, // lock wait timeout
+			1020, // MariaDB with innodb_snapshot_isolation: the row has changed since the snapshot
+			3101: // MySQL Group Replication: a conflict with another node
+			return true
+		}
+	}
+	return false
+}
+
+// transient reports whether all of a transaction may be repeated.
 func (g *Guard) transient(err error) bool {
-	if err == nil {
-		return false
-	}
-	var s stater
-	if errors.As(err, &s) && (s.SQLState() == "40001" || s.SQLState() == "40P01") {
-		return true
-	}
-	if code := g.dialect.code(err); code == sqliteBusy || code == sqliteLocked {
-		return true
-	}
-	return g.opts.Transient != nil && g.opts.Transient(err)
+	return err != nil && (errors.Is(err, errRaiseLost) || g.m.dialect.gaveUp(err) || g.opts.Transient != nil && g.opts.Transient(err))
 }
 
 // refused reports whether err, which a commit returned, proves that nothing was
 // committed.
 func (d Dialect) refused(err error) bool {
-	if code := d.code(err); code == sqliteFull || code == sqliteConstraint {
-		return true
+	if d == SQLite {
+		code := sqliteCode(err)
+		return code == sqliteFull || code == sqliteConstraint
 	}
-	var s stater
-	if d != Postgres || !errors.As(err, &s) || len(s.SQLState()) != 5 {
+	state := sqlState(err)
+	if d != Postgres || len(state) != 5 {
 		return false
 	}
-	switch state := s.SQLState(); state[:2] {
+	switch state[:2] {
 	case "22", "23", "25", "42", "44", "P0":
 		// A constraint or trigger that was deferred to the commit: the statement
 		// was refused, and the transaction with it.
@@ -55,13 +128,4 @@ func (d Dialect) refused(err error) bool {
 	// Of the others some can come after the commit: 57P01, a server that is shut
 	// down while the commit waits for its standby.
 	return false
-}
-
-// code returns SQLite's primary result code, 0 if there is none.
-func (d Dialect) code(err error) int {
-	var c coder
-	if d != SQLite || !errors.As(err, &c) {
-		return 0
-	}
-	return c.Code() & 0xff
 }

@@ -71,7 +71,8 @@ func (s *Sender) count(n int) {
 // it does not pause, so a loop around it has to; see [Ask].
 //
 // Once ends with ctx, and after three times the policy's Attempt with an error
-// that Is context.DeadlineExceeded.
+// that Is context.DeadlineExceeded. Each call for a write is given up after the
+// policy's Attempt.
 //
 // op is called by several goroutines at the same time and must return what it
 // finds by value only; a call may outlive Once by the moment it takes to see
@@ -85,10 +86,10 @@ func Once[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Con
 	if err := backoff.ContextErr(ctx); err != nil {
 		return v, false, err
 	}
-	r := newRace(ctx, s, k, op)
+	r, first := newRace(ctx, s, k, op)
 	defer r.end()
-	r.send()
-	return r.result(ctx)
+	r.send(first)
+	return r.result()
 }
 
 // Ask is Once, repeated with the policy's pauses while its error says that

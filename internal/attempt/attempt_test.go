@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -143,10 +144,21 @@ func TestWriteIsSentAgainOneAtATimeAndThreeTimesAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRequests(t, 3)
 		_, open, err := r.once(t.Context(), attempt.Write)
-		if !open || !errors.Is(err, context.DeadlineExceeded) || time.Since(r.began) != 12*time.Second {
-			t.Errorf("after %v: open %v, %v", time.Since(r.began), open, err)
+		if !open || !errors.Is(err, context.DeadlineExceeded) || time.Since(r.began) != 5500*ms {
+			t.Errorf("after %v: open %v, %v; each is to be given up after 4 s", time.Since(r.began), open, err)
 		}
 		r.ended(0, 500*ms, 1000*ms, 1500*ms)
+	})
+}
+
+func TestQuestionIsGivenUpAfterThreeAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRequests(t, 1)
+		_, _, err := r.once(t.Context(), attempt.Proof)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 12s, sent 8 times") {
+			t.Error(err)
+		}
+		r.ended(0, 250*ms, time.Second, 3*time.Second, 5*time.Second, 7*time.Second, 9*time.Second, 11*time.Second)
 	})
 }
 

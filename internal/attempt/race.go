@@ -20,12 +20,13 @@ type race[T any] struct {
 	s      *Sender
 	kind   Kind
 	op     func(ctx context.Context) (T, error)
-	ctx    context.Context // of each send
-	cancel context.CancelFunc
+	caller context.Context
 	began  time.Time
 	pauses schedule
+	cancel context.CancelFunc // of the first send
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex           // protects what follows
+	cancels []context.CancelFunc // of the other sends
 	timer   *time.Timer
 	repeats int  // times that it was sent again
 	sends   int  // all that were begun
@@ -33,20 +34,30 @@ type race[T any] struct {
 	pending bool // one of those that have failed may yet be carried out
 	over    bool // nothing is sent any more
 	won     bool // v and err are etcd's answer; otherwise err is what a send said that failed
-	expired bool // it was not answered within the bound
 	v       T
 	err     error
 	decided chan struct{} // closed once over; nil unless the caller waits
 }
 
-func newRace[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) *race[T] {
-	r := &race[T]{s: s, kind: k, op: op, began: time.Now(), pauses: s.paces[k].schedule(k), sends: 1, running: 1}
-	inner, cancel := context.WithCancel(ctx)
-	r.ctx, r.cancel = requireLeader(withoutDeadline{inner}), cancel
+func newRace[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) (r *race[T], first context.Context) {
+	r = &race[T]{s: s, kind: k, op: op, caller: ctx, began: time.Now(), pauses: s.paces[k].schedule(k), sends: 1, running: 1}
+	first, r.cancel = r.context()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.timer = time.AfterFunc(min(r.pauses.after(0), r.bound()), r.repeat)
-	return r
+	return r, first
+}
+
+// context returns that of sends which begin now. A write is given up after the
+// policy's Attempt: a member that had longer might answer that its own time was
+// up, and etcd's client would send the write again and tell nobody.
+func (r *race[T]) context() (ctx context.Context, cancel context.CancelFunc) {
+	if r.kind == Write {
+		ctx, cancel = context.WithTimeout(r.caller, r.s.policy.Attempt)
+	} else {
+		ctx, cancel = context.WithCancel(r.caller)
+	}
+	return requireLeader(withoutDeadline{ctx}), cancel
 }
 
 func (r *race[T]) bound() time.Duration { return maxAttempts * r.s.policy.Attempt }
@@ -56,7 +67,6 @@ func (r *race[T]) bound() time.Duration { return maxAttempts * r.s.policy.Attemp
 func (r *race[T]) repeat() {
 	left := r.bound() - time.Since(r.began)
 	if left <= 0 {
-		r.expire()
 		r.end()
 		return
 	}
@@ -64,19 +74,21 @@ func (r *race[T]) repeat() {
 	if r.kind != Write {
 		n = len(r.s.client.Endpoints())/2 + 1
 	}
+	ctx, cancel := r.context()
 	r.s.count(n)
-	if !r.begin(n, left) {
+	if !r.begin(n, left, cancel) {
+		cancel()
 		r.s.count(-n)
 		return
 	}
 	for range n - 1 {
-		go r.sendBeside() // joined by Sender.Wait
+		go r.sendBeside(ctx) // joined by Sender.Wait
 	}
-	r.sendBeside()
+	r.sendBeside(ctx)
 }
 
 // begin counts n more sends; false: the race is over.
-func (r *race[T]) begin(n int, left time.Duration) bool {
+func (r *race[T]) begin(n int, left time.Duration, cancel context.CancelFunc) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
@@ -85,19 +97,20 @@ func (r *race[T]) begin(n int, left time.Duration) bool {
 	r.repeats++
 	r.sends += n
 	r.running += n
+	r.cancels = append(r.cancels, cancel)
 	r.timer.Reset(min(r.pauses.after(r.repeats), left))
 	return true
 }
 
-func (r *race[T]) sendBeside() {
+func (r *race[T]) sendBeside(ctx context.Context) {
 	defer r.s.count(-1)
-	r.send()
+	r.send(ctx)
 }
 
 // send sends once, and ends the race if that was answered or was the last hope.
-func (r *race[T]) send() {
+func (r *race[T]) send(ctx context.Context) {
 	began := time.Now()
-	v, err := r.op(r.ctx)
+	v, err := r.op(ctx)
 	took := time.Since(began)
 	if r.kind != Renewal { // etcd serves it as a stream, which may end so after the renewal was passed on
 		err = backoff.LeaderRequired(err)
@@ -131,14 +144,6 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) bool {
 	return r.over
 }
 
-func (r *race[T]) expire() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.over {
-		r.over, r.expired = true, true
-	}
-}
-
 // end ends the race and cancels what is still under way.
 func (r *race[T]) end() {
 	r.mu.Lock()
@@ -148,8 +153,13 @@ func (r *race[T]) end() {
 		r.decided = nil
 	}
 	r.timer.Stop()
+	cancels := r.cancels
+	r.cancels = nil
 	r.mu.Unlock()
 	r.cancel()
+	for _, cancel := range cancels {
+		cancel()
+	}
 }
 
 // undecided returns nil when the race is over, and otherwise what is closed then.
@@ -164,28 +174,29 @@ func (r *race[T]) undecided() <-chan struct{} {
 
 // result is called when the first send has returned. Others may still be under
 // way.
-func (r *race[T]) result(ctx context.Context) (T, bool, error) {
+func (r *race[T]) result() (T, bool, error) {
 	if decided := r.undecided(); decided != nil {
 		select {
 		case <-decided:
-		case <-ctx.Done():
+		case <-r.caller.Done():
 		}
 	}
 	r.mu.Lock()
-	v, err, won, expired, sends := r.v, r.err, r.won, r.expired, r.sends
+	v, err, won, sends := r.v, r.err, r.won, r.sends
 	open := r.pending || r.running > 0
 	r.mu.Unlock()
 	if won {
 		return v, open, err
 	}
-	ended := backoff.ContextErr(ctx)
-	if expired {
-		ended = fmt.Errorf("no answer within %v, sent %d times: %w", r.bound(), sends, context.DeadlineExceeded)
-	}
+	silent := err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	ended := backoff.ContextErr(r.caller)
 	switch {
+	case ended == nil && silent:
+		return v, open, fmt.Errorf("no answer within %v, sent %d times: %w",
+			time.Since(r.began).Round(time.Millisecond), sends, context.DeadlineExceeded)
 	case ended == nil:
 		return v, open, err
-	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+	case silent:
 		return v, open, ended
 	default:
 		return v, open, fmt.Errorf("%w; last error: %w", ended, err)

@@ -22,7 +22,8 @@ var mayReadNow = map[string]string{
 // mayUseTheWall are the functions that take the wall part of a time, which
 // jumps when somebody sets the clock: never to compare it.
 var mayUseTheWall = map[string]string{
-	"locker/options.go Options.value": "the entry's value says since when, for people",
+	"internal/queue/value.go millis":       "an entry's value says since when, for people",
+	"internal/queue/value.go Value.String": "likewise",
 }
 
 // onlyOfTime are methods that time.Time has and time.Duration has not, and after

@@ -99,8 +99,8 @@ func (q *Queue) tryAcquire(ctx context.Context, r Request) (*Hold, error) {
 }
 
 func (q *Queue) usable(ctx context.Context) error {
-	if q.err != nil {
-		return q.err
+	if err := q.Err(); err != nil {
+		return err
 	}
 	if ctx == nil {
 		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -122,7 +122,7 @@ func (q *Queue) acquire(ctx context.Context, ln *line, t *ticket, r Request, e *
 			if err != nil {
 				return backoff.Final(err)
 			}
-			e = t.enter(lease)
+			e = ln.enter(t, lease)
 			e.anew = e.anew || deleted
 		}
 		err := e.toFront(ctx, c)
@@ -134,6 +134,7 @@ func (q *Queue) acquire(ctx context.Context, ln *line, t *ticket, r Request, e *
 	})
 	if err == nil {
 		e.advance(held)
+		ln.held = e.lease
 		return newHold(ln, e, e.revision, r), nil
 	}
 	q.giveUp(ln, e)

@@ -37,6 +37,8 @@ type auditor struct {
 	running bool
 	blind   bool           // the latest look was not answered
 	asking  *session.Lease // whether etcd knows it is being asked
+
+	since sinceNoter
 }
 
 func (a *auditor) add(h *Hold) {
@@ -57,6 +59,19 @@ func (a *auditor) forget(h *Hold) {
 	delete(a.holds, h)
 }
 
+// under returns the holds on a lease.
+func (a *auditor) under(lease *session.Lease) []*Hold {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []*Hold
+	for h := range a.holds {
+		if h.entry.lease == lease {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
 func (a *auditor) run(ctx context.Context) {
 	tick := time.NewTicker(auditEvery)
 	defer tick.Stop()
@@ -71,6 +86,9 @@ func (a *auditor) run(ctx context.Context) {
 			return
 		}
 		a.lookAll(ctx, due)
+		for _, holds := range due {
+			a.since.note(a.sess, holds)
+		}
 	}
 }
 

@@ -2,41 +2,14 @@ package queue
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/session"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// inBubble runs f in virtual time with a session whose requests take roundTrip.
-func inBubble(t *testing.T, roundTrip time.Duration, f func(t *testing.T, link *etcdfake.Link, sess *session.Session)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		srv := etcdfake.New(nil)
-		defer srv.Close()
-		link := srv.Link()
-		sess, err := session.New(t.Context(), link.Client(), &session.Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			link.Heal()
-			if err := sess.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}()
-		link.Delay(roundTrip / 2)
-		f(t, link, sess)
-	})
-}
 
 // put commits a Txn that puts key, and sends its reply.
 func put(t *testing.T, c *committer, queue, key string) <-chan reply {
@@ -53,8 +26,8 @@ func put(t *testing.T, c *committer, queue, key string) <-chan reply {
 }
 
 func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
-	inBubble(t, 10*time.Millisecond, func(t *testing.T, _ *etcdfake.Link, sess *session.Session) {
-		c := &committer{sess: sess}
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		c := &committer{sess: start(t, srv).sess}
 		for i := range maxInFlight {
 			q := fmt.Sprint("/busy", i, "/")
 			put(t, c, q, q+"e")
@@ -73,8 +46,10 @@ func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
 // Far from etcd a round trip is long: a Txn must not wait for one.
 func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 	const roundTrip = 80 * time.Millisecond
-	inBubble(t, roundTrip, func(t *testing.T, _ *etcdfake.Link, sess *session.Session) {
-		c := &committer{sess: sess}
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		p.link.Delay(roundTrip / 2)
+		c := &committer{sess: p.sess}
 		began := time.Now()
 		var all []<-chan reply
 		for i := range maxInFlight + 3 {
@@ -93,13 +68,14 @@ func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 // The copy that the batch was may still be carried out, whatever a Txn of it is
 // answered when it is sent again.
 func TestTxnOfABatchThatMayStillBeCarriedOutIsOpen(t *testing.T) {
-	inBubble(t, 10*time.Millisecond, func(t *testing.T, link *etcdfake.Link, sess *session.Session) {
-		c := &committer{sess: sess}
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		c := &committer{sess: p.sess}
 		for i := range maxInFlight {
 			q := fmt.Sprint("/busy", i, "/")
 			put(t, c, q, q+"e")
 		}
-		link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true} })
+		p.link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true} })
 		r, err := c.commit(t.Context(), txn{queue: "/q/", then: []clientv3.Op{clientv3.OpPut("/q/1", "")}})
 		if err == nil || !r.open || r.unsent {
 			t.Errorf("a batch whose answer was lost: %+v, %v, want it open", r, err)

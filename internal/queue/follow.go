@@ -4,45 +4,46 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/session"
 )
 
-// stoodLong is how long a watch must have stood for its end to be a new
-// failure rather than one more of a row.
-const stoodLong = time.Second
+// healthyFollow: the end of a watch that lived for that long is a new failure,
+// and resets the backoff.
+const healthyFollow = time.Second
 
 // Follow tells who holds, first as it is and then at every change, in order,
-// until ctx or the session ends, or etcd says what no retry can mend; that is
-// the error. In between it survives whatever happens to its watch. It reads
-// again every now and then, as often as every says, and tells that too: the
-// Sent of a sighting is then later and nothing else has changed.
+// until ctx or what the reader was made of ends, or etcd says what no retry can
+// mend; that is the error. In between it survives whatever happens to its watch.
+// It reads again every now and then, as often as every says, and tells that too:
+// the Sent of a front is then later and nothing else has changed.
 //
 // tell is called on the caller's goroutine and must not block: what is not
 // read here piles up in the client.
-func (q *Queue) Follow(ctx context.Context, every time.Duration, tell func(Sighting)) error {
-	if err := q.usable(ctx); err != nil {
+func (r *FrontReader) Follow(ctx context.Context, every time.Duration, tell func(Front)) error {
+	if err := r.ended(ctx); err != nil {
 		return err
 	}
-	fctx, cancel := context.WithCancel(ctx)
+	open, cancel := r.whileOpen(ctx)
 	defer cancel()
-	defer context.AfterFunc(q.sess.Base().Context(), cancel)()
 
-	policy := q.sess.Base().RetryPolicy()
+	policy := r.policy
 	policy.Attempt = 0 // a watch lasts as long as it does
-	f := follower{q: q, every: every, tell: tell}
+	f := follower{r: r, every: every, tell: tell}
 	for {
-		err := backoff.Retry(fctx, policy, f.watch)
+		err := backoff.Retry(open, policy, f.watch)
 		switch {
 		case ctx.Err() != nil:
 			return backoff.ContextErr(ctx)
-		case q.sess.Base().Context().Err() != nil:
-			return session.ErrClosed
+		case r.open.Err() != nil:
+			return r.closed
 		case err != nil:
 			return err
 		}
@@ -51,35 +52,34 @@ func (q *Queue) Follow(ctx context.Context, every time.Duration, tell func(Sight
 
 // follower knows what it has told.
 type follower struct {
-	q     *Queue
+	r     *FrontReader
 	every time.Duration
-	tell  func(Sighting)
-	seen  Sighting
+	tell  func(Front)
+	seen  Front
 	told  bool
 }
 
 // watch follows the queue for as long as one watch lasts. nil: it lasted for a
 // while, so the pauses before the next start anew.
 //
-// As in watchGone the watch is from "now", which is served at once, and the
-// read made after it stands finds what was before. The read's revision is not
-// smaller than the watch's, so nothing falls in between; what the watch tells
-// of up to that revision is in the read already, and skipped.
+// The watch is from "now", which is served at once, and the read made after it
+// stands finds what was before. The read's revision is not smaller than the
+// watch's, so nothing falls in between; what the watch tells of up to that
+// revision is in the read already, and skipped.
 func (f *follower) watch(ctx context.Context) error {
-	streams := &f.q.local.streams
-	wctx, generation := streams.context(f.q.sess.Base().Context())
+	wctx, stream := f.r.stream.context(f.r.open)
 	wctx, cancel := context.WithCancel(wctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 
-	unarmed := time.AfterFunc(f.q.sess.Base().RetryPolicy().Attempt, cancel)
+	unarmed := time.AfterFunc(f.r.policy.Attempt, cancel) // Watch itself blocks until the server has answered
 	defer unarmed.Stop()
-	events := f.q.sess.Client().Watch(wctx, f.q.entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	events := f.r.client.Watch(wctx, f.r.entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	if _, err := f.next(ctx, events, nil); err != nil {
 		if _, err := f.read(ctx); err != nil {
 			return err
 		}
-		streams.leave(generation)
+		f.r.stream.leave(stream)
 		return backoff.Again(fmt.Errorf("arm a watch: %w", err))
 	}
 	unarmed.Stop()
@@ -93,7 +93,7 @@ func (f *follower) watch(ctx context.Context) error {
 	for {
 		changes, err := f.next(ctx, events, refresh.C)
 		switch {
-		case err != nil && time.Since(armed) >= stoodLong:
+		case err != nil && time.Since(armed) >= healthyFollow:
 			return nil
 		case err != nil:
 			return backoff.Again(err)
@@ -110,8 +110,9 @@ func (f *follower) watch(ctx context.Context) error {
 				return err
 			}
 			if changed {
-				// The watch has not told: it may merely be late, or silent
-				// for good on a connection that is dead.
+				// The watch has not told: it may merely be late, or silent for
+				// good, on a connection that is dead or a member that hangs.
+				f.r.stream.leave(stream)
 				return backoff.Again(errors.New("the watch is behind"))
 			}
 		}
@@ -139,7 +140,7 @@ func (f *follower) next(ctx context.Context, events clientv3.WatchChan, tick <-c
 
 // read looks who holds and tells it, and reports whether that is a change.
 func (f *follower) read(ctx context.Context) (changed bool, err error) {
-	now, err := f.q.sight(ctx, f.seen)
+	now, err := f.r.read(ctx, f.seen)
 	if err != nil {
 		return false, err
 	}
@@ -163,11 +164,43 @@ func (f *follower) apply(changes []*clientv3.Event) bool {
 		case f.seen.Entry == nil || string(ev.Kv.Key) != string(f.seen.Entry.Key):
 			// Joined or left further back.
 		case ev.Type == mvccpb.Event_PUT && f.seen.holds(ev.Kv):
-			f.seen.Entry, f.seen.Revision = ev.Kv, ev.Kv.ModRevision
+			f.seen.Entry, f.seen.Value, f.seen.Revision = ev.Kv, f.r.valueOf(ev.Kv), ev.Kv.ModRevision
 			f.tell(f.seen)
 		default:
 			return false
 		}
 	}
 	return true
+}
+
+// followStream chooses the stream of a reader's watches. A stream stays with one
+// member, and with the token it was opened with. Where that member hangs, or that
+// token has expired, no more watches can be made on it; then later ones go to a
+// new stream. No other watch of the program shares it: one that waits there to be
+// armed would keep ours waiting.
+type followStream struct {
+	number atomic.Int64 // of the stream that new watches go to; 0: none was chosen yet
+}
+
+// lastStream numbers the streams of all readers of the program.
+var lastStream atomic.Int64
+
+// streamOfReader is sent along. etcd's client has one stream for each set of
+// metadata; etcd does not look at it.
+const streamOfReader = "holdfast-reader"
+
+// context is what to make a watch on, and the number of its stream. It comes of
+// open, not of a caller's context, whose metadata would open one more stream.
+func (s *followStream) context(open context.Context) (context.Context, int64) {
+	s.leave(0)
+	number := s.number.Load()
+	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(open), streamOfReader, strconv.FormatInt(number, 10)), number
+}
+
+// leave has later watches use another stream than that one, on which one could
+// not be made, or was silent, although etcd answers.
+func (s *followStream) leave(number int64) {
+	if s.number.Load() == number {
+		s.number.CompareAndSwap(number, lastStream.Add(1))
+	}
 }

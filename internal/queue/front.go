@@ -11,100 +11,206 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Sighting is what was seen at the front of a queue: who holds.
-type Sighting struct {
+// Front is what a read saw at the front of a queue: who holds.
+type Front struct {
 	Entry    *mvccpb.KeyValue // nil: the queue is empty
 	Token    fencing.Token    // of Entry
+	Value    Value            // of Entry; of one that has another form, with Data only
 	Revision int64            // the store's revision at which it was so
-	Sent     time.Duration    // when the read was sent that saw Entry standing, by the session's clock
+	Sent     time.Duration    // when the read was sent that saw Entry standing, by the reader's clock
 }
 
-// same reports whether two sightings show the same entry with the same value.
-func (s Sighting) same(other Sighting) bool {
-	if s.Entry == nil || other.Entry == nil {
-		return s.Entry == other.Entry
+// same reports whether two fronts are the same entry with the same value.
+func (f Front) same(other Front) bool {
+	if f.Entry == nil || other.Entry == nil {
+		return f.Entry == other.Entry
 	}
-	return s.holds(other.Entry) && s.Entry.ModRevision == other.Entry.ModRevision
+	return f.holds(other.Entry) && f.Entry.ModRevision == other.Entry.ModRevision
 }
 
 // holds reports whether kv is the entry at the front, whatever its value.
-func (s Sighting) holds(kv *mvccpb.KeyValue) bool {
-	return s.Entry != nil && string(s.Entry.Key) == string(kv.Key) && s.Entry.CreateRevision == kv.CreateRevision
+func (f Front) holds(kv *mvccpb.KeyValue) bool {
+	return f.Entry != nil && string(f.Entry.Key) == string(kv.Key) && f.Entry.CreateRevision == kv.CreateRevision
+}
+
+// FrontReader reads and watches the front of a queue. It writes nothing, so it
+// needs a client and no session. It is safe for concurrent use.
+type FrontReader struct {
+	client   *clientv3.Client
+	sender   *attempt.Sender
+	policy   backoff.Policy // Attempt is set
+	clock    session.Clock
+	entries  string // entries stand under this prefix; ends in "/"
+	epoch    string // the key of the fencing epoch
+	verbatim bool   // values are a candidate's, as they are
+	stream   followStream
+
+	open   context.Context // done when reading has to end
+	closed error           // is the reason then
+}
+
+// ReaderOptions of a FrontReader.
+type ReaderOptions struct {
+	Kind      string // "lock" or "election"
+	Namespace string // "" is session.DefaultNamespace
+	Retry     backoff.Policy
+	Clock     session.Clock // nil is session.SystemClock
+}
+
+// readAttempt bounds a read when ReaderOptions.Retry.Attempt does not.
+const readAttempt = 4 * time.Second
+
+// NewReader returns a reader of the queue that New makes of name, or with foreign
+// of the one that At makes of it.
+func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions) (*FrontReader, error) {
+	if cli == nil || cli.KV == nil || cli.Watcher == nil {
+		return nil, &session.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
+	}
+	check := CheckName
+	if foreign {
+		check = checkPrefix
+	}
+	if err := errors.Join(check(o.Kind, name), session.CheckNamespace(o.Namespace)); err != nil {
+		return nil, err
+	}
+	if o.Namespace == "" {
+		o.Namespace = session.DefaultNamespace
+	}
+	if o.Retry.Attempt == 0 {
+		o.Retry.Attempt = readAttempt
+	}
+	if o.Clock == nil {
+		o.Clock = session.SystemClock()
+	}
+	q := &Queue{kind: o.Kind, name: name, foreign: foreign, entries: entriesPrefix(o.Namespace, o.Kind, name, foreign)}
+	return &FrontReader{
+		client: cli, sender: attempt.New(cli, o.Retry), policy: o.Retry, clock: o.Clock,
+		entries: q.entries, epoch: o.Namespace + "/epoch", verbatim: q.verbatim(),
+		open: context.Background(),
+	}, nil
+}
+
+// Reader returns a reader of the queue's front, on the session's client, that
+// ends with the session.
+func (q *Queue) Reader() (*FrontReader, error) {
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	base := q.sess.Base()
+	return &FrontReader{
+		client: q.sess.Client(), sender: base.Sender(), policy: base.RetryPolicy(), clock: base.Clock(),
+		entries: q.entries, epoch: base.EpochKey(), verbatim: q.verbatim(),
+		open: base.Context(), closed: session.ErrClosed,
+	}, nil
 }
 
 // Prefix is what the keys of all entries begin with.
 func (q *Queue) Prefix() string { return q.entries }
 
-// Holder reads who holds: one linearizable read. It ends with ctx's error,
+// Clock is the clock of Front.Sent.
+func (r *FrontReader) Clock() session.Clock { return r.clock }
+
+// Read reads who holds: one linearizable read. It ends with ctx's error,
 // session.ErrClosed, or what etcd said that no retry can mend.
-func (q *Queue) Holder(ctx context.Context) (Sighting, error) {
-	if err := q.usable(ctx); err != nil {
-		return Sighting{}, err
+func (r *FrontReader) Read(ctx context.Context) (Front, error) {
+	if err := r.ended(ctx); err != nil {
+		return Front{}, err
 	}
-	if q.sess.Base().Context().Err() != nil {
-		return Sighting{}, session.ErrClosed
-	}
-	open, cancel := q.untilClosed(ctx)
+	open, cancel := r.whileOpen(ctx)
 	defer cancel()
-	s, err := q.sight(open, Sighting{})
+	f, err := r.read(open, Front{})
 	if err != nil {
-		return Sighting{}, q.orClosed(ctx, err)
+		return Front{}, r.reason(ctx, err)
 	}
-	return s, nil
+	return f, nil
 }
 
-// sight is Holder; it takes the token of an entry that was seen before from
-// that sighting.
-func (q *Queue) sight(ctx context.Context, before Sighting) (Sighting, error) {
-	var s Sighting
-	err := q.retry(ctx, func(ctx context.Context) error {
-		s = Sighting{Sent: q.sess.Base().Clock()()}
+// ended is why nothing can be read, or nil.
+func (r *FrontReader) ended(ctx context.Context) error {
+	switch {
+	case ctx == nil:
+		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	case ctx.Err() != nil:
+		return backoff.ContextErr(ctx)
+	case r.open.Err() != nil:
+		return r.closed
+	default:
+		return nil
+	}
+}
+
+// whileOpen is ctx for as long as reading has not ended.
+func (r *FrontReader) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(r.open, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// reason is why a call with ctx ended that has failed with err.
+func (r *FrontReader) reason(ctx context.Context, err error) error {
+	if ctx.Err() == nil && r.open.Err() != nil {
+		return r.closed
+	}
+	return err
+}
+
+// read takes the token of an entry that was seen before from then.
+func (r *FrontReader) read(ctx context.Context, before Front) (Front, error) {
+	return attempt.Ask(ctx, r.sender, attempt.Read, func(ctx context.Context) (Front, error) {
+		f := Front{Sent: r.clock()}
 		// In one Txn, so that the epoch is that of the same revision. A Txn of
 		// reads is linearizable as its reads are.
-		resp, err := q.sess.Client().Txn(ctx).Then(
-			clientv3.OpGet(q.entries, clientv3.WithFirstCreate()...),
-			clientv3.OpGet(q.sess.Base().EpochKey()),
+		resp, err := r.client.Txn(ctx).Then(
+			clientv3.OpGet(r.entries, clientv3.WithFirstCreate()...),
+			clientv3.OpGet(r.epoch),
 		).Commit()
 		if err != nil {
-			return err
+			return Front{}, err
 		}
-		s.Revision = resp.Header.Revision
+		f.Revision = resp.Header.Revision
 		first := resp.Responses[0].GetResponseRange().Kvs
 		if len(first) == 0 {
-			return nil
+			return f, nil
 		}
-		s.Entry = first[0]
-		if before.holds(s.Entry) {
-			s.Token = before.Token
-			return nil
+		f.Entry, f.Value = first[0], r.valueOf(first[0])
+		if before.holds(f.Entry) {
+			f.Token = before.Token
+			return f, nil
 		}
-		epoch, err := q.epochAt(ctx, resp.Responses[1].GetResponseRange().Kvs, s.Entry.CreateRevision)
+		epoch, err := r.epochAt(ctx, resp.Responses[1].GetResponseRange().Kvs, f.Entry.CreateRevision)
 		if err != nil {
-			return err
+			return Front{}, err
 		}
-		s.Token, err = fencing.NewToken(epoch, s.Entry.CreateRevision)
-		return err
+		f.Token, err = fencing.NewToken(epoch, f.Entry.CreateRevision)
+		return f, err
 	})
-	if err != nil {
-		return Sighting{}, err
+}
+
+// valueOf is what an entry says; one of another form is a candidate's value as it
+// is.
+func (r *FrontReader) valueOf(kv *mvccpb.KeyValue) Value {
+	if v, ok := DecodeValue(kv.Value); ok && !r.verbatim {
+		return v
 	}
-	return s, nil
+	return Value{Data: string(kv.Value)}
 }
 
 // epochAt is the epoch that was in force at rev, given what stands now. Where
 // the history that far back is compacted it is given as 0: a token that is too
 // small shuts nobody out.
-func (q *Queue) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) (int64, error) {
+func (r *FrontReader) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) (int64, error) {
 	if len(now) == 0 || now[0].CreateRevision > rev {
 		return 0, nil
 	}
 	kv := now[0]
 	if kv.ModRevision > rev {
-		then, err := q.sess.Client().Get(ctx, q.sess.Base().EpochKey(), clientv3.WithRev(rev))
+		then, err := r.client.Get(ctx, r.epoch, clientv3.WithRev(rev))
 		if errors.Is(err, rpctypes.ErrCompacted) {
 			return 0, nil
 		}
@@ -118,7 +224,7 @@ func (q *Queue) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) 
 	}
 	epoch, err := strconv.ParseInt(string(kv.Value), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("fencing epoch at %s is not a number: %.64q", session.Quote(q.sess.Base().EpochKey()), kv.Value)
+		return 0, fmt.Errorf("fencing epoch at %s is not a number: %.64q", session.Quote(r.epoch), kv.Value)
 	}
 	return epoch, nil
 }

@@ -27,7 +27,7 @@ func (ln *line) handOff(e *entry) error {
 			ln.advance() // one may have joined meanwhile
 			return outcome
 		}
-		successor, err := e.replace(next)
+		successor, err := ln.replace(e, next)
 		note(err)
 		if ln.promote(next, turn{successor}) {
 			return outcome
@@ -43,12 +43,12 @@ func (ln *line) handOff(e *entry) error {
 // replace puts the entry of the next in line and removes e in the same Txn. It
 // returns no entry where the next has to start from nothing. The error is
 // remove's, for e.
-func (e *entry) replace(next *ticket) (*entry, error) {
+func (ln *line) replace(e *entry, next *ticket) (*entry, error) {
 	ctx := e.lease.Context()
 	if e.stage < created {
 		return nil, e.remove(ctx)
 	}
-	successor := next.enter(e.lease)
+	successor := ln.enter(next, e.lease)
 	err := successor.put(ctx, ctx, condition{after: e})
 	if successor.stage >= created {
 		e.finish() // in the same Txn

@@ -39,7 +39,7 @@ type Hold struct {
 	since     time.Time // when it was granted
 	until     time.Time // when it ended; written by stop
 
-	modified atomic.Int64 // mod revision of the entry, as far as Update has seen; 0: no Update yet
+	modified atomic.Int64 // mod revision of the entry, as far as Update and sinceNoter have seen; 0: neither yet
 
 	gone    chan struct{} // closed when the entry is out of etcd, or given up
 	outcome error         // of that; read after gone

@@ -3,6 +3,7 @@ package queue
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/session"
@@ -85,6 +86,13 @@ func (k *keys) accounts(key string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.inUse[key] != nil
+}
+
+// forget unregisters the entries of a lease that is lost.
+func (k *keys) forget(lease *session.Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.inUse, func(_ string, e *entry) bool { return e.lease == lease })
 }
 
 // under returns the entries of a lease.

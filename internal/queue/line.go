@@ -24,10 +24,12 @@ type linesKey struct{}
 
 func linesOf(s *session.Session) *lines {
 	return s.Base().Extension(linesKey{}, func() any {
-		return &lines{
+		ls := &lines{
 			open: make(map[string]*line), audit: auditor{sess: s}, commits: committer{sess: s},
 			sweeper: sweeper{sess: s}, census: census{sess: s, wake: make(chan struct{}, 1)},
 		}
+		s.Base().BeforeRevoke(ls.beforeRevoke)
+		return ls
 	}).(*lines)
 }
 
@@ -39,6 +41,9 @@ type line struct {
 	q       *Queue
 	head    *ticket
 	waiting list.List // of *ticket; a list, so that leaving costs the same in a line of any length
+
+	entered *session.Lease // of the latest entry; this and held are the head's
+	held    *session.Lease // under which one of the line was granted
 }
 
 // ticket is one caller's place in a line.
@@ -51,10 +56,17 @@ type ticket struct {
 	place *list.Element  // in waiting
 }
 
-// enter makes the ticket's entry under a lease.
-func (t *ticket) enter(lease *session.Lease) *entry {
+// enter makes a ticket's entry under a lease. It is anew if the session has lost a
+// lease since the ticket was taken, unless another of the line has waited for the
+// lock delay since.
+func (ln *line) enter(t *ticket, lease *session.Lease) *entry {
+	before := t.under
+	if before == nil {
+		before = ln.entered
+	}
 	e := newEntry(t.q, lease, t.value())
-	e.anew = t.under != nil && t.under != lease
+	e.anew = before != nil && before != lease && ln.held != lease
+	ln.entered = lease
 	return e
 }
 

@@ -131,9 +131,14 @@ func (e *entry) judgeCompacted(ctx context.Context) error {
 	return nil
 }
 
-// settled waits while the entry is at the front but may neither hold nor leave:
-// until its lock delay has passed.
+// settled waits until it is known what stands ahead of the entry, and while it is
+// at the front but may neither hold nor leave: until its lock delay has passed.
 func (e *entry) settled(ctx context.Context) error {
+	if e.stage == created {
+		if err := e.locate(ctx); e.stage == created {
+			return err
+		}
+	}
 	if e.stage != placed || e.delayed() <= 0 {
 		return nil
 	}

@@ -19,8 +19,9 @@ import (
 var (
 	// errGateMoved: the session key was put again since the request was made.
 	errGateMoved = errors.New("the session key has moved on")
-	// errKeyGone: the session key does not stand.
-	errKeyGone = errors.New("the session key does not stand")
+	// errKeyGone: the session key does not stand, or only as an older one, from a
+	// backup.
+	errKeyGone = errors.New("the session key does not stand as the session has put it")
 	// errAheadLeft: the entry to be handed over has lost the one ahead of it.
 	errAheadLeft = errors.New("the entry ahead has left")
 )
@@ -54,10 +55,13 @@ func (e *entry) put(ctx, sending context.Context, c condition) error {
 				}
 			}
 			err := e.enqueue(sending, c)
-			if err == errAheadLeft {
+			switch err {
+			case errAheadLeft:
 				err = c.after.judgeUnknown(ctx)
+			case errGateMoved:
+				err = backoff.ContextErr(ctx) // nil: send it again
 			}
-			if err != nil && err != errGateMoved {
+			if err != nil {
 				return err
 			}
 		}
@@ -137,9 +141,9 @@ func (e *entry) refused(ctx context.Context, gate int64, c condition) error {
 		return nil
 	}
 	switch {
-	case key == nil: // revoked, or deleted by hand: the session finds out and says
+	case key == nil || key.ModRevision < gate: // revoked, or deleted by hand: the session finds out and says
 		return backoff.Again(errKeyGone)
-	case key.ModRevision != gate:
+	case key.ModRevision > gate:
 		e.lease.SawGate(key.ModRevision)
 		return errGateMoved
 	case c.after != nil && !isEntry(rangeAt(resp, 2), c.after.rev):
@@ -173,11 +177,11 @@ func (e *entry) locate(ctx context.Context) error {
 
 // placeAt notes the place that the answer to a put shows.
 func (e *entry) placeAt(ahead *mvccpb.KeyValue, revision, position int64) {
+	if e.anew {
+		e.delay() // first: Close removes an entry that is placed and has no delay
+	}
 	e.place(ahead, revision)
 	e.position, e.revision = position, revision
-	if e.anew {
-		e.delay()
-	}
 }
 
 // takeToken makes the token of the entry's revision and the epoch that stood

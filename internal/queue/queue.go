@@ -34,7 +34,7 @@ func New(sess *session.Session, kind, name string) *Queue {
 		return q
 	}
 	q.err, q.local = CheckName(kind, name), linesOf(sess)
-	q.entries = sess.Namespace() + "/" + kind + "/" + name + "/@/"
+	q.entries = entriesPrefix(sess.Namespace(), kind, name, false)
 	return q
 }
 
@@ -47,18 +47,44 @@ func At(sess *session.Session, kind, prefix string) *Queue {
 		return q
 	}
 	q.err, q.local = checkPrefix(kind, prefix), linesOf(sess)
-	q.entries = prefix + "/"
+	q.entries = entriesPrefix("", kind, prefix, true)
 	return q
 }
 
-// Session is the session the queue was made with.
-func (q *Queue) Session() *session.Session { return q.sess }
+// entriesPrefix is where the entries of a name stand, or of a foreign prefix.
+func entriesPrefix(namespace, kind, name string, foreign bool) string {
+	if foreign {
+		return name + "/"
+	}
+	return namespace + "/" + kind + "/" + name + "/@/"
+}
+
+// errNoQueue: a Mutex{} or an Election{}.
+var errNoQueue = &session.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with one of the constructors, which take a session and a name"}
+
+// Session is the session the queue was made with; nil without one.
+func (q *Queue) Session() *session.Session {
+	if q == nil {
+		return nil
+	}
+	return q.sess
+}
 
 // Name is the name or prefix as it was given.
-func (q *Queue) Name() string { return q.name }
+func (q *Queue) Name() string {
+	if q == nil {
+		return ""
+	}
+	return q.name
+}
 
 // Err is why the queue cannot be used, or nil.
-func (q *Queue) Err() error { return q.err }
+func (q *Queue) Err() error {
+	if q == nil {
+		return errNoQueue
+	}
+	return q.err
+}
 
 // Same reports whether two queues are one line: the same entries in the same
 // cluster, whatever session asks.
@@ -103,8 +129,8 @@ func youngest(n int64) []clientv3.OpOption {
 // which the entry's name tells. A lock of another client has none.
 func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
 	name := string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:])
-	hex, _, ours := strings.Cut(name, "-")
-	if !ours {
+	hex, nonce, _ := strings.Cut(name, "-")
+	if len(nonce) != idNonce { // a UUID, say
 		return "", false
 	}
 	id, err := strconv.ParseInt(hex, 16, 64)

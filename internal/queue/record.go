@@ -18,11 +18,19 @@ const maxHolder = 256
 // when it ended. Without an auditor the session's logger is.
 func (h *Hold) record(event fencing.Event, at time.Time) fencing.Record {
 	e := h.entry
-	holder := strings.ToValidUTF8(e.value[:min(len(e.value), maxHolder)], "")
 	return fencing.Record{
 		Event: event, At: at, Kind: e.q.kind, Name: e.q.name, Key: e.key,
-		Lease: int64(h.Lease()), Token: e.token, Holder: holder,
+		Lease: int64(h.Lease()), Token: e.token,
 	}
+}
+
+// holder is what a record says of the holder.
+func (h *Hold) holder() string {
+	holder := h.entry.value
+	if v, ok := DecodeValue([]byte(holder)); ok && !h.entry.q.verbatim() {
+		holder = v.holder()
+	}
+	return strings.ToValidUTF8(holder[:min(len(holder), maxHolder)], "")
 }
 
 func (h *Hold) recordGrant() {
@@ -60,6 +68,9 @@ func (h *Hold) audited() bool {
 }
 
 func (h *Hold) tell(r fencing.Record) {
+	if r.Event == fencing.Lost || h.audited() { // or else nobody reads it
+		r.Holder = h.holder()
+	}
 	a := h.auditor
 	if a == nil {
 		a = fencing.LogAuditor(h.entry.q.sess.Logger())

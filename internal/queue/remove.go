@@ -29,8 +29,11 @@ func (e *entry) remove(ctx context.Context) error {
 		e.finish()
 		return err
 	case e.lease.Lost() != nil:
-		// The session removes the entry before it revokes the lease, or both go
-		// together.
+		// The session removes the entry before it revokes the lease, unless etcd
+		// has let go of both.
+		if cause := e.lease.Lost().Cause; cause == session.CauseRevoked || cause == session.CauseClusterChanged {
+			e.finish()
+		}
 	case backoff.Classify(err) == backoff.LeaseGone:
 		e.q.sess.Base().LeaseGone(ctx, e.lease, err)
 		e.finish()
@@ -39,7 +42,6 @@ func (e *entry) remove(ctx context.Context) error {
 		e.q.sess.Logger().Error("holdfast: etcd refuses to remove an entry; the session tries until it can or its lease ends",
 			"queue", e.q.kind, "name", e.q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "error", err)
 		e.q.sess.Base().Telemetry().Sweeping(e.q.kind)
-		e.advance(ended)
 		e.q.local.sweeper.add(e)
 	}
 	if e.removing && !errors.Is(err, session.ErrOutcomeUnknown) {
@@ -64,11 +66,6 @@ func (e *entry) removedAtOnce(ctx context.Context) bool {
 // tryRemove sends one removal, and again when the entry ahead has left meanwhile.
 func (e *entry) tryRemove(ctx context.Context) error {
 	for {
-		if e.stage == created {
-			if err := e.locate(ctx); err != nil && !errors.Is(err, errEpochMoved) {
-				return err
-			}
-		}
 		if err := e.settled(ctx); err != nil {
 			return err
 		}

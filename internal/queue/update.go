@@ -8,13 +8,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 // errMoved: another update of the same entry came first.
 var errMoved = errors.New("the value was changed meanwhile")
 
-// Update puts another value under the hold's entry. nil: it stands, since the
+// Update puts other data into the value of the hold's entry. nil: it stands, since the
 // revision returned. Otherwise Check's answer if the hold has ended, or ends by
 // what etcd says; or ctx's error, or what etcd said that no retry can mend,
 // joined with session.ErrOutcomeUnknown if a send was not answered: it may
@@ -23,8 +24,9 @@ var errMoved = errors.New("the value was changed meanwhile")
 //
 // That is what the comparison of the mod revision is for: a put that comes
 // late must not undo a later one. Only the holder changes the value, so a mod
-// revision that has moved on was moved by one of our own sends.
-func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
+// revision that has moved on was moved by one of our own sends, of Update or of
+// sinceNoter; whichever comes second finds that out.
+func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	if ctx == nil {
 		return 0, &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
@@ -32,6 +34,7 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 		return 0, h.Check()
 	}
 	e := h.entry
+	value := e.heldValue(h.since, data)
 	uctx, cancel := h.Context(ctx, false)
 	defer cancel()
 	var since int64
@@ -39,12 +42,14 @@ func (h *Hold) Update(ctx context.Context, value string) (int64, error) {
 	var cause session.Cause // of a loss
 	err := e.q.retry(uctx, func(ctx context.Context) error {
 		mod := max(h.modified.Load(), e.rev)
-		resp, err := e.q.sess.Client().Txn(ctx).
-			If(e.owned(), clientv3.Compare(clientv3.ModRevision(e.key), "=", mod)).
-			// With the lease, or the put would detach the entry from it.
-			Then(clientv3.OpPut(e.key, value, clientv3.WithLease(e.lease.ID()))).
-			Else(clientv3.OpGet(e.key), clientv3.OpGet(e.q.sess.Base().SessionKey(e.lease.ID()), clientv3.WithKeysOnly())).
-			Commit()
+		resp, open, err := attempt.Once(ctx, e.q.sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			return e.q.sess.Client().Txn(ctx).
+				If(e.holdsValue(mod)...).
+				Then(e.putValue(value)).
+				Else(clientv3.OpGet(e.key), clientv3.OpGet(e.sessionKey(), clientv3.WithKeysOnly())).
+				Commit()
+		})
+		unanswered = unanswered || open
 		if err != nil {
 			unanswered = e.q.unknown("proclaim", err) || unanswered
 			return err

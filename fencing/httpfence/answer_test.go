@@ -1,0 +1,377 @@
+package httpfence_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/httpfence"
+)
+
+// ledger is a store that is a transaction: what its effects wrote counts once
+// they are committed.
+type ledger struct {
+	commit   func() error // nil: fine
+	auditor  fencing.Auditor
+	pending  []string
+	answered func() bool // whether the client has an answer
+
+	mu        sync.Mutex // held from begin to commit
+	committed []string
+	early     bool // the client had an answer before the commit
+}
+
+func (l *ledger) Do(ctx context.Context, resource string, c fencing.Claim, effect func(context.Context) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending = nil
+	if c.Token < 5 {
+		err := &fencing.MarkError{Resource: resource, Claim: c, Mark: 5}
+		fencing.AuditRefusal(ctx, l.auditor, resource, c, "", err)
+		return err
+	}
+	if err := effect(ctx); err != nil {
+		return fmt.Errorf("rolled back: %w", err)
+	}
+	if l.answered != nil {
+		l.early = l.answered()
+	}
+	if l.commit != nil {
+		if err := l.commit(); err != nil {
+			return err
+		}
+	}
+	l.committed = append(l.committed, l.pending...)
+	return nil
+}
+
+func (l *ledger) has() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.committed, " ")
+}
+
+// served is a server of either version of HTTP, and a client that holds "lock/a".
+type served struct {
+	srv    *httptest.Server
+	client *http.Client
+}
+
+func serve(t *testing.T, h http.Handler, version int) *served {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // of handlers that panic
+	if version == 2 {
+		srv.EnableHTTP2 = true
+		srv.StartTLS()
+	} else {
+		srv.Start()
+	}
+	tr := srv.Client().Transport.(*http.Transport)
+	if version == 1 {
+		tr.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	}
+	t.Cleanup(func() {
+		tr.CloseIdleConnections()
+		srv.Close()
+	})
+	return &served{srv, &http.Client{Transport: &httpfence.Transport{Base: tr}, Timeout: 30 * time.Second}} // of a test that fails
+}
+
+func (s *served) put(t *testing.T, token int64, body io.Reader) (*http.Response, string, error) {
+	t.Helper()
+	ctx := fencing.NewContext(t.Context(), &holder{name: "lock/a", token: fencing.Token(token)})
+	req, err := http.NewRequestWithContext(ctx, "PUT", s.srv.URL+"/r/a", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	fenced := httpfence.CheckResponse(resp)
+	text, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = fenced
+	}
+	return resp, string(text), err
+}
+
+// versions runs a test for both versions of HTTP.
+func versions(t *testing.T, f func(t *testing.T, version int)) {
+	for _, version := range []int{1, 2} {
+		t.Run(fmt.Sprintf("HTTP%d", version), func(t *testing.T) { f(t, version) })
+	}
+}
+
+func TestAnswerIsSentAfterTheCommit(t *testing.T) {
+	versions(t, func(t *testing.T, version int) {
+		for how, write := range map[string]func(w http.ResponseWriter, rc *http.ResponseController){
+			"Content-Length": func(w http.ResponseWriter, _ *http.ResponseController) {
+				w.Header().Set("Content-Length", "4")
+				io.WriteString(w, "done")
+			},
+			"Flush": func(w http.ResponseWriter, rc *http.ResponseController) {
+				io.WriteString(w, "done")
+				if err := rc.Flush(); !errors.Is(err, http.ErrNotSupported) {
+					t.Errorf("Flush: %v", err)
+				}
+				if _, ok := w.(http.Flusher); ok {
+					t.Error("w is an http.Flusher")
+				}
+			},
+			"Hijack": func(w http.ResponseWriter, rc *http.ResponseController) {
+				if _, _, err := rc.Hijack(); !errors.Is(err, http.ErrNotSupported) {
+					t.Errorf("Hijack: %v", err)
+				}
+				io.WriteString(w, "done")
+			},
+			"early hints": func(w http.ResponseWriter, _ *http.ResponseController) {
+				w.WriteHeader(http.StatusEarlyHints)
+				io.WriteString(w, "done")
+			},
+		} {
+			t.Run(how, func(t *testing.T) {
+				l := &ledger{}
+				h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					l.pending = append(l.pending, "write")
+					write(w, http.NewResponseController(w))
+				})
+				seen := &watched{}
+				l.answered = seen.any
+				s := serve(t, seen.front(httpfence.Handler(h, l, byPath)), version)
+				resp, text, err := s.put(t, 5, nil)
+				if err != nil || resp.StatusCode != 200 || text != "done" || l.has() != "write" || l.early {
+					t.Errorf("answered %v %q, %v; committed %q; before the commit: %v", resp, text, err, l.has(), l.early)
+				}
+
+				// The same, and the commit is not answered.
+				l.commit = func() error { return fmt.Errorf("commit: %w", backoff.ErrOutcomeUnknown) }
+				resp, text, err = s.put(t, 5, nil)
+				if resp == nil || resp.StatusCode != 500 || !errors.Is(err, backoff.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrNotDone) || strings.Contains(text, "done\n") {
+					t.Errorf("unknown outcome: answered %v %q, %v", resp, text, err)
+				}
+				// And the database has refused.
+				l.commit = func() error { return fencing.NotDone(errors.New("secret: serialisation failure")) }
+				resp, text, err = s.put(t, 5, nil)
+				if resp == nil || resp.StatusCode != 503 || !errors.Is(err, fencing.ErrNotDone) || strings.Contains(text, "secret") {
+					t.Errorf("refused: answered %v %q, %v", resp, text, err)
+				}
+				if l.has() != "write" {
+					t.Errorf("committed %q", l.has())
+				}
+			})
+		}
+	})
+}
+
+// watched tells whether anything was written to the client.
+type watched struct {
+	mu   sync.Mutex // protects sent
+	sent bool
+}
+
+func (x *watched) any() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.sent
+}
+
+func (x *watched) front(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x.mu.Lock()
+		x.sent = false
+		x.mu.Unlock()
+		w.Header().Set("X-Outer", "yes")
+		h.ServeHTTP(&watchedWriter{w, x}, r)
+	})
+}
+
+type watchedWriter struct {
+	http.ResponseWriter
+	x *watched
+}
+
+func (w *watchedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *watchedWriter) WriteHeader(status int) {
+	w.x.mu.Lock()
+	w.x.sent = true
+	w.x.mu.Unlock()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *watchedWriter) Write(b []byte) (int, error) {
+	w.x.mu.Lock()
+	w.x.sent = true
+	w.x.mu.Unlock()
+	return w.ResponseWriter.Write(b)
+}
+
+func TestHandlerThatAnswersAnErrorCommitsNothing(t *testing.T) {
+	versions(t, func(t *testing.T, version int) {
+		for _, c := range []struct {
+			status  int
+			commits bool
+		}{{200, true}, {204, true}, {303, true}, {400, false}, {409, false}, {500, false}, {503, false}} {
+			l := &ledger{}
+			s := serve(t, httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				l.pending = append(l.pending, "half")
+				w.Header().Set("X-Own", "yes")
+				w.WriteHeader(c.status)
+				w.Header().Set("X-Late", "yes") // after the header: not sent
+				w.WriteHeader(201)              // superfluous: ignored
+				if c.status != 204 {
+					io.WriteString(w, "own words")
+				}
+			}), l, byPath), version)
+			s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			resp, text, err := s.put(t, 5, nil)
+			if err != nil || resp.StatusCode != c.status || resp.Header.Get("X-Own") != "yes" || resp.Header.Get("X-Late") != "" || c.status != 204 && text != "own words" {
+				t.Errorf("%d: answered %v %q, %v", c.status, resp, text, err)
+			}
+			if (l.has() != "") != c.commits {
+				t.Errorf("%d: committed %q", c.status, l.has())
+			}
+		}
+	})
+}
+
+func TestHandlerThatPanicsCommitsAndAnswersNothing(t *testing.T) {
+	versions(t, func(t *testing.T, version int) {
+		for name, boom := range map[string]func(w http.ResponseWriter){
+			"panic":           func(http.ResponseWriter) { panic("boom") },
+			"ErrAbortHandler": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+			"invalid status":  func(w http.ResponseWriter) { w.WriteHeader(7) },
+		} {
+			l := &ledger{}
+			s := serve(t, httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				l.pending = append(l.pending, "half")
+				w.Header().Set("Content-Length", "4")
+				if name != "invalid status" {
+					io.WriteString(w, "done")
+				}
+				boom(w)
+			}), l, byPath), version)
+			if resp, text, err := s.put(t, 5, nil); err == nil {
+				t.Errorf("%s: answered %v %q", name, resp, text)
+			}
+			if l.has() != "" {
+				t.Errorf("%s: committed %q", name, l.has())
+			}
+		}
+	})
+}
+
+func TestAnswerIsWhatItWouldBeWithoutAGuard(t *testing.T) {
+	handlers := map[string]http.HandlerFunc{
+		"nothing":      func(http.ResponseWriter, *http.Request) {},
+		"header alone": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Own", "yes") },
+		"outer header removed": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Del("X-Outer")
+			io.WriteString(w, "<p>")
+		},
+		"long": func(w http.ResponseWriter, _ *http.Request) {
+			for range 100 {
+				io.WriteString(w, strings.Repeat("x", 1000))
+			}
+		},
+		"declared trailer": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "X-Sum")
+			w.WriteHeader(202)
+			io.WriteString(w, "body")
+			w.Header().Set("X-Sum", "7")
+		},
+		"trailer set before, and again": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "X-Sum")
+			w.Header().Set("X-Sum", "1")
+			io.WriteString(w, "body")
+			w.Header().Set("X-Sum", "2")
+		},
+		"request's trailer": func(w http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			fmt.Fprintf(w, "%s %s", b, r.Trailer.Get("X-Check"))
+		},
+	}
+	versions(t, func(t *testing.T, version int) {
+		for name, h := range handlers {
+			outer := func(h http.Handler) http.Handler { return (&watched{}).front(h) }
+			ask := func(h http.Handler) string {
+				s := serve(t, outer(h), version)
+				ctx := fencing.NewContext(t.Context(), &holder{name: "lock/a", token: 5})
+				req, err := http.NewRequestWithContext(ctx, "PUT", s.srv.URL+"/r/a", io.NopCloser(strings.NewReader("sent")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Trailer = http.Header{"X-Check": {"ok"}}
+				resp, err := s.client.Do(req)
+				if err != nil {
+					t.Fatal(name, err)
+				}
+				defer resp.Body.Close()
+				text, err := io.ReadAll(resp.Body)
+				resp.Header.Del("Date")
+				return fmt.Sprintln(resp.Status, resp.Header, resp.Trailer, len(text), string(text[:min(len(text), 20)]), err)
+			}
+			bare, guarded := ask(h), ask(httpfence.Handler(h, &ledger{}, byPath))
+			if bare != guarded {
+				t.Errorf("%s:\n%s guarded:\n%s", name, bare, guarded)
+			}
+		}
+	})
+}
+
+func TestAnswerThatIsTooLongCommitsNothing(t *testing.T) {
+	l := &ledger{}
+	s := serve(t, httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.pending = append(l.pending, "half")
+		for i := range 3 {
+			if _, err := w.Write(make([]byte, 40)); (err != nil) != (i == 2) {
+				t.Errorf("write %d: %v", i, err)
+			}
+		}
+	}), l, byPath, httpfence.Options{MaxAnswer: 100}), 1)
+	resp, text, err := s.put(t, 5, nil)
+	if resp == nil || resp.StatusCode != 500 || !errors.Is(err, backoff.ErrOutcomeUnknown) || !strings.Contains(text, "MaxAnswer") || l.has() != "" {
+		t.Errorf("answered %v %q, %v; committed %q", resp, text, err, l.has())
+	}
+}
+
+// A store with an auditor of its own, as sqlfence's is.
+func TestRefusalIsRecordedOnceAndNamesThePeer(t *testing.T) {
+	j := &journal{}
+	l := &ledger{auditor: j}
+	within := func(http.ResponseWriter, *http.Request) {}
+	s := serve(t, httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { within(w, r) }), l, byPath, httpfence.Options{Auditor: j}), 1)
+	if _, _, err := s.put(t, 3, nil); !errors.Is(err, fencing.ErrStale) {
+		t.Error(err)
+	}
+	if got := j.take(); len(got) != 1 || got[0].Holder == "" || got[0].Mark != 5 {
+		t.Errorf("recorded %+v", got)
+	}
+	// Another guard within the handler is the only one to know of its refusal.
+	within = func(w http.ResponseWriter, r *http.Request) {
+		c, _ := fencing.ClaimFromContext(r.Context())
+		err := &fencing.MarkError{Resource: "inner", Claim: c, Mark: 9}
+		fencing.AuditRefusal(r.Context(), j, "inner", c, "", err)
+		httpfence.Error(w, r, err)
+	}
+	if _, _, err := s.put(t, 7, nil); !errors.Is(err, fencing.ErrStale) {
+		t.Error(err)
+	}
+	if got := j.take(); len(got) != 1 || got[0].Resource != "inner" || got[0].Mark != 9 {
+		t.Errorf("recorded %+v", got)
+	}
+}

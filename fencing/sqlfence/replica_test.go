@@ -1,0 +1,7 @@
+package sqlfence_test
+
+var (
+	primary = &server{}
+	replica = &server{}
+	standby = &server{}
+)

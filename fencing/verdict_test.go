@@ -1,0 +1,99 @@
+package fencing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+func TestVerdictPromisesNothingThatIsNotKnown(t *testing.T) {
+	plain := errors.New("driver: bad connection")
+	below := &fencing.MarkError{Resource: "r", Claim: claim(5), Mark: 7}
+	for name, c := range map[string]struct {
+		err  error
+		want fencing.Verdict
+	}{
+		"nil":                                  {nil, fencing.Done},
+		"stale":                                {fmt.Errorf("write: %w", below), fencing.StaleToken},
+		"other lock":                           {&fencing.NameError{}, fencing.OtherLock},
+		"bad claim":                            {&fencing.ClaimError{Part: "token"}, fencing.BadClaim},
+		"token of zero":                        {claim(0).Validate(), fencing.BadClaim},
+		"epoch step":                           {claim(1<<62).CheckMark("r", fencing.Claim{}), fencing.BadClaim},
+		"no claim":                             {fencing.ErrNoToken, fencing.NoClaim},
+		"full":                                 {fmt.Errorf("store: %w", fencing.ErrFull), fencing.NothingDone},
+		"not done":                             {fencing.NotDone(plain), fencing.NothingDone},
+		"not done, wrapped":                    {fmt.Errorf("a: %w", fencing.NotDone(plain)), fencing.NothingDone},
+		"each of a join not done":              {errors.Join(fencing.NotDone(plain), fencing.ErrFull), fencing.NothingDone},
+		"one of a join not done":               {errors.Join(fencing.NotDone(plain), plain), fencing.OutcomeUnknown},
+		"unknown":                              {fmt.Errorf("commit: %w: %w", backoff.ErrOutcomeUnknown, plain), fencing.OutcomeUnknown},
+		"unknown, and stale":                   {errors.Join(below, backoff.ErrOutcomeUnknown), fencing.OutcomeUnknown},
+		"unknown, marked as not done":          {fencing.NotDone(backoff.ErrOutcomeUnknown), fencing.OutcomeUnknown},
+		"of a driver":                          {plain, fencing.OutcomeUnknown},
+		"deadline":                             {context.DeadlineExceeded, fencing.OutcomeUnknown},
+		"of a service that the handler called": {status.Error(codes.Unavailable, "down"), fencing.OutcomeUnknown},
+		"of etcd, not through a guard":         {status.Error(codes.PermissionDenied, "no"), fencing.OutcomeUnknown},
+	} {
+		if got := fencing.VerdictOf(c.err); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		if c.err != nil && c.want == fencing.NothingDone && !errors.Is(c.err, fencing.ErrNotDone) {
+			t.Errorf("%s: errors.Is does not find it", name)
+		}
+	}
+	if fencing.NotDone(nil) != nil {
+		t.Error("NotDone(nil) is an error")
+	}
+}
+
+// Where the guards themselves know that nothing was done, they say so.
+func TestGuardsSayThatNothingWasDone(t *testing.T) {
+	m := newMarks(t, nil)
+	full := fencing.NewMemoryStore(1)
+	if _, err := do(t, full, "r", claim(5)); err != nil {
+		t.Fatal(err)
+	}
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	h, kv := holding(t)
+	suspended := &holder{cli: h.cli, entry: h.entry, token: h.token, check: func() error { return errors.New("suspended") }}
+	kv.before = func(context.Context) error {
+		return status.Error(codes.PermissionDenied, "etcdserver: permission denied")
+	}
+	put := func(ctx context.Context, h fencing.Holder) error {
+		_, err := fencing.NewFencedWriter(h).Put(ctx, "k", "v")
+		return err
+	}
+	effect := func(context.Context) error { return nil }
+	for name, c := range map[string]struct {
+		err  error
+		want fencing.Verdict
+	}{
+		"memory, full":                     {full.Do(t.Context(), "other", claim(5), effect), fencing.NothingDone},
+		"memory, context ended":            {full.Do(dead, "r", claim(5), effect), fencing.NothingDone},
+		"commit, context ended":            {m.write(dead, claim(5)), fencing.NothingDone},
+		"admit, context ended":             {m.Admit(dead, "r", claim(5)), fencing.NothingDone},
+		"writer, context ended":            {put(dead, h), fencing.NothingDone},
+		"writer, holder suspended":         {put(t.Context(), suspended), fencing.NothingDone},
+		"writer, permission denied":        {put(t.Context(), h), fencing.NothingDone},
+		"the effect's own error, whatever": {full.Do(t.Context(), "r", claim(5), func(ctx context.Context) error { return context.Canceled }), fencing.OutcomeUnknown},
+	} {
+		if got := fencing.VerdictOf(c.err); got != c.want {
+			t.Errorf("%s: %v of %v, want %v", name, got, c.err, c.want)
+		}
+	}
+	kv.before, kv.after = nil, func(context.Context) error { return status.Error(codes.Unavailable, "gone") }
+	if err := put(t.Context(), h); fencing.VerdictOf(err) != fencing.OutcomeUnknown {
+		t.Errorf("writer, unanswered: %v", err)
+	}
+	m.link.LoseReply("Txn", 1, codes.Unavailable)
+	if err := m.write(t.Context(), claim(5)); fencing.VerdictOf(err) != fencing.OutcomeUnknown {
+		t.Errorf("commit, unanswered: %v", err)
+	}
+}

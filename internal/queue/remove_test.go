@@ -1,0 +1,233 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func TestWaiterThatGivesUpWhileTheEntryAheadStandsLeavesAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, behind := start(t, srv), start(t, srv)
+		ahead := join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(within(t, time.Minute))
+		waiter := acquireLater(ctx, p.queue("x"))
+		queued(t, srv, entriesX, 2)
+		last := acquireLater(within(t, time.Minute), behind.queue("x"))
+		queued(t, srv, entriesX, 3)
+		began := time.Now()
+		giveUp()
+		if r := <-waiter; !errors.Is(r.err, context.Canceled) || r.at.Sub(began) > 2*oneWay {
+			t.Errorf("gave up after %v: %v", r.at.Sub(began), r.err)
+		}
+		if keys := keysOf(srv.Keys(entriesX)); len(keys) != 2 {
+			t.Errorf("in the queue: %v", keys)
+		}
+		ahead.release()
+		delayed(t, granted(t, srv, last), srv, ahead, false)
+	})
+}
+
+// giveUpAfterRevocation has a waiter give up whose predecessor was revoked, after
+// some time, and returns when the one behind it was granted, counted from the
+// revocation. With next, another goroutine of the waiter's session is in line.
+func giveUpAfterRevocation(t *testing.T, unheard bool, after time.Duration, next bool) {
+	t.Helper()
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, behind := start(t, srv), start(t, srv)
+		ahead := join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(within(t, time.Minute))
+		waiter := acquireLater(ctx, p.queue("x"))
+		queued(t, srv, entriesX, 2)
+		last := acquireLater(within(t, time.Minute), behind.queue("x"))
+		queued(t, srv, entriesX, 3)
+		var second <-chan result
+		if next {
+			second = acquireLater(within(t, time.Minute), p.queue("x"))
+			time.Sleep(oneWay)
+		}
+		p.plan(func(kind string, _ int) etcdfake.Fate {
+			if unheard && kind == "event" {
+				return etcdfake.Fate{Reply: time.Minute}
+			}
+			return etcdfake.Fate{}
+		})
+		ahead.revoke()
+		revoked := time.Now()
+		time.Sleep(after)
+		giveUp()
+		if r := <-waiter; !errors.Is(r.err, context.Canceled) {
+			t.Fatalf("the waiter: %v", r.err)
+		}
+		r := granted(t, srv, last)
+		if took := r.at.Sub(revoked); took < lockDelay || took > lockDelay+prompt {
+			t.Errorf("the one behind was granted %v after the revocation, want a lock delay", took)
+		}
+		mustRelease(t, r.h)
+		if next {
+			mustRelease(t, granted(t, srv, second).h)
+		}
+		nothingStands(t, srv)
+	})
+}
+
+// The one behind sees the waiter's exit and not the revocation ahead of it.
+func TestOneBehindAWaiterThatGivesUpAfterARevocationIsHeldBack(t *testing.T) {
+	for name, next := range map[string]bool{"leaves": false, "hands off": true} {
+		t.Run(name+" without having heard of it", func(t *testing.T) { giveUpAfterRevocation(t, true, 0, next) })
+		t.Run(name+" during its lock delay", func(t *testing.T) { giveUpAfterRevocation(t, false, lockDelay/2, next) })
+	}
+}
+
+func TestHandOffToTheNextInLineWhileTheEntryAheadStands(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(within(t, time.Minute))
+		waiter := acquireLater(ctx, p.queue("x"))
+		queued(t, srv, entriesX, 2)
+		next := acquireLater(within(t, time.Minute), p.queue("x"))
+		time.Sleep(oneWay)
+		p.plan(nil)
+		giveUp()
+		<-waiter
+		queued(t, srv, entriesX, 2)
+		if n := p.counts(); n["hand-off"] != 1 || n["enqueue"]+n["remove"] != 0 {
+			t.Errorf("sent %v, want one hand-off", n)
+		}
+		ahead.release()
+		delayed(t, granted(t, srv, next), srv, ahead, false)
+	})
+}
+
+// The create revision is known, and the caller gives up before it is known what
+// stands ahead.
+func TestEntryWhosePlaceIsNotKnownLeavesByTheRuleForThoseThatNeverHeld(t *testing.T) {
+	for name, next := range map[string]bool{"leaves": false, "hands off": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				p, behind := start(t, srv), start(t, srv)
+				ahead := join(t, srv, entriesX)
+				// Put, not answered, put again and refused; the first read finds the
+				// entry, the second one, for what is ahead of it, is not answered.
+				p.plan(func(kind string, n int) etcdfake.Fate {
+					switch {
+					case kind == "enqueue" && n == 1:
+						return lostReply
+					case kind == "read" && n >= 2 && n <= 4:
+						return silence
+					}
+					return etcdfake.Fate{}
+				})
+				ctx, giveUp := context.WithCancel(within(t, time.Minute))
+				waiter := acquireLater(ctx, p.queue("x"))
+				queued(t, srv, entriesX, 2)
+				if next {
+					second := acquireLater(within(t, time.Minute), p.queue("x"))
+					defer func() { mustRelease(t, granted(t, srv, second).h) }()
+				}
+				last := acquireLater(within(t, time.Minute), behind.queue("x"))
+				queued(t, srv, entriesX, 3)
+				if n := p.counts()["read"]; n < 2 {
+					t.Fatalf("%d reads: this tests nothing", n)
+				}
+				ahead.revoke()
+				revoked := time.Now()
+				giveUp()
+				<-waiter
+				r := granted(t, srv, last)
+				if took := r.at.Sub(revoked); took < lockDelay {
+					t.Errorf("the one behind was granted %v after the revocation, want a lock delay", took)
+				}
+				mustRelease(t, r.h)
+			})
+		})
+	}
+}
+
+func TestRemovalWhoseAnswerIsLostIsFoundDone(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquire(t, p.queue("x"))
+		p.planOne("remove", lostReply)
+		mustRelease(t, h)
+		if n := p.counts()["remove"]; n != 2 {
+			t.Errorf("%d removals were sent, want 2", n)
+		}
+		nothingStands(t, srv)
+		time.Sleep(time.Minute)
+		if n := p.gateMoves(srv); n != 0 {
+			t.Errorf("the session key was put again %d times: a removal can put nothing", n)
+		}
+	})
+}
+
+// A copy of a removal arrives long after its key was used for another entry.
+func TestLateRemovalSparesTheNextEntryAtItsKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquire(t, p.queue("x"))
+		p.planOne("remove", etcdfake.Fate{Request: 10 * time.Second})
+		mustRelease(t, h)
+		next := mustAcquire(t, p.queue("x"))
+		if next.Key() != h.Key() {
+			t.Fatal("the key was not used again: this tests nothing")
+		}
+		time.Sleep(20 * time.Second)
+		if err := next.Check(); err != nil || len(srv.Keys(entriesX)) != 1 {
+			t.Errorf("the next hold: %v; entries %v", err, srv.Keys(entriesX))
+		}
+	})
+}
+
+// etcd refuses a removal, as when a role was taken away.
+func TestRefusedRemovalIsTriedUntilEtcdAllowsIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquire(t, p.queue("x"))
+		p.kv.refuse(func(ops []clientv3.Op) error {
+			for _, op := range ops {
+				if op.IsDelete() {
+					return rpctypes.ErrPermissionDenied
+				}
+			}
+			return nil
+		})
+		if err := h.Release(within(t, time.Minute)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("Release: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if len(srv.Keys(entriesX)) != 1 {
+			t.Fatal("the entry has gone: this tests nothing")
+		}
+		p.kv.refuse(nil)
+		time.Sleep(time.Minute)
+		nothingStands(t, srv)
+	})
+}
+
+func TestReleaseThatFindsTheEntryDeletedReportsTheLoss(t *testing.T) {
+	for name, revoked := range map[string]bool{"by hand": false, "with its lease": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				h := mustAcquire(t, p.queue("x"))
+				if revoked {
+					srv.Revoke(h.Lease())
+				} else {
+					srv.Delete(h.Key())
+				}
+				if err := h.Release(within(t, time.Minute)); !errors.Is(err, session.ErrLost) {
+					t.Errorf("Release: %v", err)
+				}
+			})
+		})
+	}
+}

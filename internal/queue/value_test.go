@@ -1,0 +1,114 @@
+package queue
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+var when = time.Date(2026, 2, 3, 4, 5, 6, 7_000_000, time.UTC)
+
+func TestValueIsReadAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	for what, data := range map[string]string{
+		"nothing": "", "an address": "https://10.0.0.1:8080/?a=1&b=<2>", "JSON": `{"v":1,"queued_at":"x"}`, "lines": "a\n\tb\r\n",
+		"not UTF-8": "a\xffb", "control characters": "\x00\x01\x7f", "a separator": "\u2028", "the largest": strings.Repeat("\"", MaxData),
+		"the largest, bytes": strings.Repeat("\xff", MaxData), "the largest, control characters": strings.Repeat("\x00", MaxData),
+	} {
+		v := Value{Owner: "o", Host: "h", PID: 7, Mode: "exclusive", Queued: when, Held: when.Add(time.Second), Data: data}
+		got, ok := DecodeValue([]byte(v.Encode()))
+		if !ok || got != v {
+			t.Errorf("%s: %v, %.100q", what, ok, got)
+		}
+		if n := len(v.Encode()); n > maxValue {
+			t.Errorf("%s: %d bytes", what, n)
+		}
+	}
+}
+
+// The format, for those who read it without this library; see docs/elections.md.
+func TestValueStandsInEtcdAsDocumented(t *testing.T) {
+	t.Parallel()
+	v := Value{Owner: "billing-7", Host: "db-1", PID: 4711, Mode: "exclusive", Queued: when.In(time.FixedZone("", 3600))}
+	if got, want := v.Encode(), `{"v":1,"owner":"billing-7","host":"db-1","pid":4711,"mode":"exclusive","queued_at":"2026-02-03T04:05:06.007Z"}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	v = Value{PID: 1, Queued: when, Held: when.Add(1500 * time.Millisecond), Data: "<node-1>"}
+	if got, want := v.Encode(), `{"v":1,"pid":1,"queued_at":"2026-02-03T04:05:06.007Z","held_since":"2026-02-03T04:05:07.507Z","value":"<node-1>"}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	v = Value{Queued: when, Data: "\xff\x00"}
+	if got, want := v.Encode(), `{"v":1,"queued_at":"2026-02-03T04:05:06.007Z","value_base64":"/wA="}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestValueOfAnotherFormIsReadAsNone(t *testing.T) {
+	t.Parallel()
+	for what, raw := range map[string]string{
+		"an empty one, of etcd's own locks": "",
+		"a candidate's, as it was given":    "node-1",
+		"JSON of a candidate":               `{"addr":"10.0.0.1"}`,
+		"JSON with a number of its own":     `{"v":1,"addr":"10.0.0.1"}`,
+		"a lock's before there was a v":     `{"owner":"me","host":"h","pid":3,"mode":"exclusive","since":"2026-02-03T04:05:06.007Z"}`,
+		"a session key's":                   `{"v":1,"owner":"me","host":"h","pid":3}`,
+		"a number that is none":             `{"v":0,"queued_at":"2026-02-03T04:05:06Z"}`,
+		"a year that cannot be":             `{"v":1,"queued_at":"9999-12-31T23:59:59-12:00"}`,
+		"a list":                            `[{"v":1}]`,
+		"half of one":                       Value{Queued: when}.Encode()[:20],
+		"a larger owner than is written":    `{"v":1,"queued_at":"2026-02-03T04:05:06Z","owner":"` + strings.Repeat("x", maxText+1) + `"}`,
+		"more than is ever written":         `{"v":1,"queued_at":"2026-02-03T04:05:06Z","value":"` + strings.Repeat("x", MaxData+1) + `"}`,
+		"much more":                         `{"v":1,"queued_at":"2026-02-03T04:05:06Z"` + strings.Repeat(" ", maxValue) + `}`,
+	} {
+		if v, ok := DecodeValue([]byte(raw)); ok || v != (Value{}) {
+			t.Errorf("%s: %v, %v", what, v, ok)
+		}
+	}
+	later := `{"v":2,"queued_at":"2026-02-03T04:05:06.007Z","pid":3,"something":{"new":[1]}}`
+	if v, ok := DecodeValue([]byte(later)); !ok || v != (Value{PID: 3, Queued: when}) {
+		t.Errorf("of a later version: %v, %v", v, ok)
+	}
+}
+
+func TestValueIsBoundedWhenItIsWritten(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("é", maxText)
+	v, ok := DecodeValue([]byte(Value{Owner: "x" + long, Host: long, Queued: when}.Encode()))
+	if !ok || v.Host != long[:maxText] || v.Owner != "x"+long[:maxText-2] {
+		t.Errorf("%v: owner of %d bytes, host of %d", ok, len(v.Owner), len(v.Host))
+	}
+}
+
+func TestValueSaysQueuedUntilItSaysHeld(t *testing.T) {
+	t.Parallel()
+	v := Value{Owner: "a\nb", Host: "db-1", PID: 4711, Queued: when}
+	if got, want := v.String(), `owner "a\nb", host "db-1", pid 4711, queued since 2026-02-03T04:05:06.007Z`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	v = Value{Queued: when, Held: when.Add(time.Second)}
+	if got, want := v.String(), "held since 2026-02-03T04:05:07.007Z"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func FuzzDecodeValue(f *testing.F) {
+	f.Add([]byte(Value{Owner: "o", Host: "h", PID: 7, Queued: when, Held: when, Data: "d"}.Encode()))
+	f.Add([]byte(Value{Queued: when, Data: "\xff"}.Encode()))
+	f.Add([]byte(`{"v":1,"queued_at":"0001-01-01T00:00:00+01:00"}`))
+	f.Add([]byte(`{"v":1,"queued_at":"2026-02-03T04:05:06.0071Z","value":"a","value_base64":"/w=="}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		v, ok := DecodeValue(b)
+		if !ok {
+			return
+		}
+		enc := v.Encode()
+		again, ok := DecodeValue([]byte(enc))
+		if !ok || again != v || len(enc) > maxValue {
+			t.Errorf("%q reads as %q, which is written as %q and reads as %q", b, v, enc, again)
+		}
+		if bytes.ContainsAny([]byte(v.String()), "\n\x00") {
+			t.Errorf("%q", v.String())
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package queuemodel
+
+// What an attempt does, from its enqueue to its end.
+
+func (m *model) attemptSteps(s *state, i int8) {
+	a := &s.attempts[i]
+	switch a.stage {
+	case idle:
+		m.begin(s, i)
+	case enqueuing:
+		m.enqueuingSteps(s, i)
+	case waiting, leaving:
+		m.placeSteps(s, i)
+	case holding:
+		m.leave(m.step(s, "releases", i), i)
+	}
+	if m.attempts[i].line && !a.handedOn && a.try+1 < maxTries {
+		m.handOffSteps(s, i)
+	}
+	if a.place.delay.running && a.place.delay.until == 0 {
+		m.step(s, "has waited for its lock delay", i).attempts[i].place.delay.running = false
+	}
+}
+
+func (m *model) begin(s *state, i int8) {
+	n := m.attempts[i].session
+	c := &s.sessions[n]
+	switch {
+	case c.closing || m.lostForGood(s, n):
+		m.end(m.step(s, "ends: its session has no lease", i), i)
+	case !s.leases[c.lease].told:
+		t := m.step(s, "sends its enqueue", i)
+		t.attempts[i].lease, t.attempts[i].gate = c.lease, c.gate
+		t.send(i)
+	}
+}
+
+func (s *state) send(i int8) {
+	a := &s.attempts[i]
+	a.stage = enqueuing
+	s.copies[s.copyCount] = enqueueCopy{
+		attempt: i, try: a.try, lease: a.lease, gate: a.gate, replaces: a.replaces, awaited: true,
+	}
+	s.copyCount++
+}
+
+// stopAwaiting counts the copy that was sent last as unanswered.
+func (s *state) stopAwaiting(i int8) {
+	a := &s.attempts[i]
+	a.unanswered = max(a.unanswered, a.gate)
+	for k := range s.copyCount {
+		if c := &s.copies[k]; c.attempt == i && c.awaited {
+			c.awaited = false
+			if c.answered {
+				s.dropCopy(k)
+			}
+			return
+		}
+	}
+}
+
+func (m *model) enqueuingSteps(s *state, i int8) {
+	plan := m.attempts[i]
+	c := &s.sessions[plan.session]
+	if c.closing && !m.clean {
+		t := m.step(s, "ends unanswered: its session closes", i)
+		m.endUnanswered(t, i)
+		return
+	}
+	awaits, copies := false, int8(0)
+	for _, c := range s.copies[:s.copyCount] {
+		if c.attempt == i {
+			copies++
+			awaits = awaits || c.awaited
+		}
+	}
+	if awaits && !plan.slow {
+		return
+	}
+	if copies < max(m.copies, 1) && !c.keyMissing {
+		t := m.step(s, "has no answer and sends the same enqueue again", i)
+		t.stopAwaiting(i)
+		t.send(i)
+	}
+	if plan.givesUp {
+		m.endUnanswered(m.step(s, "gives up without an answer", i), i)
+	}
+}
+
+// endUnanswered ends an attempt that has no answer. It deletes nothing that
+// another may be behind: what may stand is the sweeper's business.
+func (m *model) endUnanswered(s *state, i int8) {
+	a := &s.attempts[i]
+	s.stopAwaiting(i)
+	if a.replaces != 0 { // this entry was held; it may go at once
+		s.deleteEntry(a.replaces)
+	}
+	if m.broken == endPutsTheKey && s.leases[a.lease].key != 0 {
+		s.putSessionKey(a.lease)
+		if e := s.named(i, a.try); e != nil {
+			s.deleteNow(e.created)
+		}
+		s.sessions[m.attempts[i].session].gate, a.unanswered = s.now, 0
+	}
+	m.end(s, i)
+}
+
+// end ends an attempt. The sweeper takes over what it leaves in doubt.
+func (m *model) end(s *state, i int8) {
+	m.ask(s, i)
+	s.attempts[i] = attempt{stage: done, lease: s.attempts[i].lease, questions: s.attempts[i].questions}
+}
+
+// ask passes the attempt's present try to the sweeper, if it is in question.
+func (m *model) ask(s *state, i int8) {
+	a := &s.attempts[i]
+	if l := s.leases[a.lease]; a.unanswered == 0 || !l.alive || l.told || m.broken == nothingIsSwept {
+		return
+	}
+	q := &a.questions[a.try]
+	switch {
+	case a.unanswered == s.sessions[m.attempts[i].session].gate:
+		q.doubt = copyMayCome
+	case a.place.created == 0 && m.broken != newGateSettles:
+		q.doubt = entryMayStand
+	}
+}
+
+// answer reads what etcd answered to the copy that the attempt awaits.
+func (m *model) answer(s *state, c enqueueCopy) {
+	i := c.attempt
+	a, n := &s.attempts[i], &s.sessions[m.attempts[i].session]
+	if c.accepted {
+		m.placed(s, i, c.created, c.ahead)
+		return
+	}
+	// Refused. One Txn reads the own entry and the session key.
+	if own := s.named(i, a.try); own != nil { // an earlier copy put it: the others remain unanswered
+		a.unanswered = max(a.unanswered, a.gate)
+		if m.broken == foundIsAnswered {
+			a.unanswered = 0
+		}
+		at := own.created // not now: who has left since must be judged
+		if m.broken == foundReadsNow {
+			at = s.now
+		}
+		m.placed(s, i, own.created, m.near(s, own, at))
+		return
+	}
+	key := s.leases[a.lease].key
+	switch {
+	case n.closing:
+		m.endUnanswered(s, i)
+	case key == 0: // deleted by hand, or with the lease: the session finds out
+		a.unanswered = max(a.unanswered, a.gate)
+	default:
+		n.gate = max(n.gate, key)
+		if key > a.unanswered { // the gate has closed behind every copy, and none had been carried out
+			a.unanswered = 0
+		}
+		if s.standing(a.replaces) == nil {
+			a.replaces = 0
+		}
+		a.gate = key
+		s.send(i)
+	}
+}
+
+// placed gives an attempt its place in the queue.
+func (m *model) placed(s *state, i int8, created, ahead revision) {
+	a := &s.attempts[i]
+	a.stage, a.refused, a.replaces = waiting, false, 0
+	a.place = place{created: created, ahead: ahead, seen: created, delay: a.place.delay}
+	delays := a.requeued
+	switch m.broken {
+	case requeuedWithoutDelay, requeuedDelaysFromGrant:
+		delays = false
+	case requeuedDelaysOnlyBehind:
+		delays = delays && ahead != 0
+	}
+	if delays {
+		m.startDelay(s, &a.place.delay)
+	}
+	switch {
+	case s.sessions[m.attempts[i].session].closing:
+		a.stage = leaving
+	case ahead == 0 && !a.place.delay.running:
+		s.hold(i)
+	}
+}
+
+func (s *state) hold(i int8) {
+	a := &s.attempts[i]
+	a.stage, a.requeued, a.place.seen = holding, false, 0
+}
+
+// startDelay begins a lock delay, also where one is running.
+func (m *model) startDelay(s *state, d *delay) {
+	d.running = true
+	d.until |= s.untold()
+	if m.clean && s.revoked+s.keysDeleted+s.givenUpLeases == 0 {
+		m.violated("needless delay: no lease was revoked")
+	}
+}
+
+// placeSteps are those of an attempt that has a place and does not hold.
+func (m *model) placeSteps(s *state, i int8) {
+	a, plan := &s.attempts[i], m.attempts[i]
+	p := a.place
+	own := s.standing(p.created)
+	switch {
+	case own == nil: // gone with the lease: the session finds out
+	case p.ahead != 0 && s.standing(p.ahead) == nil:
+		m.judge(s, i)
+	case p.ahead != 0 && m.unknown && p.seen < s.now:
+		m.step(s, "sees that its predecessor stands", i).attempts[i].place.seen = s.now
+	}
+	if a.stage == leaving {
+		if own != nil {
+			m.leaveSteps(s, i)
+		}
+		return
+	}
+	// The Txn that has found the queue free has found the own entry, too. That may
+	// have gone since: then it holds like any holder that is not told yet.
+	if p.ahead == 0 && !p.delay.running {
+		m.step(s, "holds", i).hold(i)
+	}
+	if plan.givesUp {
+		m.step(s, "gives up", i).attempts[i].stage = leaving
+	}
+}

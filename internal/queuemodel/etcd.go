@@ -1,0 +1,102 @@
+package queuemodel
+
+// What etcd does. Each change has a revision of its own.
+
+// conflicts tells whether two entries exclude each other. All entries are
+// exclusive so far; other modes of a lock come in here.
+func (m *model) conflicts(a, b *entry) bool {
+	return m.attempts[a.attempt].lock == m.attempts[b.attempt].lock
+}
+
+// stoodAt tells whether e stood at a revision.
+func (e *entry) stoodAt(at revision) bool {
+	return e.created <= at && (e.deleted == 0 || e.deleted > at)
+}
+
+// near returns the create revision of the youngest entry that conflicts with
+// own, was created before it, and stood at a revision; 0 when there is none.
+func (m *model) near(s *state, own *entry, at revision) (found revision) {
+	for i := range s.entryCount {
+		e := &s.entries[i]
+		if e.created < own.created && e.stoodAt(at) && m.conflicts(e, own) {
+			found = max(found, e.created)
+		}
+	}
+	return found
+}
+
+// leasesAhead returns the leases of all entries that conflict with own, were
+// created before it, and stood at a revision.
+func (m *model) leasesAhead(s *state, own *entry, at revision) (set leaseSet) {
+	for i := range s.entryCount {
+		e := &s.entries[i]
+		if e.created < own.created && e.stoodAt(at) && m.conflicts(e, own) {
+			set |= 1 << e.lease
+		}
+	}
+	return set
+}
+
+// deleteEntry deletes the entry created at a revision, if it stands.
+func (s *state) deleteEntry(created revision) {
+	s.now++
+	s.deleteNow(created)
+}
+
+// deleteNow deletes an entry in a Txn that has begun its revision already.
+func (s *state) deleteNow(created revision) {
+	if e := s.standing(created); e != nil {
+		e.deleted = s.now
+		e.keyAtDeletion = s.leases[e.lease].key != 0
+		e.keyBeforeDeletion = e.keyAtDeletion
+	}
+}
+
+// putEntry puts an entry in a Txn that has begun its revision already.
+func (s *state) putEntry(attempt, try, lease int8) *entry {
+	s.entries[s.entryCount] = entry{attempt: attempt, try: try, lease: lease, created: s.now}
+	s.entryCount++
+	return &s.entries[s.entryCount-1]
+}
+
+// revoke ends a lease: its entries and its session key go at one revision.
+func (s *state) revoke(l int8) {
+	s.now++
+	before := s.leases[l].key != 0
+	s.leases[l].alive, s.leases[l].key = false, 0
+	for i := range s.entryCount {
+		if e := &s.entries[i]; e.deleted == 0 && e.lease == l {
+			e.deleted, e.keyBeforeDeletion = s.now, before
+		}
+	}
+	for i := range s.attempts { // nothing on it is in question any more
+		if a := &s.attempts[i]; a.lease == l {
+			a.questions = [maxTries]question{}
+		}
+	}
+}
+
+func (s *state) putSessionKey(l int8) {
+	s.now++
+	s.leases[l].key = s.now
+}
+
+// carryOut is the enqueue's Txn:
+//
+//	If   create(own entry) = 0, mod(session key) = gate [hand-off: create(released entry) = its revision]
+//	Then [delete the released entry], read near, put the own entry
+func (m *model) carryOut(s *state, c *enqueueCopy) {
+	c.answered = true
+	key := s.leases[c.lease].key
+	passes := key == c.gate || m.broken == gateIsNotCompared || m.broken == missingKeyPasses && key == 0
+	if !passes || s.named(c.attempt, c.try) != nil || c.replaces != 0 && s.standing(c.replaces) == nil {
+		return
+	}
+	s.now++
+	s.deleteNow(c.replaces)
+	own := s.putEntry(c.attempt, c.try, c.lease)
+	c.accepted, c.created, c.ahead = true, own.created, m.near(s, own, s.now)
+	if a := &s.attempts[c.attempt]; !a.queued && a.stage == enqueuing && a.try == c.try {
+		a.queued, a.newcomerTo = true, s.untold()
+	}
+}

@@ -1,0 +1,40 @@
+package queuemodel
+
+import (
+	"flag"
+	"strings"
+	"testing"
+)
+
+var full = flag.Bool("model.full", false, "search the large scenarios, too: some three minutes, and 2 GB of memory")
+
+func search(t *testing.T, s scenario) string {
+	m := &model{scenario: s}
+	g, wrong := m.search()
+	t.Logf("%d states, %d steps, a newcomer beside a revoked holder in %d states", len(g.parents), len(g.to), m.overlaps)
+	return wrong
+}
+
+func TestEveryInterleavingKeepsTheRules(t *testing.T) {
+	scenarios := small
+	if *full {
+		scenarios = append(scenarios, large...)
+	}
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			if wrong := search(t, s); wrong != "" {
+				t.Error(wrong)
+			}
+		})
+	}
+}
+
+func TestEachBrokenRuleIsNoticed(t *testing.T) {
+	for _, s := range broken {
+		t.Run(s.name, func(t *testing.T) {
+			if wrong := search(t, s); !strings.HasPrefix(wrong, s.expect) {
+				t.Errorf("found %q, want a violation %q", wrong, s.expect)
+			}
+		})
+	}
+}

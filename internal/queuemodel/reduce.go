@@ -1,0 +1,107 @@
+package queuemodel
+
+import (
+	"cmp"
+	"slices"
+)
+
+// reduce makes states equal that differ in nothing that can still matter: it
+// forgets deleted entries that no read can see, numbers the revisions anew, and
+// orders the copies.
+func (m *model) reduce(s *state) {
+	kept := int8(0)
+	for i := range s.entryCount {
+		if e := s.entries[i]; e.deleted == 0 || m.canBeRead(s, &e) {
+			s.entries[kept] = e
+			kept++
+		}
+	}
+	clear(s.entries[kept:s.entryCount])
+	s.entryCount = kept
+	copies := s.copies[:s.copyCount]
+	slices.SortFunc(copies, func(a, b enqueueCopy) int { return cmp.Compare(a.order(), b.order()) })
+
+	var used [128]bool
+	s.eachRevision(func(r *revision) { used[*r] = true })
+	var number [128]revision
+	last := revision(0)
+	for r := 1; r < len(used); r++ {
+		if used[r] {
+			last++
+			number[r] = last
+		}
+	}
+	s.eachRevision(func(r *revision) { *r = number[*r] })
+	s.now = last
+}
+
+// canBeRead tells whether a read of the past can see a deleted entry: as
+// something that stood ahead of an entry whose place is not judged yet.
+func (m *model) canBeRead(s *state, e *entry) bool {
+	for i := range m.attempts {
+		a := &s.attempts[i]
+		if m.attempts[i].lock == m.attempts[e.attempt].lock &&
+			(a.stage == waiting || a.stage == leaving) && a.place.ahead != 0 && a.place.created > e.created {
+			return true
+		}
+	}
+	for i := range s.entryCount {
+		own := &s.entries[i]
+		if own.deleted != 0 || own.created < e.created || !m.conflicts(own, e) {
+			continue
+		}
+		a := &s.attempts[own.attempt]
+		if a.stage == enqueuing && a.try == own.try || a.questions[own.try].doubt != none {
+			return true
+		}
+	}
+	for _, c := range s.copies[:s.copyCount] {
+		if c.ahead != 0 && c.created > e.created {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *state) eachRevision(f func(*revision)) {
+	for i := range s.entryCount {
+		f(&s.entries[i].created)
+		f(&s.entries[i].deleted)
+	}
+	for i := range s.copyCount {
+		c := &s.copies[i]
+		f(&c.gate)
+		f(&c.replaces)
+		f(&c.created)
+		f(&c.ahead)
+	}
+	for i := range s.attempts {
+		a := &s.attempts[i]
+		f(&a.gate)
+		f(&a.unanswered)
+		f(&a.replaces)
+		f(&a.place.created)
+		f(&a.place.ahead)
+		f(&a.place.seen)
+	}
+	for i := range s.sessions {
+		f(&s.sessions[i].gate)
+	}
+	for i := range s.leases {
+		f(&s.leases[i].key)
+	}
+}
+
+// order is any total order, the same for equal copies only.
+func (c enqueueCopy) order() (n uint64) {
+	for _, part := range []revision{c.attempt, c.try, c.lease, c.gate, c.replaces, c.created, c.ahead} {
+		n = n<<7 | uint64(part)
+	}
+	for _, flag := range []bool{c.awaited, c.answered, c.accepted} {
+		n <<= 1
+		if flag {
+			n |= 1
+		}
+	}
+	return n
+}

@@ -1,0 +1,89 @@
+package queuemodel
+
+import "slices"
+
+// A scenario is what is searched: who takes part, and what may go wrong.
+type scenario struct {
+	name     string
+	sessions int8
+	attempts []plan
+
+	revokes      int8   // leases that etcd may revoke though they were renewed
+	revokable    []int8 // whose
+	giveUpLeases int8   // leases that a session may give up by its own clock while etcd keeps them
+	regrants     []int8 // sessions that get a new lease after a loss
+	closing      []int8 // sessions that may be closed
+	deleteKeys   int8   // session keys that may be deleted by hand
+	latePuts     int8   // puts of a session key that may be carried out late
+
+	copies    int8 // of one enqueue under way at once; 0 is 1
+	lossy     bool // copies and answers may be lost
+	unknown   bool // a watch may not tell when the predecessor went
+	compacted bool // what is to be read may be compacted
+
+	alwaysInQuestion bool // the sweeper always has a reason to put the session key
+	clean            bool // a delay without a fault is wrong; a Close has time to remove what it can
+
+	broken rule
+	expect string // what the broken rule leads to
+}
+
+// A plan is what one attempt may do.
+type plan struct {
+	session int8
+	lock    int8
+	givesUp bool
+	slow    bool // it may send again before the answer has come, or give up then
+	line    bool // another goroutine of its session waits behind it for the same lock
+}
+
+// A rule is broken on purpose, to see that the search notices.
+type rule string
+
+const (
+	nothingDelays               rule = "a predecessor that was revoked causes no delay"
+	nearIsReadNow               rule = "who is near is read now, not at the revision of the predecessor's deletion"
+	keyIsReadNow                rule = "the predecessor's session key is read now, not at that revision"
+	keyMustGoWithEntry          rule = "a missing key causes a delay only if it stood one revision before the entry went"
+	unknownAsksPredecessorOnly  rule = "with an unknown revision only the predecessor's key is asked for"
+	compactedAsksPredecessorNow rule = "after a compaction the predecessor's present key decides"
+	leaveAtOnce                 rule = "a waiting entry is deleted whatever stands ahead of it"
+	leaveInDelay                rule = "a waiting entry is deleted while its delay runs"
+	leaveByAnEarlierRead        rule = "that the predecessor stands is read before the Txn that deletes"
+	leaveAfterDelay             rule = "a waiting entry is deleted a delay after its predecessor went, whatever stands ahead"
+	closeLeavesAtOnce           rule = "Close deletes its waiting entries at once"
+	closeDeletesKeyFirst        rule = "Close deletes its session key first, so that those behind need no delay"
+	placeWithoutDelay           rule = "a place is handed to the next goroutine without the delay that runs"
+	handOffAtOnce               rule = "a waiting entry is replaced by the next goroutine's whatever stands ahead"
+	requeuedWithoutDelay        rule = "an attempt queued anew after a loss holds without a delay"
+	requeuedDelaysFromGrant     rule = "the delay of an attempt queued anew begins with the new lease"
+	requeuedDelaysOnlyBehind    rule = "an attempt queued anew delays only if another stands ahead of it"
+	foundReadsNow               rule = "an entry found by a read takes who is ahead now, not at its creation"
+	foundIsAnswered             rule = "an entry found by a read counts as answered"
+	gateIsNotCompared           rule = "an enqueue does not compare the session key"
+	missingKeyPasses            rule = "an enqueue passes when the session key is missing"
+	nothingIsSwept              rule = "an attempt that ended unanswered is forgotten"
+	newGateSettles              rule = "an unanswered attempt is settled when the session key has been put since"
+	sweepWithoutPut             rule = "the sweeper reads without putting the session key before"
+	sweepAtOnce                 rule = "the sweeper deletes what it finds at once"
+	endPutsTheKey               rule = "an attempt that ends unanswered puts the key itself and deletes its entry blindly"
+	putAtAnyTime                rule = "the sweeper puts the key again before those refused have got their place"
+)
+
+func (m *model) may(who []int8, n int8) bool { return slices.Contains(who, n) }
+
+// start is the first state: each session has a lease and its session key.
+func (m *model) start() state {
+	s := state{now: 1}
+	for n := range m.sessions {
+		s.leases[2*n] = lease{granted: true, alive: true, key: s.now}
+		s.sessions[n] = session{lease: 2 * n, gate: s.now}
+	}
+	for i := range s.attempts {
+		if i >= len(m.attempts) {
+			s.attempts[i].stage = done
+		}
+	}
+	m.reduce(&s)
+	return s
+}

@@ -1,0 +1,172 @@
+package queuemodel
+
+const (
+	maxSessions = 4
+	maxAttempts = 4
+	maxTries    = 3 // entries that one attempt may have, one after another, each under a key of its own
+	maxEntries  = 10
+	maxCopies   = 5
+)
+
+// A revision of etcd's store; 0 means none. The search renumbers the revisions
+// of each state, so these are only in order, and small.
+type revision = int8
+
+// A leaseSet has bit l for lease l.
+type leaseSet uint8
+
+func (s leaseSet) has(l int8) bool { return s>>l&1 == 1 }
+
+// A state is all of etcd, of the sessions and of the network between them. It
+// holds only small numbers, without pointers, so it is copied by assignment and
+// compared by ==.
+type state struct {
+	now      revision
+	entries  [maxEntries]entry // in order of creation; those deleted too, as long as a read of the past can see them
+	copies   [maxCopies]enqueueCopy
+	attempts [maxAttempts]attempt
+	sessions [maxSessions]session
+	leases   [2 * maxSessions]lease // session i has leases 2i and, after a loss, 2i+1
+
+	entryCount, copyCount                         int8
+	revoked, keysDeleted, latePuts, givenUpLeases int8 // faults so far
+}
+
+// An entry is a key of the lock's queue in etcd.
+type entry struct {
+	attempt, try      int8 // its name
+	lease             int8
+	created, deleted  revision // deleted is 0 while it stands
+	keyAtDeletion     bool     // the session key of its lease stood at the revision of the deletion
+	keyBeforeDeletion bool     // the same, one revision earlier
+}
+
+// A lease and its session key.
+type lease struct {
+	granted bool
+	alive   bool     // by etcd's record
+	told    bool     // its session knows that it is lost, or has given it up; no hold on it is believed
+	key     revision // mod revision of its session key, 0 when that is absent
+}
+
+// A session owns one lease at a time.
+type session struct {
+	lease      int8     // its present one
+	gate       revision // mod revision of the session key, as the session knows it
+	keyMissing bool     // the session key was deleted by hand and not put again yet
+	closing    bool
+}
+
+// A stage of an attempt.
+type stage int8
+
+const (
+	idle      stage = iota // in a line, or waits for a lease
+	enqueuing              // has sent its enqueue
+	waiting                // its entry is known and was not yet first
+	leaving                // gives its entry up
+	holding                // believes that it holds
+	done
+)
+
+// An attempt is one session's wish for one lock: a goroutine in Lock, and the
+// line of goroutines of the same session behind it. Whichever of them is at the
+// head acts as the attempt; the others have no entry.
+type attempt struct {
+	stage      stage
+	try        int8 // names its entry
+	lease      int8
+	gate       revision // what its last enqueue compared the session key with
+	unanswered revision // the largest gate of a copy that was not answered, 0 when each was
+	place      place
+	replaces   revision // in a hand-off: the released entry that the same Txn deletes
+	handedOn   bool     // to the next goroutine of its line
+	requeued   bool     // it was under way when its session lost a lease
+	refused    bool     // the sweeper's last put had etcd refuse it; it has got no place since
+	questions  [maxTries]question
+
+	// Not known to the attempt; for the check.
+	queued     bool
+	newcomerTo leaseSet // leases that were revoked, and not told, when it first queued
+}
+
+// A place in the queue is what an attempt knows of it. It is handed on whole.
+type place struct {
+	created revision // of its entry
+	ahead   revision // create revision of the predecessor's entry, 0 when there is none: the queue is free
+	seen    revision // the last revision at which the predecessor is known to have stood
+	delay   delay
+}
+
+// A delay is a lock delay that runs. The model has no clock. It is over when
+// each session whose lease was revoked before it began has been told.
+type delay struct {
+	running bool
+	until   leaseSet
+}
+
+// A question is what the sweeper has to find out about an entry that no attempt
+// accounts for any more.
+type question struct {
+	doubt doubt
+	delay delay
+}
+
+type doubt int8
+
+const (
+	none           doubt = iota
+	copyMayCome          // a copy sent at the present gate was not answered: only a put of the session key stops it
+	entryMayStand        // no copy can come any more, but one may have been carried out
+	entryMustDelay       // an entry was found that must not go before its delay is over
+)
+
+// An enqueueCopy is an enqueue that was sent. It stays under way until its
+// sender has read the answer, or, when that has stopped waiting for it, until
+// etcd has carried it out. It may take any time.
+type enqueueCopy struct {
+	attempt, try, lease int8
+	gate                revision
+	replaces            revision
+	awaited             bool // its sender still waits for the answer
+
+	answered, accepted bool
+	created, ahead     revision // the answer
+}
+
+// standing returns the entry that was created at a revision, nil when it does not stand.
+func (s *state) standing(created revision) *entry {
+	if e := s.created(created); e != nil && e.deleted == 0 {
+		return e
+	}
+	return nil
+}
+
+func (s *state) created(at revision) *entry {
+	for i := range s.entryCount {
+		if e := &s.entries[i]; e.created == at && at != 0 {
+			return e
+		}
+	}
+	return nil
+}
+
+// named returns the standing entry of an attempt's try.
+func (s *state) named(attempt, try int8) *entry {
+	for i := range s.entryCount {
+		if e := &s.entries[i]; e.deleted == 0 && e.attempt == attempt && e.try == try {
+			return e
+		}
+	}
+	return nil
+}
+
+// untold returns the leases that are revoked while their sessions do not know it.
+func (s *state) untold() (set leaseSet) {
+	for i, l := range s.leases {
+		if l.granted && !l.alive && !l.told {
+			set |= 1 << i
+		}
+	}
+	return set
+}

@@ -1,0 +1,129 @@
+package robustness
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Who only looks on needs no more than to read, as docs/client.md grants it: of
+// that nothing can be left out, and no session can be made of it.
+func TestRoleThatMayOnlyReadIsEnoughToWatchWhoLeads(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "watcher", "observers")
+	leader := election.New(open(t, g.admin, session.Options{}), "x")
+	term, err := leader.Campaign(deadline(t), "v")
+	must(t)(nil, err)
+	link := g.srv.Link(t)
+	cli := g.client(t, "watcher", link)
+	r := election.NewReader(cli, "x", nil)
+	l, err := r.Leader(deadline(t))
+	must(t)(nil, err)
+	if l.Token != term.Token() || l.Value != "v" {
+		t.Errorf("leader %+v", l)
+	}
+	o, err := r.Observer(deadline(t))
+	must(t)(nil, err)
+	defer o.Close()
+	must(t)(nil, term.Resign(deadline(t)))
+	eventually(t, "the vacancy is seen", func() bool { return o.Current().Leader == election.Leader{} })
+	term, err = leader.Campaign(deadline(t), "w")
+	must(t)(nil, err)
+	eventually(t, "the next is seen", func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
+	if sent := link.Count(); sent["LeaseGrant"]+sent["LeaseKeepAlive"]+sent["Put"] != 0 {
+		t.Errorf("sent %v", sent)
+	}
+	if _, err := session.New(deadline(t), cli, nil); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		t.Errorf("a session: %v", err)
+	}
+
+	for _, p := range g.roles["observers"] {
+		g.revoke(t, "observers", p)
+		if _, err := r.Leader(deadline(t)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("without %s: Leader: %v", p.key, err)
+		}
+		if _, err := r.Observer(deadline(t)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("without %s: Observer: %v", p.key, err)
+		}
+		g.grant(t, "observers", p)
+	}
+	_, err = r.Leader(deadline(t))
+	must(t)(nil, err)
+}
+
+// A stream of watches keeps the token it was opened with. Once that has expired
+// who begins to observe needs another stream.
+func TestReaderWatchesAfterTheTokenOfItsStreamHasExpired(t *testing.T) {
+	t.Parallel()
+	g := guard(t, shortTokens(t))
+	g.user(t, "watcher", "observers")
+	link := g.srv.Link(t)
+	r := election.NewReader(g.client(t, "watcher", link), "x", nil)
+	standing, err := r.Observer(deadline(t))
+	must(t)(nil, err)
+	defer standing.Close()
+	g.expire(t)
+	told := make(chan string, 10)
+	ctx, cancel := context.WithCancel(deadline(t))
+	ended := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(ended)
+		for l := range r.Observe(ctx) {
+			told <- l.Value
+		}
+	}()
+	defer func() { cancel(); <-ended }()
+	if v := <-told; v != "" {
+		t.Errorf("at first %q", v)
+	}
+	term, err := election.New(open(t, g.admin, session.Options{}), "x").Campaign(deadline(t), "v")
+	must(t)(nil, err)
+	if v := <-told; v != "v" {
+		t.Errorf("then %q", v)
+	}
+	eventually(t, "who was there before knows too", func() bool { return standing.Current().Leader.Token == term.Token() })
+}
+
+// One member of three hangs, each in turn; one of them has the watch, which is
+// silent then. A read that goes to another finds out.
+func TestReaderBesideAMemberThatHangsHearsOfNewLeaders(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.StartCluster(t, 3)
+	var links []*etcdtest.Link
+	var endpoints []string
+	for _, m := range cluster.Members() {
+		link := m.Link(t)
+		links, endpoints = append(links, link), append(endpoints, link.Endpoints()...)
+	}
+	cli, err := clientv3.New(session.ClientConfig(endpoints...))
+	must(t)(nil, err)
+	defer func() { _ = cli.Close() }()
+	leader := election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second}), "x")
+	o, err := election.NewReader(cli, "x", &election.ReaderOptions{
+		MaxAge: time.Second, Retry: backoff.Policy{Attempt: 300 * time.Millisecond},
+	}).Observer(deadline(t))
+	must(t)(nil, err)
+	defer o.Close()
+	for i, link := range links {
+		link.BlackHole()
+		term, err := leader.Campaign(deadline(t), "v")
+		must(t)(nil, err)
+		eventually(t, "the leader is seen", func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
+		must(t)(nil, term.Resign(deadline(t)))
+		eventually(t, "the vacancy is seen", func() bool { v := o.Current(); return v.Leader == election.Leader{} && v.Trusted })
+		if v := o.Current(); v.Err != nil {
+			t.Fatalf("beside member %d: %v", i, v.Err)
+		}
+		link.Heal()
+	}
+}

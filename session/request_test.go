@@ -1,0 +1,108 @@
+package session_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/namespace"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// A renewal uses the token that is there: a login is a Raft entry and a bcrypt
+// comparison, and goes to a member of its own choice, which may hang.
+func TestRenewalsDoNotLogIn(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	admin := srv.Client(t)
+	for _, err := range []error{
+		second(admin.RoleAdd(ctx, "root")), second(admin.UserAdd(ctx, "root", "secret")),
+		second(admin.UserGrantRole(ctx, "root", "root")), second(admin.AuthEnable(ctx)),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := srv.Link(t)
+	for _, prefix := range []string{"", "tenant/"} {
+		cli, err := clientv3.New(clientv3.Config{
+			Endpoints: link.Endpoints(), DialOptions: link.DialOptions(), Username: "root", Password: "secret", Logger: zap.NewNop(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cli.Close() })
+		if prefix != "" {
+			cli.KV, cli.Lease = namespace.NewKV(cli.KV, prefix), namespace.NewLease(cli.Lease, prefix)
+			cli.Watcher = namespace.NewWatcher(cli.Watcher, prefix)
+		}
+		events, armed := newRecorder(), link.Count()["Watch"]
+		sess, err := session.New(ctx, cli, quiet(session.Options{TTL: 2 * time.Second, OnStateChange: events.tell}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A stream is a login, that of the watch of the session key too.
+		if err := link.Wait(ctx, "Watch", armed+1); err != nil {
+			t.Error(err)
+		}
+		before := link.Count()
+		if err := link.Wait(ctx, "LeaseKeepAlive", before["LeaseKeepAlive"]+4); err != nil {
+			t.Error(err)
+		}
+		if sent := link.Count().Since(before); sent["Authenticate"] != sent["Watch"] { // that of the session key may come late
+			t.Errorf("with the prefix %q: %v", prefix, sent)
+		}
+		if err := sess.Check(); err != nil {
+			t.Error(err)
+		}
+		if err := sess.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A client whose Lease is not etcd's own is asked through that.
+func TestLeaseThatWasPutInPlaceOfTheClientsOwnIsUsed(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	cli := srv.Client(t)
+	calls := make(chan string, 100)
+	cli.Lease = tracedLease{cli.Lease, calls}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	sess, err := session.New(ctx, cli, quiet(session.Options{TTL: 2 * time.Second}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{<-calls, <-calls}
+	if err := sess.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(got, []string{"Grant", "KeepAliveOnce"}) {
+		t.Errorf("called %v", got)
+	}
+}
+
+type tracedLease struct {
+	clientv3.Lease
+	calls chan<- string
+}
+
+func (l tracedLease) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
+	l.calls <- "Grant"
+	return l.Lease.Grant(ctx, ttl)
+}
+
+func (l tracedLease) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
+	l.calls <- "KeepAliveOnce"
+	return l.Lease.KeepAliveOnce(ctx, id)
+}
+
+func second[T any](_ T, err error) error { return err }
