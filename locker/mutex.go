@@ -96,7 +96,8 @@ func carries(err error, lost *session.LostError) bool {
 // lists the reasons to test for. A lost session does not end the call: it
 // queues again under the session's next lease until ctx ends. Two calls with a
 // plain context are two contenders, also in one goroutine; a context from a
-// live hold of the same lock gets session.ErrReentrant.
+// live hold of the same lock, made with the same client, gets
+// session.ErrReentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, m.queue.Acquire)
 }

@@ -86,10 +86,11 @@ func (q *Queue) Err() error {
 	return q.err
 }
 
-// Same reports whether two queues are one line: the same entries in the same
-// cluster, whatever session asks.
+// Same reports whether two queues certainly are one line: the same entries, seen
+// through the same client. Other clients may add prefixes of their own to all
+// keys, as client/v3/namespace does, so that the same name is another key.
 func (q *Queue) Same(other *Queue) bool {
-	return q.entries == other.entries && (q.sess == other.sess || q.sess.Base().Cluster() == other.sess.Base().Cluster())
+	return q.entries == other.entries && q.sess.Client() == other.sess.Client()
 }
 
 // front reads the own entry created at rev and the nearest one ahead of it.

@@ -17,6 +17,10 @@ import (
 // wait for good.
 const recheckAfter = 30 * time.Second
 
+// healthyWatch is how long a watch must have lived for its end to be a new
+// failure: then the pauses between attempts start anew.
+const healthyWatch = time.Second
+
 // retry repeats op with the session's pauses, while its error says that repeating
 // can help. Each request of op bounds itself.
 func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) error {
@@ -112,7 +116,7 @@ func (e *entry) watchAhead(ctx context.Context) error {
 		}
 		deleted, err := next(ctx, events, recheck.C)
 		switch {
-		case err != nil && ctx.Err() == nil && time.Since(armed) >= stoodLong:
+		case err != nil && ctx.Err() == nil && time.Since(armed) >= healthyWatch:
 			return nil
 		case err != nil:
 			return backoff.Again(err)
