@@ -18,8 +18,12 @@ import (
 // answer, the call returns and the session goes on.
 const giveUpWait = 250 * time.Millisecond
 
-// ErrOccupied is TryAcquire's answer when somebody else holds or waits.
+// ErrOccupied is TryAcquire's answer when the queue has a holder or waiters.
 var ErrOccupied = errOccupied
+
+// ErrUnconfirmed is TryAcquire's answer when the queue has only entries of
+// earlier attempts or holds of this session that are over.
+var ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entry of this session is gone; try again")
 
 // Request is what a caller brings to a queue.
 type Request struct {
@@ -79,16 +83,13 @@ func (q *Queue) TryAcquire(ctx context.Context, r Request) (*Hold, error) {
 }
 
 func (q *Queue) tryAcquire(ctx context.Context, r Request) (*Hold, error) {
-	if q.local.busy(q) {
-		return nil, ErrOccupied // by this very session
+	if err := q.local.busy(q); err != nil {
+		return nil, err // in this very session
 	}
 	open, cancel := q.untilClosed(ctx)
 	defer cancel()
-	switch occupied, err := q.occupied(open); {
-	case err != nil:
+	if err := q.occupied(open); err != nil {
 		return nil, q.orClosed(ctx, err)
-	case occupied:
-		return nil, ErrOccupied
 	}
 	t := q.ticket(r.Value)
 	ln := q.local.join(t, true)
@@ -261,5 +262,6 @@ func (q *Queue) giveUp(ln *line, e *entry) {
 	select {
 	case <-done:
 	case <-patience.C:
+		ln.callerReturned(e)
 	}
 }
