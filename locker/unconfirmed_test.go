@@ -85,3 +85,29 @@ func TestLockThatIsBeingReleasedIsNotLoggedAsLost(t *testing.T) {
 		link.Heal()
 	})
 }
+
+// Whether another client holds or etcd does not answer is what the timeout says.
+func TestTimeoutOfLockSaysWhatItWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, other := start(t, srv), start(t, srv)
+		expect := func(mu *locker.Mutex, want ...string) {
+			t.Helper()
+			_, err := mu.Lock(soon(t, 100*time.Millisecond))
+			for _, text := range want {
+				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), text) {
+					t.Errorf("%v lacks %q", err, text)
+				}
+			}
+		}
+		theirs := mustLock(t, locker.NewMutex(other.sess, "x").With(locker.Options{Owner: "worker 7"}))
+		mu := locker.NewMutex(p.sess, "x")
+		expect(mu, "queued behind entry", theirs.Key(), "worker 7")
+		own := mustLock(t, locker.NewMutex(p.sess, "y"))
+		expect(locker.NewMutex(p.sess, "y"), "behind another goroutine of this session")
+		p.link.BlackHole()
+		expect(mu, "etcd has not answered")
+		p.heal()
+		mustUnlock(t, own)
+		mustUnlock(t, theirs)
+	})
+}

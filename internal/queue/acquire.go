@@ -57,7 +57,7 @@ func (q *Queue) inLine(ctx context.Context, ln *line, t *ticket, r Request) (*Ho
 	case from := <-t.turn:
 		return q.acquire(ctx, ln, t, r, from.entry, condition{})
 	case <-ctx.Done():
-		err = backoff.ContextErr(ctx)
+		err = fmt.Errorf("%w; queued behind another goroutine of this session", backoff.ContextErr(ctx))
 	case <-q.sess.Base().Context().Done():
 		err = session.ErrClosed
 	}
@@ -138,7 +138,11 @@ func (q *Queue) acquire(ctx context.Context, ln *line, t *ticket, r Request, e *
 		ln.held = e.lease
 		return newHold(ln, e, e.revision, r), nil
 	}
+	waited := q.waitedFor(ctx, e)
 	q.giveUp(ln, e)
+	if text := waited(); text != "" {
+		err = fmt.Errorf("%w%s", err, text)
+	}
 	return nil, q.orClosed(ctx, err)
 }
 
