@@ -33,7 +33,6 @@ func TestUnlockThatWasCarriedOutForACallerWhoLeftIsNoLoss(t *testing.T) {
 				if len(standing(srv, "x")) != 0 {
 					t.Fatal("the entry stands")
 				}
-				p.link.Plan(nil)
 				var next <-chan result
 				if nextInLine {
 					next = lockLater(deadline(t), mu)
@@ -139,6 +138,7 @@ func TestLateSweepSparesTheNextLockOfTheSameSession(t *testing.T) {
 		if err := lk.Check(); err != nil || !owns(srv, lk) {
 			t.Errorf("the late sweep has removed the next lock's entry: %v", err)
 		}
+		p.link.Plan(nil)
 		unlockAll(t, srv, []*locker.Lock{lk})
 	})
 }
