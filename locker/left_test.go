@@ -33,6 +33,7 @@ func TestUnlockThatWasCarriedOutForACallerWhoLeftIsNoLoss(t *testing.T) {
 				if len(standing(srv, "x")) != 0 {
 					t.Fatal("the entry stands")
 				}
+				p.link.Plan(nil)
 				var next <-chan result
 				if nextInLine {
 					next = lockLater(deadline(t), mu)
