@@ -185,9 +185,9 @@ func (e *entry) toFront(ctx context.Context, c condition) error {
 				telemetry.Woken(ctx)
 			}
 		case e.delayed() > 0:
-			if err = e.settled(ctx); err == nil {
-				err = e.verify(ctx)
-			}
+			// No read afterwards: an entry that has gone meanwhile went with its
+			// lease, and then those behind it delay as well.
+			err = e.settled(ctx)
 		case e.lease.Check() != nil:
 			// Suspended at the front: the entry may have been removed by the time
 			// that the lease is trusted again.
@@ -229,13 +229,13 @@ func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 	case errors.Is(err, session.ErrClosed):
 		return false
 	case e.lease.Lost() != nil:
-		e.abandon()
+		e.leaveToSession()
 		return true
 	case ctx.Err() != nil:
 		return false
 	case backoff.Classify(err) == backoff.LeaseGone:
 		q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd knew before the session did
-		e.abandon()
+		e.leaveToSession()
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
 		q.sess.Logger().Warn("holdfast: a waiting entry was removed or outdated; queueing again at the back",

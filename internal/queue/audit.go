@@ -15,10 +15,6 @@ import (
 )
 
 const (
-	// auditEvery is how often entries that have been held for as long are
-	// looked for. A deletion is noticed within two of it.
-	auditEvery = time.Second
-
 	// auditBatch keeps one Txn under etcd's limit of 128 operations.
 	auditBatch = 100
 
@@ -26,9 +22,11 @@ const (
 	auditsAtOnce = 8
 )
 
-// auditor notices entries that were deleted under their holders. One goroutine
-// per session looks for them, and only while the session holds anything; a hold
-// shorter than auditEvery costs no RPC.
+// auditor notices entries that were deleted under their holders, within the lock
+// delay: when the watch of the session key is on a member that hangs, nothing
+// else tells a holder that its lease was revoked before the next one holds. One
+// goroutine per session looks for them, and only while the session holds
+// anything.
 type auditor struct {
 	sess *session.Session
 
@@ -73,7 +71,7 @@ func (a *auditor) under(lease *session.Lease) []*Hold {
 }
 
 func (a *auditor) run(ctx context.Context) {
-	tick := time.NewTicker(auditEvery)
+	tick := time.NewTicker(a.every())
 	defer tick.Stop()
 	for {
 		select {
@@ -92,9 +90,20 @@ func (a *auditor) run(ctx context.Context) {
 	}
 }
 
+// every is the time between two looks at a hold. A hold that is younger than half
+// of that is not looked at: so it takes three quarters of the lock delay, at most,
+// until a look begins.
+func (a *auditor) every() time.Duration {
+	if delay := a.sess.Base().LockDelay(); delay > 0 {
+		return delay / 2
+	}
+	return time.Second
+}
+
 // due returns the holds to look at, by lease; more is false, and the goroutine
 // ends, when nothing is held at all.
 func (a *auditor) due() (due map[*session.Lease][]*Hold, more bool) {
+	young := a.every() / 2
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.holds) == 0 {
@@ -102,7 +111,7 @@ func (a *auditor) due() (due map[*session.Lease][]*Hold, more bool) {
 		return nil, false
 	}
 	due = make(map[*session.Lease][]*Hold)
-	since := time.Now().Add(-auditEvery)
+	since := time.Now().Add(-young)
 	for h, acquired := range a.holds {
 		if !acquired.After(since) {
 			due[h.entry.lease] = append(due[h.entry.lease], h)
@@ -131,13 +140,11 @@ func (a *auditor) lookAll(ctx context.Context, due map[*session.Lease][]*Hold) {
 // look ends the holds of a batch whose entries are gone. A look that is not
 // answered decides nothing: the renewals judge the connection.
 //
-// Two looks fit into the time for which a waiter is kept back after a lease was
-// revoked. The second one is patient, for a cluster that answers slowly.
+// The first look is brief, so that it ends within the lock delay; attempt sends it
+// to other members when one hangs. The second one is patient, for a cluster that
+// answers slowly.
 func (a *auditor) look(ctx context.Context, lease *session.Lease, holds []*Hold) {
-	brief := a.sess.Base().LockDelay() / 2
-	if brief <= 0 {
-		brief = auditEvery / 2
-	}
+	brief := a.every() / 2
 	resp, err := a.read(ctx, brief, lease, holds)
 	if err != nil && ctx.Err() == nil {
 		resp, err = a.read(ctx, a.sess.Base().RetryPolicy().Attempt, lease, holds)

@@ -88,7 +88,7 @@ func (k *keys) recycle(e *entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.inUse, e.key)
-	if k.lease == e.lease && len(k.free) < maxFree {
+	if k.lease == e.lease && e.id != "" && len(k.free) < maxFree {
 		k.free = append(k.free, e.id)
 	}
 }

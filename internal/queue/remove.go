@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/session"
 )
+
+// removeAgain is the pause after etcd has refused to remove an entry.
+const removeAgain = time.Second
 
 // remove takes the entry out of etcd and finishes the attempt. nil: it was there
 // (or may have been) and is not any more. errEntryGone: another client had
@@ -24,26 +28,50 @@ func (e *entry) remove(ctx context.Context) error {
 		return nil
 	}
 	err := e.q.retry(ctx, e.tryRemove)
+	unknown := e.removing
 	switch {
 	case err == nil || errors.Is(err, errEntryGone):
 		e.finish()
 		return err
 	case e.lease.Lost() != nil:
-		e.abandon()
+		e.leaveToSession()
 	case backoff.Classify(err) == backoff.LeaseGone:
 		e.q.sess.Base().LeaseGone(ctx, e.lease, err)
 		e.finish()
 		return err
-	case ctx.Err() == nil: // etcd refuses it; the sweeper goes on
+	case ctx.Err() == nil: // etcd refuses it
 		e.q.sess.Logger().Error("holdfast: etcd refuses to remove an entry; the session tries until it can or its lease ends",
 			"queue", e.q.kind, "name", e.q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "error", err)
 		e.q.sess.Base().Telemetry().Sweeping(e.q.kind)
-		e.q.local.sweeper.add(e)
+		e.q.sess.Base().Go(e.removeLater) // ends with the lease
 	}
-	if e.removing && !errors.Is(err, session.ErrOutcomeUnknown) {
+	if unknown && !errors.Is(err, session.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
 	}
 	return err
+}
+
+// removeLater tries again and again to remove an entry that etcd refuses to
+// remove.
+func (e *entry) removeLater(context.Context) {
+	ctx := e.lease.Context()
+	for sleep(ctx, jittered(removeAgain)) {
+		err := e.q.retry(ctx, e.tryRemove)
+		if err == nil || errors.Is(err, errEntryGone) {
+			e.q.sess.Logger().Info("holdfast: the entry that etcd refused to remove is gone", "queue", e.q.kind, "name", e.q.name, "key", e.key)
+			e.finish()
+			return
+		}
+	}
+	e.leaveToSession()
+}
+
+// leaveToSession leaves the entry of a lost lease to the session, which removes it
+// before it revokes the lease, unless etcd has let go of both.
+func (e *entry) leaveToSession() {
+	if lost := e.lease.Lost(); lost.Cause == session.CauseRevoked || lost.Cause == session.CauseClusterChanged {
+		e.finish()
+	}
 }
 
 // removedAtOnce is remove in one attempt, for an entry that held. If it reports
@@ -59,54 +87,35 @@ func (e *entry) removedAtOnce(ctx context.Context) bool {
 	return true
 }
 
-// abandon ends an attempt whose lease is lost. The session removes the entry
-// before it revokes the lease, unless etcd has let go of both.
-func (e *entry) abandon() {
-	if cause := e.lease.Lost().Cause; cause == session.CauseRevoked || cause == session.CauseClusterChanged {
-		e.finish()
-	}
-}
-
-// tryRemove sends a removal as soon as the entry may leave.
+// tryRemove sends one removal, and again when the entry ahead has left meanwhile.
 func (e *entry) tryRemove(ctx context.Context) error {
 	for {
 		if err := e.settled(ctx); err != nil {
 			return err
 		}
-		if left, err := e.leave(ctx); left || err != nil {
-			return err
-		}
-	}
-}
-
-// leave sends a removal, and again when the entry ahead has left meanwhile. It
-// reports false where a lock delay has begun by that. The place of the entry is
-// known, and no lock delay runs.
-func (e *entry) leave(ctx context.Context) (left bool, err error) {
-	for {
 		t := txn{cmps: e.mayLeave(), then: []clientv3.Op{clientv3.OpDelete(e.key)}}
 		if len(t.cmps) > 1 {
 			t.els = []clientv3.Op{clientv3.OpGet(e.key, clientv3.WithKeysOnly())}
 		}
 		r, err := e.commit(ctx, t)
 		if r.unsent {
-			return false, err
+			return err
 		}
 		e.removing = e.removing || r.open
 		switch {
 		case err != nil:
 			e.removing = e.q.unknown("remove", err) || e.removing
-			return false, err
+			return err
 		case r.succeeded:
-			return true, nil
+			return nil
 		case len(t.els) > 0 && isEntry(first(r.responses[0].GetResponseRange().Kvs), e.rev):
-			if err := e.judgeUnknown(ctx); err != nil || e.delayed() > 0 { // the entry ahead has left
-				return false, err
+			if err := e.judgeUnknown(ctx); err != nil { // the entry ahead has left
+				return err
 			}
 		case e.removing:
-			return true, nil // by an earlier copy
+			return nil // by an earlier copy
 		default:
-			return false, errEntryGone
+			return errEntryGone
 		}
 	}
 }

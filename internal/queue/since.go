@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -12,6 +13,9 @@ import (
 )
 
 const (
+	// sinceAfter is how long a hold must have lasted to be noted.
+	sinceAfter = time.Second
+
 	// maxNoted is how many entries are noted at a time, and so, with one look of
 	// the audit a second, how many puts a second a session makes of it at most.
 	maxNoted = 16
@@ -55,7 +59,7 @@ func dueForNote(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 	bytes := 0
 	for _, h := range holds {
 		e := h.entry
-		if h.modified.Load() != 0 || h.Check() != nil {
+		if time.Since(h.since) < sinceAfter || h.modified.Load() != 0 || h.Check() != nil {
 			continue
 		}
 		v, ok := DecodeValue([]byte(e.value))

@@ -3,11 +3,9 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,7 +20,7 @@ const sweepBatch = 100
 // sweeper removes what ended attempts may have left in etcd. It puts the session
 // key again, and from then on no copy of a put that was sent before can be
 // carried out, as each compares that key's mod revision. Then it reads the
-// entries in question, and deletes those that stand by their create revisions.
+// entries in question, and removes those that stand.
 //
 // There is one for each session, and it alone puts the session key again to shut
 // out late copies: a put of it refuses the session's other attempts that are
@@ -31,18 +29,12 @@ const sweepBatch = 100
 type sweeper struct {
 	sess *session.Session
 
-	mu        sync.Mutex // protects what follows
-	questions map[*entry]*question
+	mu        sync.Mutex      // protects what follows
+	questions map[*entry]bool // entries that may stand or appear although their attempts are over
 	running   bool
 	waiting   map[*entry]bool // attempts that are being put
 	refused   map[*entry]bool // those of them that the last put of the session key may have refused
 	through   chan struct{}   // closed when refused becomes empty; nil unless the sweeper waits
-}
-
-// question is an entry that may stand or appear although its attempt is over.
-type question struct {
-	*entry
-	found *entry // as it stands in etcd; nil: it was not seen there
 }
 
 // enqueuing notes that e is being put, until through is called.
@@ -69,9 +61,9 @@ func (s *sweeper) enqueuing(e *entry) (through func()) {
 func (s *sweeper) add(e *entry) {
 	s.mu.Lock()
 	if s.questions == nil {
-		s.questions = make(map[*entry]*question)
+		s.questions = make(map[*entry]bool)
 	}
-	s.questions[e] = &question{entry: e}
+	s.questions[e] = true
 	start := !s.running
 	s.running = true
 	s.mu.Unlock()
@@ -102,43 +94,25 @@ func (s *sweeper) run(ctx context.Context) {
 		if open == nil {
 			return
 		}
+		if ctx.Err() != nil {
+			return
+		}
 		err := s.sweep(ctx, open)
 		if err != nil && ctx.Err() == nil && !backoff.Retryable(err) && !told {
 			told = true
 			s.sess.Logger().Error("holdfast: etcd refuses to clean up after requests that it did not answer; their entries may stand until it does or the lease ends",
 				"session_key", s.sess.Base().SessionKey(open[0].lease.ID()), "entries", len(open), "key", open[0].key, "error", err)
 		}
-		pause := pauses.NextBackOff()
 		if err == nil {
 			pauses.Reset()
-			pause = untilDue(open)
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		} else if !sleep(ctx, pauses.NextBackOff()) {
 			return
 		}
 	}
 }
 
-// untilDue is the time until the first entry that waits for the lock delay may
-// be deleted.
-func untilDue(open []*question) (first time.Duration) {
-	for _, qn := range open {
-		if qn.found == nil {
-			continue
-		}
-		if d := qn.found.delayed(); d > 0 && (first == 0 || d < first) {
-			first = d
-		}
-	}
-	return first
-}
-
 // open returns what is in question. What went with its lease is not.
-func (s *sweeper) open() []*question {
+func (s *sweeper) open() []*entry {
 	for {
 		s.mu.Lock()
 		if len(s.questions) == 0 {
@@ -146,14 +120,15 @@ func (s *sweeper) open() []*question {
 			s.mu.Unlock()
 			return nil
 		}
-		all := slices.Collect(maps.Values(s.questions))
+		all := slices.Collect(maps.Keys(s.questions))
 		s.mu.Unlock()
 		open := all[:0]
-		for _, qn := range all {
-			if qn.lease.Lost() != nil {
-				s.answered(qn)
+		for _, e := range all {
+			if e.lease.Lost() != nil {
+				s.answered(e)
+				e.q.local.keys.unregister(e)
 			} else {
-				open = append(open, qn)
+				open = append(open, e)
 			}
 		}
 		if len(open) > 0 {
@@ -162,16 +137,15 @@ func (s *sweeper) open() []*question {
 	}
 }
 
-// answered notes that an entry neither stands nor can appear.
-func (s *sweeper) answered(qn *question) {
+// answered notes that an entry is no longer in question.
+func (s *sweeper) answered(e *entry) {
 	s.mu.Lock()
-	delete(s.questions, qn.entry)
-	s.mu.Unlock()
-	qn.q.local.keys.unregister(qn.entry)
+	defer s.mu.Unlock()
+	delete(s.questions, e)
 }
 
 // sweep goes through all that is in question once.
-func (s *sweeper) sweep(ctx context.Context, open []*question) error {
+func (s *sweeper) sweep(ctx context.Context, open []*entry) error {
 	lease := open[0].lease
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -194,9 +168,9 @@ func storeFull(err error) bool { return errors.Is(err, rpctypes.ErrNoSpace) }
 
 // shut puts the session key, unless no copy that was not answered could pass it
 // any more.
-func (s *sweeper) shut(ctx context.Context, lease *session.Lease, open []*question) error {
+func (s *sweeper) shut(ctx context.Context, lease *session.Lease, open []*entry) error {
 	gate := lease.Gate()
-	if !slices.ContainsFunc(open, func(qn *question) bool { return qn.lease == lease && qn.openAt >= gate }) {
+	if !slices.ContainsFunc(open, func(e *entry) bool { return e.lease == lease && e.openAt >= gate }) {
 		return nil
 	}
 	if err := s.awaitThrough(ctx); err != nil {
@@ -233,13 +207,13 @@ func (s *sweeper) awaitThrough(ctx context.Context) error {
 	}
 }
 
-// look reads a batch of entries and removes those that stand and may leave. What
-// etcd refuses about one of them does not keep the others from being removed.
-// final: none that is absent can appear any more.
-func (s *sweeper) look(ctx context.Context, batch []*question, final bool) (refused error) {
+// look reads a batch of entries and removes those that stand. One that etcd
+// refuses to show keeps no others standing. final: none that is absent can appear
+// any more.
+func (s *sweeper) look(ctx context.Context, batch []*entry, final bool) (refused error) {
 	ops := make([]clientv3.Op, len(batch))
-	for i, qn := range batch {
-		ops[i] = clientv3.OpGet(qn.key, clientv3.WithKeysOnly())
+	for i, e := range batch {
+		ops[i] = clientv3.OpGet(e.key, clientv3.WithKeysOnly())
 	}
 	resp, err := batch[0].q.read(ctx, ops...)
 	switch {
@@ -254,40 +228,24 @@ func (s *sweeper) look(ctx context.Context, batch []*question, final bool) (refu
 		}
 		return refused
 	}
-	for i, qn := range batch {
-		gone, err := true, error(nil)
-		if kv := rangeAt(resp, i); kv != nil {
-			gone, err = s.remove(ctx, qn, kv.CreateRevision)
-		}
-		switch {
-		case err != nil && (ctx.Err() != nil || backoff.Retryable(err)):
-			return err
-		case err != nil:
-			refused = err
-		case gone && final:
-			s.answered(qn)
+	for i, e := range batch {
+		switch kv := rangeAt(resp, i); {
+		case kv != nil:
+			s.remove(e, kv.CreateRevision)
+		case final:
+			s.answered(e)
+			e.q.local.keys.unregister(e)
 		}
 	}
-	return refused
+	return nil
 }
 
-// remove takes out an entry that was found standing, by the rule for those that
-// never held. It reports false as long as its lock delay runs.
-func (s *sweeper) remove(ctx context.Context, qn *question, rev int64) (gone bool, err error) {
-	if qn.found == nil || qn.found.rev != rev {
-		qn.found = &entry{q: qn.q, lease: qn.lease, key: qn.key}
-		qn.found.create(rev)
-	}
-	e := qn.found
-	if err := e.located(ctx); err != nil || e.delayed() > 0 {
-		return false, err
-	}
-	gone, err = e.leave(ctx)
-	if errors.Is(err, errEntryGone) {
-		return true, nil
-	}
-	if err != nil {
-		err = fmt.Errorf("remove %s: %w", session.Quote(qn.key), err)
-	}
-	return gone, err
+// remove removes an entry that was found to stand: like an attempt that a read
+// has found, and that gives up. That waits for a lock delay where it has to.
+func (s *sweeper) remove(e *entry, rev int64) {
+	s.answered(e)
+	found := &entry{q: e.q, lease: e.lease, id: e.id, key: e.key, openAt: e.openAt, rev: rev, stage: created}
+	e.q.local.keys.unregister(e)
+	e.q.local.keys.register(found)
+	s.sess.Base().Go(func(context.Context) { _ = found.remove(e.lease.Context()) }) // ends with the lease
 }

@@ -268,7 +268,7 @@ func TestUnansweredPutOfTheSessionKeyWaitsForThoseThatItMayHaveRefused(t *testin
 		s := &q.local.sweeper
 		waits := newEntry(q, p.sess.Base().Lease(), "")
 		through := s.enqueuing(waits)
-		open := []*question{{entry: &entry{q: q, lease: waits.lease, openAt: waits.lease.Gate()}}}
+		open := []*entry{{q: q, lease: waits.lease, openAt: waits.lease.Gate()}}
 		p.planOne("gate", lostReply)
 		if err := s.shut(t.Context(), waits.lease, open); err == nil {
 			t.Fatal("the put was answered: this tests nothing")
