@@ -247,10 +247,23 @@ func (txn *refusingTxn) Else(ops ...clientv3.Op) clientv3.Txn {
 }
 
 func (txn *refusingTxn) Commit() (*clientv3.TxnResponse, error) {
-	if err := txn.kv.verdict(txn.ops...); err != nil {
+	if err := txn.kv.verdict(flat(txn.ops)...); err != nil {
 		return nil, err
 	}
 	return txn.Txn.Commit()
+}
+
+// flat are the operations of a Txn and of those that it is made of.
+func flat(ops []clientv3.Op) (all []clientv3.Op) {
+	for _, op := range ops {
+		if op.IsTxn() {
+			_, then, _ := op.Txn()
+			all = append(all, flat(then)...)
+		} else {
+			all = append(all, op)
+		}
+	}
+	return all
 }
 
 func request() Request { return Request{Value: func() string { return "" }} }
