@@ -354,6 +354,13 @@ func putsEver(srv *etcdfake.Server, prefix string) (n int) {
 	return n
 }
 
+// used is how many keys a queue's session has in use.
+func (q *Queue) used() int {
+	q.local.keys.mu.Lock()
+	defer q.local.keys.mu.Unlock()
+	return len(q.local.keys.inUse)
+}
+
 // gateMoves is how often a session has put its session key again.
 func (p *process) gateMoves(srv *etcdfake.Server) int {
 	return len(srv.History(p.sessionKey())) - 1

@@ -66,9 +66,8 @@ func TestTenThousandAttemptsGivenUpInSilenceLeaveTheSessionKeyAlone(t *testing.T
 		if put := putsEver(srv, "holdfast/lock/"); put < n/10 || put > n-n/10 {
 			t.Errorf("%d puts of %d attempts were carried out: this tests only one kind", put, n)
 		}
-		local := p.queue("x").local
-		if n := len(local.keys.inUse); n != 0 || local.sweeper.running {
-			t.Errorf("%d keys are in use; the sweeper runs: %v", n, local.sweeper.running)
+		if n := p.queue("x").used(); n != 0 {
+			t.Errorf("%d keys are in use", n)
 		}
 	})
 }
