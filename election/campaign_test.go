@@ -258,9 +258,7 @@ func TestCampaignThatFailsLeavesNoCandidate(t *testing.T) {
 		}
 		late.Deliver()
 		<-late.Delivered()
-		if kvs := srv.Keys(t, prefix); len(kvs) != 0 {
-			t.Errorf("a candidate that nobody is: %v", kvs)
-		}
+		eventually(t, "no candidate stands that nobody is", func() bool { return len(srv.Keys(t, prefix)) == 0 })
 	})
 	t.Run("cut off, and its request had arrived", func(t *testing.T) {
 		srv := etcdtest.Start(t)

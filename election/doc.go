@@ -15,6 +15,9 @@
 // A Term is to an election what a lock is to a mutex, and the same queue is
 // beneath.
 //
+// A process that is no candidate asks and watches who leads with a [Reader]: it
+// needs an etcd client, a role that may read, and no session.
+//
 // # States
 //
 //	candidate ──won──▶ leading ◀──────▶ suspended
@@ -49,6 +52,8 @@
 //     never overlap, also when one outlives its term.
 //   - First in, first out. One resignation wakes one candidate.
 //   - Tokens grow from term to term.
+//   - A suspension in which nothing was lost ends no term. Under
+//     Options.CancelOnSuspended Run calls the function again in the same term.
 //   - Observers are told of leaders in the order of etcd's history, and of
 //     vacancies; an observation never ends silently.
 //   - Removing, proclaiming and yielding concern the own entry only: an

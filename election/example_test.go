@@ -236,18 +236,18 @@ func ExampleObserver_LeaderHandler() {
 	defer o.Close()
 
 	mux := http.NewServeMux()
-	mux.Handle("/readyz", o.LeaderHandler()) // send work to the leader alone
-	mux.Handle("/livez", el.HealthHandler()) // restart what cannot be trusted
+	mux.Handle("/leader", o.LeaderHandler())  // send work to the leader alone
+	mux.Handle("/readyz", el.HealthHandler()) // ready is healthy, not leading
 	probe := func(path string) int {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code
 	}
-	fmt.Println(probe("/readyz"), probe("/livez"))
+	fmt.Println(probe("/leader"), probe("/readyz"))
 	if _, err := el.Campaign(ctx, "node-1"); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(probe("/readyz"), probe("/livez"))
+	fmt.Println(probe("/leader"), probe("/readyz"))
 	// Output:
 	// 503 200
 	// 200 200
@@ -273,4 +273,28 @@ func ExampleCheckName() {
 	// Output:
 	// <nil>
 	// election name "billing//scheduler": has an empty segment: no leading, trailing or doubled "/"
+}
+
+// A process that is no candidate needs a client, and no session.
+func ExampleNewReader() {
+	sess, close := connect()
+	defer close()
+	ctx := context.Background()
+	term, err := election.New(sess, "scheduler").Campaign(ctx, "10.0.0.1:8080")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	r := election.NewReader(sess.Client(), "scheduler", nil) // any client of that etcd
+	leader, err := r.Leader(ctx)
+	fmt.Println(leader.Value, leader.Token == term.Token(), err)
+
+	if err := term.Resign(ctx); err != nil {
+		log.Fatal(err)
+	}
+	_, err = r.Leader(ctx)
+	fmt.Println(errors.Is(err, election.ErrNoLeader))
+	// Output:
+	// 10.0.0.1:8080 true <nil>
+	// true
 }

@@ -13,8 +13,9 @@ import (
 
 // LeaderHandler answers "does this process lead?": 200 while a term of the
 // observer's election is held on its session, 503 otherwise, with the leader's
-// identity either way. An observer of a Reader, which has no session, answers 503. A term whose session is suspended counts for as long as
-// Options.HealthTolerance says; a lost one never does.
+// identity either way. A term whose session is suspended counts for as long as
+// Options.HealthTolerance says; a lost one never does. An observer of a Reader,
+// which has no session, answers 503.
 //
 // It is for people, and for load balancers that send work to the leader alone.
 // It is no readiness probe: of all replicas at most one leads, and a rollout

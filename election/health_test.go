@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/session"
@@ -60,9 +62,10 @@ func TestLeaderHandlerOfAProcessThatIsNextSaysSo(t *testing.T) {
 		if _, answer := ask(t, o.LeaderHandler()); answer["reason"] != "another candidate leads" {
 			t.Errorf("%v", answer)
 		}
-		// It is told of the vacancy, and its reads are not answered.
+		// The observer is told of the vacancy, and what the waiter reads is not
+		// answered.
 		link.Plan(func(c etcdfake.Call) etcdfake.Fate {
-			return etcdfake.Fate{LoseRequest: c.Method == "Range", Silent: true}
+			return etcdfake.Fate{LoseRequest: c.Method == "Range" || c.Method == "Txn" && !isObserversRead(c), Silent: true}
 		})
 		resign(t, term)
 		synctest.Wait()
@@ -72,6 +75,13 @@ func TestLeaderHandlerOfAProcessThatIsNextSaysSo(t *testing.T) {
 		link.Heal()
 		won(t, next)
 	})
+}
+
+// isObserversRead reports whether a Txn asks who leads.
+func isObserversRead(c etcdfake.Call) bool {
+	r, ok := c.Request.(*pb.TxnRequest)
+	return ok && len(r.Compare) == 0 && len(r.Success) == 2 && r.Success[0].GetRequestRange().GetSortTarget() == pb.RangeRequest_CREATE &&
+		string(r.Success[1].GetRequestRange().GetKey()) == "holdfast/epoch"
 }
 
 // One unit for all times of the handlers.

@@ -44,11 +44,14 @@ func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Sessio
 }
 
 // settled counts the RPCs of a link once the session on it has nothing to send
-// but renewals: the last that New sets off asks for the server's version.
+// but renewals: the last that New sets off are the question for the server's
+// version and the read of the session key.
 func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
 	t.Helper()
-	if err := link.Wait(deadline(t), "Status", 1); err != nil {
-		t.Fatal(err)
+	for _, method := range []string{"Status", "Range"} { // Range: the watch of its key stands
+		if err := link.Wait(deadline(t), method, 1); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return link.Count()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -283,7 +284,8 @@ func TestObserveWatchesFromNow(t *testing.T) {
 	var mu sync.Mutex
 	var from []int64
 	link.LoseRequest("Watch", 0, func(request any) bool {
-		if r, ok := request.(*pb.WatchRequest); ok && r.GetCreateRequest() != nil {
+		// The session has a watch of its own.
+		if r, ok := request.(*pb.WatchRequest); ok && strings.HasPrefix(string(r.GetCreateRequest().GetKey()), prefix) {
 			mu.Lock()
 			defer mu.Unlock()
 			from = append(from, r.GetCreateRequest().StartRevision)

@@ -47,7 +47,8 @@ type View struct {
 	Trusted bool
 
 	// Err is why the observer has ended: context.Canceled after Close,
-	// session.ErrClosed, or what etcd said. nil while it observes.
+	// session.ErrClosed, session.ErrClientClosed, or what etcd said. nil while
+	// it observes.
 	Err error
 }
 

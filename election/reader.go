@@ -69,7 +69,7 @@ func (o ReaderOptions) check() error {
 // NewReader returns a reader of the election that New makes of name in a session
 // of that namespace. A nil o means all defaults. A bad name, option or client is
 // an error of the first call. The client is the caller's to close, after the
-// reader's observers; a closed one ends them with its error.
+// reader's observers; a closed one ends them with session.ErrClientClosed.
 func NewReader(cli *clientv3.Client, name string, o *ReaderOptions) *Reader {
 	return newReader(cli, name, false, o)
 }
@@ -113,7 +113,7 @@ func (r *Reader) Name() string { return r.name }
 // etcd out of reach it goes on trying until then.
 //
 // errors.Is targets: ErrNoLeader when nobody leads; the context's error, with
-// what the last attempt met; what etcd said that no retry can mend, such as that
+// what the last attempt met; session.ErrClientClosed; what etcd said that no retry can mend, such as that
 // reading is not permitted. *session.NameError and *session.ArgumentError come
 // before anything is sent.
 //
@@ -147,8 +147,8 @@ func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 //	}
 //
 // The sequence ends with an error and never without one, unless the loop is
-// left: the context's error when ctx ends; a *session.NameError or
-// *session.ArgumentError; or what etcd said that no retry can mend, such as that
+// left: the context's error when ctx ends; session.ErrClientClosed; a
+// *session.NameError or *session.ArgumentError; or what etcd said that no retry can mend, such as that
 // reading is not permitted. The Leader beside an error is zero and says nothing.
 //
 // What is told may be over when it arrives. Each range is an observation of its

@@ -119,9 +119,7 @@ func TestNoteThatArrivesLateUndoesNoProclaim(t *testing.T) {
 				if err := term.Proclaim(t.Context(), "x"); err != nil {
 					t.Error(err)
 				}
-				if len(sent) != 0 {
-					t.Errorf("noted %d times more", len(sent))
-				}
+				// It may have been sent several times before it was answered.
 				if n := srv.Keys(prefix)[0].Version; n > 4 {
 					t.Errorf("%d writes", n)
 				}

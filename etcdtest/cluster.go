@@ -67,7 +67,7 @@ func NewCluster(n int, opts *Options) (_ *Cluster, err error) {
 	var peers []string
 	for i := range n {
 		name := fmt.Sprintf("m%d", i)
-		s := &Server{opts: o, spec: spec{Name: name, Caller: name, Fsync: o.Fsync}}
+		s := &Server{opts: o, spec: spec{Name: name, Caller: name, Fsync: o.Fsync, Slow: o.DefaultTicks}}
 		if s.client, err = reservePort(); err != nil {
 			return nil, err
 		}

@@ -38,6 +38,7 @@ type spec struct {
 	Cluster string // etcd's initial-cluster: name=url of every member
 	Join    bool   // Cluster exists already
 	Fsync   bool
+	Slow    bool // DefaultTicks
 }
 
 // peerURL is where the other members reach it: the proxy ends the TLS.
@@ -60,7 +61,9 @@ func (s spec) config() *embed.Config {
 	cfg.StrictReconfigCheck = false
 	cfg.SocketOpts.ReusePort = true // see port
 
-	cfg.TickMs, cfg.ElectionMs = 10, 100
+	if !s.Slow {
+		cfg.TickMs, cfg.ElectionMs = 10, 100
+	}
 	cfg.UnsafeNoFsync = !s.Fsync
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(lastWords)
 	cfg.EnableGRPCGateway = false

@@ -26,6 +26,11 @@ type Options struct {
 	// Default: no fsync, about ten times faster; data survives Stop and Restart, but not a crash of the machine.
 	Fsync bool
 
+	// DefaultTicks has members take etcd's own time for heartbeats (100 ms) and elections (1 s), for tests that need a
+	// leader to stay leader on a busy machine. The least TTL of a lease is then 2 s.
+	// Default: a tenth of that.
+	DefaultTicks bool
+
 	// Configure, when not nil, changes the configuration of each member just before it starts (also when it is started
 	// again): quotas, authentication, a slower tick, a logger. Addresses, the data directory, the member's name and the
 	// TLS between members must stay.

@@ -32,6 +32,11 @@
 //
 // Code further down finds the holder in the context ([FromContext]).
 //
+// A key that is read while the lock is held may be computed with and written by
+// the same FencedWriter. With a mark elsewhere that is not so: an older holder can
+// still write after the read, until the mark is raised. Read within the guarded
+// effect, or raise the mark first; docs/fencing.md has the picture.
+//
 // # What is guaranteed
 //
 //   - Tokens of one name strictly increase from one exclusive holder to the
@@ -39,6 +44,8 @@
 //   - What a FencedWriter sends takes effect only if, at that point of etcd's
 //     history, the holder's entry is still the one it acquired.
 //   - [ErrStale] from a FencedWriter means that etcd refused the write.
+//   - Every Store applies [Claim.CheckMark], and [VerdictOf] tells of any error
+//     here whether the work was done.
 //   - What a Store refuses has no effect, and what it admits is not overtaken by
 //     a larger token before its effect is over.
 //

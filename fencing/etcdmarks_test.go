@@ -335,37 +335,3 @@ func TestNoStaleCommitLandsAmongManyReplicas(t *testing.T) {
 		t.Errorf("%d landed, %d by etcd's record, %d refused", landed.Load(), len(values), refused.Load())
 	}
 }
-
-func ExampleEtcdMarks_Commit() {
-	srv, err := etcdtest.New(nil) // an etcd that need not be the lock's
-	if err != nil {
-		panic(err)
-	}
-	defer srv.Close()
-	cli, err := srv.NewClient()
-	if err != nil {
-		panic(err)
-	}
-	defer cli.Close()
-
-	marks, err := fencing.NewEtcdMarks(cli, nil)
-	if err != nil {
-		panic(err)
-	}
-	publish := func(token fencing.Token, text string) {
-		c := fencing.Claim{Name: "reports", Token: token}
-		_, err := marks.Commit(context.Background(), "report/2026", c, clientv3.OpPut("report/2026", text))
-		if errors.Is(err, fencing.ErrStale) {
-			fmt.Println("token", token, "is refused")
-			return
-		}
-		fmt.Println("token", token, "writes", text, err)
-	}
-	publish(5, "draft")
-	publish(7, "final") // the next holder
-	publish(5, "draft") // the one before it, late
-	// Output:
-	// token 5 writes draft <nil>
-	// token 7 writes final <nil>
-	// token 5 is refused
-}

@@ -35,7 +35,7 @@ type Store interface {
 	//     each pair of resource and name: never may tokens of different names
 	//     be compared);
 	//   - [ErrBadClaim] if c or resource cannot be used, [ErrNoToken] too for a
-	//     token of zero;
+	//     token of zero, [ErrEpochStep] too for a token far above the mark;
 	//   - [ErrFull], ctx's error, or what the store's own storage says.
 	//
 	// When effect has run, Do returns its error, and an implementation whose

@@ -23,10 +23,10 @@ func TestPredecessorThatLeavesBeforeTheWatchStandsWakesItsWaiterAtOnce(t *testin
 	}{
 		"while the request for the watch travels": {
 			slow:  func(c etcdfake.Call) bool { return c.Method == "Watch" && c.Request != nil },
-			fate:  etcdfake.Fate{Request: time.Second},
-			leave: 500 * time.Millisecond,
+			fate:  etcdfake.Fate{Request: 500 * time.Millisecond},
+			leave: 250 * time.Millisecond,
 			// The put and back, the watch, the read that finds the predecessor gone, the verification.
-			held: time.Second + 8*oneWay,
+			held: 500*time.Millisecond + 8*oneWay,
 		},
 		"while the answer to its put travels": {
 			slow: func(c etcdfake.Call) bool {

@@ -11,9 +11,17 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// ErrLocked is the answer of TryLock and TryDo when somebody else holds the
-// lock or waits for it.
-var ErrLocked = errors.New("locked by somebody else")
+var (
+	// ErrLocked is the answer of TryLock and TryDo when the lock is held or
+	// waited for: by another session, or by another goroutine of this one.
+	ErrLocked = errors.New("the lock is held or waited for")
+
+	// ErrUnconfirmed is the answer of TryLock and TryDo when no client holds the
+	// lock, but an entry of this session still stands or may stand: of a Lock
+	// that gave up, or of an Unlock that was not answered. The session is
+	// removing it. Try again soon: it is gone at the latest when the lease ends.
+	ErrUnconfirmed = queue.ErrUnconfirmed
+)
 
 // CheckName reports whether name can name a lock: nil or a *session.NameError.
 // Names are non-empty segments joined by "/", none starting with "@", at most
@@ -21,15 +29,18 @@ var ErrLocked = errors.New("locked by somebody else")
 // Lock says the same before it sends anything.
 func CheckName(name string) error { return queue.CheckName("lock", name) }
 
-// AcquireError says why a lock was not acquired. Nothing is held, and no entry
-// is left or appears later: what was sent without an answer is being undone.
+// AcquireError says why a lock was not acquired. Nothing is held. As a rule
+// nothing is left in etcd either. Only if etcd did not answer while the call gave
+// up, an entry of the call may still stand or appear, and others wait behind it,
+// until the session has removed it: within moments of etcd answering again, and
+// at the latest when the lease ends.
 type AcquireError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session
 	State  session.State    // the session's, at the end; 0 without a session
 	Waited time.Duration
 	// Err is the reason: the context's error together with what the last
-	// attempt met, ErrLocked, session.ErrReentrant, session.ErrClosed,
+	// attempt met, ErrLocked, ErrUnconfirmed, session.ErrReentrant, session.ErrClosed,
 	// *session.NameError, *session.ArgumentError, or what etcd said.
 	Err error
 }

@@ -54,8 +54,8 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lk *Lock) e
 	return m.do(ctx, fn, m.Lock)
 }
 
-// TryDo is Do with TryLock: errors.Is(err, ErrLocked) when somebody else holds
-// the lock, and fn was not run.
+// TryDo is Do with TryLock: errors.Is(err, ErrLocked) when the lock is held or
+// waited for, and fn was not run.
 func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
 	return m.do(ctx, fn, m.TryLock)
 }
@@ -96,14 +96,15 @@ func carries(err error, lost *session.LostError) bool {
 // lists the reasons to test for. A lost session does not end the call: it
 // queues again under the session's next lease until ctx ends. Two calls with a
 // plain context are two contenders, also in one goroutine; a context from a
-// live hold of the same lock gets session.ErrReentrant.
+// live hold of the same lock, made with the same client, gets
+// session.ErrReentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, m.queue.Acquire)
 }
 
 // TryLock acquires the lock if nobody holds it or waits for it; otherwise
-// errors.Is(err, ErrLocked), and nothing was queued. An attempt of this session
-// that has failed counts as long as etcd has not confirmed that it left nothing.
+// errors.Is(err, ErrLocked), and nothing was queued. If all that stands is an
+// entry of this session that is being removed, it Is ErrUnconfirmed.
 func (m *Mutex) TryLock(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, m.queue.TryAcquire)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/namespace"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -251,5 +252,25 @@ func TestErrorsNameTheLockTheLeaseAndTheState(t *testing.T) {
 	var lost *session.LostError
 	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Name != "x" || lost.Token != int64(lk.Token()) || lost.Cause != session.CauseRevoked {
 		t.Errorf("Unlock of a lost lock: %v", err)
+	}
+}
+
+// With prefixes of their own, two clients mean different keys by one name.
+func TestSameNameBehindDifferentPrefixesIsAnotherLock(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	behind := func(prefix string) *locker.Mutex {
+		cli := srv.Client(t)
+		cli.KV = namespace.NewKV(cli.KV, prefix)
+		cli.Watcher = namespace.NewWatcher(cli.Watcher, prefix)
+		cli.Lease = namespace.NewLease(cli.Lease, prefix)
+		return locker.NewMutex(open(t, cli, session.Options{}), "x")
+	}
+	a, b := behind("a/"), behind("b/")
+	err := a.Do(deadline(t), func(ctx context.Context, _ *locker.Lock) error {
+		return b.Do(ctx, func(context.Context, *locker.Lock) error { return nil })
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

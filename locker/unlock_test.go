@@ -194,7 +194,7 @@ func TestCloseEndsHoldersAndWaitersAndLeavesNothing(t *testing.T) {
 	if _, err := locker.NewMutex(sess, "more").Lock(deadline(t)); !errors.Is(err, session.ErrClosed) {
 		t.Errorf("Lock after Close: %v", err)
 	}
-	if kvs := srv.Keys(t, "holdfast/"); len(kvs) != 1 || string(kvs[0].Key) != theirs.Key() {
+	if kvs := srv.Keys(t, "holdfast/lock/"); len(kvs) != 1 || string(kvs[0].Key) != theirs.Key() {
 		t.Errorf("left behind: %v", kvs)
 	}
 	if err := sess.Close(deadline(t)); err != nil {

@@ -82,8 +82,10 @@ func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
 					t.Errorf("Check %v, entries %v, its own was %s", r.lk.Check(), standing(srv, "x"), entry)
 				}
 				after := b.link.Count()
-				if n := after["Watch"] - before["Watch"] + after["Range"] - before["Range"]; n > 60 {
-					t.Errorf("%d watches and reads in %v: it spins", n, down)
+				// The session watches its own key as well. Without a leader etcd's
+				// client repeats each read every 25 ms by itself.
+				if watches, reads := after["Watch"]-before["Watch"], after["Range"]-before["Range"]; watches > 60 || reads > 200 {
+					t.Errorf("%d watches and %d reads in %v: it spins", watches, reads, down)
 				}
 			})
 		})

@@ -4,15 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
-	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -21,55 +21,67 @@ import (
 // duty is what a user with some of the documented roles does.
 type duty struct {
 	roles []string
-	do    func(ctx context.Context, sess *session.Session, link *etcdtest.Link) error
+	do    func(ctx context.Context, cli *clientv3.Client) error
+}
+
+// inSession is for what needs a session, which it closes.
+func inSession(do func(ctx context.Context, sess *session.Session) error) func(context.Context, *clientv3.Client) error {
+	return func(ctx context.Context, cli *clientv3.Client) error {
+		sess, err := session.New(ctx, cli, &session.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		err = do(ctx, sess)
+		_ = sess.Close(ctx) // may be refused
+		return err
+	}
 }
 
 var duties = map[string]duty{
-	"take locks": {[]string{"locks"}, func(ctx context.Context, sess *session.Session, _ *etcdtest.Link) error {
+	"take locks": {[]string{"locks"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return contend(ctx, locker.NewMutex(sess, "billing/any"))
-	}},
-	"take one lock": {[]string{"job-7"}, func(ctx context.Context, sess *session.Session, _ *etcdtest.Link) error {
+	})},
+	"take one lock": {[]string{"job-7"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return contend(ctx, locker.NewMutex(sess, "billing/job-7"))
-	}},
-	"take a lock of etcd's own clients": {[]string{"legacy"}, func(ctx context.Context, sess *session.Session, link *etcdtest.Link) error {
-		link.LoseReply("Txn", 1, codes.Unavailable) // so that leaving puts a void
+	})},
+	"take a lock of etcd's own clients": {[]string{"legacy"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return contend(ctx, locker.NewMutexAt(sess, "/legacy/job"))
-	}},
-	"write behind the fence": {[]string{"locks", "data"}, func(ctx context.Context, sess *session.Session, _ *etcdtest.Link) error {
+	})},
+	"write behind the fence": {[]string{"locks", "data"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return locker.NewMutex(sess, "x").Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 			_, err := fencing.NewFencedWriter(lk).Put(ctx, "billing/data/state", "v")
 			return err
 		})
-	}},
-	"lead": {[]string{"elections"}, func(ctx context.Context, sess *session.Session, _ *etcdtest.Link) error {
+	})},
+	"lead": {[]string{"elections"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		term, err := election.New(sess, "mine").Campaign(ctx, "v")
 		if err != nil {
 			return err
 		}
 		return errors.Join(term.Proclaim(ctx, "w"), term.Resign(ctx))
-	}},
-	"ask who leads": {[]string{"observers"}, func(ctx context.Context, sess *session.Session, _ *etcdtest.Link) error {
-		_, err := election.New(sess, "led").Leader(ctx)
+	})},
+	"ask who leads": {[]string{"observers"}, func(ctx context.Context, cli *clientv3.Client) error {
+		_, err := election.NewReader(cli, "led", nil).Leader(ctx)
 		return err
 	}},
-	"watch who leads": {[]string{"observers"}, func(ctx context.Context, sess *session.Session, _ *etcdtest.Link) error {
-		o, err := election.New(sess, "led").Observer(ctx)
+	"watch who leads": {[]string{"observers"}, func(ctx context.Context, cli *clientv3.Client) error {
+		o, err := election.NewReader(cli, "led", nil).Observer(ctx)
 		if err == nil {
 			o.Close()
 		}
 		return err
 	}},
-	"guard a resource": {[]string{"marks"}, func(ctx context.Context, sess *session.Session, _ *etcdtest.Link) error {
-		m, err := fencing.NewEtcdMarks(sess.Client(), nil)
+	"guard a resource": {[]string{"marks"}, func(ctx context.Context, cli *clientv3.Client) error {
+		m, err := fencing.NewEtcdMarks(cli, nil)
 		if err != nil {
 			return err
 		}
 		return m.Admit(ctx, rand.Text(), fencing.Claim{Name: "x", Token: 1})
 	}},
-	"raise the epoch": {[]string{"operator"}, func(ctx context.Context, sess *session.Session, _ *etcdtest.Link) error {
-		epoch, err := fencing.Epoch(ctx, sess.Client(), "")
+	"raise the epoch": {[]string{"operator"}, func(ctx context.Context, cli *clientv3.Client) error {
+		epoch, err := fencing.Epoch(ctx, cli, "")
 		if err == nil {
-			_, err = fencing.BumpEpoch(ctx, sess.Client(), "", epoch+1, fencing.AuditFunc(func(context.Context, fencing.Record) {}))
+			_, err = fencing.BumpEpoch(ctx, cli, "", epoch+1, fencing.AuditFunc(func(context.Context, fencing.Record) {}))
 		}
 		return err
 	}},
@@ -101,8 +113,9 @@ func TestEveryPermissionOfTheDocumentedRolesIsNeeded(t *testing.T) {
 	for what, d := range duties {
 		g.user(t, what, d.roles...)
 		try := func() error {
-			link := g.srv.Link(t)
-			return d.do(deadline(t), open(t, g.client(t, what, link), session.Options{}), link)
+			cli := g.client(t, what, nil)
+			defer func() { _ = cli.Close() }()
+			return d.do(deadline(t), cli)
 		}
 		if err := try(); err != nil {
 			t.Errorf("%s, with %q: %v", what, d.roles, err)
@@ -158,12 +171,60 @@ func TestRolesAllowNothingElse(t *testing.T) {
 	} {
 		g.user(t, role, role)
 		for _, what := range forbidden {
-			link := g.srv.Link(t)
-			err := duties[what].do(deadline(t), open(t, g.client(t, role, link), session.Options{}), link)
+			err := duties[what].do(deadline(t), g.client(t, role, nil))
 			if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, context.DeadlineExceeded) ||
-				backoff.Classify(err) != backoff.Unauthorised && what != "take a lock of etcd's own clients" {
+				backoff.Classify(err) != backoff.Unauthorised {
 				t.Errorf("%s, as %q: %v", what, role, err)
 			}
 		}
 	}
+}
+
+// What docs/client.md says that the holder of one role can do to a session with
+// another, and cannot.
+func TestWhatARoleCanDoToOthers(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "victim", "locks")
+	g.user(t, "other", "job-7")
+	other := g.client(t, "other", nil)
+	events := make(chan session.Event, 100)
+	sess := open(t, g.client(t, "victim", nil), session.Options{TTL: 5 * time.Second, OnStateChange: func(ev session.Event) { events <- ev }})
+	mu := locker.NewMutex(sess, "elsewhere")
+	lk, err := mu.Lock(deadline(t))
+	must(t)(nil, err)
+	key := sess.Base().SessionKey(sess.Lease())
+	stands := func() bool {
+		resp, err := g.admin.Get(deadline(t), key)
+		return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].Lease == int64(sess.Lease())
+	}
+	denied := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+
+	must(t)(other.Delete(deadline(t), key))
+	eventually(t, "the session key is put again", stands)
+	must(t)(other.Put(deadline(t), key, "detached"))
+	eventually(t, "the session key is attached again", stands)
+	_, err = other.Put(deadline(t), "holdfast/lock/billing/job-7/@/x", "", clientv3.WithLease(sess.Lease()))
+	denied("a key put on the lease of a holder", err)
+	_, err = other.Revoke(deadline(t), sess.Lease())
+	denied("the lease of a holder revoked", err)
+	_, err = other.Delete(deadline(t), lk.Key())
+	denied("the entry deleted", err)
+	if len(events) != 0 || lk.Check() != nil {
+		t.Errorf("%d events, %v", len(events), lk.Check())
+	}
+	must(t)(nil, lk.Unlock(deadline(t)))
+
+	must(t)(other.Revoke(deadline(t), sess.Lease()))
+	for _, want := range []session.State{session.Lost, session.Connected} {
+		if ev := <-events; ev.State != want {
+			t.Errorf("an idle session whose lease was revoked: %v (%v), want %v", ev.State, ev.Err, want)
+		}
+	}
+	must(t)(nil, mu.Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }))
 }

@@ -90,9 +90,9 @@ func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 			must(t)(nil, err)
 			link := g.srv.Link(t)
 			sess := open(t, g.client(t, "service", link), session.Options{TTL: 600 * time.Second})
-			armed := link.Count()["Watch"]
+			must(t)(nil, link.Wait(deadline(t), "Watch", 1)) // of the session key
 			standing, later := watch(t, sess)
-			must(t)(nil, link.Wait(deadline(t), "Watch", armed+1))
+			must(t)(nil, link.Wait(deadline(t), "Watch", 2))
 			must(t)(locker.NewMutex(sess, "audited").Lock(deadline(t)))
 
 			g.expire(t)
@@ -133,7 +133,7 @@ func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
 		_, err := locker.NewMutex(sess, "waited-for").Lock(deadline(t))
 		waiter <- err
 	}()
-	must(t)(nil, link.Wait(deadline(t), "Watch", 1))
+	must(t)(nil, link.Wait(deadline(t), "Watch", 2)) // that of the session key, too
 	// Of two watches that are refused on one stream, etcd's client may forget to
 	// join one, and then its Close does not return: so the observer has a client,
 	// and with that a stream, of its own.
@@ -146,7 +146,7 @@ func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
 			}
 		}
 	}()
-	must(t)(nil, observing.Wait(deadline(t), "Watch", 1))
+	must(t)(nil, observing.Wait(deadline(t), "Watch", 2))
 
 	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "locks"))
 	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "elections"))
@@ -196,7 +196,7 @@ func TestWaiterThatMayNotWatchAnyMoreIsTold(t *testing.T) {
 		_, err := locker.NewMutex(sess, "x").Lock(deadline(t))
 		waiter <- err
 	}()
-	must(t)(nil, link.Wait(deadline(t), "Range", 1)) // its watch stands
+	must(t)(nil, link.Wait(deadline(t), "Watch", 2)) // of its session key, and its own
 	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "locks"))
 	link.Cut()
 	link.Heal()
@@ -205,19 +205,39 @@ func TestWaiterThatMayNotWatchAnyMoreIsTold(t *testing.T) {
 	}
 }
 
-// A service without any permission opens a session, since nothing is asked of
-// it for that, and loses it: a renewal is confirmed by a read. It is told why.
-func TestSessionThatMayReadNothingIsLostAndSaysWhy(t *testing.T) {
+// A service without any permission has no session, and is told which it lacks.
+func TestSessionThatMayNotWriteItsKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "nobody")
+	_, err := session.New(deadline(t), g.client(t, "nobody", nil), nil)
+	if !errors.Is(err, rpctypes.ErrPermissionDenied) ||
+		!strings.Contains(err.Error(), "etcdctl role grant-permission --prefix ROLE readwrite holdfast/session/") {
+		t.Errorf("%v", err)
+	}
+	leases, err := g.admin.Leases(deadline(t))
+	must(t)(nil, err)
+	if len(leases.Leases) != 0 {
+		t.Errorf("left behind: %v", leases.Leases)
+	}
+}
+
+// A permission that is withdrawn from a session that holds nothing is told by its
+// renewals, whose loss says which.
+func TestSessionThatMayNotReadItsKeyAnyMoreIsLostAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "service", "locks")
 	lost := make(chan session.Event, 100)
-	open(t, g.client(t, "nobody", nil), session.Options{TTL: time.Second, OnStateChange: func(ev session.Event) {
+	sess := open(t, g.client(t, "service", nil), session.Options{TTL: time.Second, OnStateChange: func(ev session.Event) {
 		if ev.State == session.Lost {
 			lost <- ev
 		}
 	}})
-	if ev := <-lost; !errors.Is(ev.Err, rpctypes.ErrPermissionDenied) {
+	key := "holdfast/session/"
+	g.revoke(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key)})
+	g.grant(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key), kind: clientv3.PermissionType(clientv3.PermWrite)})
+	if ev := <-lost; !errors.Is(ev.Err, rpctypes.ErrPermissionDenied) || !strings.Contains(ev.Err.Error(), sess.Base().SessionKey(ev.Lease)) {
 		t.Errorf("%v", ev.Err)
 	}
 }

@@ -87,6 +87,14 @@ func (p *sickCluster) followers(t *testing.T) (all []int) {
 	return all
 }
 
+func (p *sickCluster) heal() {
+	p.cluster.Heal()
+	for i, m := range p.cluster.Members() {
+		p.links[i].Heal()
+		_ = m.Resume() // one that was not stopped does not mind
+	}
+}
+
 // strikes make members sick, in ways in which clients do not notice it at once.
 var strikes = map[string]func(t *testing.T, p *sickCluster, members []int){
 	"stopped": func(t *testing.T, p *sickCluster, members []int) {
@@ -116,6 +124,7 @@ func TestSickMinorityCostsNoSessionAndSuspendsNone(t *testing.T) {
 			p := admit(t, members, password)
 			w := p.watch(t, 15*time.Second, 5*time.Second)
 			strikes[strike](t, p, p.followers(t))
+			t.Cleanup(p.heal) // before the sessions are closed, which is no part of this
 			if bad := w.look(t); bad > 0 {
 				t.Errorf("%d sessions lost or suspended while a quorum was well", bad)
 			}
@@ -176,7 +185,7 @@ func (p *sickCluster) watch(t *testing.T, ttls ...time.Duration) *ward {
 			}})
 			mu := locker.NewMutex(b.sess, fmt.Sprintf("%v-%d", ttl, i))
 			if i%2 == 0 {
-				b.pause = 50 * time.Millisecond
+				b.pause = time.Second
 				w.running.Go(func() { b.work(ctx, mu) })
 			} else if _, err := mu.Lock(deadline(t)); err != nil {
 				t.Fatal(err)
@@ -274,6 +283,7 @@ func TestLocksAroundTheEndOfALeader(t *testing.T) {
 			if err := strike(leader); err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(p.heal)
 			bad := w.look(t)
 			t.Logf("longest bare Put %v; %d sessions lost or suspended", time.Duration(longest.Load()), bad)
 		})

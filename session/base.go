@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
@@ -17,14 +18,18 @@ func (s *Session) Base() Base { return Base{s} }
 
 // Await returns the latest lease once it is not lost: at once if it is
 // connected or suspended, otherwise when a new one has followed. It ends with
-// ctx's error, with ErrClosed, with ErrClientClosed, or, under Options.StayLost,
-// with the *LostError.
+// ctx's error, with ErrClosed, with ErrClientClosed, under Options.StayLost with
+// the *LostError, and where permission for a new lease is refused with that error.
 func (b Base) Await(ctx context.Context) (*Lease, error) {
 	s := b.s
+	known := -1 // refusals when the call began: roles may have been mended since
 	for {
 		s.mu.Lock()
-		l, replaced := s.lease, s.replaced
+		l, replaced, refused, refusals := s.lease, s.replaced, s.refused, s.refusals
 		s.mu.Unlock()
+		if known < 0 {
+			known = refusals
+		}
 		if s.ctx.Err() != nil {
 			return nil, ErrClosed
 		}
@@ -33,6 +38,9 @@ func (b Base) Await(ctx context.Context) (*Lease, error) {
 		}
 		if err := s.noneFollows(l); err != nil {
 			return nil, err
+		}
+		if refusals > known {
+			return nil, fmt.Errorf("no new lease: %w", refused)
 		}
 		select {
 		case <-replaced:

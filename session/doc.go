@@ -35,15 +35,19 @@
 //     old one are not revived by it.
 //   - Callbacks cannot delay renewals, whatever they do; they are told the
 //     changes in order, and never miss a loss.
-//   - Close joins every goroutine the session has started.
+//   - Close joins every goroutine the session has started, and callbacks that
+//     return within Options.CloseTimeout.
 //
 // # Not guaranteed
 //
 //   - That code which has just seen a nil Check is still right when it acts:
 //     the process may be paused in between. Fencing covers that: see package
 //     fencing.
-//   - That a lease revoked by an administrator is noticed before the next
-//     renewal, about a third of the TTL later at the latest.
+//   - That a lease which is revoked without an announcement, by an administrator
+//     or by a former etcd leader that was stopped and goes on, is told before
+//     someone else acquires what was held with it. The session key's watch tells
+//     it, as a rule within some milliseconds, and the next renewal at the latest;
+//     waiters wait Options.LockDelay for that.
 //   - Anything through etcd's grpc-proxy, which may answer one renewal with the
 //     reply to another.
 //
@@ -59,8 +63,17 @@
 //	the wall clock jumps           nothing
 //	etcd's leader changes          nothing; etcd gives the lease its full TTL again
 //	permission is withdrawn        renewals fail; Lost at trusted-until, with why
+//	the lease is revoked           Lost at once; a new lease follows
+//	the session key is deleted     it is put again; a warning, nothing is lost
+//	the etcd client is closed      Lost at once, for good: ErrClientClosed
+//
+// # In etcd
+//
+// Each lease has one key of the session's own, NAMESPACE/session/LEASE in hex. Its
+// value is a JSON object: v, the number of the format, 1; owner; host; pid. See
+// Options.Owner and Options.Anonymous.
 //
 // Errors that several packages return live here: ErrSuspended, ErrClosed,
-// ErrReleased, ErrOutcomeUnknown, ErrReentrant, *LostError, *NameError,
+// ErrClientClosed, *CallbackError, ErrReleased, ErrOutcomeUnknown, ErrReentrant, *LostError, *NameError,
 // *ArgumentError.
 package session

@@ -62,3 +62,33 @@ func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
 		t.Error("the lost lease came back")
 	}
 }
+
+// The watch tells it, not a renewal.
+func TestLeaseRevokedInARealEtcdIsToldAtOnce(t *testing.T) {
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	events := newRecorder()
+	sess, err := session.New(ctx, link.Client(), &session.Options{
+		TTL: 600 * time.Second, OnStateChange: events.tell, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sess.Close(context.Background()) }()
+	for range 20 {
+		start := time.Now()
+		if _, err := srv.Client(t).Revoke(ctx, sess.Lease()); err != nil {
+			t.Fatal(err)
+		}
+		if lost := lossOf(t, events.next(t, session.Lost)); lost.Cause != session.CauseRevoked {
+			t.Errorf("%v", lost)
+		}
+		t.Logf("told after %v", time.Since(start))
+		events.next(t, session.Connected)
+	}
+	if n := link.Count()["LeaseKeepAlive"]; n != 0 {
+		t.Errorf("%d renewals were sent", n)
+	}
+}

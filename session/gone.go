@@ -3,10 +3,12 @@ package session
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 )
 
@@ -72,4 +74,46 @@ func (s *Session) watchClient() (stop func() bool) {
 		return func() bool { return true }
 	}
 	return context.AfterFunc(s.client.Ctx(), func() { s.latest().Lose(CauseClientClosed, ErrClientClosed) })
+}
+
+// unanswered is the reason of a loss when nothing has answered.
+type unanswered struct {
+	request   string
+	endpoints []string
+}
+
+func (e *unanswered) Error() string {
+	const most = 5
+	named := strings.Join(e.endpoints[:min(len(e.endpoints), most)], ", ")
+	if n := len(e.endpoints) - most; n > 0 {
+		named += fmt.Sprintf(" and %d more", n)
+	}
+	return "the " + e.request + " was answered by none of " + named
+}
+
+// Is makes errors.Is(err, context.DeadlineExceeded) true.
+func (e *unanswered) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// asking notes that a request for l is under way, to any of the endpoints, for the
+// case that l is lost before there is an answer. It does not replace an answer.
+func (s *Session) asking(l *Lease, request string) {
+	l.mu.Lock()
+	last, hung := l.failure.(*unanswered)
+	answered := l.failure != nil && !hung
+	l.mu.Unlock()
+	if !answered && (last == nil || last.request != request) {
+		l.failed(&unanswered{request, s.client.Endpoints()})
+	}
+}
+
+// explainFailure adds to what the last renewal said why there is no connection, if
+// there is none.
+func (s *Session) explainFailure(l *Lease) {
+	failure := l.lastFailure()
+	why := backoff.WithConnection(s.client.ActiveConnection(), failure)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failure == failure { // no renewal was confirmed meanwhile
+		l.failure = why
+	}
 }

@@ -69,12 +69,31 @@ func (s *Session) regrant() (*Lease, error) {
 	policy := s.opts.Retry
 	policy.Attempt = 0 // attempt.Once bounds each request
 	err := backoff.Retry(s.ctx, policy, func(ctx context.Context) (err error) {
-		if l, err = s.grantOnce(ctx); err != nil && !s.clientClosed() {
-			return backoff.Again(err)
+		l, err = s.grantOnce(ctx)
+		switch {
+		case err == nil || s.clientClosed():
+			return err
+		case backoff.Classify(err) == backoff.Unauthorised:
+			s.refuse(err)
 		}
-		return err
+		return backoff.Again(err)
 	})
 	return l, err
+}
+
+// refuse tells those who wait for a new lease that permission for it is refused.
+// The session goes on trying: roles get mended.
+func (s *Session) refuse(err error) {
+	s.mu.Lock()
+	first := s.refused == nil
+	s.refused = err
+	s.refusals++
+	close(s.replaced)
+	s.replaced = make(chan struct{})
+	s.mu.Unlock()
+	if first {
+		s.opts.Logger.Warn("holdfast: permission for a new lease is refused; it is tried again until it is granted", "error", err)
+	}
 }
 
 // revokeLost ends a lost lease in etcd, which removes its entries and keeps late

@@ -94,7 +94,7 @@ func TestRenewalsThatAreRefusedAtOnceArePaced(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f, events := newFakeEtcd(), newRecorder()
 					sess := f.open(t, session.Options{OnStateChange: events.tell})
-					synctest.Wait() // the watch of its key stands, and the read that follows has been answered
+					synctest.Wait() // the watch of the session key stands
 					f.set(func(f *fakeEtcd) { f.refuse[rpc] = status.Error(code, "refused") })
 					before := f.count(rpc)
 					events.next(t, session.Suspended)

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -319,6 +320,35 @@ func TestSessionThatMayNotWriteItsKeyIsRefusedWithTheCommandThatGrantsIt(t *test
 		}
 		if len(f.expiry) != 0 || f.count("LeaseGrant") != 1 || f.count("Put") != 1 {
 			t.Errorf("leases %v, sent %v", f.expiry, f.counts)
+		}
+	})
+}
+
+// Roles get mended, so the session goes on trying; its waiters are told.
+func TestWaiterForANewLeaseIsToldThatItIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, events := newFakeEtcd(), newRecorder()
+		sess := f.open(t, session.Options{OnStateChange: events.tell})
+		synctest.Wait()
+		f.set(func(f *fakeEtcd) { f.denyPut = true; delete(f.expiry, int64(sess.Lease())) })
+		events.next(t, session.Lost)
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			if _, err := sess.Base().Await(ctx); !errors.Is(err, rpctypes.ErrPermissionDenied) || ctx.Err() != nil {
+				t.Errorf("Await: %v", err)
+			}
+			cancel()
+			time.Sleep(time.Minute)
+		}
+		f.set(func(f *fakeEtcd) {
+			if n := f.counts["LeaseGrant"]; n > 400 || len(f.expiry) != 0 {
+				t.Errorf("%d grants in two minutes, %d leases left", n, len(f.expiry))
+			}
+			f.denyPut = false
+		})
+		events.next(t, session.Connected)
+		if _, err := sess.Base().Await(t.Context()); err != nil {
+			t.Errorf("Await: %v", err)
 		}
 	})
 }

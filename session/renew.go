@@ -64,7 +64,8 @@ func (s *Session) successor() *Lease {
 }
 
 // watchdog wakes at the moments when the answer of l.Check changes, and tells.
-// It does no RPC, so that nothing can keep it from telling in time. It returns
+// It sends nothing, so that nothing can keep it from telling in time; why there is
+// no connection is asked of the connection, for 100 ms at most. It returns
 // when l is lost, with the last state told.
 func (s *Session) watchdog(l *Lease) State {
 	state := Connected
@@ -85,6 +86,7 @@ func (s *Session) watchdog(l *Lease) State {
 		case errors.Is(err, ErrSuspended) && state == Connected:
 			state = Suspended
 			l.enter(Suspended)
+			s.explainFailure(l)
 			s.publish(Event{State: Suspended, Previous: Connected, Lease: l.id, Err: l.lastFailure()})
 		}
 		timer.Reset(l.untilChange())
@@ -176,11 +178,13 @@ type acknowledgement struct {
 // fails is left in kept for the next call. Only another term makes it worthless.
 func (s *Session) renewAndProve(ctx context.Context, l *Lease, kept **acknowledgement) (left time.Duration, err error) {
 	if *kept == nil {
+		s.asking(l, "renewal")
 		if *kept, err = s.acknowledge(ctx, l); err != nil {
 			return 0, err
 		}
 	}
 	ack := *kept
+	s.asking(l, "read that confirms the renewal")
 	read, err := s.prove(ctx, l)
 	if err != nil {
 		return 0, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.id), err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -344,4 +345,24 @@ func TestWaiterThatSawASuspensionTheWatchdogMissedIsWoken(t *testing.T) {
 			t.Errorf("AwaitConnected: %v, although Check says %v", err, l.Check())
 		}
 	})
+}
+
+// A loss for want of an answer says what was asked, and of which endpoints.
+func TestLossSaysWhichRequestNoEndpointHasAnswered(t *testing.T) {
+	for request, cut := range map[string]func(f *fakeEtcd){
+		"the renewal was answered by none of passthrough:///fake":                        func(f *fakeEtcd) { f.noRenew = true },
+		"the read that confirms the renewal was answered by none of passthrough:///fake": func(f *fakeEtcd) { f.noRead = true },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, events := newFakeEtcd(), newRecorder()
+			f.open(t, session.Options{OnStateChange: events.tell})
+			synctest.Wait() // the watch of its key stands
+			f.set(cut)
+			for _, state := range []session.State{session.Suspended, session.Lost} {
+				if ev := events.next(t, state); ev.Err == nil || !strings.Contains(ev.Err.Error(), request) {
+					t.Errorf("%v: %v, want %q", state, ev.Err, request)
+				}
+			}
+		})
+	}
 }

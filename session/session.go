@@ -35,10 +35,12 @@ type Session struct {
 	unwatchClient func() bool
 	hooks         hooks
 
-	mu         sync.Mutex // protects what follows
-	lease      *Lease     // the latest
-	replaced   chan struct{}
-	told       State // by the last event; Close and the watchdog may differ on what came before
+	mu         sync.Mutex    // protects what follows
+	lease      *Lease        // the latest
+	refused    error         // why etcd refused another when last asked; nil: it did not
+	refusals   int           // how often it did
+	replaced   chan struct{} // closed when another lease follows, or is refused
+	told       State         // by the last event; Close and the watchdog may differ on what came before
 	closing    bool
 	revokeErr  error
 	subs       map[*subscriber]struct{}
@@ -208,7 +210,7 @@ func (s *Session) install(next *Lease) bool {
 		s.dropLease(next)
 		return false
 	}
-	s.lease = next
+	s.lease, s.refused = next, nil
 	close(s.replaced)
 	s.replaced = make(chan struct{})
 	s.mu.Unlock()

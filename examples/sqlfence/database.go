@@ -114,6 +114,6 @@ func (d *database) read(ctx context.Context, name string) (value string, err err
 }
 
 func (d *database) mark(ctx context.Context) (mark fencing.Token, err error) {
-	err = d.db.QueryRowContext(ctx, "SELECT token FROM "+d.marks).Scan((*int64)(&mark))
+	err = d.db.QueryRowContext(ctx, fmt.Sprintf("SELECT token FROM %s WHERE resource = '%s'", d.marks, guarded)).Scan((*int64)(&mark))
 	return mark, err
 }

@@ -32,7 +32,8 @@
 // keeps the next holder waiting. NewFilter admits each message again as it is
 // received.
 //
-// A call that is refused gets a status with an errdetails.ErrorInfo of the domain
+// The table of [fencing.VerdictOf] decides the code. A call that is refused, or of
+// unknown outcome, gets a status with an errdetails.ErrorInfo of the domain
 // [Domain], whose reason is one of the constants here; the client interceptors
 // turn it into an *[Error] which errors.Is sees through:
 //
@@ -40,10 +41,13 @@
 //	FailedPrecondition   OTHER_NAME   fencing.ErrOtherName
 //	InvalidArgument      MISSING      fencing.ErrNoToken
 //	InvalidArgument      MALFORMED    fencing.ErrBadClaim
-//	Unavailable          STORE        the store cannot tell; nothing was done
-//	Internal             RESOURCE     the function that names the resource failed
+//	Unavailable          STORE        fencing.ErrNotDone: nothing was done
+//	Internal             RESOURCE     fencing.ErrNotDone: the function that names the resource failed
+//	Unknown              OUTCOME_UNKNOWN  backoff.ErrOutcomeUnknown: read back first
 //
-// FailedPrecondition and not Aborted, because that invites the client to try
+// Many clients repeat Unavailable by themselves, so nothing else has that code.
+//
+// FailedPrecondition and not Aborted, because Aborted invites the client to try
 // again, and a stale holder must stop.
 //
 // # What is not guaranteed

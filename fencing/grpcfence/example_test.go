@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -16,14 +17,18 @@ import (
 )
 
 // accounts stands for a service of yours; the health service's Check is its
-// method, and the name of a service the account to be written.
+// method, which adds 100 to an account, and the name of a service the account.
+// It reads, computes and writes by itself: a client sends what to change.
 type accounts struct {
 	grpc_health_v1.UnimplementedHealthServer
+	balances *sync.Map
 }
 
-func (accounts) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+func (a accounts) Check(ctx context.Context, req *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	balance, _ := a.balances.LoadOrStore(req.Service, 0)
+	a.balances.Store(req.Service, balance.(int)+100)
 	c, _ := fencing.ClaimFromContext(ctx)
-	fmt.Println("server: written by", c)
+	fmt.Println("server:", balance.(int)+100, "after", c)
 	return &grpc_health_v1.HealthCheckResponse{}, nil
 }
 
@@ -33,7 +38,7 @@ func Example() {
 		return "account/" + id, "accounts/" + id, nil
 	}, grpcfence.Options{Auditor: fencing.AuditFunc(func(context.Context, fencing.Record) {})})
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(guard.Unary()), grpc.WaitForHandlers(true))
-	grpc_health_v1.RegisterHealthServer(srv, accounts{})
+	grpc_health_v1.RegisterHealthServer(srv, accounts{balances: new(sync.Map)})
 	l := bufconn.Listen(1 << 16)
 	served := make(chan error)
 	go func() { served <- srv.Serve(l) }() // joined by the deferred receive
@@ -59,9 +64,9 @@ func Example() {
 	fmt.Println("second:", write(second))
 	fmt.Println("first: stale:", errors.Is(write(first), fencing.ErrStale))
 	// Output:
-	// server: written by token 1731 of "accounts/42"
+	// server: 100 after token 1731 of "accounts/42"
 	// first:  <nil>
-	// server: written by token 1802 of "accounts/42"
+	// server: 200 after token 1802 of "accounts/42"
 	// second: <nil>
 	// first: stale: true
 }

@@ -11,7 +11,7 @@
 //		return httpfence.CheckResponse(resp) // fencing.ErrStale: somebody else holds the lock
 //	})
 //
-//	mux.Handle("PUT /accounts/{id}", httpfence.Handler(put, store, func(r *http.Request) (resource, name string, err error) {
+//	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, store, func(r *http.Request) (resource, name string, err error) {
 //		id := r.PathValue("id")
 //		return "account/" + id, "accounts/" + id, nil
 //	}))
@@ -27,7 +27,10 @@
 // # Three middlewares
 //
 //   - [Handler] is the guard: the whole of the wrapped handler is the effect, and
-//     a [fencing.Store] sees to it that no stale one runs.
+//     a [fencing.Store] sees to it that no stale one runs. The body is read
+//     before, and the answer sent after that. Let the request say what to change
+//     and not what the result is: what a client has read may be changed, by a
+//     holder that was paused, before the client's write arrives.
 //   - [Filter] is a filter: a request that passed it can be overtaken before the
 //     handler's effect. It is for handlers whose own store makes the comparison
 //     that counts, or for where that is accepted.
@@ -35,19 +38,23 @@
 //     guarantee from elsewhere (fencing/sqlfence, [fencing.EtcdMarks].Commit, a
 //     conditional write), and take the claim from [fencing.ClaimFromContext].
 //
-// What a request gets that is refused, with a body of type
-// application/problem+json (RFC 9457) that [CheckResponse] reads:
+// What a request gets that is refused or of unknown outcome, with a body of type
+// application/problem+json (RFC 9457) that [CheckResponse] reads. The table of
+// [fencing.VerdictOf] decides:
 //
 //	412 Precondition Failed     stale, or the token of another lock: a condition
 //	                            given in the header fields is false
 //	428 Precondition Required   neither field was there
 //	400 Bad Request             fields that are not one name and one token
+//	413, 400                    the body is too long, or did not arrive in full
 //	503 Service Unavailable     the store cannot tell; nothing was done
-//	500 Internal Server Error   the function that names the resource failed
+//	500 Internal Server Error   the function that names the resource failed, with
+//	                            nothing done; or the outcome is unknown
 //
-// None of them is one that clients repeat by themselves, 503 apart; 409 was not
-// taken because for many it means "resolve the conflict and try again", and a
-// stale holder must stop.
+// None of them is one that most clients repeat by themselves, 503 apart. One that
+// repeats every 5xx may do the work twice when the outcome is unknown. 409 was
+// not taken because for many it means "resolve the conflict and try again", and
+// a stale holder must stop.
 //
 // # What is not guaranteed
 //

@@ -6,20 +6,31 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 )
 
 func Example() {
-	// The server: account 42 is guarded by the lock "accounts/42".
-	put := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	// The server: account 42 is guarded by the lock "accounts/42". The request
+	// says what to change, and the handler reads, computes and writes.
+	var balances sync.Map
+	deposit := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		amount, err := strconv.Atoi(r.PostFormValue("amount"))
+		if err != nil {
+			http.Error(w, "no amount", http.StatusBadRequest)
+			return
+		}
+		balance, _ := balances.LoadOrStore(r.PathValue("id"), 0)
+		balances.Store(r.PathValue("id"), balance.(int)+amount)
 		c, _ := fencing.ClaimFromContext(r.Context())
-		fmt.Println("server: written by", c)
+		fmt.Println("server:", balance.(int)+amount, "after", c)
 	})
 	mux := http.NewServeMux()
-	mux.Handle("PUT /accounts/{id}", httpfence.Handler(put, fencing.NewMemoryStore(0), func(r *http.Request) (resource, name string, err error) {
+	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, fencing.NewMemoryStore(0), func(r *http.Request) (resource, name string, err error) {
 		id := r.PathValue("id")
 		return "account/" + id, "accounts/" + id, nil
 	}, httpfence.Options{Auditor: fencing.AuditFunc(func(context.Context, fencing.Record) {})}))
@@ -30,10 +41,11 @@ func Example() {
 	client := &http.Client{Transport: &httpfence.Transport{Base: srv.Client().Transport}}
 	write := func(lk fencing.Holder) error {
 		ctx := fencing.NewContext(context.Background(), lk)
-		req, err := http.NewRequestWithContext(ctx, "PUT", srv.URL+"/accounts/42", strings.NewReader("100"))
+		req, err := http.NewRequestWithContext(ctx, "POST", srv.URL+"/accounts/42/deposits", strings.NewReader("amount=100"))
 		if err != nil {
 			return err
 		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		resp, err := client.Do(req)
 		if err != nil {
 			return err
@@ -46,9 +58,9 @@ func Example() {
 	fmt.Println("second:", write(second))
 	fmt.Println("first: stale:", errors.Is(write(first), fencing.ErrStale))
 	// Output:
-	// server: written by token 1731 of "accounts/42"
+	// server: 100 after token 1731 of "accounts/42"
 	// first:  <nil>
-	// server: written by token 1802 of "accounts/42"
+	// server: 200 after token 1802 of "accounts/42"
 	// second: <nil>
 	// first: stale: true
 }

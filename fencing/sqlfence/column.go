@@ -13,12 +13,12 @@ import (
 //
 //	col, err := sqlfence.NewColumn(sqlfence.Postgres, "fence")
 //	...
-//	query := "UPDATE accounts SET balance = $1, " + col.Set("$2") + " WHERE id = $3 AND " + col.Where("$2")
+//	query := "UPDATE accounts SET balance = balance - $1, " + col.Set("$2") + " WHERE id = $3 AND " + col.Where("$2")
 //	...
 //	if err := lk.Check(); err != nil {
 //		return err
 //	}
-//	res, err := db.ExecContext(ctx, query, balance, int64(lk.Token()), id)
+//	res, err := db.ExecContext(ctx, query, amount, int64(lk.Token()), id)
 //	if err != nil {
 //		return err
 //	}
@@ -27,6 +27,10 @@ import (
 // The column is a BIGINT NOT NULL DEFAULT 0 (NULL counts as 0, "no holder yet").
 // Comparison and write are one statement, and the database locks the row for it:
 // of two at once the second compares with what the first has written.
+//
+// A balance that was read before the UPDATE may be as old as the read: compute in
+// the statement (balance = balance - 10), or read after an UPDATE that only raises
+// the mark.
 //
 // What [Guard.Do] does beyond this is up to you: Check before and, in a
 // transaction, before the commit; what an error of the commit means; the name of

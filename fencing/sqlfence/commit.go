@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
 )
 
 // commit ends the transaction after fn has returned nil.
@@ -82,7 +83,7 @@ func (r *request) uncertain(ctx context.Context, err error) (again bool, _ error
 	switch {
 	case errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil:
 		// database/sql has rolled back because the context has ended.
-		return false, fmt.Errorf("%v: rolled back: %w", r, backoff.ContextErr(ctx))
+		return false, fencing.NotDone(fmt.Errorf("%v: rolled back: %w", r, backoff.ContextErr(ctx)))
 	case errors.Is(err, sql.ErrTxDone):
 		return false, fmt.Errorf("%v: %w: %w", r, ErrTxEnded, err)
 	case r.g.transient(err) || r.m.dialect.refused(err):

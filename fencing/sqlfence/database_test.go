@@ -228,22 +228,28 @@ func (d *database) waitForWaiters(t testing.TB, n int64) {
 }
 
 func openSQLite(t testing.TB, name string) driver.Connector {
-	c, err := sqlite.NewConnector("file:" + filepath.Join(t.TempDir(), name) +
-		"?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_pragma=foreign_keys(1)")
+	c, err := sqlite.NewConnector(sqliteDSN(filepath.Join(t.TempDir(), name)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
+func sqliteDSN(path string) string {
+	return "file:" + path + "?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_pragma=foreign_keys(1)"
+}
+
+// postgresDSN does not wait for the disk. That makes tests fast, and a crash of
+// the server is not in them.
+func postgresDSN(name string) string {
+	return "host=" + postgres.dir + " user=postgres dbname=postgres sslmode=disable application_name=" + name +
+		" search_path=" + name + " synchronous_commit=off"
+}
+
 func openPostgres(t testing.TB, name string) driver.Connector {
 	t.Helper()
 	postgres.require(t)
-	// Not waiting for the disk makes tests fast, and a crash of the server is
-	// not in them.
-	dsn := "host=" + postgres.dir + " user=postgres dbname=postgres sslmode=disable application_name=" + name +
-		" search_path=" + name + " synchronous_commit=off"
-	c, err := stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(dsn)
+	c, err := stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(postgresDSN(name))
 	if err != nil {
 		t.Fatal(err)
 	}

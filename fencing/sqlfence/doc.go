@@ -6,7 +6,11 @@
 //	...
 //	err = mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 //		return g.Do(ctx, "accounts/7", lk, func(ctx context.Context, tx *sql.Tx) error {
-//			_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = $1 WHERE id = 7", balance)
+//			var balance int64 // read here, not before: another may have written since
+//			if err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 7").Scan(&balance); err != nil {
+//				return err
+//			}
+//			_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = $1 WHERE id = 7", next(balance))
 //			return err
 //		})
 //	})
@@ -20,6 +24,8 @@
 //     [Migrations], for work of any number of statements.
 //   - [Guard.DoClaim] and [Guard.Store]: the same in a service whose clients
 //     hold the lock and present name and token.
+//   - [Marks.Raise]: the guard inside a transaction of your own, of database/sql,
+//     an ORM or pgx.
 //   - [Column]: the token in a column of your own table, for work that is one
 //     UPDATE of one row.
 //
@@ -42,6 +48,11 @@
 //     database does not know which rows it stands for.
 //   - That a stale holder is refused before a later one has written: the mark is
 //     raised by writing. Until then nobody's work is overwritten.
+//   - That a value which was read before the guarded transaction is still true in
+//     it. Read in it, or raise the mark first, with a guarded transaction right
+//     after the acquisition.
+//   - Anything about a copy that is promoted without the newest writes: it lacks
+//     their marks as well. The guide has a table of topologies.
 //   - That a paused process lets go of its row. One that stands still within fn
 //     keeps its transaction open, and the next holder waits for it until the
 //     database ends it. Give the database a limit for idle transactions (the

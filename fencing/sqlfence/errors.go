@@ -8,16 +8,14 @@ import (
 )
 
 var (
-	// ErrTxEnded is returned when fn has returned nil and its transaction was
-	// gone: fn has committed or rolled it back, has run a statement that commits
-	// by itself (MySQL's ALTER TABLE), or has not returned the error of one that
-	// made the database roll back (a deadlock). Statements that fn has run after
-	// that may have been carried out on their own, without the guard. It is a
-	// mistake in fn.
-	//
-	// PostgreSQL does not let it come to that: after an error everything but a
-	// rollback fails. If fn keeps the error to itself, the commit gives
-	// backoff.ErrOutcomeUnknown, though nothing is written.
+	// ErrTxEnded is returned when fn has returned and its transaction was gone: fn
+	// has committed or rolled it back, also in SQL (COMMIT, ROLLBACK), has run a
+	// statement that commits by itself (MySQL's ALTER TABLE), or has not returned
+	// the error of one that made the database give it up (a deadlock; in
+	// PostgreSQL any error). Statements that fn has run after that may have been
+	// carried out on their own, without the guard. It is a mistake in fn, but for
+	// one case: with prepared statements, a node of MariaDB Galera may give up a
+	// transaction without saying so. Nothing is written then.
 	ErrTxEnded = errors.New("the transaction had ended before it could be committed")
 
 	// ErrRewound is returned when tokens have gone backwards. Errors that match
@@ -39,6 +37,9 @@ func (e *UncommittedError) Error() string {
 	return fmt.Sprintf("sqlfence: write to %s with token %v was rolled back before its commit: %v", quote(e.Resource), e.Token, e.Err)
 }
 
+// Is makes errors.Is(err, fencing.ErrNotDone) true.
+func (e *UncommittedError) Is(target error) bool { return target == fencing.ErrNotDone }
+
 func (e *UncommittedError) Unwrap() error { return e.Err }
 
 // RewoundError says that a resource has seen a larger token than that of the
@@ -46,6 +47,11 @@ func (e *UncommittedError) Unwrap() error { return e.Err }
 // there: etcd was restored from a backup and counts its revisions again from a
 // lower one; or the resource is written under several locks, and tokens of
 // different names were compared. Nothing was written.
+//
+// After a restore an operator must either restore once more so that revisions go
+// on above the mark's (etcdutl snapshot restore --bump-revision N
+// --mark-compacted), or raise the epoch to Below.NeedsEpoch (fencing.BumpEpoch);
+// then holders must acquire again.
 //
 // errors.Is finds [ErrRewound] and fencing.ErrStale, errors.As the
 // *fencing.MarkError. It is found out only for a fencing.Holder; a token that
@@ -56,10 +62,8 @@ type RewoundError struct {
 
 func (e *RewoundError) Error() string {
 	b := e.Below
-	return fmt.Sprintf("sqlfence: write to %s refused: %v of lock %s is below the mark, %v, and yet its holder is the present one: tokens have gone backwards. "+
-		"If etcd was restored from a backup, an operator must either restore it again so that its revisions go on above the mark's "+
-		"(etcdutl snapshot restore --bump-revision N --mark-compacted), or raise the epoch to %d or more (fencing.BumpEpoch); then holders must acquire again. "+
-		"If it was not, this resource is written under more than one lock",
+	return fmt.Sprintf("sqlfence: write to %s refused: token %v of %s is below the mark %v, and yet its holder is the present one: "+
+		"after a restore of etcd, raise the epoch to %d or more (fencing.BumpEpoch) and acquire again",
 		quote(b.Resource), b.Claim.Token, quote(b.Claim.Name), b.Mark, b.NeedsEpoch())
 }
 

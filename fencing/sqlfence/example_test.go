@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 	"github.com/holdfast-go/holdfast/locker"
@@ -29,7 +32,11 @@ func Example() {
 		}
 		return mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 			return g.Do(ctx, "accounts/7", lk, func(ctx context.Context, tx *sql.Tx) error {
-				_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = balance - 10 WHERE id = 7")
+				var balance int64 // read here, not before: another may have written since
+				if err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 7").Scan(&balance); err != nil {
+					return err
+				}
+				_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = $1 WHERE id = 7", balance-10)
 				return err
 			})
 		})
@@ -57,7 +64,9 @@ func ExampleGuard_Do() {
 	if err := g.EnsureSchema(ctx); err != nil {
 		log.Fatal(err)
 	}
-	for _, token := range []fencing.Token{33, 33, 34, 33} { // from two holders
+	// From two holders. Present the lock itself where it is at hand: a bare token
+	// cannot say which lock it is of.
+	for _, token := range []fencing.Token{33, 33, 34, 33} {
 		err := g.Do(ctx, "accounts/7", token, func(ctx context.Context, tx *sql.Tx) error {
 			return nil // the work
 		})
@@ -69,6 +78,30 @@ func ExampleGuard_Do() {
 	// 34 stale: false
 	// audit: refused token 33 of accounts/7, mark 34
 	// 33 stale: true
+}
+
+// The guard inside a transaction of pgx.
+func ExampleMarks_Raise() {
+	marks, err := sqlfence.NewMarks(sqlfence.Postgres, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	use := func(ctx context.Context, pool *pgxpool.Pool, lk *locker.Lock) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if err := marks.Raise(ctx, sqlfence.PgxTx(tx), "accounts/7", lk); err != nil {
+				return err
+			}
+			var balance int64
+			if err := tx.QueryRow(ctx, "SELECT balance FROM accounts WHERE id = 7").Scan(&balance); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, "UPDATE accounts SET balance = $1 WHERE id = 7", balance-10); err != nil {
+				return err
+			}
+			return lk.Check()
+		})
+	}
+	_ = use
 }
 
 func ExampleColumn() {

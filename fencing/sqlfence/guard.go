@@ -67,7 +67,9 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 //
 // nil means that work and mark are committed. On any other error than
 // backoff.ErrOutcomeUnknown and [ErrTxEnded], nothing is written: neither fn's
-// work nor the mark. The errors are:
+// work nor the mark, if fn has left it to Do to end the transaction. A value that
+// fn writes must be read in fn: what was read before may be as old as the read.
+// The errors are:
 //
 //   - *[ArgumentError], *[ResourceError] or *fencing.ClaimError (the holder's
 //     name): refused as it stands, without a query.
@@ -80,8 +82,12 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 //   - [ErrRewound], which Is fencing.ErrStale too, a *[RewoundError]: the token
 //     is below the mark although its holder is the present one. An operator has
 //     to do something, and the error says what.
+//   - [ErrExpired], which Is fencing.ErrStale too: the mark of the resource has
+//     expired, and the token is from before. Acquire again. fn was not called.
 //   - fencing.ErrOtherName, a *fencing.NameError: the resource was written under
 //     a lock of another name. fn was not called.
+//   - fencing.ErrEpochStep: no lock issues such a token. fn was not called.
+//   - *[SchemaError]: the table is of an older version. fn was not called.
 //   - *[UncommittedError]: fn has returned nil, but source's Check has failed
 //     since, so its work was rolled back.
 //   - backoff.ErrOutcomeUnknown: the commit was sent and not answered. It may

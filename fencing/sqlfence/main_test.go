@@ -14,4 +14,7 @@ func (m withServers) Run() int {
 	return m.M.Run()
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withServers{m}) }
+func TestMain(m *testing.M) {
+	beChild() // in a process that a test has started; that is all it does
+	goleak.VerifyTestMain(withServers{m})
+}

@@ -138,7 +138,7 @@ func (c *claimant) audit(ctx context.Context, err error) {
 func (c *claimant) admit() error {
 	if err := c.check(); err != nil {
 		c.turnedAway = true
-		return fmt.Errorf("%v: no query was made: %w", c, err)
+		return fencing.NotDone(fmt.Errorf("%v: no query was made: %w", c, err))
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func (c *claimant) arguments() *arguments {
 
 // failed is the error of a step before the commit.
 func (c *claimant) failed(ctx context.Context, step string, err error) error {
-	return fmt.Errorf("%v: nothing is written: %s: %w", c, step, withContext(ctx, err))
+	return fencing.NotDone(fmt.Errorf("%v: nothing is written: %s: %w", c, step, withContext(ctx, err)))
 }
 
 // withContext joins the context's error, with its cause, to an error that may

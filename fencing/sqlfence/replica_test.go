@@ -1,7 +1,172 @@
 package sqlfence_test
 
-var (
-	primary = &server{}
-	replica = &server{}
-	standby = &server{}
+import (
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
+
+// primary and replica are two servers of MariaDB with asynchronous replication
+// over the loopback address; standby streams from postgres.
+var (
+	primary = mariaDBWithLog("1")
+	replica = mariaDBWithLog("2")
+	standby = &server{
+		name: "PostgreSQL", packages: "postgresql", user: "postgres", done: make(chan struct{}),
+		find: findPostgres, command: runPostgres,
+		ready: "ready to accept read-only connections", quickly: syscall.SIGQUIT,
+		install: func(s *server, paths []string) error {
+			postgres.startOnce()
+			if <-postgres.done; postgres.err != nil {
+				return postgres.err
+			}
+			return s.run(exec.Command(filepath.Join(filepath.Dir(paths[0]), "pg_basebackup"), "-h", postgres.dir, "-U", "postgres",
+				"-D", filepath.Join(s.dir, "data"), "-R", "-X", "stream", "-c", "fast", "--no-sync"))
+		},
+	}
+	primaryPort = freePorts(1)[0]
+)
+
+func mariaDBWithLog(id string) *server {
+	return &server{
+		name: "MariaDB", packages: "mariadb-server", user: "mysql", done: make(chan struct{}),
+		find: findMariaDB, install: installMariaDB, ready: "ready for connections", quickly: syscall.SIGKILL,
+		command: func(s *server, paths []string) *exec.Cmd {
+			cmd := runMariaDB(s, paths)
+			cmd.Args = append(cmd.Args, "--server-id="+id, "--log-bin="+filepath.Join(s.dir, "log"), "--binlog-format=MIXED")
+			if id == "1" {
+				cmd.Args = append(cmd.Args, "--skip-networking=0", "--bind-address=127.0.0.1", "--port="+strconv.Itoa(primaryPort))
+			}
+			return cmd
+		},
+	}
+}
+
+// promotion has a copy promoted that lacks the newest write. The mark is as old
+// as the copy; but it is never older than the work beside it.
+func testPromotion(t *testing.T, d *database, copied func(), cut func(), promote func() *database) {
+	g := d.guard(t, nil)
+	if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "held")); err != nil {
+		t.Fatal(err)
+	}
+	copied()
+	cut()
+	if err := g.Do(t.Context(), "r", fencing.Token(7), d.write("r", 7, "lost with the primary")); err != nil {
+		t.Fatal(err)
+	}
+	promoted := promote()
+	if works, _ := promoted.works(t, "r"); !slices.Equal(works, []string{"held"}) || promoted.mark(t, "r") != 5 {
+		t.Fatalf("the copy has works %v, mark %v", works, promoted.mark(t, "r"))
+	}
+	g = promoted.guard(t, nil)
+	// The mark of 7 is lost with its write, so 5 passes, as it did before 7.
+	if err := g.Do(t.Context(), "r", fencing.Token(5), promoted.write("r", 5, "stale, but nothing newer is here")); err != nil {
+		t.Errorf("before the present holder has written: %v", err)
+	}
+	// The present holder raises the mark once. That shuts the stale one out.
+	m, err := sqlfence.NewMarks(d.dialect, &sqlfence.Options{Auditor: unheard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := promoted.raised(t, m, "r", fencing.Token(7), "present"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Do(t.Context(), "r", fencing.Token(5), neverCalled(t)); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("after the present holder has written: %v", err)
+	}
+	if _, tokens := promoted.works(t, "r"); !slices.IsSorted(tokens) {
+		t.Errorf("tokens %v", tokens)
+	}
+}
+
+func TestPromotedReplicaOfMariaDBHasTheMarksOfItsCopy(t *testing.T) {
+	primary.startOnce()
+	replica.startOnce()
+	primary.require(t)
+	replica.require(t)
+	d := newDatabase(t, kind{"MariaDB", sqlfence.MySQL, openMariaDBOn(primary, false), ""})
+	other := &database{kind: d.kind, id: d.id}
+	other.db = other.pool(t, replica.connector(t, "", false))
+	d.exec(t, "CREATE USER copy@'127.0.0.1'")
+	d.exec(t, "GRANT REPLICATION SLAVE ON *.* TO copy@'127.0.0.1'")
+	other.exec(t, fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %d, MASTER_USER = 'copy', MASTER_USE_GTID = slave_pos", primaryPort))
+	other.exec(t, "START SLAVE")
+	testPromotion(t, d, func() {
+		var position string
+		if err := d.db.QueryRowContext(t.Context(), "SELECT @@gtid_binlog_pos").Scan(&position); err != nil {
+			t.Fatal(err)
+		}
+		if other.number(t, "SELECT MASTER_GTID_WAIT(?, 60)", position) != 0 {
+			t.Fatal("the replica does not catch up")
+		}
+	}, func() { other.exec(t, "STOP SLAVE") }, func() *database {
+		other.exec(t, "RESET SLAVE ALL")
+		other.db = other.pool(t, replica.connector(t, d.id, false))
+		return other
+	})
+}
+
+func TestPromotedStandbyOfPostgreSQLHasTheMarksOfItsCopy(t *testing.T) {
+	postgres.require(t)
+	if _, err := os.Stat(filepath.Join(filepath.Dir(postgresPath()), "pg_basebackup")); err != nil {
+		t.Skip("pg_basebackup is not installed: apt-get install postgresql")
+	}
+	d := newDatabase(t, kinds[1])
+	standby.require(t)
+	other := &database{kind: d.kind, id: d.id}
+	c, err := stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(
+		"host=" + standby.dir + " user=postgres dbname=postgres sslmode=disable search_path=" + d.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.db = other.pool(t, c)
+	wait := func(what, query string, args ...any) {
+		t.Helper()
+		for ctx := deadline(t); ctx.Err() == nil; {
+			var ok sql.NullBool
+			if err := other.db.QueryRowContext(t.Context(), query, args...).Scan(&ok); err != nil {
+				t.Fatal(err)
+			}
+			if ok.Bool {
+				return
+			}
+		}
+		t.Fatalf("did not happen: %s", what)
+	}
+	testPromotion(t, d, func() {
+		var position string
+		if err := d.db.QueryRowContext(t.Context(), "SELECT pg_current_wal_insert_lsn()::text").Scan(&position); err != nil {
+			t.Fatal(err)
+		}
+		d.exec(t, "SET synchronous_commit = on") // the next commit writes the log out
+		d.exec(t, "CREATE TABLE flush ()")
+		wait("the standby catches up", "SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn", position)
+	}, func() {
+		other.exec(t, "ALTER SYSTEM SET primary_conninfo = ''")
+		wait("the configuration is read", "SELECT pg_reload_conf()")
+		wait("the standby is cut off", "SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
+	}, func() *database {
+		wait("the standby is promoted", "SELECT pg_promote()")
+		return other
+	})
+}
+
+func postgresPath() string {
+	if paths, ok := findPostgres(); ok {
+		return paths[0]
+	}
+	return ""
+}

@@ -59,7 +59,7 @@ func (r *request) attempt(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	if err := backoff.ContextErr(ctx); err != nil {
-		return false, fmt.Errorf("%v: no query was made: %w", r, err)
+		return false, fencing.NotDone(fmt.Errorf("%v: no query was made: %w", r, err))
 	}
 	tx, err := r.g.db.BeginTx(ctx, &sql.TxOptions{Isolation: r.g.opts.Isolation})
 	if err != nil {

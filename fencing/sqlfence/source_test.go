@@ -109,7 +109,7 @@ func TestHolderThatIsLostDuringItsWorkDoesNotCommit(t *testing.T) {
 			return d.write("r", 5, "never")(ctx, tx)
 		})
 		e, ok := errors.AsType[*sqlfence.UncommittedError](err)
-		if !ok || e.Resource != "r" || e.Token != 5 || !errors.Is(err, session.ErrLost) {
+		if !ok || e.Resource != "r" || e.Token != 5 || !errors.Is(err, session.ErrLost) || fencing.VerdictOf(err) != fencing.NothingDone {
 			t.Errorf("Do: %v", err)
 		}
 		if works, _ := d.works(t, "r"); len(works) > 0 || d.mark(t, "r") != 0 {

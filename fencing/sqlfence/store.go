@@ -13,8 +13,8 @@ import (
 // [TxFromContext] finds in its context. What else it does is not guarded.
 //
 // An effect is not repeated, whatever Options.Retry says: it may have answered
-// somebody. It runs before the commit. What it has told a client by then is not
-// committed yet, so answer when Do has returned.
+// a client. It runs before the commit. What it has told a client by then is not
+// committed yet, so answer when Do has returned, as httpfence.Handler does.
 func (g *Guard) Store() fencing.Store { return store{g} }
 
 type store struct{ g *Guard }

@@ -15,7 +15,7 @@ import (
 // can neither block nor call back. What is not here is not done: an RPC, a
 // user's function, a wait.
 var harmless = map[string]string{
-	"calls append": builtin, "calls close": builtin, "calls delete": builtin, "calls len": builtin, "calls make": builtin, "calls int64": builtin,
+	"calls append": builtin, "calls close": builtin, "calls delete": builtin, "calls len": builtin, "calls time.Duration": builtin, "calls make": builtin, "calls int64": builtin,
 	"calls max": builtin, "calls min": builtin,
 	"calls fmt.Errorf": pure, "calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
 	"calls slices.Collect": pure, "calls maps.Values": pure, "calls maps.Clone": pure,

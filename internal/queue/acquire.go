@@ -18,8 +18,12 @@ import (
 // answer, the call returns and the session goes on.
 const giveUpWait = 250 * time.Millisecond
 
-// ErrOccupied is TryAcquire's answer when somebody else holds or waits.
+// ErrOccupied is TryAcquire's answer when the queue has a holder or waiters.
 var ErrOccupied = errOccupied
+
+// ErrUnconfirmed is TryAcquire's answer when the queue has only entries of
+// earlier attempts or holds of this session that are over.
+var ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entry of this session is gone; try again")
 
 // Request is what a caller brings to a queue.
 type Request struct {
@@ -53,7 +57,7 @@ func (q *Queue) inLine(ctx context.Context, ln *line, t *ticket, r Request) (*Ho
 	case from := <-t.turn:
 		return q.acquire(ctx, ln, t, r, from.entry, condition{})
 	case <-ctx.Done():
-		err = backoff.ContextErr(ctx)
+		err = fmt.Errorf("%w; queued behind another goroutine of this session", backoff.ContextErr(ctx))
 	case <-q.sess.Base().Context().Done():
 		err = session.ErrClosed
 	}
@@ -79,16 +83,13 @@ func (q *Queue) TryAcquire(ctx context.Context, r Request) (*Hold, error) {
 }
 
 func (q *Queue) tryAcquire(ctx context.Context, r Request) (*Hold, error) {
-	if q.local.busy(q) {
-		return nil, ErrOccupied // by this very session
+	if err := q.local.busy(q); err != nil {
+		return nil, err // in this very session
 	}
 	open, cancel := q.untilClosed(ctx)
 	defer cancel()
-	switch occupied, err := q.occupied(open); {
-	case err != nil:
+	if err := q.occupied(open); err != nil {
 		return nil, q.orClosed(ctx, err)
-	case occupied:
-		return nil, ErrOccupied
 	}
 	t := q.ticket(r.Value)
 	ln := q.local.join(t, true)
@@ -137,7 +138,11 @@ func (q *Queue) acquire(ctx context.Context, ln *line, t *ticket, r Request, e *
 		ln.held = e.lease
 		return newHold(ln, e, e.revision, r), nil
 	}
+	waited := q.waitedFor(ctx, e)
 	q.giveUp(ln, e)
+	if text := waited(); text != "" {
+		err = fmt.Errorf("%w%s", err, text)
+	}
 	return nil, q.orClosed(ctx, err)
 }
 
@@ -229,13 +234,13 @@ func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 	case errors.Is(err, session.ErrClosed):
 		return false
 	case e.lease.Lost() != nil:
-		e.leaveToSession()
+		e.abandon()
 		return true
 	case ctx.Err() != nil:
 		return false
 	case backoff.Classify(err) == backoff.LeaseGone:
 		q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd knew before the session did
-		e.leaveToSession()
+		e.abandon()
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
 		q.sess.Logger().Warn("holdfast: a waiting entry was removed or outdated; queueing again at the back",
@@ -263,5 +268,6 @@ func (q *Queue) giveUp(ln *line, e *entry) {
 	select {
 	case <-done:
 	case <-patience.C:
+		ln.callerReturned(e)
 	}
 }

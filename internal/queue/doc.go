@@ -15,6 +15,7 @@
 //	commit.go   how the Txns of a session are sent: one by one, or together
 //	wait.go     waiting for the entry ahead
 //	stream.go   which stream a watch goes on
+//	waited.go   what a call that gave up had waited for
 //	line.go     goroutines of one session: one entry between them
 //	acquire.go  from the end of the line to a hold
 //	hold.go     a hold, and every way it ends

@@ -41,7 +41,9 @@ type entry struct {
 	lease *session.Lease
 	value string
 	id    string // the last part of key
-	key   string
+
+	ticket *ticket // of the caller it was put for
+	key    string
 
 	// anew: the attempt was under way when its session lost a lease, or had an
 	// entry that another client deleted. Its new entry is granted only after the

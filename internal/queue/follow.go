@@ -39,12 +39,10 @@ func (r *FrontReader) Follow(ctx context.Context, every time.Duration, tell func
 	f := follower{r: r, every: every, tell: tell}
 	for {
 		err := backoff.Retry(open, policy, f.watch)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return backoff.ContextErr(ctx)
-		case r.open.Err() != nil:
-			return r.closed
-		case err != nil:
+		}
+		if err = r.reason(ctx, err); err != nil {
 			return err
 		}
 	}

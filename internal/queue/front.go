@@ -51,8 +51,7 @@ type FrontReader struct {
 	verbatim bool   // values are a candidate's, as they are
 	stream   followStream
 
-	open   context.Context // done when reading has to end
-	closed error           // is the reason then
+	open context.Context // done when the session it was made of is closed, if any
 }
 
 // ReaderOptions of a FrontReader.
@@ -106,7 +105,7 @@ func (q *Queue) Reader() (*FrontReader, error) {
 	return &FrontReader{
 		client: q.sess.Client(), sender: base.Sender(), policy: base.RetryPolicy(), clock: base.Clock(),
 		entries: q.entries, epoch: base.EpochKey(), verbatim: q.verbatim(),
-		open: base.Context(), closed: session.ErrClosed,
+		open: base.Context(),
 	}, nil
 }
 
@@ -117,7 +116,7 @@ func (q *Queue) Prefix() string { return q.entries }
 func (r *FrontReader) Clock() session.Clock { return r.clock }
 
 // Read reads who holds: one linearizable read. It ends with ctx's error,
-// session.ErrClosed, or what etcd said that no retry can mend.
+// session.ErrClosed, session.ErrClientClosed, or what etcd said that no retry can mend.
 func (r *FrontReader) Read(ctx context.Context) (Front, error) {
 	if err := r.ended(ctx); err != nil {
 		return Front{}, err
@@ -138,8 +137,18 @@ func (r *FrontReader) ended(ctx context.Context) error {
 		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	case ctx.Err() != nil:
 		return backoff.ContextErr(ctx)
+	default:
+		return r.closedErr()
+	}
+}
+
+// closedErr is session.ErrClosed or session.ErrClientClosed, or nil.
+func (r *FrontReader) closedErr() error {
+	switch client := r.client.Ctx(); {
 	case r.open.Err() != nil:
-		return r.closed
+		return session.ErrClosed
+	case client != nil && client.Err() != nil:
+		return session.ErrClientClosed
 	default:
 		return nil
 	}
@@ -148,14 +157,22 @@ func (r *FrontReader) ended(ctx context.Context) error {
 // whileOpen is ctx for as long as reading has not ended.
 func (r *FrontReader) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(r.open, cancel)
-	return ctx, func() { stop(); cancel() }
+	stops := []func() bool{context.AfterFunc(r.open, cancel)}
+	if client := r.client.Ctx(); client != nil {
+		stops = append(stops, context.AfterFunc(client, cancel))
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel()
+	}
 }
 
 // reason is why a call with ctx ended that has failed with err.
 func (r *FrontReader) reason(ctx context.Context, err error) error {
-	if ctx.Err() == nil && r.open.Err() != nil {
-		return r.closed
+	if closed := r.closedErr(); closed != nil && ctx.Err() == nil {
+		return closed
 	}
 	return err
 }

@@ -37,10 +37,11 @@ func linesOf(s *session.Session) *lines {
 // the same name. Only the head has an entry in etcd, or is about to; the
 // others wait here, in order of call, and cost the cluster nothing.
 type line struct {
-	all     *lines
-	q       *Queue
-	head    *ticket
-	waiting list.List // of *ticket; a list, so that leaving costs the same in a line of any length
+	all      *lines
+	q        *Queue
+	head     *ticket
+	returned *ticket   // of a caller that has returned before its entry was confirmed to be gone
+	waiting  list.List // of *ticket; a list, so that leaving costs the same in a line of any length
 
 	entered *session.Lease // of the latest entry; this and held are the head's
 	held    *session.Lease // under which one of the line was granted
@@ -65,6 +66,7 @@ func (ln *line) enter(t *ticket, lease *session.Lease) *entry {
 		before = ln.entered
 	}
 	e := newEntry(t.q, lease, t.value())
+	e.ticket = t
 	e.anew = before != nil && before != lease && ln.held != lease
 	ln.entered = lease
 	return e
@@ -105,11 +107,28 @@ func (ls *lines) join(t *ticket, ifFree bool) *line {
 	return ln
 }
 
-// busy reports whether anybody of this session holds or waits in the line of q.
-func (ls *lines) busy(q *Queue) bool {
+// busy returns nil if no goroutine of this session is in the line of q,
+// ErrUnconfirmed if all have returned and only the removal of an entry is not
+// confirmed, and otherwise ErrOccupied.
+func (ls *lines) busy(q *Queue) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return ls.open[q.entries] != nil
+	switch ln := ls.open[q.entries]; {
+	case ln == nil:
+		return nil
+	case ln.returned != nil && ln.returned == ln.head && ln.waiting.Len() == 0:
+		return ErrUnconfirmed
+	default:
+		return ErrOccupied
+	}
+}
+
+// callerReturned notes that the caller that e was put for has returned while
+// etcd has not confirmed that e is gone.
+func (ln *line) callerReturned(e *entry) {
+	ln.all.mu.Lock()
+	defer ln.all.mu.Unlock()
+	ln.returned = e.ticket
 }
 
 // leave gives a ticket back. If that is too late, because it is the head by

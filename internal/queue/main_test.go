@@ -211,7 +211,15 @@ func (kv *refusingKV) verdict(ops ...clientv3.Op) error {
 	if kv.judge == nil {
 		return nil
 	}
-	return kv.judge(ops)
+	var all []clientv3.Op // also those of the Txns in a batch
+	for _, op := range ops {
+		all = append(all, op)
+		if op.IsTxn() {
+			_, then, els := op.Txn()
+			all = append(append(all, then...), els...)
+		}
+	}
+	return kv.judge(all)
 }
 
 func (kv *refusingKV) Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,10 +87,11 @@ func (q *Queue) Err() error {
 	return q.err
 }
 
-// Same reports whether two queues are one line: the same entries in the same
-// cluster, whatever session asks.
+// Same reports whether two queues certainly are one line: the same entries, seen
+// through the same client. Other clients may add prefixes of their own to all
+// keys, as client/v3/namespace does, so that the same name is another key.
 func (q *Queue) Same(other *Queue) bool {
-	return q.entries == other.entries && (q.sess == other.sess || q.sess.Base().Cluster() == other.sess.Base().Cluster())
+	return q.entries == other.entries && q.sess.Client() == other.sess.Client()
 }
 
 // front reads the own entry created at rev and the nearest one ahead of it.
@@ -170,8 +172,22 @@ func first(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // isEntry reports whether kv is the entry that was created at rev.
 func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.CreateRevision == rev }
 
-// occupied reports whether the queue has entries: one read, of a number only.
-func (q *Queue) occupied(ctx context.Context) (bool, error) {
-	resp, err := q.get(ctx, clientv3.OpGet(q.entries, clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	return err == nil && resp.Count > 0, err
+// occupied returns ErrOccupied if the queue has entries, ErrUnconfirmed if all of
+// them are this session's, and nil if it has none: one read. It is asked while no
+// goroutine of this session is in line, so an own entry is one that is left over.
+func (q *Queue) occupied(ctx context.Context) error {
+	resp, err := q.get(ctx, clientv3.OpGet(q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxJudged)))
+	if err != nil {
+		return err
+	}
+	own := fmt.Sprintf("%s%x-", q.entries, int64(q.sess.Lease()))
+	isOwn := func(kv *mvccpb.KeyValue) bool { return strings.HasPrefix(string(kv.Key), own) }
+	switch {
+	case len(resp.Kvs) == 0:
+		return nil
+	case resp.More || slices.ContainsFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }):
+		return ErrOccupied
+	default:
+		return ErrUnconfirmed
+	}
 }

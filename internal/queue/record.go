@@ -48,18 +48,25 @@ func (h *Hold) recordEnd() {
 	switch cause := *h.cause.Load(); {
 	case cause != session.ErrReleased:
 		r.Event, r.Err = fencing.Lost, cause
-	case errors.Is(h.outcome, session.ErrLost):
-		r.Event, r.Err = fencing.Lost, h.outcome // found out when it was to be released
+	case errors.Is(h.outcome, session.ErrLost) && !endedOnTheWay(h.outcome):
+		r.Event, r.Err = fencing.Lost, h.outcome // before the release began, perhaps
 	default:
 		r.Err = h.outcome
 	}
 	h.tell(r)
 	var lost *session.LostError
-	if errors.As(r.Err, &lost) {
+	if r.Event == fencing.Lost && errors.As(r.Err, &lost) {
 		h.telemetry.Lost(r.Held, lost.Cause.String(), lost.Since)
 	} else {
 		h.telemetry.Released(r.Held)
 	}
+}
+
+// endedOnTheWay reports whether a loss that a release met has come after it began:
+// this process had to let go of the lease, and no other had taken it before.
+func endedOnTheWay(err error) bool {
+	var lost *session.LostError
+	return errors.As(err, &lost) && (lost.Cause == session.CauseExpired || lost.Cause == session.CauseClosed)
 }
 
 // audited reports whether somebody is told of the hold, and may take time for it.

@@ -40,6 +40,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 			if lost := h.revoked(); lost != nil {
 				return lost
 			}
+			h.line.callerReturned(h.entry)
 			return h.unknown(context.Cause(ctx))
 		}
 	}

@@ -34,7 +34,7 @@ func (e *entry) remove(ctx context.Context) error {
 		e.finish()
 		return err
 	case e.lease.Lost() != nil:
-		e.leaveToSession()
+		e.abandon()
 	case backoff.Classify(err) == backoff.LeaseGone:
 		e.q.sess.Base().LeaseGone(ctx, e.lease, err)
 		e.finish()
@@ -63,15 +63,7 @@ func (e *entry) removeLater(context.Context) {
 			return
 		}
 	}
-	e.leaveToSession()
-}
-
-// leaveToSession leaves the entry of a lost lease to the session, which removes it
-// before it revokes the lease, unless etcd has let go of both.
-func (e *entry) leaveToSession() {
-	if lost := e.lease.Lost(); lost.Cause == session.CauseRevoked || lost.Cause == session.CauseClusterChanged {
-		e.finish()
-	}
+	e.abandon()
 }
 
 // removedAtOnce is remove in one attempt, for an entry that held. If it reports
@@ -87,7 +79,16 @@ func (e *entry) removedAtOnce(ctx context.Context) bool {
 	return true
 }
 
-// tryRemove sends one removal, and again when the entry ahead has left meanwhile.
+// abandon ends an attempt whose lease is lost. The session removes the entry
+// before it revokes the lease, unless etcd has let go of both.
+func (e *entry) abandon() {
+	if cause := e.lease.Lost().Cause; cause == session.CauseRevoked || cause == session.CauseClusterChanged {
+		e.finish()
+	}
+}
+
+// tryRemove sends a removal as soon as the entry may leave, and again when the
+// entry ahead has left meanwhile.
 func (e *entry) tryRemove(ctx context.Context) error {
 	for {
 		if err := e.settled(ctx); err != nil {

@@ -46,6 +46,7 @@ func (h *Hold) Abandon(cause session.Cause) error {
 	select {
 	case <-h.gone:
 	case <-patience.C:
+		h.line.callerReturned(h.entry)
 	}
 	return h.Check()
 }

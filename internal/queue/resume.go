@@ -21,7 +21,7 @@ func (h *Hold) Resume(ctx context.Context) error {
 		stands := false
 		err := h.entry.lease.AwaitConnected(hctx)
 		if err == nil {
-			stands, err = h.stands(hctx)
+			stands, err = h.entryStands(hctx)
 		}
 		switch {
 		case !h.Live():
@@ -39,9 +39,9 @@ func (h *Hold) Resume(ctx context.Context) error {
 	}
 }
 
-// stands reads whether the hold's entry is in etcd. Nothing can have joined the
+// entryStands reads whether the hold's entry is in etcd. Nothing can have joined the
 // queue ahead of it.
-func (h *Hold) stands(ctx context.Context) (bool, error) {
+func (h *Hold) entryStands(ctx context.Context) (bool, error) {
 	return attempt.Ask(ctx, h.entry.q.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (bool, error) {
 		resp, err := h.Client().Get(ctx, h.Key(), clientv3.WithKeysOnly())
 		if err != nil {

@@ -2,39 +2,132 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"strconv"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 )
 
-// streams chooses the stream of a session's watches. They share one, as long as
-// that serves them. A stream stays with one member, and with the token it was
-// opened with: where that member hangs, or that token has expired or is of
-// before the users and roles were changed, no more watches can be made on it,
-// for as long as one that was there before keeps it open. Then later ones go to
-// a new stream.
+const (
+	// armingPerStream is how many watches are created on one stream at a time
+	// before another stream is used. etcd's client creates the watches of a
+	// stream one after the other, a round trip each, and a waiter whose watch
+	// does not stand yet is not told of a release.
+	armingPerStream = 2
+
+	// maxStreams bounds the streams of a session.
+	maxStreams = 512
+
+	// armWait is how long creating one watch may take. If it takes longer,
+	// the stream is taken to be on a member that hangs.
+	armWait = time.Second
+)
+
+// streams are those that a session's watches are on. A session with few waiters
+// has one, since a watch goes to the first stream that is not busy; etcd's
+// client closes a stream with its last watch.
+//
+// A stream stays with one member, and with the token it was opened with. If that
+// member hangs, or that token has expired or is older than a change of users and
+// roles, no more watches can be created on it, for as long as one that was there
+// before keeps it open. Then later watches go to other streams.
 type streams struct {
-	generation atomic.Int64 // of the stream new watches go to
+	mu   sync.Mutex // protects what follows
+	open []*stream
+	made int64
+}
+
+// stream is one of them.
+type stream struct {
+	number int64
+	arming int // watches that are being created on it; protected by streams.mu
+}
+
+// pick returns the stream for a watch that is to be created, and how long that
+// may take. The caller has to call armed or failed.
+func (s *streams) pick() (*stream, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var least *stream
+	for _, st := range s.open {
+		if least == nil || st.arming < least.arming {
+			least = st
+		}
+		if st.arming < armingPerStream {
+			least = st
+			break
+		}
+	}
+	if least == nil || least.arming >= armingPerStream && len(s.open) < maxStreams {
+		least = s.addLocked()
+	}
+	least.arming++
+	return least, time.Duration(least.arming) * armWait
+}
+
+func (s *streams) addLocked() *stream {
+	st := &stream{number: s.made}
+	s.made++
+	s.open = append(s.open, st)
+	return st
+}
+
+// armed notes that a watch was created on st.
+func (s *streams) armed(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.arming--
+}
+
+// failed notes that a watch could not be created on st although etcd answers: no
+// more are.
+func (s *streams) failed(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.arming--
+	s.removeLocked(st.number)
+}
+
+func (s *streams) removeLocked(number int64) {
+	s.open = slices.DeleteFunc(s.open, func(st *stream) bool { return st.number == number })
+}
+
+// context returns what to make a watch on that is not counted, and the number of
+// its stream, for leave.
+func (s *streams) context(session context.Context) (context.Context, int64) {
+	st := s.oldest()
+	return st.context(session), st.number
+}
+
+func (s *streams) oldest() *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.open) == 0 {
+		return s.addLocked()
+	}
+	return s.open[0]
+}
+
+// leave is failed for a watch that was made on context.
+func (s *streams) leave(number int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removeLocked(number)
 }
 
 // streamKey is sent along from the second stream on. etcd's client has one
 // stream for each set of metadata; etcd does not look at it.
 const streamKey = "holdfast-stream"
 
-// context is what to make a watch on, and the generation of its stream.
-//
-// It comes of the session's context, not of a caller's, whose metadata would
-// open a stream of its own.
-func (s *streams) context(session context.Context) (context.Context, int64) {
-	ctx, generation := clientv3.WithRequireLeader(session), s.generation.Load()
-	if generation > 0 {
-		ctx = metadata.AppendToOutgoingContext(ctx, streamKey, strconv.FormatInt(generation, 10))
+// context is what to make a watch of the stream on. It comes of the session's
+// context, not of a caller's, whose metadata would open another stream.
+func (st *stream) context(session context.Context) context.Context {
+	ctx := clientv3.WithRequireLeader(session)
+	if st.number > 0 {
+		ctx = metadata.AppendToOutgoingContext(ctx, streamKey, strconv.FormatInt(st.number, 10))
 	}
-	return ctx, generation
+	return ctx
 }
-
-// leave has later watches use another stream than that of a generation, on which
-// one could not be made although etcd answers.
-func (s *streams) leave(generation int64) { s.generation.CompareAndSwap(generation, generation+1) }

@@ -207,9 +207,9 @@ func (s *sweeper) awaitThrough(ctx context.Context) error {
 	}
 }
 
-// look reads a batch of entries and removes those that stand. One that etcd
-// refuses to show keeps no others standing. final: none that is absent can appear
-// any more.
+// look reads a batch of entries and removes those that stand. What etcd refuses
+// about one of them does not keep the others from being removed. final: none that
+// is absent can appear any more.
 func (s *sweeper) look(ctx context.Context, batch []*entry, final bool) (refused error) {
 	ops := make([]clientv3.Op, len(batch))
 	for i, e := range batch {
@@ -245,7 +245,6 @@ func (s *sweeper) look(ctx context.Context, batch []*entry, final bool) (refused
 func (s *sweeper) remove(e *entry, rev int64) {
 	s.answered(e)
 	found := &entry{q: e.q, lease: e.lease, id: e.id, key: e.key, openAt: e.openAt, rev: rev, stage: created}
-	e.q.local.keys.unregister(e)
 	e.q.local.keys.register(found)
 	s.sess.Base().Go(func(context.Context) { _ = found.remove(e.lease.Context()) }) // ends with the lease
 }

@@ -2,15 +2,16 @@ package queue
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/session"
 )
 
 const (
@@ -34,9 +35,8 @@ const (
 // observers. Nothing is decided by it. Times are those of the clock of the
 // process that wrote them, in UTC, to the millisecond.
 type Value struct {
-	Owner  string    // as the options say; cut to 256 bytes
-	Host   string    // of the process; likewise
-	PID    int       // of the process
+	session.Identity // each text cut to 256 bytes
+
 	Mode   string    // of a lock: "exclusive"
 	Queued time.Time // when the entry was put
 	Held   time.Time // since when it is held; zero: it is not, or has not said so yet
@@ -44,13 +44,10 @@ type Value struct {
 }
 
 // encodedValue is a Value in etcd: JSON, so that etcdctl shows it to people.
-// Session keys use the same names for what they have in common: v, owner, host,
-// pid.
+// Session keys begin the same way.
 type encodedValue struct {
-	V      int       `json:"v"`
-	Owner  string    `json:"owner,omitempty"`
-	Host   string    `json:"host,omitempty"`
-	PID    int       `json:"pid,omitempty"`
+	V int `json:"v"`
+	session.Identity
 	Mode   string    `json:"mode,omitempty"`
 	Queued time.Time `json:"queued_at"`
 	Held   time.Time `json:"held_since,omitzero"`
@@ -61,8 +58,9 @@ type encodedValue struct {
 // Encode is the value as it stands in etcd.
 func (v Value) Encode() string {
 	enc := encodedValue{
-		V: valueFormat, Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID, Mode: cut(v.Mode),
-		Queued: millis(v.Queued), Held: millis(v.Held),
+		V: valueFormat, Mode: cut(v.Mode),
+		Identity: session.Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
+		Queued:   millis(v.Queued), Held: millis(v.Held),
 	}
 	if isText(v.Data) {
 		enc.Text = v.Data
@@ -87,7 +85,7 @@ func DecodeValue(b []byte) (Value, bool) {
 		return Value{}, false
 	}
 	v := Value{
-		Owner: enc.Owner, Host: enc.Host, PID: enc.PID, Mode: enc.Mode,
+		Identity: enc.Identity, Mode: enc.Mode,
 		Queued: millis(enc.Queued), Held: millis(enc.Held), Data: enc.Text,
 	}
 	if len(enc.Bytes) > 0 {
@@ -131,12 +129,15 @@ func (v Value) who() (who []string) {
 	return who
 }
 
-// NewValue is the value of an entry of this queue that is about to be put.
+// NewValue is the value of an entry of this queue that is about to be put. An
+// owner that is not empty is written in place of the session's.
 func (q *Queue) NewValue(owner, mode, data string) string {
 	if q.verbatim() {
 		return data
 	}
-	return Value{Owner: owner, Host: hostname(), PID: os.Getpid(), Mode: mode, Queued: time.Now(), Data: data}.Encode()
+	who := q.sess.Base().Identity()
+	who.Owner = cmp.Or(owner, who.Owner)
+	return Value{Identity: who, Mode: mode, Queued: time.Now(), Data: data}.Encode()
 }
 
 // verbatim reports whether entries consist of the candidate's value and nothing
@@ -165,11 +166,6 @@ func (e *entry) holdsValue(mod int64) []clientv3.Cmp {
 func (e *entry) putValue(value string) clientv3.Op {
 	return clientv3.OpPut(e.key, value, clientv3.WithIgnoreLease())
 }
-
-var hostname = sync.OnceValue(func() string {
-	name, _ := os.Hostname() // unknown is as good as empty here
-	return name
-})
 
 // millis is t as a Value has it. Two of the same moment are equal by ==.
 func millis(t time.Time) time.Time {

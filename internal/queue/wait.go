@@ -17,6 +17,10 @@ import (
 // wait for good.
 const recheckAfter = 30 * time.Second
 
+// healthyWatch is how long a watch must have lived for its end to be a new
+// failure: then the pauses between attempts start anew.
+const healthyWatch = time.Second
+
 // retry repeats op with the session's pauses, while its error says that repeating
 // can help. Each request of op bounds itself.
 func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) error {
@@ -32,12 +36,37 @@ func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) e
 // known what stands ahead now.
 func (e *entry) awaitAhead(ctx context.Context) error {
 	ahead := e.ahead
-	return e.q.retry(ctx, func(ctx context.Context) error {
-		if e.ahead != ahead { // moved by a read, after a watch that failed
-			return nil
+	for {
+		err := e.q.retry(ctx, func(ctx context.Context) error {
+			if e.ahead != ahead { // moved by a read, after a watch that failed
+				return nil
+			}
+			return e.watchAhead(ctx)
+		})
+		if err != nil || e.ahead != ahead {
+			return err
 		}
-		return e.watchAhead(ctx)
-	})
+		// The watch lasted for a while, so the pauses start anew.
+		if err := e.q.pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// pause makes the first pause of the session's policy.
+func (q *Queue) pause(ctx context.Context) error {
+	pauses, err := q.sess.Base().RetryPolicy().New()
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(pauses.NextBackOff())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return backoff.ContextErr(ctx)
+	}
 }
 
 // watchAhead watches one key from now on. A watch from a known revision would
@@ -49,27 +78,34 @@ func (e *entry) awaitAhead(ctx context.Context) error {
 // look again and watch again. What etcd means by it is for the read to say. It
 // is sent to all members in turn where a watch may hang on one, and gets itself a new
 // token where the stream's has expired; an error that ends it, a permission
-// withdrawn, is one that no retry can mend.
+// withdrawn, is one that no retry can mend. It returns nil with nothing known if
+// the watch ended after it had worked for a while.
 func (e *entry) watchAhead(ctx context.Context) error {
 	q, ahead := e.q, e.ahead
 	left := func() bool { return e.ahead != ahead }
 	streams := &q.local.streams
-	wctx, generation := streams.context(q.sess.Base().Context())
-	wctx, cancel := context.WithCancel(wctx)
+	st, bound := streams.pick()
+	wctx, cancel := context.WithCancel(st.context(q.sess.Base().Context()))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 
-	unarmed := time.AfterFunc(q.sess.Base().RetryPolicy().Attempt, cancel) // Watch itself blocks until the server has answered
+	unarmed := time.AfterFunc(bound, cancel) // Watch itself blocks until the server has answered
 	defer unarmed.Stop()
 	events := q.sess.Client().Watch(wctx, string(ahead.Key), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
 	if _, err := next(ctx, events, nil); err != nil {
-		if err := e.verify(ctx); err != nil || left() {
-			return err
+		if verr := e.verify(ctx); verr != nil {
+			streams.armed(st) // the stream is not to blame
+			return verr
 		}
-		streams.leave(generation)
+		streams.failed(st)
+		if left() {
+			return nil
+		}
 		return backoff.Again(fmt.Errorf("arm a watch: %w", err))
 	}
 	unarmed.Stop()
+	streams.armed(st)
+	armed := time.Now()
 	telemetry.Armed(ctx)
 
 	recheck := time.NewTicker(recheckAfter)
@@ -79,7 +115,10 @@ func (e *entry) watchAhead(ctx context.Context) error {
 			return err
 		}
 		deleted, err := next(ctx, events, recheck.C)
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() == nil && time.Since(armed) >= healthyWatch:
+			return nil
+		case err != nil:
 			return backoff.Again(err)
 		}
 		if deleted > 0 {

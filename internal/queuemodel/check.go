@@ -37,7 +37,7 @@ func (m *model) check(s *state) {
 		a := &s.attempts[e.attempt]
 		lives := a.stage != done && a.stage != idle && (a.try == e.try || a.replaces == e.created)
 		if !lives && a.questions[e.try].doubt == none {
-			m.violated(fmt.Sprintf("orphan: an entry of attempt %d stands, and neither that nor the sweeper knows of it", e.attempt))
+			m.violated(fmt.Sprintf("orphan: an entry of attempt %d stands, unknown to it and to the sweeper", e.attempt))
 		}
 	}
 }

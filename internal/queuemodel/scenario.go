@@ -50,7 +50,7 @@ const (
 	leaveAtOnce                 rule = "a waiting entry is deleted whatever stands ahead of it"
 	leaveInDelay                rule = "a waiting entry is deleted while its delay runs"
 	leaveByAnEarlierRead        rule = "that the predecessor stands is read before the Txn that deletes"
-	leaveAfterDelay             rule = "a waiting entry is deleted a delay after its predecessor went, whatever stands ahead"
+	leaveAfterDelay             rule = "a waiting entry is deleted a delay after the one ahead, whatever stands ahead"
 	closeLeavesAtOnce           rule = "Close deletes its waiting entries at once"
 	closeDeletesKeyFirst        rule = "Close deletes its session key first, so that those behind need no delay"
 	placeWithoutDelay           rule = "a place is handed to the next goroutine without the delay that runs"

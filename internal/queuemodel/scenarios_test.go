@@ -162,8 +162,10 @@ var (
 	}
 	cleanFour = scenario{
 		name: "no fault: four in line, three may give up, no close", sessions: 4,
-		attempts: []plan{{session: 0, givesUp: true}, {session: 1, givesUp: true}, {session: 2, givesUp: true}, {session: 3}},
-		clean:    true,
+		attempts: []plan{
+			{session: 0, givesUp: true}, {session: 1, givesUp: true}, {session: 2, givesUp: true}, {session: 3},
+		},
+		clean: true,
 	}
 	cleanUnanswered = scenario{
 		name: "no fault but silence: unanswered enqueues are swept without delaying those behind", sessions: 2,
@@ -177,7 +179,7 @@ var small = []scenario{
 	three, with(three, unknown), with(three, unknown, compacted),
 	closing, with(closing, unknown, compacted),
 	handingOn, with(handingOn, unknown), handingOnTwice, handingOnUnanswered,
-	regranted, with(threeRegranted, unknown), lineRegranted,
+	regranted, with(threeRegranted, unknown),
 	givenUp, with(givenUpForGood, unknown),
 	keyDeleted, with(keyDeletedUnanswered), with(keyDeletedRegranted, unknown),
 	keyDeletedSwept, with(keyDeletedSwept, latePut),
@@ -189,9 +191,10 @@ var small = []scenario{
 // large are searched with -model.full only.
 var large = []scenario{
 	four, with(four, unknown, compacted),
-	with(allClose, unknown, compacted), closeHoldingAndWaiting, with(closeLine, unknown, compacted), with(closeUnanswered, unknown),
+	with(allClose, unknown, compacted), closeHoldingAndWaiting, with(closeLine, unknown, compacted),
+	with(closeUnanswered, unknown),
 	with(handingOnTwice, unknown, compacted), with(handingOnUnanswered, unknown),
-	with(lineRegranted, unknown, compacted), with(allRegranted, unknown, compacted),
+	lineRegranted, with(lineRegranted, unknown, compacted), with(allRegranted, unknown, compacted),
 	with(givenUp, unknown, compacted),
 	with(keyDeleted, unknown, latePut),
 	swept, with(sweptBehindRevoked, unknown),

@@ -181,7 +181,8 @@ func (g *graph) refusedForEver() (int32, bool) {
 func (g *graph) components() []int32 {
 	count := len(g.parents)
 	out := newAdjacency(count, g.from, g.to)
-	index, low := make([]int32, count), make([]int32, count) // index from 1; low is the component once it is known, negated
+	index := make([]int32, count) // from 1, in order of discovery
+	low := make([]int32, count)   // once the component is known: its first index, negated
 	var path, open []int32
 	edge := append([]int32(nil), out.first[:count]...)
 	found := int32(0)

@@ -57,9 +57,10 @@ func (m *model) sweep(s *state, i, try int8) {
 		return
 	}
 	now, then := m.near(s, e, s.now), m.near(s, e, e.created)
-	behind := then != 0 && now == 0 && m.anyKeyMissing(s, m.leasesAhead(s, e, e.created)) // an unknown revision, as in JUDGE
+	// As judgeUnknown does: of those that stood ahead, has one gone with its lease?
+	mustDelay := then != 0 && now == 0 && m.anyKeyMissing(s, m.leasesAhead(s, e, e.created))
 	switch {
-	case !behind, m.broken == sweepAtOnce, q.doubt == entryMustDelay && q.delay.until == 0:
+	case !mustDelay, m.broken == sweepAtOnce, q.doubt == entryMustDelay && q.delay.until == 0:
 		t := m.step(s, "has an entry that the sweeper deletes", i)
 		t.deleteEntry(e.created)
 		t.attempts[i].questions[try] = question{}

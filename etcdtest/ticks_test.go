@@ -1,0 +1,22 @@
+package etcdtest_test
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+)
+
+// The least TTL that etcd grants is one and a half elections, rounded up.
+func TestDefaultTicksAreEtcdsOwn(t *testing.T) {
+	t.Parallel()
+	for ticks, want := range map[bool]int64{false: 1, true: 2} {
+		srv := etcdtest.Start(t, etcdtest.Options{DefaultTicks: ticks})
+		lease, err := srv.Client(t).Grant(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lease.TTL != want {
+			t.Errorf("DefaultTicks %v: granted a TTL of %d s, want %d s", ticks, lease.TTL, want)
+		}
+	}
+}
