@@ -24,7 +24,9 @@ type profile struct {
 	slow    float64       // of either: up to 3 s
 	late    float64       // of requests: seconds to hours
 	every   time.Duration // between faults of a connection or of the cluster, on average
-	force   bool          // entries are deleted, leases revoked
+	force   bool          // entries and session keys are deleted, leases revoked
+	revoke  bool          // etcd revokes leases that live, one or several at once
+	hasty   bool          // most callers give up before they can be answered
 	skip    bool          // all processes stop for a while
 }
 
@@ -38,6 +40,8 @@ func drawProfile(r *rand.Rand) profile {
 		every:   time.Duration(pick(1, 3, 10) * float64(time.Second)),
 		force:   r.IntN(3) == 0,
 		skip:    r.IntN(3) == 0,
+		revoke:  r.IntN(3) == 0,
+		hasty:   r.IntN(3) == 0,
 	}
 }
 
@@ -146,6 +150,10 @@ func (s *simulation) disturb() {
 			s.force(r)
 			continue
 		}
+		if s.nerve.revoke && r.IntN(2) == 0 {
+			s.revoke(r)
+			continue
+		}
 		switch n := r.IntN(10); n {
 		case 0, 1, 2:
 			s.log(fmt.Sprint("session ", c.id, ": ", [...]string{"cut", "black hole", "no replies"}[n], " for ", d))
@@ -188,11 +196,26 @@ func (s *simulation) disturb() {
 	}
 }
 
-// force is an administrator: an entry is deleted, or a lease revoked.
-func (s *simulation) force(r *rand.Rand) {
-	if r.IntN(4) == 0 {
+// revoke is a leader of etcd that was stopped and goes on: leases are revoked that
+// were renewed.
+func (s *simulation) revoke(r *rand.Rand) {
+	for range 1 + r.IntN(2) {
 		lease := s.clients[r.IntN(len(s.clients))].sess.Lease()
 		s.log(fmt.Sprintf("lease %x revoked: %v", int64(lease), s.srv.Revoke(lease)))
+	}
+}
+
+// force is an administrator: an entry or a session key is deleted, or a lease
+// revoked.
+func (s *simulation) force(r *rand.Rand) {
+	switch r.IntN(6) {
+	case 0:
+		s.revoke(r)
+		return
+	case 1:
+		sess := s.clients[r.IntN(len(s.clients))].sess
+		key := sess.Base().SessionKey(sess.Lease())
+		s.log(fmt.Sprint("deleted ", key, ": ", s.srv.Delete(key)))
 		return
 	}
 	for _, kv := range s.srv.Keys(simEntries) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -65,6 +66,7 @@ func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding
 		o.highest = make(map[string]fencing.Token)
 	}
 	o.granted++
+	o.lookAtRevoked(s, h)
 	o.look(s, h)
 	if o.highest[name] >= lk.Token() && (h.gone == nil || h.gone.Cause != etcdfake.ByForce) {
 		s.fail("%s: granted token %v after token %v", who, lk.Token(), o.highest[name])
@@ -72,6 +74,53 @@ func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding
 	o.highest[name] = max(o.highest[name], lk.Token())
 	o.all = append(o.all, h)
 	return h
+}
+
+// lookAtRevoked: a hold is not granted to one that has waited while another, whose
+// lease was revoked under it, was not told. One that never waited is protected by
+// the watch of the holder alone, and a holder that cannot be reached is not told.
+func (o *oracle) lookAtRevoked(s *simulation, granted *held) {
+	for _, h := range o.all {
+		if h.prefix != granted.prefix || h.ended != nil || h.lock.Check() != nil {
+			continue
+		}
+		revoked, at := s.revokedAt(h)
+		if !revoked || time.Duration(h.client.calm.Load()) > at || !s.waited(granted) {
+			continue
+		}
+		s.fail("%s: granted token %v, and %s, token %v, has not been told that its lease was revoked at %v",
+			granted.who, granted.lock.Token(), h.who, h.lock.Token(), at)
+	}
+}
+
+// revokedAt is when the entry of h went together with its session key, by force.
+func (s *simulation) revokedAt(h *held) (revoked bool, at time.Duration) {
+	for _, c := range s.srv.History(h.key) {
+		if c.Deleted && c.Prev.CreateRevision == h.rev && c.Cause == etcdfake.ByForce {
+			key := h.client.sess.Base().SessionKey(clientv3.LeaseID(c.Prev.Lease))
+			for _, k := range s.srv.History(key) {
+				revoked = revoked || k.Deleted && k.Revision == c.Revision
+			}
+			at = c.At.Sub(s.begin)
+		}
+	}
+	return revoked, at
+}
+
+// waited reports whether an entry stood ahead of that of h when it was put.
+func (s *simulation) waited(h *held) bool {
+	standing := make(map[string]bool)
+	for _, c := range s.srv.History(h.prefix) {
+		switch {
+		case c.Revision >= h.rev:
+			return len(standing) > 0
+		case c.Deleted:
+			delete(standing, string(c.Kv.Key))
+		default:
+			standing[string(c.Kv.Key)] = true
+		}
+	}
+	return false
 }
 
 // watchHolders looks at everybody every few milliseconds.
@@ -126,7 +175,7 @@ func (o *oracle) lookAtFronts(s *simulation) {
 			if int64(c.sess.Lease()) != kv.Lease || c.sess.Check() != nil {
 				continue
 			}
-			since := max(o.fronts[prefix].since, time.Duration(c.calm.Load()), o.held(s, kv.CreateRevision))
+			since := max(o.fronts[prefix].since, time.Duration(c.calm.Load()), o.held(s, key, kv.CreateRevision))
 			if d := s.now() - since; d > noticeFront {
 				s.fail("session %d: %s has been in front for %v, and nobody holds", c.id, key, d)
 			}
@@ -134,10 +183,11 @@ func (o *oracle) lookAtFronts(s *simulation) {
 	}
 }
 
-// held is until when somebody held the entry created at rev; 0: nobody ever did.
-func (o *oracle) held(s *simulation, rev int64) time.Duration {
+// held is until when somebody held the entry of key that was created at rev, as
+// those of other queues may have been; 0: nobody ever did.
+func (o *oracle) held(s *simulation, key string, rev int64) time.Duration {
 	for _, h := range o.all {
-		if h.rev == rev {
+		if h.key == key && h.rev == rev {
 			if h.ended == nil {
 				return s.now()
 			}

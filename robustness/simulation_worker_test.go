@@ -20,6 +20,9 @@ func useMutexes(s *simulation, c *simClient, i int) {
 		mu := locker.NewMutex(c.sess, s.names[r.IntN(len(s.names))])
 		who := fmt.Sprintf("session %d goroutine %d, %s", c.id, i, mu.Name())
 		bound := []time.Duration{20 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second}[r.IntN(4)]
+		if s.nerve.hasty && r.IntN(4) > 0 {
+			bound = 2*s.nerve.latency + time.Millisecond
+		}
 		bound = upTo(r, bound) + time.Nanosecond
 		hold := upTo(r, []time.Duration{2 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second, 8 * time.Second}[r.IntN(4)]) + time.Nanosecond
 		acquire := mu.Lock

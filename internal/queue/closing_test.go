@@ -115,3 +115,27 @@ func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 		})
 	}
 }
+
+func TestCloseTakesOutWhatTheSweeperHasFound(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		b, c := start(t, srv), start(t, srv)
+		release := unansweredPut(t, b, srv)
+		last := acquireLater(within(t, time.Minute), c.queue("x"))
+		queued(t, srv, entriesX, 2)
+		release()
+		removed := make(chan struct{}, 100)
+		b.plan(func(kind string, n int) etcdfake.Fate {
+			if kind != "remove" {
+				return etcdfake.Fate{}
+			}
+			removed <- struct{}{}
+			return etcdfake.Fate{LoseRequest: n == 1, Silent: true}
+		})
+		<-removed
+		began := time.Now()
+		mustClose(t, b)
+		if took := granted(t, srv, last).at.Sub(began); took > prompt {
+			t.Errorf("the one behind was granted after %v", took)
+		}
+	})
+}

@@ -255,10 +255,23 @@ func (txn *refusingTxn) Else(ops ...clientv3.Op) clientv3.Txn {
 }
 
 func (txn *refusingTxn) Commit() (*clientv3.TxnResponse, error) {
-	if err := txn.kv.verdict(txn.ops...); err != nil {
+	if err := txn.kv.verdict(flat(txn.ops)...); err != nil {
 		return nil, err
 	}
 	return txn.Txn.Commit()
+}
+
+// flat are the operations of a Txn and of those that it is made of.
+func flat(ops []clientv3.Op) (all []clientv3.Op) {
+	for _, op := range ops {
+		if op.IsTxn() {
+			_, then, _ := op.Txn()
+			all = append(all, flat(then)...)
+		} else {
+			all = append(all, op)
+		}
+	}
+	return all
 }
 
 func request() Request { return Request{Value: func() string { return "" }} }
@@ -347,6 +360,13 @@ func putsEver(srv *etcdfake.Server, prefix string) (n int) {
 		}
 	}
 	return n
+}
+
+// used is how many keys a queue's session has in use.
+func (q *Queue) used() int {
+	q.local.keys.mu.Lock()
+	defer q.local.keys.mu.Unlock()
+	return len(q.local.keys.inUse)
 }
 
 // gateMoves is how often a session has put its session key again.

@@ -304,20 +304,24 @@ func TestAttemptThatBeganWithoutALeaseAndLosesTheNextIsDelayed(t *testing.T) {
 }
 
 func TestWaiterWhoseEntryWasDeletedWaitsForTheLockDelayAfterItIsQueuedAnew(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := join(t, srv, entriesX)
-		done := acquireLater(within(t, time.Minute), p.queue("x"))
-		queued(t, srv, entriesX, 2)
-		own := string(srv.Keys(entriesX)[1].Key)
-		srv.Delete(own)
-		ahead.revoke()
-		r := granted(t, srv, done)
-		if r.h.Token().Revision() == srv.History(own)[0].Revision {
-			t.Error("the hold is of the entry that was deleted")
-		}
-		notBefore(t, srv, r, lockDelay)
-	})
+	for name, leave := range map[string]func(*peer){"released": (*peer).release, "revoked": (*peer).revoke} {
+		t.Run("the entry ahead was "+name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				ahead := join(t, srv, entriesX)
+				done := acquireLater(within(t, time.Minute), p.queue("x"))
+				queued(t, srv, entriesX, 2)
+				own := string(srv.Keys(entriesX)[1].Key)
+				srv.Delete(own)
+				leave(ahead)
+				r := granted(t, srv, done)
+				if r.h.Token().Revision() == srv.History(own)[0].Revision {
+					t.Error("the hold is of the entry that was deleted")
+				}
+				notBefore(t, srv, r, lockDelay)
+			})
+		})
+	}
 }
 
 func TestNegativeLockDelayIsNone(t *testing.T) {

@@ -197,7 +197,7 @@ func TestRefusedPermissionEndsAnAttemptAndNothingIsAskedAgain(t *testing.T) {
 		if asked != 1 {
 			t.Errorf("%d requests, want 1", asked)
 		}
-		if n := len(p.queue("x").local.keys.inUse); n != 0 {
+		if n := p.queue("x").used(); n != 0 {
 			t.Errorf("%d keys are in use", n)
 		}
 	})

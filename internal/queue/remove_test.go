@@ -86,27 +86,6 @@ func TestOneBehindAWaiterThatGivesUpAfterARevocationIsHeldBack(t *testing.T) {
 	}
 }
 
-func TestHandOffToTheNextInLineWhileTheEntryAheadStands(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := join(t, srv, entriesX)
-		ctx, giveUp := context.WithCancel(within(t, time.Minute))
-		waiter := acquireLater(ctx, p.queue("x"))
-		queued(t, srv, entriesX, 2)
-		next := acquireLater(within(t, time.Minute), p.queue("x"))
-		time.Sleep(oneWay)
-		p.plan(nil)
-		giveUp()
-		<-waiter
-		queued(t, srv, entriesX, 2)
-		if n := p.counts(); n["hand-off"] != 1 || n["enqueue"]+n["remove"] != 0 {
-			t.Errorf("sent %v, want one hand-off", n)
-		}
-		ahead.release()
-		delayed(t, granted(t, srv, next), srv, ahead, false)
-	})
-}
-
 // The create revision is known, and the caller gives up before it is known what
 // stands ahead.
 func TestEntryWhosePlaceIsNotKnownLeavesByTheRuleForThoseThatNeverHeld(t *testing.T) {

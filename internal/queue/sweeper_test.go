@@ -66,9 +66,8 @@ func TestTenThousandAttemptsGivenUpInSilenceLeaveTheSessionKeyAlone(t *testing.T
 		if put := putsEver(srv, "holdfast/lock/"); put < n/10 || put > n-n/10 {
 			t.Errorf("%d puts of %d attempts were carried out: this tests only one kind", put, n)
 		}
-		local := p.queue("x").local
-		if n := len(local.keys.inUse); n != 0 || local.sweeper.running {
-			t.Errorf("%d keys are in use; the sweeper runs: %v", n, local.sweeper.running)
+		if n := p.queue("x").used(); n != 0 {
+			t.Errorf("%d keys are in use", n)
 		}
 	})
 }
@@ -201,6 +200,28 @@ func TestSweeperRemovesAnEntryByTheRuleForThoseThatNeverHeld(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The session key was put again while the attempt was under way: no copy of its
+// put can come any more, but the one that was carried out stands.
+func TestEntryOfAnUnansweredPutIsRemovedAlthoughTheGateHasMovedSince(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		p.planOne("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
+		done := acquireLater(within(t, 50*time.Millisecond), p.queue("x"))
+		time.Sleep(2 * oneWay)
+		if _, err := p.sess.Base().PutSessionKey(t.Context(), p.sess.Base().Lease()); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-done; r.err == nil || len(srv.Keys(entriesX)) != 1 {
+			t.Fatalf("%v, entries %v: this tests nothing", r.err, srv.Keys(entriesX))
+		}
+		time.Sleep(prompt)
+		nothingStands(t, srv)
+		if n := p.gateMoves(srv); n != 1 {
+			t.Errorf("the session key was put again %d times, want once, by the test", n)
+		}
+	})
 }
 
 func TestFullStoreKeepsTheSweeperFromNoDeletion(t *testing.T) {

@@ -1,0 +1,56 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+)
+
+// What an attempt leaves open decides who has its key next.
+func TestKeyIsUsedAgainOnceNoCopyOfItsPutCanCome(t *testing.T) {
+	for name, c := range map[string]struct {
+		stage  stage
+		open   int64 // gate of an unanswered copy, in puts of the session key before the present one; -1: none
+		reused bool
+	}{
+		"nothing was sent":                            {unsent, -1, true},
+		"released, all answered":                      {held, -1, true},
+		"released, a copy unanswered at an old gate":  {held, 1, true},
+		"released, a copy unanswered at this gate":    {held, 0, false},
+		"never answered, at this gate":                {sent, 0, false},
+		"never answered, at an old gate":              {sent, 1, false},
+		"refused, and nothing said what stands there": {sent, -1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				q, lease := p.queue("x"), p.sess.Base().Lease()
+				e := newEntry(q, lease, "")
+				e.advance(c.stage)
+				if c.open >= 0 {
+					e.openAt = lease.Gate() - c.open
+				}
+				e.finish()
+				if reused := newEntry(q, lease, "").key == e.key; reused != c.reused {
+					t.Errorf("the key was used again: %v", reused)
+				}
+				time.Sleep(time.Minute)
+				if n := q.used(); n != 1 { // that of the entry made last
+					t.Errorf("%d keys are in use, want 1", n)
+				}
+			})
+		})
+	}
+}
+
+func TestStageOnlyGrows(t *testing.T) {
+	e := &entry{}
+	for _, to := range []stage{sent, placed, sent, held, placed, ended, held} {
+		before := e.stage
+		e.advance(to)
+		if e.stage != max(before, to) {
+			t.Errorf("from %d to %d: %d", before, to, e.stage)
+		}
+	}
+}
