@@ -20,6 +20,12 @@ import (
 // event into.
 const oneWay = 5 * time.Millisecond
 
+// The default TTL of 15 s is trusted for 13.5 s, and renewed at three eighths of that.
+const (
+	trust   = 13500 * time.Millisecond
+	renewal = trust * 3 / 8
+)
+
 // lockDelay is the default of session.Options.LockDelay.
 const lockDelay = time.Second
 
@@ -34,8 +40,7 @@ func inBubble(t *testing.T, f func(t *testing.T, srv *etcdfake.Server)) {
 }
 
 // process is one process: its connection, its session, its clock. The default
-// TTL of 15 s is renewed at 5, 10, … s, trusted for 13.5 s, suspended after
-// 6.75 s without a confirmed renewal.
+// TTL of 15 s is suspended after 6.75 s without a confirmed renewal.
 type process struct {
 	link   *etcdfake.Link
 	sess   *session.Session

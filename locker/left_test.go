@@ -139,6 +139,7 @@ func TestLateSweepSparesTheNextLockOfTheSameSession(t *testing.T) {
 		if err := lk.Check(); err != nil || !owns(srv, lk) {
 			t.Errorf("the late sweep has removed the next lock's entry: %v", err)
 		}
+		p.link.Plan(nil)
 		unlockAll(t, srv, []*locker.Lock{lk})
 	})
 }
