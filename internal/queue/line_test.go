@@ -1,9 +1,14 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 // queueUp joins a line behind a head that stays.
@@ -36,6 +41,78 @@ func TestTicketsThatLeaveALineKeepTheOrderOfTheOthers(t *testing.T) {
 	if taken := ln.first(); taken != nil {
 		t.Errorf("an empty line gave %v", taken)
 	}
+}
+
+// Several leases are revoked at once, and the waiter's is one of them: the holder
+// that it waited for may not have heard of its own loss yet.
+func TestAttemptsThatLostTheirLeaseWaitForTheLockDelayOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := join(t, srv, entriesX)
+		ctx := within(t, time.Minute)
+		line := []<-chan result{acquireLater(ctx, p.queue("x"))}
+		queued(t, srv, entriesX, 2)
+		for range 3 {
+			line = append(line, acquireLater(ctx, p.queue("x")))
+			time.Sleep(oneWay)
+		}
+		ahead.revoke()
+		srv.Revoke(p.sess.Lease())
+		r := granted(t, srv, line[0])
+		notBefore(t, srv, r, lockDelay)
+		first := r.at
+		for _, next := range line[1:] {
+			mustRelease(t, r.h)
+			r = granted(t, srv, next)
+		}
+		if took := r.at.Sub(first); took > prompt {
+			t.Errorf("the others of the line had it after %v: the first has waited for them", took)
+		}
+	})
+}
+
+// Until the head of the line has held, those behind it have their own delay.
+func TestHandOffByAHeadThatNeverHeldKeepsTheDelayOfTheNext(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(within(t, time.Minute))
+		head := acquireLater(ctx, p.queue("x"))
+		queued(t, srv, entriesX, 2)
+		next := acquireLater(within(t, time.Minute), p.queue("x"))
+		time.Sleep(oneWay)
+		ahead.revoke()
+		srv.Revoke(p.sess.Lease())
+		time.Sleep(prompt)
+		giveUp()
+		if r := <-head; r.err == nil {
+			t.Fatal("granted before the lock delay")
+		}
+		notBefore(t, srv, granted(t, srv, next), lockDelay)
+	})
+}
+
+// An attempt that begins while the session has no lease is under way when it loses
+// the next one.
+func TestAttemptThatBeganWithoutALeaseAndLosesTheNextIsDelayed(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := join(t, srv, entriesX)
+		lost := p.sess.Base().Lease()
+		lost.Lose(session.CauseExpired, nil)
+		done := acquireLater(within(t, time.Minute), p.queue("x"))
+		queued(t, srv, entriesX, 2)
+		if p.sess.Base().Lease() == lost {
+			t.Fatal("no lease has followed")
+		}
+		second := p.sess.Base().Lease()
+		srv.Revoke(second.ID())
+		for p.sess.Base().Lease() == second {
+			time.Sleep(time.Millisecond)
+		}
+		ahead.revoke() // before the new entry is there
+		notBefore(t, srv, granted(t, srv, done), lockDelay)
+	})
 }
 
 // The time per ticket must not grow with the line: all are cancelled at once

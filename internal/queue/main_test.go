@@ -189,91 +189,6 @@ func (p *process) counts() map[string]int {
 	return maps.Clone(p.sent)
 }
 
-// refusingKV refuses requests as etcd does when its store is full or a role
-// lacks a permission.
-type refusingKV struct {
-	clientv3.KV
-
-	mu    sync.Mutex // protects judge
-	judge func(ops []clientv3.Op) error
-}
-
-// refuse has judge say what is refused; nil: nothing.
-func (kv *refusingKV) refuse(judge func(ops []clientv3.Op) error) {
-	kv.mu.Lock()
-	defer kv.mu.Unlock()
-	kv.judge = judge
-}
-
-func (kv *refusingKV) verdict(ops ...clientv3.Op) error {
-	kv.mu.Lock()
-	defer kv.mu.Unlock()
-	if kv.judge == nil {
-		return nil
-	}
-	var all []clientv3.Op // also those of the Txns in a batch
-	for _, op := range ops {
-		all = append(all, op)
-		if op.IsTxn() {
-			_, then, els := op.Txn()
-			all = append(append(all, then...), els...)
-		}
-	}
-	return kv.judge(all)
-}
-
-func (kv *refusingKV) Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
-	if err := kv.verdict(clientv3.OpPut(key, value, opts...)); err != nil {
-		return nil, err
-	}
-	return kv.KV.Put(ctx, key, value, opts...)
-}
-
-func (kv *refusingKV) Txn(ctx context.Context) clientv3.Txn {
-	return &refusingTxn{Txn: kv.KV.Txn(ctx), kv: kv}
-}
-
-type refusingTxn struct {
-	clientv3.Txn
-	kv  *refusingKV
-	ops []clientv3.Op
-}
-
-func (txn *refusingTxn) If(cmps ...clientv3.Cmp) clientv3.Txn {
-	txn.Txn = txn.Txn.If(cmps...)
-	return txn
-}
-
-func (txn *refusingTxn) Then(ops ...clientv3.Op) clientv3.Txn {
-	txn.Txn, txn.ops = txn.Txn.Then(ops...), ops
-	return txn
-}
-
-func (txn *refusingTxn) Else(ops ...clientv3.Op) clientv3.Txn {
-	txn.Txn = txn.Txn.Else(ops...)
-	return txn
-}
-
-func (txn *refusingTxn) Commit() (*clientv3.TxnResponse, error) {
-	if err := txn.kv.verdict(flat(txn.ops)...); err != nil {
-		return nil, err
-	}
-	return txn.Txn.Commit()
-}
-
-// flat are the operations of a Txn and of those that it is made of.
-func flat(ops []clientv3.Op) (all []clientv3.Op) {
-	for _, op := range ops {
-		if op.IsTxn() {
-			_, then, _ := op.Txn()
-			all = append(all, flat(then)...)
-		} else {
-			all = append(all, op)
-		}
-	}
-	return all
-}
-
 func request() Request { return Request{Value: func() string { return "" }} }
 
 func mustAcquire(t *testing.T, q *Queue) *Hold {
@@ -409,7 +324,7 @@ func (p *peer) release() { p.srv.Delete(p.key) }
 
 func (p *peer) revoke() { p.srv.Revoke(p.lease) }
 
-// fateOf is the entry's change that made it vanish.
+// deletedAt is when the latest entry at a key was deleted.
 func deletedAt(t *testing.T, srv *etcdfake.Server, key string) time.Time {
 	t.Helper()
 	history := srv.History(key)

@@ -246,6 +246,6 @@ func (s *sweeper) remove(e *entry, rev int64) {
 	s.answered(e)
 	found := &entry{q: e.q, lease: e.lease, id: e.id, key: e.key, openAt: e.openAt, rev: rev, stage: created}
 	e.q.local.keys.unregister(e)
-	e.q.local.keys.register(found) // Close takes it out as well
+	e.q.local.keys.register(found)                                                  // Close takes it out as well
 	s.sess.Base().Go(func(context.Context) { _ = found.remove(e.lease.Context()) }) // ends with the lease
 }
