@@ -4,8 +4,8 @@
 //
 // A lock that is held over a network can be lost while its holder is paused, or
 // cut off, or slow. holdfast does two things about it: it tells a holder before
-// anybody else can hold the lock, and it gives each holder a token that keeps a
-// stale one from writing even when it was told too late.
+// another client can hold the lock, and it gives each holder a token that makes
+// the late writes of one that was paused, and missed that, fail.
 //
 // # What is where
 //
@@ -15,7 +15,8 @@
 //   - [github.com/holdfast-go/holdfast/locker] is the locks. Mutex is a name,
 //     Lock one acquisition of it.
 //   - [github.com/holdfast-go/holdfast/election] is leader election. Election is
-//     a name, Term one leadership; observers, and handlers for health probes.
+//     a name, Term one leadership; observers, also without a session (Reader),
+//     and handlers for health probes.
 //   - [github.com/holdfast-go/holdfast/fencing] is the token, and FencedWriter,
 //     which writes to etcd only while its holder is the holder. Its sqlfence,
 //     httpfence and grpcfence are the comparing side for databases and services.
@@ -29,15 +30,17 @@
 // # Which one do I need
 //
 //   - At most one process should do something now: locker.Mutex.Do.
-//   - The same, or not at all: locker.Mutex.TryDo.
-//   - A hold that does not fit a function: locker.Mutex.Lock and
-//     locker.Lock.Unlock.
+//   - The same, or skip if another client holds it or waits for it:
+//     locker.Mutex.TryDo.
+//   - To hold a lock across functions: locker.Mutex.Lock and locker.Lock.Unlock.
 //   - One process should lead, term after term: election.Election.Run.
+//   - To know who leads, in a process that is no candidate: election.NewReader.
 //   - What it writes to etcd must not come from a holder that has been replaced:
 //     fencing.FencedWriter.
 //   - What it writes elsewhere must not either: sqlfence.Guard for a database,
-//     httpfence and grpcfence for a service.
-//   - To know of trouble before a lock is lost: session.Session.Subscribe.
+//     sqlfence.Marks in a transaction of your own, httpfence and grpcfence for a
+//     service.
+//   - An early warning before a lock is lost: session.Session.Subscribe.
 //   - To contend with etcd's concurrency.Mutex, "etcdctl lock" or v3lock:
 //     locker.NewMutexAt.
 //

@@ -1,6 +1,6 @@
 // Package election is leader election: candidates that lead one at a time, are
-// told when they no longer do, and observers that know who does, or that nobody
-// does.
+// told when they no longer do, and observers that know who does, or that no
+// candidate does.
 //
 //	el := election.New(sess, "scheduler")
 //	err := el.Run(ctx, "node-1", func(ctx context.Context, t *election.Term) error {
@@ -32,8 +32,9 @@
 // released are final; the next term is another Term, with a larger token.
 //
 //   - Leading: renewals of the session's lease are confirmed in time.
-//   - Suspended: half of the trusted time has passed without one. Nobody else
-//     leads yet, and it cannot be proved that this will last: stop side effects.
+//   - Suspended: half of the trusted time has passed without one. No other
+//     candidate leads yet, and it cannot be proved that this will last: stop side
+//     effects.
 //   - Lost: trusted-until has passed, or etcd said that the lease or the entry
 //     is gone, or the session was closed, or the work did not drain. The typed
 //     cause says which.
@@ -41,11 +42,16 @@
 // # Guarantees
 //
 //   - A campaign that returns no error holds an entry that a linearizable read
-//     has seen at the front. One that fails leaves no entry, and none appears
-//     later, also when its reply was lost or its context ended while cut off.
+//     has seen at the front. One that fails leaves no entry; if etcd did not
+//     answer, the session removes the entry once etcd does, also one that appears
+//     later, and at the latest it goes with the lease.
 //   - Deposed means told before another can lead: a term's contexts end, and
 //     Check says so, no later than the earliest moment at which any etcd leader
-//     may expire its lease. (Entries deleted by hand: within 2 s.)
+//     may expire its lease. (Entries deleted by hand: within 2 s while etcd is
+//     reachable.)
+//   - A candidate whose predecessor's lease ended without a resignation (a crash,
+//     a pause, a revocation) leads only after session.Options.LockDelay, 1 s by
+//     default. A resignation and a Close cost no delay.
 //   - Drain, then release: the entry stays, and is renewed, until the function
 //     has returned. Only Options.DrainTimeout ends that, with [ErrNotDrained].
 //   - On one session the functions of RunWhileLeader and Run of one election
@@ -66,7 +72,9 @@
 //     see package fencing. The same goes for a function that ignores its
 //     context.
 //   - That a term survives its session: when etcd cannot be reached for about
-//     the TTL, the term is lost, though nobody else may lead either.
+//     the TTL, the term is lost, even if no other candidate can lead either.
+//   - That a leader whose lease is revoked without an announcement is told before
+//     a newcomer that never waited leads: see package session.
 //   - That what an observer was told still is so when it reads it, or that it
 //     is told of every leader. To act on leadership, be the leader.
 //   - That functions of two sessions in one process do not overlap when one of
@@ -79,7 +87,8 @@
 //     as etcd has removed the entry and answered one read.
 //   - The leader's process dies: its entry stays until etcd expires the lease,
 //     at most the TTL and about half a second after its last renewal. The next
-//     in line leads then. The one that died queues at the back when it is back.
+//     in the queue leads after the lock delay. The one that died queues at the
+//     back when it is back.
 //   - The leader is cut off from etcd: suspended, then lost, before the next
 //     can lead. Its session gets a new lease when it can, and Run queues again.
 //   - The leader's process is paused for longer than its lease: the first
@@ -87,9 +96,10 @@
 //   - The function panics: the term is released and the panic goes on.
 //   - The function ignores the end of its context: after DrainTimeout the term
 //     is lost and the others go on. Run waits for the function; a health check
-//     ([Election.HealthHandler]) tells, so that somebody restarts the process.
+//     ([Election.HealthHandler]) fails, so that the process can be restarted.
 //   - etcd's leader changes, a member restarts, history is compacted: nothing,
-//     as long as renewals get through in time.
+//     as long as renewals get through in time. The same for one member of several
+//     that hangs.
 //   - A candidate loses its lease while it waits: it queues again at the back,
 //     within the same call.
 //

@@ -2,7 +2,7 @@
 // yet, from doing damage.
 //
 // A lock held over a network can be lost at any moment: the process is paused,
-// the network fails, the lease expires, and somebody else holds the lock while
+// the network fails, the lease expires, and another client holds the lock while
 // the first one is about to write. No check made before a write can prevent
 // that. What can is the other side: it compares the [Token] that comes with the
 // write with the newest one it has seen, and refuses an older one.
@@ -15,7 +15,8 @@
 //     other side keep the newest token for that name. It does so in a [Store],
 //     whose comparison and effect cannot come apart: sqlfence's for a database,
 //     [EtcdMarks] for another etcd, [MemoryStore] for what one process has to
-//     itself. Packages httpfence and grpcfence carry both over HTTP and gRPC.
+//     itself. Packages httpfence and grpcfence carry both over HTTP and gRPC;
+//     sqlfence.Marks guards a database transaction of your own.
 //   - Where the comparison cannot be made with the effect: a [Filter] turns away
 //     those who have been stale for a while. It is no guard.
 //
@@ -27,7 +28,7 @@
 //	err := mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 //		w := fencing.NewFencedWriter(lk)
 //		_, err := w.Put(ctx, "jobs/7/state", "done")
-//		return err // fencing.ErrStale: somebody else holds the lock by now
+//		return err // fencing.ErrStale: the lock is lost, and nothing was written
 //	})
 //
 // Code further down finds the holder in the context ([FromContext]).
@@ -43,7 +44,9 @@
 //     next, so that of two holders the later one has the larger token.
 //   - What a FencedWriter sends takes effect only if, at that point of etcd's
 //     history, the holder's entry is still the one it acquired.
-//   - [ErrStale] from a FencedWriter means that etcd refused the write.
+//   - [ErrStale] from a FencedWriter means that etcd refused the write. It ends
+//     the lock or term at once.
+//   - Only an error that Is [ErrNotDone] says that nothing was done.
 //   - Every Store applies [Claim.CheckMark], and [VerdictOf] tells of any error
 //     here whether the work was done.
 //   - What a Store refuses has no effect, and what it admits is not overtaken by

@@ -15,7 +15,7 @@ const maxOwner = 256
 // default; a value that cannot be used is an *session.ArgumentError from Lock.
 type Options struct {
 	// Owner says who holds, in the entry's value, for people who look into
-	// etcd. Default empty; at most 256 bytes. It is no identity: two
+	// etcd. Default session.Options.Owner; at most 256 bytes. It is no identity: two
 	// goroutines with the same Owner exclude each other.
 	Owner string
 
