@@ -111,6 +111,9 @@ func TestSpansTellHowALockWasAcquired(t *testing.T) {
 	if _, err := locker.NewMutex(b, "secret/x").TryLock(deadline(t)); err == nil {
 		t.Fatal("held twice")
 	}
+	if err := link.Wait(deadline(t), "Range", 2); err != nil { // TryLock's, and the one beside the watch of the session key
+		t.Fatal(err)
+	}
 	reads := link.Count()["Range"]
 	next := lockLater(deadline(t), locker.NewMutex(b, "secret/x"))
 	if err := link.Wait(deadline(t), "Range", reads+1); err != nil { // the read that arms the wait

@@ -24,6 +24,12 @@ const (
 	// armWait is how long creating one watch may take. If it takes longer,
 	// the stream is taken to be on a member that hangs.
 	armWait = time.Second
+
+	// askEvery is how often a stream with waiting watches is asked for a sign of
+	// life, and silentAfter the time without one after which it is left. A watch
+	// on a member that hangs says nothing, as does one that has nothing to say.
+	askEvery    = 2 * time.Second
+	silentAfter = 5 * time.Second
 )
 
 // streams are those that a session's watches are on. A session with few waiters
@@ -43,7 +49,8 @@ type streams struct {
 // stream is one of them.
 type stream struct {
 	number int64
-	arming int // watches that are being created on it; protected by streams.mu
+	arming int       // watches that are being created on it; protected by streams.mu
+	asked  time.Time // for a sign of life; protected by streams.mu
 }
 
 // pick returns the stream for a watch that is to be created, and how long that
@@ -91,6 +98,19 @@ func (s *streams) failed(st *stream) {
 	s.removeLocked(st.number)
 }
 
+// due reports whether it is time to ask st for a sign of life. One of the watches
+// on it asks, and etcd answers all of them.
+func (s *streams) due(st *stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if now.Sub(st.asked) < askEvery/2 {
+		return false
+	}
+	st.asked = now
+	return true
+}
+
 func (s *streams) removeLocked(number int64) {
 	s.open = slices.DeleteFunc(s.open, func(st *stream) bool { return st.number == number })
 }
@@ -118,16 +138,20 @@ func (s *streams) leave(number int64) {
 	s.removeLocked(number)
 }
 
-// streamKey is sent along from the second stream on. etcd's client has one
-// stream for each set of metadata; etcd does not look at it.
+// streamKey makes a stream of a session's own. etcd's client has one for each set
+// of metadata; etcd does not look at it.
 const streamKey = "holdfast-stream"
 
 // context is what to make a watch of the stream on. It comes of the session's
 // context, not of a caller's, whose metadata would open another stream.
 func (st *stream) context(session context.Context) context.Context {
-	ctx := clientv3.WithRequireLeader(session)
-	if st.number > 0 {
-		ctx = metadata.AppendToOutgoingContext(ctx, streamKey, strconv.FormatInt(st.number, 10))
-	}
-	return ctx
+	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(session), streamKey, strconv.FormatInt(st.number, 10))
+}
+
+// ask has etcd answer all watches of the stream that ctx is of. The caller has a
+// watch on it, which keeps it open.
+func (st *stream) ask(ctx context.Context, cli *clientv3.Client) {
+	ctx, cancel := context.WithTimeout(ctx, armWait)
+	defer cancel()
+	_ = cli.RequestProgress(ctx) // without an answer the stream is left
 }

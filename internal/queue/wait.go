@@ -12,9 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// recheckAfter bounds what a silent watch can cost. A watch that works never
-// needs it; one on a member that hangs while others answer would otherwise
-// wait for good.
+// recheckAfter bounds what a watch can cost that lives and still has missed a
+// deletion. None is known to.
 const recheckAfter = 30 * time.Second
 
 // healthyWatch is how long a watch must have lived for its end to be a new
@@ -108,27 +107,44 @@ func (e *entry) watchAhead(ctx context.Context) error {
 	armed := time.Now()
 	telemetry.Armed(ctx)
 
-	recheck := time.NewTicker(recheckAfter)
-	defer recheck.Stop()
-	for {
-		if err := e.verify(ctx); err != nil || left() {
-			return err
-		}
-		deleted, err := next(ctx, events, recheck.C)
+	if err := e.verify(ctx); err != nil || left() {
+		return err
+	}
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	for heard, looked := time.Now(), time.Now(); ; {
+		deleted, err := next(ctx, events, tick.C)
 		switch {
+		case err == errTick && time.Since(heard) >= silentAfter:
+			streams.leave(st.number)
+			return backoff.Again(errors.New("the watch is on a member that does not answer"))
+		case err == errTick:
+			if streams.due(st) {
+				q.sess.Base().Go(func(context.Context) { st.ask(wctx, q.sess.Client()) }) // ends with the watch
+			}
 		case err != nil && ctx.Err() == nil && time.Since(armed) >= healthyWatch:
 			return nil
 		case err != nil:
 			return backoff.Again(err)
-		}
-		if deleted > 0 {
+		case deleted > 0:
 			return e.judge(ctx, deleted)
+		default:
+			heard = time.Now()
+		}
+		if time.Since(looked) >= recheckAfter {
+			if err := e.verify(ctx); err != nil || left() {
+				return err
+			}
+			looked = time.Now()
 		}
 	}
 }
 
-// next waits for one response of a watch, for tick, or for ctx, and returns the
-// revision of a deletion, or 0.
+// errTick is what next returns when it was the tick that ended it.
+var errTick = errors.New("tick")
+
+// next waits for one response of a watch, for tick (errTick), or for ctx, and
+// returns the revision of a deletion, or 0.
 func next(ctx context.Context, events clientv3.WatchChan, tick <-chan time.Time) (deleted int64, err error) {
 	select {
 	case resp, ok := <-events:
@@ -140,7 +156,7 @@ func next(ctx context.Context, events clientv3.WatchChan, tick <-chan time.Time)
 		}
 		return 0, resp.Err()
 	case <-tick:
-		return 0, nil
+		return 0, errTick
 	case <-ctx.Done():
 		return 0, backoff.ContextErr(ctx)
 	}
