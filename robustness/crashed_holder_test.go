@@ -69,9 +69,9 @@ func TestWaiterThatIsKilledMidQueuePromotesNobody(t *testing.T) {
 	}
 	reads := link.Count()["Range"]
 	b.Kill()
-	// Each reads twice when the one ahead has gone: who is ahead now, and
-	// whether that one is still there once it is watched.
-	if err := link.Wait(deadline(t), "Range", reads+2*len(kinds)); err != nil {
+	// When the one ahead has gone, each learns by a Txn who is ahead now, watches
+	// that one, and reads whether it is still there.
+	if err := link.Wait(deadline(t), "Range", reads+len(kinds)); err != nil {
 		t.Fatal(err)
 	}
 	for kind := range kinds {

@@ -33,6 +33,7 @@ type detour struct {
 	link   *etcdtest.Link // to slow
 	sent   *sentRequests
 	behind chan error // of a read that was sent to slow behind all else
+	gates  []int64    // of each session, when all requests had been sent
 }
 
 func newDetour(t *testing.T, cluster *etcdtest.Cluster, slow *etcdtest.Server, sessions int) *detour {
@@ -71,6 +72,9 @@ func (d *detour) stop(t *testing.T, n int, send func()) {
 	entries, reads := d.sent.entries()+n, d.sent.reads.Load()+1
 	send()
 	await(t, "all entries are on the way", func() bool { return d.sent.entries() == entries })
+	for _, sess := range d.open {
+		d.gates = append(d.gates, sess.Base().Lease().Gate())
+	}
 	go func() { // ends with its deadline; received in goOn
 		_, err := d.client.Get(deadline(t), "behind")
 		d.behind <- err
@@ -87,6 +91,15 @@ func (d *detour) stop(t *testing.T, n int, send func()) {
 	// socket right behind its request. Mostly that is in time; here the message
 	// does not get through.
 	d.link.BlackHole()
+}
+
+// shutOut returns when each session has put its key again, by way of another
+// member: no request that was sent before can be carried out any more.
+func (d *detour) shutOut(t *testing.T) {
+	t.Helper()
+	for i, sess := range d.open {
+		await(t, "the session key is put again", func() bool { return sess.Base().Lease().Gate() > d.gates[i] })
+	}
 }
 
 // goOn lets the member go on, and returns when it has carried out what it found

@@ -16,20 +16,21 @@ import (
 )
 
 const (
-	auditEvery = time.Second // internal/queue's
+	auditEvery = 500 * time.Millisecond // internal/queue's, with the default lock delay
+	youngest   = auditEvery / 2         // a hold that is younger is not looked at
 	auditBatch = 100
 )
 
-// A held lock costs memory, a hundredth of a transaction each second, and once a
-// sixteenth of one that writes. It has no goroutine, and one held for less than a second has no price at all but its
-// own two transactions.
+// A held lock costs memory, a hundredth of a transaction each half second, and once
+// a sixteenth of one that writes. It has no goroutine, and one held for less than a
+// quarter of a second has no price at all but its own two transactions.
 func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 	n := rounds(50_000, 5_000)
 	synctest.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(nil)
 		defer srv.Close()
 		link := srv.Link()
-		const travel = 100 * time.Microsecond // a round of audits must fit into its second
+		const travel = 100 * time.Microsecond // a round of audits must fit into its half second
 		link.Delay(travel)
 		sess, err := session.New(t.Context(), link.Client(), &session.Options{
 			TTL: 600 * time.Second, Clock: session.MonotonicClock(), StayLost: true, Logger: slog.New(slog.DiscardHandler),
@@ -49,7 +50,7 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 		}
 
 		first := lockMany(t, sess, "first", 1)
-		firstHeld := time.Now() // the seconds of the audits begin
+		firstHeld := time.Now() // the rounds of the audits begin
 		between := func() {     // two rounds of audits, and everybody is due
 			time.Sleep(2*auditEvery + auditEvery/2 + auditEvery - time.Since(firstHeld)%auditEvery)
 		}
@@ -58,8 +59,8 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 		if got := sent(func() {
 			for i := range short { // one by one, or they would go in fewer transactions
 				lk := lockMany(t, sess, fmt.Sprint("short", i), 1)[0]
-				go func() { // ends before the second is over
-					time.Sleep(auditEvery - 100*travel)
+				go func() { // ends before the audit
+					time.Sleep(youngest - 100*travel)
 					if err := lk.Unlock(t.Context()); err != nil {
 						t.Error(err)
 					}
@@ -67,7 +68,7 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 			}
 			time.Sleep(2 * auditEvery)
 		}); got["Txn"] != 2*short+2 || got["Range"]+got["Watch"]+got["LeaseTimeToLive"] != 0 {
-			t.Errorf("%d locks held for less than a second sent %v, beside one lock that is audited", short, got)
+			t.Errorf("%d locks held for a moment sent %v, beside one lock that is audited", short, got)
 		}
 
 		synctest.Wait()
@@ -80,8 +81,9 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 
 		between()
 		const seconds = 2
-		perSecond := (n+len(first)+auditBatch-1)/auditBatch + 1 // and one by which a few entries say since when they are held
-		if got := sent(func() { time.Sleep(seconds * auditEvery) }); got["Txn"] != seconds*perSecond || got["Range"]+got["LeaseTimeToLive"] > 2 {
+		const audits = int(time.Second / auditEvery)
+		perSecond := audits*((n+len(first)+auditBatch-1)/auditBatch) + 1 // and one by which a few entries say since when they are held
+		if got := sent(func() { time.Sleep(seconds * time.Second) }); got["Txn"] != seconds*perSecond || got["Range"]+got["LeaseTimeToLive"] > 2 {
 			t.Errorf("%d locks held for %d s sent %v, want %d transactions a second", n, seconds, got, perSecond)
 		}
 

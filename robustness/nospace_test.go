@@ -82,11 +82,11 @@ func TestFullStoreRefusesNewHoldsAndKeepsOldOnes(t *testing.T) {
 	}
 	// Renewals pass, for longer than the TTL. Nothing else is sent but the audit
 	// of what is held: what was refused is over, and not tried again.
-	before := link.Count()
+	before, began := link.Count(), time.Now()
 	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", before["LeaseKeepAlive"]+4))
-	sent := link.Count().Since(before)
-	if sent["Txn"] > 2*sent["LeaseKeepAlive"]+2 {
-		t.Errorf("sent meanwhile: %v", sent)
+	sent, took := link.Count().Since(before), time.Since(began)
+	if audits := int(took/auditEvery) + 1; sent["Txn"] > 2*audits || sent["Put"] != 0 { // twice: a look that is slow is sent again
+		t.Errorf("sent meanwhile: %v in %v", sent, took)
 	}
 	if err := held.Check(); err != nil {
 		t.Errorf("Check: %v", err)
@@ -103,35 +103,42 @@ func TestFullStoreRefusesNewHoldsAndKeepsOldOnes(t *testing.T) {
 }
 
 // A request that is on its way when the store fills up can arrive when there is
-// room again, and the void that would keep it out is refused until then. So the
-// session sweeps, and ends that by putting the void as soon as it may.
+// room again, and the put of the session key that would keep it out is refused until
+// then. So the session sweeps, and ends that by putting the key as soon as it may.
 func TestSweepingEndsWhenTheStoreHasRoomAgain(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second})
+	gate := sess.Base().Lease().Gate()
+	alarm(t, srv.Client(t))
 	late := link.Hold("Txn")
 	ctx, cancel := context.WithCancel(deadline(t))
+	before := link.Count()
 	done := make(chan error, 1)
 	go func() { // joined below
 		_, err := locker.NewMutex(sess, "x").Lock(ctx)
 		done <- err
 	}()
 	<-late.Arrived()
-	alarm(t, srv.Client(t))
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
+	// On a busy machine a second copy is sent before the call ends, and refused.
+	if err := <-done; !errors.Is(err, context.Canceled) && !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("Lock: %v", err)
 	}
-	before := link.Count()["Txn"]
-	must(t)(nil, link.Wait(deadline(t), "Txn", before+3)) // it is swept
+	must(t)(nil, link.Wait(deadline(t), "Put", before["Put"]+3)) // it is swept
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
-	srv.WaitForKeys(t, "holdfast/lock/x/@void/", 1)
+	eventually(t, "the session key is put", func() bool { return sess.Base().Lease().Gate() > gate })
+	looked := link.Count()["Txn"]
+	must(t)(nil, link.Wait(deadline(t), "Txn", before["Txn"]+link.Count().Since(before)["Put"]+1)) // a look after each put
 	swept, clock := link.Count(), srv.Link(t)
+	if swept["Txn"] > looked+1 {
+		t.Errorf("%d looks after the last put", swept["Txn"]-looked)
+	}
 	open(t, clock.Client(), session.Options{TTL: 3 * time.Second}) // renews every second
 	must(t)(nil, clock.Wait(deadline(t), "LeaseKeepAlive", 3))
-	if n := link.Count().Since(swept)["Txn"]; n != 0 {
-		t.Errorf("sent %d more", n)
+	if sent := link.Count().Since(swept); sent["Txn"]+sent["Put"] != 0 {
+		t.Errorf("sent %v more", sent)
 	}
 	late.Deliver()
 	<-late.Delivered()

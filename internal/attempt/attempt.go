@@ -79,9 +79,10 @@ func (s *Sender) count(n int) {
 // that its context has ended. That context ends with ctx or when another call
 // is answered; it carries no deadline to the server, and requires a leader.
 //
-// open reports that a call was made whose outcome is not known: it may be
-// carried out at any later time. It may be true beside a nil error, when a later
-// call was answered first. The class of err says nothing of the other calls.
+// open reports that a call was made whose outcome is not known: it may have been
+// carried out, or may be at any later time. It may be true beside a nil error,
+// when another call was answered first, or in the same moment. The class of err
+// says nothing of the other calls.
 func Once[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) (v T, open bool, err error) {
 	if err := backoff.ContextErr(ctx); err != nil {
 		return v, false, err

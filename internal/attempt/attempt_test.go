@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,6 +172,29 @@ func TestFirstSendMayStillWin(t *testing.T) {
 		}
 		r.ended(0, 500*ms)
 	})
+}
+
+// Both copies of a write were carried out, and the answers come in the same moment.
+// The one that is returned may be that of the second copy, whose comparisons have
+// failed because of the first.
+func TestAnswerBesideTheOneThatWonLeavesTheOutcomeOpen(t *testing.T) {
+	for want, late := range map[bool]error{true: nil, false: denied} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRequests(t, 3)
+			var sends atomic.Int64
+			i, open, err := attempt.Once(t.Context(), r.sender, attempt.Write, func(ctx context.Context) (int64, error) {
+				n := sends.Add(1)
+				if n == 1 {
+					<-ctx.Done() // the second has won
+					return n, late
+				}
+				return n, nil
+			})
+			if i != 2 || open != want || err != nil {
+				t.Errorf("send %d won, open %v, %v; the first was answered with %v", i, open, err, late)
+			}
+		})
+	}
 }
 
 // An error that passes says nothing of the sends that are under way; a verdict

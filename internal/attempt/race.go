@@ -31,7 +31,7 @@ type race[T any] struct {
 	repeats int  // times that it was sent again
 	sends   int  // all that were begun
 	running int  // those that have not returned
-	pending bool // one of those that have failed may yet be carried out
+	pending bool // one that did not win may have been carried out, or may be yet
 	over    bool // nothing is sent any more
 	won     bool // v and err are etcd's answer; otherwise err is what a send said that failed
 	v       T
@@ -135,6 +135,8 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) bool {
 	r.running--
 	r.pending = r.pending || pending
 	if r.over {
+		// What the send that has won says may be the doing of this one.
+		r.pending = r.pending || err == nil
 		return false
 	}
 	if answered || !pending || r.err == nil {

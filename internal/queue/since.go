@@ -16,9 +16,10 @@ const (
 	// sinceAfter is how long a hold must have lasted to be noted.
 	sinceAfter = time.Second
 
-	// maxNoted is how many entries are noted at a time, and so, with one look of
-	// the audit a second, how many puts a second a session makes of it at most.
-	maxNoted = 16
+	// noteEvery is the time between two requests, however often the audit looks,
+	// and maxNoted is how many entries one of them notes.
+	noteEvery = time.Second
+	maxNoted  = 16
 
 	// maxNotedBytes bounds the request: etcd takes 1.5 MiB, and candidates'
 	// values may be large.
@@ -33,13 +34,14 @@ const (
 // It is done for people, so nothing waits for it, and what etcd refuses is not
 // tried again: the entry then goes on saying since when it is queued.
 type sinceNoter struct {
-	busy atomic.Bool // a request is under way
+	busy   atomic.Bool // a request is under way
+	latest time.Time   // when one was made; of the audit's goroutine
 }
 
 // note is given holds that have lasted a second or more, each time the audit
-// looks, and sends at most one request: for those that were not noted yet.
+// looks, and sends at most one request a second: for those that were not noted yet.
 func (n *sinceNoter) note(sess *session.Session, holds []*Hold) {
-	if !n.busy.CompareAndSwap(false, true) {
+	if time.Since(n.latest) < noteEvery || !n.busy.CompareAndSwap(false, true) {
 		return
 	}
 	due, ops := dueForNote(holds)
@@ -47,7 +49,9 @@ func (n *sinceNoter) note(sess *session.Session, holds []*Hold) {
 		defer n.busy.Store(false)
 		send(ctx, sess, due, ops)
 	})
-	if !sent {
+	if sent {
+		n.latest = time.Now()
+	} else {
 		n.busy.Store(false)
 	}
 }
