@@ -20,7 +20,7 @@ var harmless = map[string]string{
 	"calls fmt.Errorf": pure, "calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
 	"calls slices.Collect": pure, "calls maps.Keys": pure, "calls maps.DeleteFunc": pure, "calls maps.Clone": pure,
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure, "calls ln.waiting.Len": pure,
-	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure, "calls e.until.IsZero": pure, "calls acquired.After": pure,
+	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure, "calls lastStream.Add": pure, "calls e.until.IsZero": pure, "calls acquired.After": pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls s.running.Add": pure,
 
 	"calls clientv3.Compare": pure, "calls clientv3.CreateRevision": pure, "calls string": builtin,
