@@ -27,7 +27,7 @@ func closeBooks(ctx context.Context, cli *clientv3.Client) error {
 	return mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error { // ctx ends when the lock is lost
 		w := fencing.NewFencedWriter(lk)
 		_, err := w.Put(ctx, "billing/job-7/state", "done")
-		return err // fencing.ErrStale: the lock is lost, and nothing was written
+		return err // fencing.ErrStale: the lock is lost, and etcd refused the write
 	})
 	// README ends
 }

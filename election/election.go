@@ -58,12 +58,12 @@ func (e *Election) Name() string { return e.queue.Name() }
 // the campaign only.
 //
 // A nil error means that a linearizable read has seen the term's own entry at
-// the front. Any error is a *CampaignError and means that nothing is held and
-// no entry is left or appears later; its Err field lists the reasons to test
-// for. A lost session does not end the call: it queues again under the
-// session's next lease until ctx ends. Two calls with a plain context are two
-// candidates, also in one goroutine; a context from a live term of the same
-// election gets session.ErrReentrant.
+// the front. Any error is a *CampaignError and means that nothing is held; its
+// Err field lists the reasons to test for. A lost session does not end the call:
+// it queues again under the session's next lease until ctx ends. Two calls with a
+// plain context are two candidates, also in one goroutine; a context from a live
+// term of the same election, made with the same client, gets
+// session.ErrReentrant.
 //
 // RunWhileLeader and Run are the forms to prefer: they wait for the work
 // before they let go of the term.

@@ -32,9 +32,11 @@ var (
 // configuration at boot; Campaign says the same before it sends anything.
 func CheckName(name string) error { return queue.CheckName("election", name) }
 
-// CampaignError says why a campaign did not lead to a term. Nothing is held,
-// and no entry is left or appears later: what was sent without an answer is
-// being undone.
+// CampaignError says why a campaign did not lead to a term. Nothing is held. As a
+// rule nothing is left in etcd either. Only if etcd did not answer while the call
+// gave up, an entry of the call may still stand or appear, and others wait behind
+// it, until the session has removed it: within moments of etcd answering again,
+// and at the latest when the lease ends.
 type CampaignError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session

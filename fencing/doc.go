@@ -28,7 +28,7 @@
 //	err := mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 //		w := fencing.NewFencedWriter(lk)
 //		_, err := w.Put(ctx, "jobs/7/state", "done")
-//		return err // fencing.ErrStale: the lock is lost, and nothing was written
+//		return err // fencing.ErrStale: the lock is lost, and etcd refused the write
 //	})
 //
 // Code further down finds the holder in the context ([FromContext]).
@@ -46,7 +46,6 @@
 //     history, the holder's entry is still the one it acquired.
 //   - [ErrStale] from a FencedWriter means that etcd refused the write. It ends
 //     the lock or term at once.
-//   - Only an error that Is [ErrNotDone] says that nothing was done.
 //   - Every Store applies [Claim.CheckMark], and [VerdictOf] tells of any error
 //     here whether the work was done.
 //   - What a Store refuses has no effect, and what it admits is not overtaken by

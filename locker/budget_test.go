@@ -18,11 +18,7 @@ func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
 	open600 := func() (*session.Session, *etcdtest.Link) {
 		link := srv.Link(t)
 		sess := open(t, link.Client(), session.Options{TTL: 600e9})
-		for _, rpc := range []string{"Status", "Range"} { // of a new session: for the version, and beside the watch of its key
-			if err := link.Wait(deadline(t), rpc, 1); err != nil {
-				t.Fatal(err)
-			}
-		}
+		settled(t, link)
 		return sess, link
 	}
 	a, aLink := open600()

@@ -108,3 +108,14 @@ func intervals(t *testing.T, srv *etcdtest.Server, name string) []interval {
 	}
 	return all
 }
+
+// settled waits until a new session has asked what it asks beside its Grant: for
+// the version, and what stands once its session key is watched.
+func settled(t *testing.T, link *etcdtest.Link) {
+	t.Helper()
+	for _, rpc := range []string{"Status", "Range"} {
+		if err := link.Wait(deadline(t), rpc, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

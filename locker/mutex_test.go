@@ -128,6 +128,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{})
+	settled(t, link)
 	before := link.Count()
 	for _, name := range []string{"", "/", "/a", "a/", "a//b", "@", "a/@/b", "@void", "a/@b", strings.Repeat("n", 513)} {
 		mu := locker.NewMutex(sess, name)

@@ -61,7 +61,9 @@ func (l *Lease) SawGate(rev int64) {
 // request that compares an older one fails from then on.
 func (b Base) PutSessionKey(ctx context.Context, l *Lease) (int64, error) {
 	key := b.SessionKey(l.id)
-	resp, _, err := attempt.Once(ctx, b.s.sender, attempt.Write, func(ctx context.Context) (*clientv3.PutResponse, error) {
+	// Sent again as soon as a question is: a copy too many only moves the gate once
+	// more, and restoreSessionKey has a quarter of the lock delay.
+	resp, _, err := attempt.Once(ctx, b.s.sender, attempt.Read, func(ctx context.Context) (*clientv3.PutResponse, error) {
 		return b.s.client.Put(ctx, key, b.s.keyValue, clientv3.WithLease(l.id))
 	})
 	if err != nil {

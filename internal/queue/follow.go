@@ -180,7 +180,7 @@ type followStream struct {
 	number atomic.Int64 // of the stream that new watches go to; 0: none was chosen yet
 }
 
-// lastStream numbers the streams of all readers of the program.
+// lastStream numbers the streams of all sessions and readers of the program.
 var lastStream atomic.Int64
 
 // streamOfReader is sent along. etcd's client has one stream for each set of

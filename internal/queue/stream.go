@@ -32,7 +32,8 @@ const (
 	silentAfter = 5 * time.Second
 )
 
-// streams are those that a session's watches are on. A session with few waiters
+// streams are those that a session's watches are on, and no other's: a stream is
+// created, and asked for a sign of life, as its session needs it. A session with few waiters
 // has one, since a watch goes to the first stream that is not busy; etcd's
 // client closes a stream with its last watch.
 //
@@ -43,7 +44,6 @@ const (
 type streams struct {
 	mu   sync.Mutex // protects what follows
 	open []*stream
-	made int64
 }
 
 // stream is one of them.
@@ -76,8 +76,7 @@ func (s *streams) pick() (*stream, time.Duration) {
 }
 
 func (s *streams) addLocked() *stream {
-	st := &stream{number: s.made}
-	s.made++
+	st := &stream{number: lastStream.Add(1)}
 	s.open = append(s.open, st)
 	return st
 }

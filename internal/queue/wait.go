@@ -20,6 +20,9 @@ const recheckAfter = 30 * time.Second
 // failure: then the pauses between attempts start anew.
 const healthyWatch = time.Second
 
+// maxPatience bounds by how much a waiter's patience with its watch grows.
+const maxPatience = 16
+
 // retry repeats op with the session's pauses, while its error says that repeating
 // can help. Each request of op bounds itself.
 func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) error {
@@ -35,17 +38,23 @@ func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) e
 // known what stands ahead now.
 func (e *entry) awaitAhead(ctx context.Context) error {
 	ahead := e.ahead
+	patience := time.Duration(1)
 	for {
 		err := e.q.retry(ctx, func(ctx context.Context) error {
 			if e.ahead != ahead { // moved by a read, after a watch that failed
 				return nil
 			}
-			return e.watchAhead(ctx)
+			err := e.watchAhead(ctx, patience)
+			// A member that hangs, or one that has too much to do? Watches made
+			// again and again would add to that.
+			patience = min(2*patience, maxPatience)
+			return err
 		})
 		if err != nil || e.ahead != ahead {
 			return err
 		}
 		// The watch lasted for a while, so the pauses start anew.
+		patience = 1
 		if err := e.q.pause(ctx); err != nil {
 			return err
 		}
@@ -79,7 +88,9 @@ func (q *Queue) pause(ctx context.Context) error {
 // token where the stream's has expired; an error that ends it, a permission
 // withdrawn, is one that no retry can mend. It returns nil with nothing known if
 // the watch ended after it had worked for a while.
-func (e *entry) watchAhead(ctx context.Context) error {
+//
+// patience multiplies the times after which a watch that says nothing is left.
+func (e *entry) watchAhead(ctx context.Context, patience time.Duration) error {
 	q, ahead := e.q, e.ahead
 	left := func() bool { return e.ahead != ahead }
 	streams := &q.local.streams
@@ -88,7 +99,7 @@ func (e *entry) watchAhead(ctx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 
-	unarmed := time.AfterFunc(bound, cancel) // Watch itself blocks until the server has answered
+	unarmed := time.AfterFunc(patience*bound, cancel) // Watch itself blocks until the server has answered
 	defer unarmed.Stop()
 	events := q.sess.Client().Watch(wctx, string(ahead.Key), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
 	if _, err := next(ctx, events, nil); err != nil {
@@ -115,7 +126,7 @@ func (e *entry) watchAhead(ctx context.Context) error {
 	for heard, looked := time.Now(), time.Now(); ; {
 		deleted, err := next(ctx, events, tick.C)
 		switch {
-		case err == errTick && time.Since(heard) >= silentAfter:
+		case err == errTick && time.Since(heard) >= patience*silentAfter:
 			streams.leave(st.number)
 			return backoff.Again(errors.New("the watch is on a member that does not answer"))
 		case err == errTick:
