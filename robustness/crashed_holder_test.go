@@ -54,6 +54,7 @@ func TestWaiterThatIsKilledMidQueuePromotesNobody(t *testing.T) {
 	link := srv.Link(t)
 	ahead := open(t, srv.Client(t), session.Options{})
 	behind := open(t, link.Client(), session.Options{TTL: 600e9}) // no renewal falls into the test
+	settled(t, link)
 	b := startChild(t, srv.Endpoints(), childTTL)
 	held, waiting := make(map[string]handle), make(map[string]<-chan handle)
 	for kind := range kinds {

@@ -90,7 +90,7 @@ func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 			must(t)(nil, err)
 			link := g.srv.Link(t)
 			sess := open(t, g.client(t, "service", link), session.Options{TTL: 600 * time.Second})
-			must(t)(nil, link.Wait(deadline(t), "Watch", 1)) // of the session key
+			settled(t, link) // the watch of the session key stands
 			standing, later := watch(t, sess)
 			must(t)(nil, link.Wait(deadline(t), "Watch", 2))
 			must(t)(locker.NewMutex(sess, "audited").Lock(deadline(t)))
@@ -100,8 +100,9 @@ func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 			over := later()
 			must(t)(nil, link.Wait(deadline(t), "Watch", before["Watch"]+2)) // one was refused
 			audited := link.Count()["Txn"]
-			must(t)(nil, link.Wait(deadline(t), "Txn", audited+6)) // one or two each second
-			if n := link.Count()["Watch"] - before["Watch"]; n != 2 {
+			must(t)(nil, link.Wait(deadline(t), "Txn", audited+6)) // two or three each second
+			// Each of the two streams may have been asked for a sign of life besides.
+			if n := link.Count()["Watch"] - before["Watch"]; n > 4 {
 				t.Errorf("%d watches where two are enough", n)
 			}
 			must(t)(nil, held.Unlock(deadline(t)))

@@ -11,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -28,6 +29,16 @@ func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Sessio
 		_ = sess.Close(ctx)
 	})
 	return sess
+}
+
+// settled counts the RPCs of a link once the session on it has nothing to send
+// but renewals: the last that New sets off is a read of the session key.
+func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
+	t.Helper()
+	if err := link.Wait(deadline(t), "Range", 1); err != nil {
+		t.Fatal(err)
+	}
+	return link.Count()
 }
 
 // deadline is a context for what must not take long; a test that waits for it

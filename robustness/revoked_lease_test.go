@@ -30,7 +30,9 @@ func TestLeaseRevokedByALeaderThatContinuesNeverLetsTwoHold(t *testing.T) {
 	const ttl, lines = 8 * time.Second, 8
 	for i := range rounds(2, 1) {
 		t.Run(fmt.Sprint("cluster ", i), func(t *testing.T) {
-			t.Parallel()
+			if *full { // one cluster alone begins at once: it takes longest of all
+				t.Parallel()
+			}
 			c := &revocations{cluster: etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true, DefaultTicks: true})}
 			for round := range rounds(20, 2) {
 				c.begin(t, round, lines, ttl)

@@ -25,7 +25,7 @@ func TestWaiterOnAMemberWithoutALeaderAcquiresOnceThereIsOne(t *testing.T) {
 			long := session.Options{TTL: 600 * time.Second, Retry: quick} // no renewal falls into the test
 			held := <-holdLater(t, kind, open(t, cluster.Client(t), long), "x")
 			sess := open(t, link.Client(), long)
-			before := link.Count()
+			before := settled(t, link)
 			waiting := holdLater(t, kind, sess, "x")
 			if err := link.Wait(deadline(t), "Range", before["Range"]+1); err != nil { // its watch stands
 				t.Fatal(err)
