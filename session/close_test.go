@@ -171,6 +171,28 @@ func TestHooksDoNotRunForALeaseThatWasRevoked(t *testing.T) {
 	})
 }
 
+// Close may come while the session puts the key of the lease that follows a loss,
+// which Close does not know of yet.
+func TestCloseLeavesNoSessionKeyOfALeaseThatIsBeingGranted(t *testing.T) {
+	for after := time.Duration(0); after < 100*time.Millisecond; after += 5 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			srv := newServer(t)
+			link := srv.Link()
+			sess := openOn(t, link, session.Options{})
+			link.Delay(10 * time.Millisecond)
+			srv.Revoke(sess.Lease())
+			time.Sleep(after)
+			if err := sess.Close(t.Context()); err != nil {
+				t.Errorf("closed after %v: %v", after, err)
+			}
+			time.Sleep(time.Second) // what was sent before has arrived
+			if kvs := srv.Keys("holdfast/session/"); len(kvs) > 0 {
+				t.Errorf("closed after %v: left %v", after, kvs)
+			}
+		})
+	}
+}
+
 // Before, the session asked for a lease for ever and its waiters waited on.
 func TestClosedClientIsTheEndOfTheSessionAndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

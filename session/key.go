@@ -119,7 +119,7 @@ func (s *Session) announce(ctx context.Context, l *Lease) error {
 		err = fmt.Errorf("%w; grant it to a role of this user: etcdctl role grant-permission --prefix ROLE readwrite %s/session/",
 			err, s.opts.Namespace)
 	}
-	if !backoff.Pending(err) { // etcd answers
+	if !backoff.Pending(err) || s.ctx.Err() != nil { // etcd answers; or Close, which leaves nothing behind, has cut this off
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.CloseTimeout)
 		defer cancel()
 		s.revoke(ctx, l)

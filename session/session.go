@@ -88,6 +88,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	if s.clientClosed() {
 		return nil, fmt.Errorf("holdfast: no session: %w", ErrClientClosed)
 	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	policy := resolved.Retry
 	policy.Attempt = 0 // attempt.Once bounds each request
 	err = backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
@@ -95,9 +96,9 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		return err
 	})
 	if err != nil {
+		s.cancel()
 		return nil, fmt.Errorf("holdfast: no session: %w", err)
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if resolved.OnStateChange != nil {
 		s.Subscribe(resolved.OnStateChange)
 	}
