@@ -171,12 +171,13 @@ func (s *Session) watchUntilDeleted(l *Lease, stream string) {
 		return
 	}
 	for resp := range events {
-		for _, ev := range resp.Events {
-			if resp.Header.ClusterId == l.cluster {
-				_ = s.restoreSessionKey(l, ev.Kv.ModRevision)
-			}
-			return
+		if len(resp.Events) == 0 {
+			continue
 		}
+		if resp.Header.ClusterId == l.cluster {
+			_ = s.restoreSessionKey(l, resp.Events[0].Kv.ModRevision)
+		}
+		return
 	}
 }
 

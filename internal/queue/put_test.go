@@ -18,9 +18,8 @@ import (
 const entriesX = "holdfast/lock/x/@/"
 
 var (
-	lostRequest = etcdfake.Fate{LoseRequest: true}
-	lostReply   = etcdfake.Fate{LoseReply: true}
-	silence     = etcdfake.Fate{LoseRequest: true, Silent: true}
+	lostReply = etcdfake.Fate{LoseReply: true}
+	silence   = etcdfake.Fate{LoseRequest: true, Silent: true}
 )
 
 func TestCopyThatArrivesAfterTheSessionKeyWasPutAgainDoesNothing(t *testing.T) {

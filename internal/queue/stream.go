@@ -114,23 +114,7 @@ func (s *streams) removeLocked(number int64) {
 	s.open = slices.DeleteFunc(s.open, func(st *stream) bool { return st.number == number })
 }
 
-// context returns what to make a watch on that is not counted, and the number of
-// its stream, for leave.
-func (s *streams) context(session context.Context) (context.Context, int64) {
-	st := s.oldest()
-	return st.context(session), st.number
-}
-
-func (s *streams) oldest() *stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.open) == 0 {
-		return s.addLocked()
-	}
-	return s.open[0]
-}
-
-// leave is failed for a watch that was made on context.
+// leave is failed for a watch that stood on the stream, which has gone silent.
 func (s *streams) leave(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -72,18 +72,6 @@ func (s *sweeper) add(e *entry) {
 	}
 }
 
-// asks reports whether an entry of q is in question.
-func (s *sweeper) asks(q *Queue) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for e := range s.questions {
-		if e.q.entries == q.entries {
-			return true
-		}
-	}
-	return false
-}
-
 func (s *sweeper) run(ctx context.Context) {
 	pauses, err := s.sess.Base().RetryPolicy().New()
 	if err != nil {
