@@ -34,7 +34,7 @@ func TestLeaseRevokedByALeaderThatContinuesNeverLetsTwoHold(t *testing.T) {
 				t.Parallel()
 			}
 			c := &revocations{cluster: etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true, DefaultTicks: true})}
-			for round := range rounds(20, 2) {
+			for round := range rounds(20, 1) {
 				c.begin(t, round, lines, ttl)
 				old, _ := leaderAndOthers(t, c.cluster)
 				succeed(t, old.Pause())
@@ -42,7 +42,7 @@ func TestLeaseRevokedByALeaderThatContinuesNeverLetsTwoHold(t *testing.T) {
 				// each its full TTL, and renews it.
 				<-time.After(ttl + rand.N(ttl/4))
 				var hung *etcdtest.Server
-				if round%2 == 1 {
+				if round%2 == 0 {
 					hung = c.follower(t, old)
 				}
 				succeed(t, old.Resume())
@@ -64,10 +64,10 @@ func TestLeaseRevokedByHandNeverLetsTwoHold(t *testing.T) {
 	const ttl = 15 * time.Second
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})
 	c := &revocations{cluster: cluster}
-	for round := range rounds(40, 5) {
+	for round := range rounds(40, 3) {
 		c.begin(t, round, 2, ttl)
 		var hung *etcdtest.Server
-		if round%2 == 1 {
+		if round%2 == 0 {
 			hung = c.follower(t, nil)
 			succeed(t, hung.Pause())
 		}
