@@ -41,7 +41,7 @@ func TestTxnsFoundInTheSocketOfAStoppedMemberLeaveNothing(t *testing.T) {
 		{"hand-overs sent again together and released", 2, handOverMeanwhile, together, 4},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			total, late, orphans := 0, 0, 0
+			total, late, orphans, extra := 0, 0, 0, 0
 			for role, slow := range aFollowerAndTheLeader(t, cluster) {
 				prefix := fmt.Sprintf("%d/%s/", i, role)
 				locks := make([]string, each)
@@ -59,12 +59,18 @@ func TestTxnsFoundInTheSocketOfAStoppedMemberLeaveNothing(t *testing.T) {
 					if left {
 						orphans++
 					}
-					if left || len(ever[lock]) != c.entries {
+					if left || len(ever[lock]) < c.entries {
 						t.Errorf("%s: entries ever: %v, want %d, and none that stands", lock, ever[lock], c.entries)
 					}
+					extra += len(ever[lock]) - c.entries
 				}
 			}
 			t.Logf("%d rounds: about %d Txns were carried out late, %d entries were left behind", total, late, orphans)
+			// A copy may arrive in the moment before the session key is put again. Then
+			// its entry is removed.
+			if extra > total/10 {
+				t.Errorf("%d late copies put an entry: the gate was open", extra)
+			}
 			if late < c.late {
 				t.Error("this test has gone blind: hardly a Txn was carried out late")
 			}

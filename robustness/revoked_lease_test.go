@@ -28,13 +28,13 @@ func TestLeaseRevokedByALeaderThatContinuesNeverLetsTwoHold(t *testing.T) {
 	// Longer than the 5 s after which the others break their connections to a
 	// member that is stopped, so that it takes its time to hear of its successor.
 	const ttl, lines = 8 * time.Second, 8
-	for i := range rounds(2, 1) {
+	for i := range long(2, 1, 1) {
 		t.Run(fmt.Sprint("cluster ", i), func(t *testing.T) {
-			if *full { // one cluster alone begins at once: it takes longest of all
+			if *longRuns { // one cluster alone begins at once: it takes longest of all
 				t.Parallel()
 			}
 			c := &revocations{cluster: etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true, DefaultTicks: true})}
-			for round := range rounds(20, 1) {
+			for round := range long(20, 2, 1) {
 				c.begin(t, round, lines, ttl)
 				old, _ := leaderAndOthers(t, c.cluster)
 				succeed(t, old.Pause())
@@ -64,7 +64,7 @@ func TestLeaseRevokedByHandNeverLetsTwoHold(t *testing.T) {
 	const ttl = 15 * time.Second
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})
 	c := &revocations{cluster: cluster}
-	for round := range rounds(40, 3) {
+	for round := range long(40, 10, 3) {
 		c.begin(t, round, 2, ttl)
 		var hung *etcdtest.Server
 		if round%2 == 0 {

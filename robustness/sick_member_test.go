@@ -130,9 +130,12 @@ func TestSickMinorityCostsNoSessionAndSuspendsNone(t *testing.T) {
 			}
 		})
 	}
-	if !*full && *sickFor < time.Minute {
+	if !*longRuns && *sickFor < time.Minute {
 		run("stopped", 3, "secret")
 		run("its clients' bytes held", 5, "")
+		if *full {
+			run("cut off from its peers", 3, "")
+		}
 		return
 	}
 	for strike := range strikes {
@@ -268,13 +271,11 @@ func (w *ward) look(t *testing.T) (bad int64) {
 // leader is killed, stopped or cut off, beside a Put that a program repeats by
 // itself each half second.
 func TestLocksAroundTheEndOfALeader(t *testing.T) {
-	if !*full {
-		t.Skip("figures only: -full")
-	}
-	for name, strike := range map[string]func(m *etcdtest.Server) error{
-		"leader killed":  func(m *etcdtest.Server) error { m.Stop(); return nil },
-		"leader stopped": (*etcdtest.Server).Pause,
-	} {
+	for i := range long(6, 0, 0) {
+		name, strike := "leader killed", func(m *etcdtest.Server) error { m.Stop(); return nil }
+		if i%2 == 1 {
+			name, strike = "leader stopped", (*etcdtest.Server).Pause
+		}
 		t.Run(name, func(t *testing.T) {
 			p := admit(t, 3, "")
 			leader, _ := leaderAndOthers(t, p.cluster)

@@ -31,6 +31,9 @@ func TestEveryInterleavingKeepsTheRules(t *testing.T) {
 
 func TestEachBrokenRuleIsNoticed(t *testing.T) {
 	for _, s := range broken {
+		if len(s.attempts) > 3 && !*full {
+			continue // as large as the large ones
+		}
 		t.Run(s.name, func(t *testing.T) {
 			if wrong := search(t, s); !strings.HasPrefix(wrong, s.expect) {
 				t.Errorf("found %q, want a violation %q", wrong, s.expect)
