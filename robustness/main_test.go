@@ -14,7 +14,7 @@ import (
 
 // sideBySide is how many tests run side by side at least, where -parallel does not
 // ask for more: they spend most of their time waiting for leases to expire.
-const sideBySide = 4
+const sideBySide = 6
 
 func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, staleWriter) {

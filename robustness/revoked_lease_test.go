@@ -42,7 +42,7 @@ func TestLeaseRevokedByALeaderThatContinuesNeverLetsTwoHold(t *testing.T) {
 				// each its full TTL, and renews it.
 				<-time.After(ttl + rand.N(ttl/4))
 				var hung *etcdtest.Server
-				if round%2 == 1 {
+				if round%2 == 0 {
 					hung = c.follower(t, old)
 				}
 				succeed(t, old.Resume())
@@ -67,7 +67,7 @@ func TestLeaseRevokedByHandNeverLetsTwoHold(t *testing.T) {
 	for round := range long(40, 10, 3) {
 		c.begin(t, round, 2, ttl)
 		var hung *etcdtest.Server
-		if round%2 == 1 {
+		if round%2 == 0 {
 			hung = c.follower(t, nil)
 			succeed(t, hung.Pause())
 		}

@@ -13,7 +13,7 @@ import (
 
 var (
 	simulationSeed  = flag.Uint64("simulation.seed", 1, "first seed of the simulation")
-	simulationCount = flag.Int("simulation.count", 8, "how many schedules to simulate, each with the next seed")
+	simulationCount = flag.Int("simulation.count", 6, "how many schedules to simulate, each with the next seed")
 	simulationTrace = flag.Bool("simulation.trace", false, "print what happened in each schedule")
 )
 
