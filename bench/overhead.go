@@ -58,14 +58,13 @@ func overhead() []subject {
 // bareLock sends the two Txns that Lock and Unlock of a free lock are.
 func bareLock(ctx context.Context, cli *clientv3.Client, name string, lease clientv3.LeaseID) error {
 	const id = "5eed5eed5eed5eed-ABCDEFGHIJKLMNOP"
-	entries, epoch := name+"/@/", name+"/epoch"
-	key, void := entries+id, name+"/@void/"+id
-	absent := func(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "=", 0) }
+	entries, epoch, gate := name+"/@/", name+"/epoch", name+"/session"
+	key := entries + id
 	resp, err := cli.Txn(ctx).
-		If(absent(key), absent(void)).
-		Then(clientv3.OpPut(key, "{}", clientv3.WithLease(lease)), clientv3.OpGet(epoch),
-			clientv3.OpGet(entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(2),
-				clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))).
+		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.ModRevision(gate), "=", 0)).
+		Then(clientv3.OpGet(entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1),
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend)),
+			clientv3.OpGet(epoch), clientv3.OpPut(key, "{}", clientv3.WithLease(lease))).
 		Commit()
 	if err != nil {
 		return err

@@ -214,7 +214,7 @@ func TestCampaignWithAContextOfALiveTermIsReentrant(t *testing.T) {
 	}
 }
 
-// Upstream issue 21128, and void keys: whatever the moment, no candidate stays.
+// Upstream issue 21128: whatever the moment, no candidate stays.
 func TestCampaignThatFailsLeavesNoCandidate(t *testing.T) {
 	t.Parallel()
 	t.Run("its context ends in the queue", func(t *testing.T) {

@@ -37,12 +37,12 @@ func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 	})
 
 	// The same two Txns, made by hand under another name.
-	const prefix, void, epoch = "bare/@/", "bare/@void/", "bare/epoch"
+	const prefix, gate, epoch = "bare/@/", "bare/session", "bare/epoch"
 	id := sess.Lease()
 	bare := testing.AllocsPerRun(200, func() {
 		key := prefix + "5eed0001-ABCDEFGHIJKLMNOP"
 		put, err := cli.Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.CreateRevision(void), "=", 0)).
+			If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.ModRevision(gate), "=", 0)).
 			Then(clientv3.OpPut(key, "{}", clientv3.WithLease(id)), clientv3.OpGet(epoch),
 				clientv3.OpGet(prefix, append(clientv3.WithLastCreate(), clientv3.WithLimit(2), clientv3.WithKeysOnly())...)).
 			Commit()

@@ -189,7 +189,7 @@ func (s *simulation) nothingStands(when string, since time.Duration) {
 	}
 }
 
-// isEntry tells entries from voids.
+// isEntry tells entries from other keys.
 func isEntry(key string) bool { return strings.Contains(key, "/@/") }
 
 func (s *simulation) open(id int, r *rand.Rand) (*simClient, error) {

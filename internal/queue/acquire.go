@@ -36,7 +36,8 @@ type Request struct {
 
 // Acquire waits in line and returns the hold of a verified entry. It ends with
 // ctx's error, session.ErrClosed, or what etcd said that no retry can mend;
-// then nothing is held, and no entry stands or appears later.
+// then nothing is held. If etcd did not answer, an entry may still stand or
+// appear; the session removes it once etcd answers.
 //
 // A lease lost on the way costs the place, not the call: it queues again under
 // the next lease.

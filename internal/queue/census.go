@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -158,21 +157,4 @@ func (c *census) queueOf(key string, lease *session.Lease) *Queue {
 		return nil
 	}
 	return &Queue{sess: c.sess, kind: kind, name: name, entries: prefix}
-}
-
-// jittered is d, more or less a tenth.
-func jittered(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5)
-}
-
-// sleep reports false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

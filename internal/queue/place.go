@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -137,17 +136,10 @@ func (e *entry) settled(ctx context.Context) error {
 	if err := e.located(ctx); err != nil {
 		return err
 	}
-	if e.stage != placed || e.delayed() <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(e.delayed())
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if e.stage == placed && e.delayed() > 0 && !sleep(ctx, e.delayed()) {
 		return backoff.ContextErr(ctx)
 	}
+	return nil
 }
 
 // mayLeave are the comparisons under which the entry may be deleted. One that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -67,13 +68,26 @@ func (q *Queue) pause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	timer := time.NewTimer(pauses.NextBackOff())
+	if !sleep(ctx, pauses.NextBackOff()) {
+		return backoff.ContextErr(ctx)
+	}
+	return nil
+}
+
+// jittered is d, more or less a tenth.
+func jittered(d time.Duration) time.Duration {
+	return d - d/10 + rand.N(d/5)
+}
+
+// sleep reports false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
+		return true
 	case <-ctx.Done():
-		return backoff.ContextErr(ctx)
+		return false
 	}
 }
 

@@ -85,7 +85,7 @@ func New(o Options) *Telemetry {
 		audits: made(m.Int64Counter("holdfast.audits.unanswered", metric.WithUnit("{request}"),
 			metric.WithDescription("Requests that look for the entries of held locks and terms and were not answered."))),
 		sweeps: made(m.Int64Counter("holdfast.sweeps", metric.WithUnit("{entry}"),
-			metric.WithDescription("Entries that etcd refused to remove for good and that are deleted by key until their lease ends."))),
+			metric.WithDescription("Entries that etcd refused to remove; the session tries until it can or the lease ends."))),
 	}
 }
 
