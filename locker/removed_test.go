@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	auditEvery = time.Second // of internal/queue
-	lookBound  = 500 * time.Millisecond
+	auditEvery = lockDelay / 2 // of internal/queue
+	lookBound  = auditEvery / 2
 )
 
 // isAudit reports whether a request looks for the entries of held locks: a Txn

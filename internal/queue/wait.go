@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -135,6 +136,14 @@ func (e *entry) watchAhead(ctx context.Context, patience time.Duration) error {
 	if err := e.verify(ctx); err != nil || left() {
 		return err
 	}
+	// A question that outlived the watch would open a stream of its own, and leave
+	// it open.
+	actx, stopAsking := context.WithCancel(wctx)
+	var asking sync.WaitGroup
+	defer func() {
+		stopAsking()
+		asking.Wait()
+	}()
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for heard, looked := time.Now(), time.Now(); ; {
@@ -145,7 +154,7 @@ func (e *entry) watchAhead(ctx context.Context, patience time.Duration) error {
 			return backoff.Again(errors.New("the watch is on a member that does not answer"))
 		case err == errTick:
 			if streams.due(st) {
-				q.sess.Base().Go(func(context.Context) { st.ask(wctx, q.sess.Client()) }) // ends with the watch
+				asking.Go(func() { st.ask(actx, q.sess.Client()) }) // joined above
 			}
 		case err != nil && ctx.Err() == nil && time.Since(armed) >= healthyWatch:
 			return nil
