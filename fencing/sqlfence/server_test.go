@@ -186,12 +186,13 @@ func findMariaDB() ([]string, bool) {
 }
 
 func installMariaDB(s *server, paths []string) error {
-	return s.run(exec.Command(paths[1], "--no-defaults", "--datadir="+filepath.Join(s.dir, "data"),
+	// Several are installed at once, and their temporary tables have the same names.
+	return s.run(exec.Command(paths[1], "--no-defaults", "--datadir="+filepath.Join(s.dir, "data"), "--tmpdir="+s.dir,
 		"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"))
 }
 
 func runMariaDB(s *server, paths []string) *exec.Cmd {
-	return exec.Command(paths[0], "--no-defaults", "--datadir="+filepath.Join(s.dir, "data"),
+	return exec.Command(paths[0], "--no-defaults", "--datadir="+filepath.Join(s.dir, "data"), "--tmpdir="+s.dir,
 		"--socket="+s.socket(), "--pid-file="+filepath.Join(s.dir, "pid"), "--skip-networking", "--skip-name-resolve",
 		"--max-connections=200", "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0",
 		"--log-warnings=2") // from here on it says that it is ready
