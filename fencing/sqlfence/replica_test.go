@@ -19,12 +19,10 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
-// primary and replica are two servers of MariaDB with asynchronous replication
-// over the loopback address; standby streams from postgres.
-var (
-	primary = mariaDBWithLog("1")
-	replica = mariaDBWithLog("2")
-	standby = &server{
+// newStandby is a server that streams from postgres. A promoted copy does not
+// follow again, so each run of a test has one of its own.
+func newStandby(t *testing.T) *server {
+	return begin(t, &server{
 		name: "PostgreSQL", packages: "postgresql", user: "postgres", done: make(chan struct{}),
 		find: findPostgres, command: runPostgres,
 		ready: "ready to accept read-only connections", quickly: syscall.SIGQUIT,
@@ -36,23 +34,36 @@ var (
 			return s.run(exec.Command(filepath.Join(filepath.Dir(paths[0]), "pg_basebackup"), "-h", postgres.dir, "-U", "postgres",
 				"-D", filepath.Join(s.dir, "data"), "-R", "-X", "stream", "-c", "fast", "--no-sync"))
 		},
-	}
-	primaryPort = freePorts(1)[0]
-)
+	})
+}
 
-func mariaDBWithLog(id string) *server {
-	return &server{
+// newMariaDBWithLog is a server that can be copied from, if it has a port on the
+// loopback address, or can copy.
+func newMariaDBWithLog(t *testing.T, port int) *server {
+	return begin(t, &server{
 		name: "MariaDB", packages: "mariadb-server", user: "mysql", done: make(chan struct{}),
 		find: findMariaDB, install: installMariaDB, ready: "ready for connections", quickly: syscall.SIGKILL,
 		command: func(s *server, paths []string) *exec.Cmd {
 			cmd := runMariaDB(s, paths)
-			cmd.Args = append(cmd.Args, "--server-id="+id, "--log-bin="+filepath.Join(s.dir, "log"), "--binlog-format=MIXED")
-			if id == "1" {
-				cmd.Args = append(cmd.Args, "--skip-networking=0", "--bind-address=127.0.0.1", "--port="+strconv.Itoa(primaryPort))
+			cmd.Args = append(cmd.Args, "--log-bin="+filepath.Join(s.dir, "log"), "--binlog-format=MIXED")
+			if port != 0 {
+				return withArgs(cmd, "--server-id=1", "--skip-networking=0", "--bind-address=127.0.0.1", "--port="+strconv.Itoa(port))
 			}
-			return cmd
+			return withArgs(cmd, "--server-id=2")
 		},
-	}
+	})
+}
+
+func withArgs(cmd *exec.Cmd, args ...string) *exec.Cmd {
+	cmd.Args = append(cmd.Args, args...)
+	return cmd
+}
+
+// begin starts a server that ends with the test.
+func begin(t *testing.T, s *server) *server {
+	s.startOnce()
+	t.Cleanup(s.end)
+	return s
 }
 
 // promotion has a copy promoted that lacks the newest write. The mark is as old
@@ -93,8 +104,8 @@ func testPromotion(t *testing.T, d *database, copied func(), cut func(), promote
 }
 
 func TestPromotedReplicaOfMariaDBHasTheMarksOfItsCopy(t *testing.T) {
-	primary.startOnce()
-	replica.startOnce()
+	primaryPort := freePorts(1)[0]
+	primary, replica := newMariaDBWithLog(t, primaryPort), newMariaDBWithLog(t, 0)
 	primary.require(t)
 	replica.require(t)
 	d := newDatabase(t, kind{"MariaDB", sqlfence.MySQL, openMariaDBOn(primary, false), ""})
@@ -125,6 +136,7 @@ func TestPromotedStandbyOfPostgreSQLHasTheMarksOfItsCopy(t *testing.T) {
 		t.Skip("pg_basebackup is not installed: apt-get install postgresql")
 	}
 	d := newDatabase(t, kinds[1])
+	standby := newStandby(t)
 	standby.require(t)
 	other := &database{kind: d.kind, id: d.id}
 	c, err := stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(

@@ -70,20 +70,24 @@ func (s *server) startOnce() {
 	})
 }
 
-// stopServers ends the servers that tests have started; a copy before its
-// original.
+// stopServers ends the servers that tests have started and share.
 func stopServers() {
-	for _, s := range []*server{galera[1], galera[0], standby, replica, primary, postgres, mariadb} {
-		if !s.begun.Load() {
-			continue
-		}
-		<-s.done
-		if s.stop != nil {
-			s.stop()
-		}
-		if s.dir != "" {
-			_ = os.RemoveAll(s.dir)
-		}
+	for _, s := range []*server{galera[1], galera[0], postgres, mariadb} {
+		s.end()
+	}
+}
+
+// end stops the server, if it was started, and removes what it has written.
+func (s *server) end() {
+	if !s.begun.Load() {
+		return
+	}
+	<-s.done
+	if s.stop != nil {
+		s.stop()
+	}
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
 	}
 }
 
