@@ -33,7 +33,7 @@ func TestAThousandWaitersAreDrainedInOrderAtAConstantPriceEach(t *testing.T) {
 	if err := link.Wait(ctx, "Range", waiters); err != nil { // the watches of the session keys stand
 		t.Fatal(err)
 	}
-	before := link.Count()
+	before, began := link.Count(), time.Now()
 	var order []int // guarded by the lock alone
 	var wg sync.WaitGroup
 	for i, sess := range sessions {
@@ -63,8 +63,11 @@ func TestAThousandWaitersAreDrainedInOrderAtAConstantPriceEach(t *testing.T) {
 	// In: a Txn, a watch, a read. Woken: a Txn that reads. Out: a Txn. The
 	// cancellation of the watch is a message of its stream, and may still be on its
 	// way.
+	// A busy machine answers late: then a request is sent again, and each waiter
+	// asks every 2 s whether its watch lives.
 	spent := link.Count().Since(before)
-	if spent["Txn"] != 3*waiters || spent["Range"] != waiters || spent["Watch"] > 2*waiters {
+	asked := waiters * int(time.Since(began)/(2*time.Second)+1)
+	if spent["Txn"] < 3*waiters || spent["Txn"] > 3*waiters+waiters/5 || spent["Range"] > waiters+waiters/5 || spent["Watch"] > 2*waiters+asked {
 		t.Errorf("spent %v on %d waiters", spent, waiters)
 	}
 }

@@ -85,7 +85,9 @@ func TestHolderStoppedForLessThanItsLeaseStillHolds(t *testing.T) {
 	inParallel(children, 4, func(i int) {
 		c := startChild(t, srv.Endpoints(), ttl)
 		defer c.Kill()
-		all := orders(i, ofEach, ttl/3)
+		// The last renewal is three eighths of the trusted time old at most when the
+		// process is stopped, so it stands still for a sixth of the TTL at least.
+		all := orders(i, ofEach, ttl/8)
 		held := make([]childEvent, len(all))
 		waiting := make([]<-chan handle, len(all))
 		for j, o := range all {
