@@ -7,20 +7,20 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	cenkalti "github.com/cenkalti/backoff/v4"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
 // halves makes every pause half of its bound: 500 ms, 1 s, 2 s, 2 s, …
 var halves = backoff.Policy{Initial: time.Second, Max: 4 * time.Second, Rand: constant(0.5)}
 
 func TestRetryPausesAsThePolicySays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var calls []time.Duration
 		err := backoff.Retry(t.Context(), halves, func(context.Context) error {
@@ -64,7 +64,7 @@ func TestRetryReturnsAtOnceWhatMustNotBeRepeated(t *testing.T) {
 }
 
 func TestRetryRepeatsWhatIsMarkedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		calls := 0
 		err := backoff.Retry(t.Context(), backoff.Policy{}, func(context.Context) error {
 			if calls++; calls < 4 {
@@ -93,7 +93,7 @@ func TestOpIsNotCalledOnDeadContext(t *testing.T) {
 }
 
 func TestEndOfContextDuringPauseIsReportedWithTheLastError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		start := time.Now()
 		cause := errors.New("lock lost")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Second, cause) // in the pause from 1.5 s to 3.5 s
@@ -119,7 +119,7 @@ func TestEndOfContextDuringPauseIsReportedWithTheLastError(t *testing.T) {
 
 // An attempt cut short by ctx knows nothing but that; the one before knew why.
 func TestEndOfContextDuringAttemptKeepsTheErrorBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		calls := 0
@@ -161,7 +161,7 @@ func TestUnrecognisedErrorAfterTheEndOfContextComesOfIt(t *testing.T) {
 }
 
 func TestAttemptTimeoutEndsTheAttemptAndNotTheLoop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		start := time.Now()
 		p := halves
 		p.Attempt = 3 * time.Second
@@ -182,7 +182,7 @@ func TestAttemptTimeoutEndsTheAttemptAndNotTheLoop(t *testing.T) {
 }
 
 func TestAttemptContextCarriesValuesAndEndsWithTheCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		type key struct{}
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "v"), time.Second)
 		defer cancel()
@@ -221,7 +221,7 @@ func TestPauseThatEndsWithContextDoesNotCallAgain(t *testing.T) {
 }
 
 func TestNotifyIsToldBeforeEachPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := halves
 		var told []string
 		p.Notify = func(err error, pause time.Duration) { told = append(told, fmt.Sprint(err, " ", pause)) }
@@ -261,7 +261,7 @@ func TestPanicOfOpGoesThrough(t *testing.T) {
 // Retry inside Retry: the inner one's end by its own context may be repeated by
 // the outer one.
 func TestRetryNests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rounds := 0
 		err := backoff.Retry(t.Context(), halves, func(ctx context.Context) error {
 			if rounds++; rounds == 3 {

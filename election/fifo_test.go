@@ -5,12 +5,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -22,7 +22,7 @@ import (
 func TestTwoHundredCandidatesLeadInTurnAndEachIsWokenOnce(t *testing.T) {
 	t.Parallel()
 	const candidates = 200
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(nil)
 		t.Cleanup(srv.Close)
 		link := srv.Link()

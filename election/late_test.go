@@ -5,12 +5,12 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -18,7 +18,7 @@ import (
 // auditor that takes its time. Another candidate of the session can lead by
 // then, and would not see that a function is about to run.
 func TestNoWorkIsStartedInATermThatIsLostAlready(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(nil)
 		t.Cleanup(srv.Close)
 		sess := open(t, srv.Client(), session.Options{Clock: session.MonotonicClock()})
@@ -48,7 +48,7 @@ func TestNoWorkIsStartedInATermThatIsLostAlready(t *testing.T) {
 }
 
 func TestLeaderEndsWithTheSessionWhileEtcdIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(nil)
 		t.Cleanup(srv.Close)
 		link := srv.Link()

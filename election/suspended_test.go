@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -28,7 +28,7 @@ const (
 // cutOff runs f in virtual time with a session whose link f may cut.
 func cutOff(t *testing.T, log *logs, f func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, sess *session.Session)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(nil)
 		t.Cleanup(srv.Close)
 		link := srv.Link()

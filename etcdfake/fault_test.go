@@ -13,11 +13,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
 // bubble runs a test in virtual time, with a server and one link to it.
-func bubble(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link)) {
-	synctest.Test(t, func(t *testing.T) {
+func inBubble(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link)) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(nil)
 		defer srv.Close()
 		f(t, srv, srv.Link())
@@ -31,7 +32,7 @@ func soon(t *testing.T, d time.Duration) context.Context {
 }
 
 func TestLeaseExpiresAtItsTTLAndNotBefore(t *testing.T) {
-	bubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
 		cli := link.Client()
 		lease, err := cli.Grant(t.Context(), 5)
 		if err != nil {
@@ -60,7 +61,7 @@ func TestLeaseExpiresAtItsTTLAndNotBefore(t *testing.T) {
 }
 
 func TestKeepAliveRenewsUntilTheClientCloses(t *testing.T) {
-	bubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
 		cli := link.Client()
 		lease, err := cli.Grant(t.Context(), 5)
 		if err != nil {
@@ -87,7 +88,7 @@ func TestKeepAliveRenewsUntilTheClientCloses(t *testing.T) {
 }
 
 func TestRequestArrivesLongAfterItsCallerGaveUp(t *testing.T) {
-	bubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
 		link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{Request: time.Hour} })
 		if _, err := link.Client().Put(soon(t, time.Second), "k", "v"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error is %v", err)
@@ -103,7 +104,7 @@ func TestRequestArrivesLongAfterItsCallerGaveUp(t *testing.T) {
 }
 
 func TestLostRepliesAndRequests(t *testing.T) {
-	bubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
 		cli := link.Client()
 		link.LoseReply("Put", 1, codes.Unavailable)
 		if _, err := cli.Put(t.Context(), "done", ""); status.Code(err) != codes.Unavailable {
@@ -134,7 +135,7 @@ func TestLostRepliesAndRequests(t *testing.T) {
 }
 
 func TestCutFailsWhatIsUnderWayAndHoldsWhatComesAfter(t *testing.T) {
-	bubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
 		cli := link.Client()
 		link.Delay(time.Second)
 		time.AfterFunc(500*time.Millisecond, link.Cut)
@@ -156,7 +157,7 @@ func TestCutFailsWhatIsUnderWayAndHoldsWhatComesAfter(t *testing.T) {
 }
 
 func TestBlackHoleKeepsWhatItSwallows(t *testing.T) {
-	bubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
 		cli := link.Client()
 		link.BlackHole()
 		if _, err := cli.Put(soon(t, time.Second), "a", ""); err != context.DeadlineExceeded || len(srv.Keys("")) != 0 {
@@ -175,7 +176,7 @@ func TestBlackHoleKeepsWhatItSwallows(t *testing.T) {
 
 // A leader that has been replaced says that it renewed, and has not.
 func TestRenewalsThatLie(t *testing.T) {
-	bubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
 		cli := link.Client()
 		lease, err := cli.Grant(t.Context(), 5)
 		if err != nil {
@@ -201,7 +202,7 @@ func TestRenewalsThatLie(t *testing.T) {
 }
 
 func TestWithoutALeader(t *testing.T) {
-	bubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
 		cli := link.Client()
 		lease, err := cli.Grant(t.Context(), 2)
 		if err != nil {
@@ -231,7 +232,7 @@ func TestWithoutALeader(t *testing.T) {
 }
 
 func TestWatchResumesAfterABrokenConnection(t *testing.T) {
-	bubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
 		events := link.Client().Watch(t.Context(), "k", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 		if resp := <-events; !resp.Created {
 			t.Fatalf("%+v", resp)
@@ -260,7 +261,7 @@ func TestWatchResumesAfterABrokenConnection(t *testing.T) {
 }
 
 func TestEventsThatAreDelayedComeTogether(t *testing.T) {
-	bubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
 		events := link.Client().Watch(t.Context(), "k")
 		link.Delay(time.Second)
 		start := time.Now()
@@ -274,7 +275,7 @@ func TestEventsThatAreDelayedComeTogether(t *testing.T) {
 }
 
 func TestSkipIsTimeForTheServerAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
 		cli := link.Client()
 		lease, err := cli.Grant(t.Context(), 10)
 		if err != nil {

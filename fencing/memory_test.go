@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
 // do runs an effect that does nothing, and reports whether it ran.
@@ -96,7 +97,7 @@ func TestTokensOfAnotherLockAreNotCompared(t *testing.T) {
 
 func TestMarkStaysWhenTheEffectFails(t *testing.T) {
 	// In a bubble, since a resource that is not given back is waited for.
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := fencing.NewMemoryStore(0)
 		failed := errors.New("failed")
 		if err := s.Do(t.Context(), "r", claim(7), func(context.Context) error { return failed }); err != failed {
@@ -122,7 +123,7 @@ func TestMarkStaysWhenTheEffectFails(t *testing.T) {
 // The reason why a Store holds the resource: 5 is admitted and stands still, 7
 // must not get in between; and 5 again, queued behind 7, is compared late.
 func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := fencing.NewMemoryStore(0)
 		var order []fencing.Token // each effect has the resource to itself
 		errs := make(map[string]error)
@@ -159,7 +160,7 @@ func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
 }
 
 func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := fencing.NewMemoryStore(1)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		enough := errors.New("enough")

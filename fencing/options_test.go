@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
 // suspendedError is like session.ErrSuspended.
@@ -70,7 +70,7 @@ func TestSuspendedHolderProceedsOnRequest(t *testing.T) {
 
 func TestSuspendedHolderIsWaitedForOnRequest(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			h, kv := holding(t)
 			s := &state{err: errSuspended}
 			h.check = s.check
@@ -98,7 +98,7 @@ func TestSuspendedHolderIsWaitedForOnRequest(t *testing.T) {
 
 func TestWaitingEndsWithTheLoss(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			h, kv := holding(t)
 			s := &state{err: errSuspended}
 			h.check = s.check
@@ -117,7 +117,7 @@ func TestWaitingEndsWithTheLoss(t *testing.T) {
 
 func TestWaitingEndsWithTheContext(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			h, kv := holding(t)
 			h.check = func() error { return errSuspended }
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

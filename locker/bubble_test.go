@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -32,7 +33,7 @@ const lockDelay = time.Second
 // inBubble runs a test in virtual time, against an etcd in memory.
 func inBubble(t *testing.T, f func(t *testing.T, srv *etcdfake.Server)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(nil)
 		t.Cleanup(srv.Close) // after the sessions
 		f(t, srv)

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -16,7 +16,7 @@ import (
 // second that lives has 0 left, one that is gone -1. With the entry of one lock
 // the others must not be lost.
 func TestEntryDeletedOnALeaseOfOneSecondIsNoLossOfTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(&etcdfake.Options{MinTTL: time.Second})
 		t.Cleanup(srv.Close)
 		link := srv.Link()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -26,7 +27,7 @@ const (
 // quarter of a second has no price at all but its own two transactions.
 func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 	n := rounds(50_000, 5_000)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(nil)
 		defer srv.Close()
 		link := srv.Link()

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
 var (
@@ -85,5 +86,5 @@ func (s *simulation) simulate(t *testing.T) {
 			t.Errorf("seed %d: %s\nagain: go test ./robustness -run %s -simulation.seed=%d -simulation.count=1 -simulation.trace -v", s.seed, v, test, s.seed)
 		}
 	}()
-	synctest.Test(t, func(*testing.T) { s.run() })
+	bubble.Test(t, func(*testing.T) { s.run() })
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -172,7 +173,7 @@ func connect(t *testing.T, f *fakeEtcd, change func(*clientv3.Config)) (*clientv
 // A request that hangs on a connection which has gone deaf does not hang until
 // its context ends: the connection is given up 13 s after it was last heard.
 func TestDeafConnectionIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		cli, w := connect(t, f, nil)
 		if _, err := cli.Get(t.Context(), "x"); err != nil {
@@ -193,7 +194,7 @@ func TestDeafConnectionIsGivenUp(t *testing.T) {
 
 // etcd closes a connection on which it is pinged while nothing is asked.
 func TestIdleConnectionIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		f.ttl = 600 * time.Second
 		cli, w := connect(t, f, nil)
@@ -213,7 +214,7 @@ func TestIdleConnectionIsKept(t *testing.T) {
 
 // However long an outage was, connecting is tried every two seconds or so.
 func TestOutageIsNotFollowedByALongPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		cli, w := connect(t, f, nil)
 		if _, err := cli.Get(t.Context(), "x"); err != nil {

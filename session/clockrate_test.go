@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -23,7 +23,7 @@ func TestDriftMarginIsTheRateOfAClockThatIsToldInTime(t *testing.T) {
 			// a clock that is faster than the timers, these tell a little later.)
 			want := ttl - time.Duration(float64(ttl-margin)/rate)
 			t.Run(fmt.Sprintf("margin %v, rate %.4f", margin, rate), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					f := newFakeEtcd()
 					mono := session.MonotonicClock()
 					clock := func() time.Duration { return time.Duration(float64(mono()) * rate) }
@@ -55,7 +55,7 @@ func TestDriftMarginIsTheRateOfAClockThatIsToldInTime(t *testing.T) {
 // goes on by an hour while the session's own clock stands still. Whatever
 // decided by time.Now would find the lease long gone.
 func TestNothingButTheSessionsClockDecides(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{Clock: func() time.Duration { return time.Second }, OnStateChange: events.tell})
 		l, err := sess.Base().Await(t.Context())

@@ -10,12 +10,13 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 // Before, neither this Close nor any other ever returned.
 func TestCloseFromACallbackReturnsAndNamesIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		closed := make(chan error, 1)
 		var start time.Time
@@ -47,7 +48,7 @@ func TestCloseFromACallbackReturnsAndNamesIt(t *testing.T) {
 
 // Invariant 12: whose callback it is that keeps Close waiting.
 func TestCloseNamesTheCallbackThatIsStuck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		release := make(chan struct{})
 		sess := f.open(t, session.Options{CloseTimeout: 3 * time.Second})
@@ -73,7 +74,7 @@ func TestCloseNamesTheCallbackThatIsStuck(t *testing.T) {
 
 // Auditors and Retry.Notify run on goroutines of the session.
 func TestCloseStopsWaitingForAGoroutineThatIsStuckInACallback(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		release := make(chan struct{})
 		sess := f.open(t, session.Options{})
@@ -107,7 +108,7 @@ func TestHooksRunBeforeTheLeaseIsRevoked(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := newFakeEtcd()
 				sess := f.open(t, session.Options{TTL: 15 * time.Second})
 				held, _ := sess.Base().Await(t.Context())
@@ -140,7 +141,7 @@ func TestHooksRunBeforeTheLeaseIsRevoked(t *testing.T) {
 }
 
 func TestHookThatHangsDoesNotKeepTheLeaseFromBeingRevoked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
 		sess.Base().BeforeRevoke(func(ctx context.Context, _ *session.Lease) { <-ctx.Done() })
@@ -155,7 +156,7 @@ func TestHookThatHangsDoesNotKeepTheLeaseFromBeingRevoked(t *testing.T) {
 }
 
 func TestHooksDoNotRunForALeaseThatWasRevoked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		revoked := sess.Lease()
@@ -175,7 +176,7 @@ func TestHooksDoNotRunForALeaseThatWasRevoked(t *testing.T) {
 // which Close does not know of yet.
 func TestCloseLeavesNoSessionKeyOfALeaseThatIsBeingGranted(t *testing.T) {
 	for after := time.Duration(0); after < 100*time.Millisecond; after += 5 * time.Millisecond {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			srv := newServer(t)
 			link := srv.Link()
 			sess := openOn(t, link, session.Options{})
@@ -195,7 +196,7 @@ func TestCloseLeavesNoSessionKeyOfALeaseThatIsBeingGranted(t *testing.T) {
 
 // Before, the session asked for a lease for ever and its waiters waited on.
 func TestClosedClientIsTheEndOfTheSessionAndSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv, events := newServer(t), newRecorder()
 		link := srv.Link()
 		sess := openOn(t, link, session.Options{OnStateChange: events.tell})
@@ -231,7 +232,7 @@ func TestClosedClientIsTheEndOfTheSessionAndSaysSo(t *testing.T) {
 
 // The client is closed while no lease is there, and one is waited for.
 func TestWaiterForANewLeaseIsToldThatTheClientIsClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv, events := newServer(t), newRecorder()
 		link := srv.Link()
 		sess := openOn(t, link, session.Options{OnStateChange: events.tell})

@@ -6,13 +6,14 @@ import (
 	"testing/synctest"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
 // A loss, or a new lease, may be about to be told when Close begins. From
 // outside, that moment cannot be placed.
 func TestClosedIsTheLastEvent(t *testing.T) {
 	for _, late := range []State{Suspended, Lost, Connected} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			srv := etcdfake.New(nil)
 			t.Cleanup(srv.Close)
 			var told []State

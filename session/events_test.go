@@ -4,11 +4,11 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -34,7 +34,7 @@ func (f *fakeEtcd) lose(t *testing.T, sess *session.Session, told recorder) (los
 // Scenario 26. A consumer that takes a minute for each event is late, and that
 // is all: it is told the same, in the same order, and the renewals do not wait.
 func TestSubscriberThatIsSlowIsToldEverythingInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{CloseTimeout: 2 * time.Hour})
 		quick, slow := newRecorder(), newRecorder()
@@ -76,7 +76,7 @@ func TestSubscriberThatIsSlowIsToldEverythingInOrder(t *testing.T) {
 // Of what waits for a consumer that blocks, events that end nothing go first:
 // no loss is dropped, however many there are, nor is the last.
 func TestEveryTerminalEventArrivesHoweverManyWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
 		told, blocked, release := newRecorder(), newRecorder(), make(chan struct{})
@@ -112,7 +112,7 @@ func TestEveryTerminalEventArrivesHoweverManyWait(t *testing.T) {
 
 // A consumer that panics is called again for the next event.
 func TestSubscriberThatPanicsIsToldTheNextEvent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
 		told, panics := newRecorder(), newRecorder()

@@ -11,11 +11,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestAcknowledgementIsKeptUntilItsProofIsAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		f.set(func(f *fakeEtcd) { f.noRead = true })
@@ -35,7 +36,7 @@ func TestAcknowledgementIsKeptUntilItsProofIsAnswered(t *testing.T) {
 }
 
 func TestAcknowledgementOfAnotherTermIsDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
 		f.set(func(f *fakeEtcd) { f.noRead = true })
@@ -53,7 +54,7 @@ func TestAcknowledgementOfAnotherTermIsDropped(t *testing.T) {
 func TestOneRenewalThatIsNotAnsweredDoesNotSuspend(t *testing.T) {
 	for _, o := range []session.Options{{TTL: 2 * time.Second}, {TTL: 5 * time.Second}, {}, {DriftMargin: 3750 * time.Millisecond}, {TTL: 600 * time.Second}} {
 		for _, rpc := range []string{"LeaseKeepAlive", "Range"} {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f, events := newFakeEtcd(), newRecorder()
 				o := o
 				o.OnStateChange = events.tell
@@ -73,7 +74,7 @@ func TestOneRenewalThatIsNotAnsweredDoesNotSuspend(t *testing.T) {
 func TestLegalOptionsDoNotMakeAHealthySessionSuspended(t *testing.T) {
 	for _, ttl := range []time.Duration{2 * time.Second, 15 * time.Second, 300 * time.Second, 600 * time.Second} {
 		for _, margin := range []time.Duration{0, ttl / 100, ttl / 10, ttl / 4} {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f, events := newFakeEtcd(), newRecorder()
 				f.open(t, session.Options{TTL: ttl, DriftMargin: margin, OnStateChange: events.tell})
 				time.Sleep(10 * ttl)
@@ -91,7 +92,7 @@ func TestRenewalsThatAreRefusedAtOnceArePaced(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unavailable, codes.Internal, codes.Canceled, codes.DeadlineExceeded, codes.ResourceExhausted, codes.PermissionDenied} {
 		for _, rpc := range []string{"LeaseKeepAlive", "Range"} {
 			t.Run(code.String()+" "+rpc, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					f, events := newFakeEtcd(), newRecorder()
 					sess := f.open(t, session.Options{OnStateChange: events.tell})
 					synctest.Wait() // the watch of the session key stands
@@ -114,7 +115,7 @@ func TestRenewalsThatAreRefusedAtOnceArePaced(t *testing.T) {
 }
 
 func TestNotifyCannotDelayRenewals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events, forever := newFakeEtcd(), newRecorder(), make(chan struct{})
 		defer close(forever)
 		var blocked atomic.Bool
@@ -133,7 +134,7 @@ func TestNotifyCannotDelayRenewals(t *testing.T) {
 }
 
 func TestGrantThatIsNotAnsweredIsSentAgainAndLeavesNoLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		f.mute["LeaseGrant"] = 2
 		began := time.Now()
@@ -164,7 +165,7 @@ func TestSlowAnswersAreNotAskedForAgain(t *testing.T) {
 		{15 * time.Second, 3 * time.Second, 0.4}, // beyond the longest pause of 2 s, so each is sent twice
 		{5 * time.Second, time.Second, 1.1},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			f := newFakeEtcd()
 			sess := f.open(t, session.Options{TTL: c.ttl, StayLost: true})
 			f.set(func(f *fakeEtcd) { f.requests, f.replies = c.trip/2, c.trip/2 })

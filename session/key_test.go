@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -68,7 +69,7 @@ func TestSessionKeySaysWhoseItIsAndStandsAsLongAsTheLease(t *testing.T) {
 		"both":      {session.Options{Anonymous: true, Owner: "billing-7"}, map[string]bool{"owner": true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				srv := newServer(t)
 				link := srv.Link()
 				sess := openOn(t, link, tc.opts)
@@ -109,7 +110,7 @@ func TestSessionKeySaysWhoseItIsAndStandsAsLongAsTheLease(t *testing.T) {
 
 // Before, this took until the next renewal: up to a third of the TTL.
 func TestLeaseRevokedByHandIsToldByTheWatchOfItsKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv, events := newServer(t), newRecorder()
 		link := srv.Link()
 		link.Delay(10 * time.Millisecond)
@@ -130,7 +131,7 @@ func TestLeaseRevokedByHandIsToldByTheWatchOfItsKey(t *testing.T) {
 }
 
 func TestSessionKeyDeletedByHandIsPutAgainAndNothingIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv, events := newServer(t), newRecorder()
 		warned := make(chan string, 10)
 		sess := openOn(t, srv.Link(), session.Options{OnStateChange: events.tell, Logger: slog.New(lineHandler(warned))})
@@ -160,7 +161,7 @@ func TestSessionKeyDeletedByHandIsPutAgainAndNothingIsLost(t *testing.T) {
 
 // A role that may write below session/ may delete all the time.
 func TestSessionKeyThatIsDeletedAgainAndAgainCostsNoStormOfRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := newServer(t)
 		link := srv.Link()
 		link.Delay(time.Millisecond)
@@ -178,7 +179,7 @@ func TestSessionKeyThatIsDeletedAgainAndAgainCostsNoStormOfRequests(t *testing.T
 }
 
 func TestSessionKeyDetachedFromItsLeaseIsAttachedAgainByARenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := newServer(t)
 		sess := openOn(t, srv.Link(), session.Options{})
 		srv.Put(keyOf(sess), "detached")
@@ -193,7 +194,7 @@ func TestSessionKeyDetachedFromItsLeaseIsAttachedAgainByARenewal(t *testing.T) {
 // A watch on a member that hangs says nothing. The read that confirms each
 // renewal finds the key missing, with no RPC more than before.
 func TestDeletionThatTheWatchDoesNotTellIsFoundByTheRenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
 		synctest.Wait()
@@ -217,7 +218,7 @@ func TestSessionKeyThatCannotBePutAgainIsALossAfterAQuarterOfTheLockDelay(t *tes
 		2 * time.Second: 500 * time.Millisecond,
 		-1:              250 * time.Millisecond,
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			srv, events := newServer(t), newRecorder()
 			link := srv.Link()
 			sess := openOn(t, link, session.Options{OnStateChange: events.tell, LockDelay: delay})
@@ -248,7 +249,7 @@ func TestWatchOfTheSessionKeyIsArmedAgain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				srv, events := newServer(t), newRecorder()
 				link := srv.Link()
 				sess := openOn(t, link, session.Options{OnStateChange: events.tell})
@@ -267,7 +268,7 @@ func TestWatchOfTheSessionKeyIsArmedAgain(t *testing.T) {
 }
 
 func TestRevocationBeforeTheWatchStandsIsFoundByTheReadAfterIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv, events := newServer(t), newRecorder()
 		link := srv.Link()
 		sess := openOn(t, link, session.Options{OnStateChange: events.tell})
@@ -286,7 +287,7 @@ func TestRevocationBeforeTheWatchStandsIsFoundByTheReadAfterIt(t *testing.T) {
 
 // Nothing may be armed without a pause, whatever the answer.
 func TestWatchOfTheSessionKeyThatIsRefusedIsNotArmedInALoop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := newServer(t)
 		link := srv.Link()
 		sess := openOn(t, link, session.Options{})
@@ -306,7 +307,7 @@ func TestWatchOfTheSessionKeyThatIsRefusedIsNotArmedInALoop(t *testing.T) {
 }
 
 func TestSessionThatMayNotWriteItsKeyIsRefusedWithTheCommandThatGrantsIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		f.denyPut = true
 		sess, err := session.New(t.Context(), f.dial(t), quiet(session.Options{Namespace: "team-a"}))
@@ -326,7 +327,7 @@ func TestSessionThatMayNotWriteItsKeyIsRefusedWithTheCommandThatGrantsIt(t *test
 
 // Roles get mended, so the session goes on trying; its waiters are told.
 func TestWaiterForANewLeaseIsToldThatItIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		synctest.Wait()

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 // Who is woken by the confirmed renewal may be faster than the watchdog. What
 // it acquires then must not come with contexts that the suspension has ended.
 func TestConnectedContextLivesAsSoonAsTheRenewalIsConfirmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		l, err := f.open(t, session.Options{}).Base().Await(t.Context())
 		if err != nil {
@@ -45,7 +46,7 @@ func TestConnectedContextLivesAsSoonAsTheRenewalIsConfirmed(t *testing.T) {
 // Pauses that suit a program's locks may be longer than a lease lasts. One
 // renewal that is not answered must not cost the lease all the same.
 func TestPausesBetweenRenewalsFitIntoTheTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{Retry: backoff.Policy{Initial: time.Minute, Max: time.Minute, Rand: func() float64 { return 1 }}})
 		lease := sess.Lease()

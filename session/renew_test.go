@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -19,7 +20,7 @@ import (
 const renewal = 13500 * time.Millisecond * 3 / 8
 
 func TestAnHourOfRenewalsIsOneMessageAndOneReadEach(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		lease := sess.Lease()
@@ -49,7 +50,7 @@ func TestAnHourOfRenewalsIsOneMessageAndOneReadEach(t *testing.T) {
 func TestLossIsToldBeforeTheLeaseExpires(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 1))
 				some := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most))) }
 				f := newFakeEtcd()
@@ -77,7 +78,7 @@ func TestLossIsToldBeforeTheLeaseExpires(t *testing.T) {
 
 // A clock that runs slow by less than the margin.
 func TestAClockThatRunsSlowIsCoveredByTheMargin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		mono := session.MonotonicClock()
 		slow := func() time.Duration { return mono() * 92 / 100 }
@@ -96,7 +97,7 @@ func TestAClockThatRunsSlowIsCoveredByTheMargin(t *testing.T) {
 // A leader that was stopped and continued acknowledges renewals that the
 // cluster, led by another meanwhile, has never seen.
 func TestRenewalAcknowledgedAtAnotherTermDoesNotCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{StayLost: true, OnStateChange: events.tell})
 		time.Sleep(11 * time.Second)
@@ -117,7 +118,7 @@ func TestRenewalAcknowledgedAtAnotherTermDoesNotCount(t *testing.T) {
 }
 
 func TestShortOutageSuspendsAndReconnectsTheSameLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		lease := sess.Lease()
@@ -152,7 +153,7 @@ func TestShortOutageSuspendsAndReconnectsTheSameLease(t *testing.T) {
 
 // Invariant 2, and the new lease.
 func TestLostIsForeverAndANewLeaseFollows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		old, _ := sess.Base().Await(t.Context())
@@ -183,7 +184,7 @@ func TestLostIsForeverAndANewLeaseFollows(t *testing.T) {
 // Those who are told of a loss get the drift margin to hear it: the session
 // itself must not let somebody else in earlier than etcd would have.
 func TestLostLeaseIsNotRevokedBeforeTheMarginHasPassed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		old := sess.Lease()
@@ -205,7 +206,7 @@ func TestLostLeaseIsNotRevokedBeforeTheMarginHasPassed(t *testing.T) {
 // Invariant 2: a renewal that is confirmed after the deadline comes too late,
 // even if no timer and no caller has noticed the deadline before.
 func TestRenewalConfirmedTooLateDoesNotRevive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		var ahead atomic.Int64 // a machine suspend: the clock jumps, timers do not
 		mono := session.MonotonicClock()
@@ -223,7 +224,7 @@ func TestRenewalConfirmedTooLateDoesNotRevive(t *testing.T) {
 }
 
 func TestMachineSuspendIsSeenByTheFirstCheck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		var slept atomic.Int64
 		mono := session.MonotonicClock()
@@ -241,7 +242,7 @@ func TestMachineSuspendIsSeenByTheFirstCheck(t *testing.T) {
 }
 
 func TestRevokedLeaseIsLostWithItsCause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		revoked := int64(sess.Lease())
@@ -256,7 +257,7 @@ func TestRevokedLeaseIsLostWithItsCause(t *testing.T) {
 }
 
 func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		f.open(t, session.Options{OnStateChange: events.tell})
 		f.set(func(f *fakeEtcd) { f.cluster = 8 })
@@ -282,7 +283,7 @@ func TestLeaseThatAnotherClusterDoesNotKnowIsLostToThatCluster(t *testing.T) {
 		"that does not":       {true, session.CauseRevoked, renewal + 250*time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f, events := newFakeEtcd(), newRecorder()
 				sess := f.open(t, session.Options{OnStateChange: events.tell})
 				synctest.Wait() // the watch of its key stands
@@ -301,7 +302,7 @@ func TestLeaseThatAnotherClusterDoesNotKnowIsLostToThatCluster(t *testing.T) {
 }
 
 func TestTheTTLThatWasGrantedIsUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		f.ttl = 4 * time.Second
 		sess := f.open(t, session.Options{TTL: 2 * time.Second})
@@ -312,7 +313,7 @@ func TestTheTTLThatWasGrantedIsUsed(t *testing.T) {
 }
 
 func TestLongLeasesAreTrustedForFiveMinutesAtMost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{TTL: 600 * time.Second})
 		if r := sess.Remaining(); r != 240*time.Second {
@@ -325,7 +326,7 @@ func TestLongLeasesAreTrustedForFiveMinutesAtMost(t *testing.T) {
 // sees Suspended by the clock, and the renewal may be confirmed before the
 // watchdog has looked. It must be woken all the same. Found by the simulation.
 func TestWaiterThatSawASuspensionTheWatchdogMissedIsWoken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		var slept atomic.Int64
 		mono := session.MonotonicClock()
@@ -353,7 +354,7 @@ func TestLossSaysWhichRequestNoEndpointHasAnswered(t *testing.T) {
 		"the renewal was answered by none of passthrough:///fake":                        func(f *fakeEtcd) { f.noRenew = true },
 		"the read that confirms the renewal was answered by none of passthrough:///fake": func(f *fakeEtcd) { f.noRead = true },
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			f, events := newFakeEtcd(), newRecorder()
 			f.open(t, session.Options{OnStateChange: events.tell})
 			synctest.Wait() // the watch of its key stands

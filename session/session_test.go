@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -21,7 +22,7 @@ var badPolicy = backoff.Policy{Multiplier: 0.5}
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		cli := f.dial(t)
 		long := strings.Repeat("x", 65)
@@ -71,7 +72,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 }
 
 func TestNewEndsWithItsContextWhenNothingAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		f.cut = true
 		ctx, cancel := context.WithTimeout(t.Context(), 17*time.Second)
@@ -88,7 +89,7 @@ func TestNewEndsWithItsContextWhenNothingAnswers(t *testing.T) {
 }
 
 func TestNothingSpinsWhileNothingAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
 		f.set(func(f *fakeEtcd) { f.cut, f.counts = true, make(map[string]int) })
@@ -105,7 +106,7 @@ func TestNothingSpinsWhileNothingAnswers(t *testing.T) {
 }
 
 func TestStayLostGetsNoNewLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{StayLost: true})
 		lease := sess.Lease()
@@ -121,7 +122,7 @@ func TestStayLostGetsNoNewLease(t *testing.T) {
 }
 
 func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		held, _ := sess.Base().Await(t.Context())
@@ -157,7 +158,7 @@ func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
 // Invariant 13, for Close: a dead context does not keep it from revoking, a
 // live one bounds the wait.
 func TestCloseOnADeadContextStillRevokes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
 		dead, cancel := context.WithCancel(t.Context())
@@ -172,7 +173,7 @@ func TestCloseOnADeadContextStillRevokes(t *testing.T) {
 }
 
 func TestCloseReturnsWhenItsContextEndsAndSaysWhatIsUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
 		f.set(func(f *fakeEtcd) { f.cut = true })
@@ -192,7 +193,7 @@ func TestCloseReturnsWhenItsContextEndsAndSaysWhatIsUnknown(t *testing.T) {
 // Invariant 12, for the rest: whatever runs on the session has returned when
 // Close has, and nothing starts afterwards.
 func TestCloseJoinsWhatRunsOnTheSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
 		var returned atomic.Bool
@@ -221,7 +222,7 @@ func TestCloseJoinsWhatRunsOnTheSession(t *testing.T) {
 // A subscription may be cancelled from within its own callback; Close still
 // waits for that call.
 func TestCloseJoinsACallbackWhoseSubscriptionWasCancelled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{CloseTimeout: time.Hour})
 		var returned atomic.Bool
@@ -245,7 +246,7 @@ func TestCloseJoinsACallbackWhoseSubscriptionWasCancelled(t *testing.T) {
 // leak at any moment deadlocks here.
 func TestCloseLeavesNothingRunningAtAnyMoment(t *testing.T) {
 	for ms := 0; ms < 40_000; ms += 613 {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			f := newFakeEtcd()
 			f.replies = 300 * time.Millisecond
 			sess := f.open(t, session.Options{OnStateChange: func(session.Event) {}})
@@ -261,7 +262,7 @@ func TestCloseLeavesNothingRunningAtAnyMoment(t *testing.T) {
 
 // Invariant 11.
 func TestCallbacksHurtNothingButThemselves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		release := make(chan struct{})
 		sess := f.open(t, session.Options{})
@@ -299,7 +300,7 @@ func TestCallbacksHurtNothingButThemselves(t *testing.T) {
 }
 
 func TestCheckAllocatesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{Clock: session.SystemClock()})
 		if n := testing.AllocsPerRun(100, func() { _ = sess.Check() }); n != 0 {

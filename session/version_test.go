@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -81,7 +82,7 @@ func TestServersOlderThanIsSupportedAreWarnedOfOnce(t *testing.T) {
 		"": false, "not a version": false, "3.5": false, "3.5.x": false, "3.5.27.1": false,
 	} {
 		t.Run(version, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				lines, v := logOf(t, map[string]string{"passthrough:///a": version}, "passthrough:///a")
 				warned := 0
 				for _, line := range lines {
@@ -104,7 +105,7 @@ func TestServersOlderThanIsSupportedAreWarnedOfOnce(t *testing.T) {
 }
 
 func TestVersionThatCannotBeAskedHidesNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		lines, _ := logOf(t, map[string]string{
 			"passthrough:///silent": "", "passthrough:///refuses": "refuse", "passthrough:///old": "3.5.1", "passthrough:///older": "3.4.0",
 		}, "passthrough:///silent", "passthrough:///refuses", "passthrough:///old", "passthrough:///older")
@@ -119,7 +120,7 @@ func TestVersionThatCannotBeAskedHidesNoOther(t *testing.T) {
 // A session opened and closed at once does not wait for the answers, and one
 // whose client is not whole does without them.
 func TestVersionsDelayNeitherNewNorClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, maintenance := range []clientv3.Maintenance{nil, &versions{}} {
 			cli := newFakeEtcd().dial(t)
 			cli.Maintenance = maintenance

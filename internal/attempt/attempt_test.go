@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -107,7 +107,7 @@ func (r *requests) ended(sent ...time.Duration) {
 
 func TestRequestThatIsAnsweredIsSentOnce(t *testing.T) {
 	for _, err := range []error{nil, denied, rpctypes.ErrLeaseNotFound, rpctypes.ErrNoSpace, refused, unavailable} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			r := newRequests(t, 3, reply{10 * ms, err})
 			_, open, got := r.once(t.Context(), attempt.Write)
 			if got != err || open != (err == unavailable) {
@@ -125,7 +125,7 @@ func TestQuestionGoesToAMajorityAtOnceBesideTheSendThatHangs(t *testing.T) {
 		3: {0, 150 * ms, 150 * ms, 600 * ms, 600 * ms, 2600 * ms, 2600 * ms},
 		5: {0, 150 * ms, 150 * ms, 150 * ms, 600 * ms, 600 * ms, 600 * ms, 2600 * ms, 2600 * ms, 2600 * ms},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			r := newRequests(t, endpoints)
 			r.replies = slices.Repeat([]reply{hangs}, len(want)-1)
 			r.replies = append(r.replies, reply{after: 5 * ms})
@@ -142,7 +142,7 @@ func TestQuestionGoesToAMajorityAtOnceBesideTheSendThatHangs(t *testing.T) {
 }
 
 func TestWriteIsSentAgainOneAtATimeAndThreeTimesAtMost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 3)
 		_, open, err := r.once(t.Context(), attempt.Write)
 		if !open || !errors.Is(err, context.DeadlineExceeded) || time.Since(r.began) != 5500*ms {
@@ -153,7 +153,7 @@ func TestWriteIsSentAgainOneAtATimeAndThreeTimesAtMost(t *testing.T) {
 }
 
 func TestQuestionIsGivenUpAfterThreeAttempts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1)
 		_, _, err := r.once(t.Context(), attempt.Proof)
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 12s, sent 8 times") {
@@ -164,7 +164,7 @@ func TestQuestionIsGivenUpAfterThreeAttempts(t *testing.T) {
 }
 
 func TestFirstSendMayStillWin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 3, reply{after: 700 * ms})
 		i, open, err := r.once(t.Context(), attempt.Write)
 		if i != 0 || !open || err != nil {
@@ -179,7 +179,7 @@ func TestFirstSendMayStillWin(t *testing.T) {
 // failed because of the first.
 func TestAnswerBesideTheOneThatWonLeavesTheOutcomeOpen(t *testing.T) {
 	for want, late := range map[bool]error{true: nil, false: denied} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			r := newRequests(t, 3)
 			var sends atomic.Int64
 			i, open, err := attempt.Once(t.Context(), r.sender, attempt.Write, func(ctx context.Context) (int64, error) {
@@ -230,7 +230,7 @@ func TestOnlyAVerdictEndsARaceBeforeItsLastSend(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := newRequests(t, 3, c.replies...)
 				i, open, err := r.once(t.Context(), attempt.Write)
 				if i != c.winner || open != c.open || err != c.err {
@@ -243,7 +243,7 @@ func TestOnlyAVerdictEndsARaceBeforeItsLastSend(t *testing.T) {
 }
 
 func TestNoLeaderIsARefusalOfASingleRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for k, want := range map[attempt.Kind]backoff.Class{
 			attempt.Write: backoff.Transient, attempt.Read: backoff.Transient, attempt.Proof: backoff.Transient, attempt.Renewal: backoff.Unknown,
 		} {
@@ -257,7 +257,7 @@ func TestNoLeaderIsARefusalOfASingleRequest(t *testing.T) {
 }
 
 func TestPauseIsTwiceTheLatestAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1)
 		send := func(replies ...reply) []time.Duration {
 			r.mu.Lock()
@@ -289,7 +289,7 @@ func TestPauseIsTwiceTheLatestAnswer(t *testing.T) {
 }
 
 func TestOnceEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 3, reply{10 * ms, nil}, hangs, hangs)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -309,7 +309,7 @@ func TestOnceEndsWithItsContext(t *testing.T) {
 }
 
 func TestOnceEndsWithItsContextAfterTheFirstSendHasFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 3, reply{600 * ms, unavailable})
 		ctx, cancel := context.WithTimeout(t.Context(), 900*ms)
 		defer cancel()
@@ -321,7 +321,7 @@ func TestOnceEndsWithItsContextAfterTheFirstSendHasFailed(t *testing.T) {
 }
 
 func TestAskRepeatsWithPausesWhatPasses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 3, reply{0, unavailable}, reply{0, rpctypes.ErrNoLeader}, reply{0, refused}, reply{0, nil})
 		i, err := attempt.Ask(t.Context(), r.sender, attempt.Read, r.send)
 		if i != 3 || err != nil || len(r.at) != 4 {
@@ -336,7 +336,7 @@ func TestAskRepeatsWithPausesWhatPasses(t *testing.T) {
 }
 
 func TestPanicOfTheFirstSendEndsTheRace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 3)
 		func() {
 			defer func() { _ = recover() }()

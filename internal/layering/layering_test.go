@@ -39,7 +39,7 @@ var rooms = map[string][]string{
 
 // kits are for tests, ours and users', and for the examples. They must not depend
 // on what is tested with them.
-var kits = []string{"etcdtest", "etcdfake", "internal/child"}
+var kits = []string{"etcdtest", "etcdfake", "internal/child", "internal/bubble"}
 
 // free may import what they like: nobody imports them.
 var free = []string{"examples", "internal/layering", "internal/queuemodel", "robustness", "bench"}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -18,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -38,7 +38,7 @@ const (
 // inBubble runs a test in virtual time, against an etcd in memory.
 func inBubble(t *testing.T, f func(t *testing.T, srv *etcdfake.Server)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(nil)
 		t.Cleanup(srv.Close) // after the sessions
 		f(t, srv)
