@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -123,7 +124,7 @@ func (s *Session) endLease(ctx context.Context, l *lease.Lease) error {
 		s.beforeRevoke(ctx, l)
 		return s.revokeOnce(ctx, l.ID())
 	})
-	if backoff.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
+	if etcderr.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
 		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return err

@@ -57,7 +57,7 @@ type Session struct {
 // The session uses cli's KV, Lease and Watcher, never closes it, and respects
 // its TLS and auth. Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is
 // sent; otherwise what etcd said, joined with ctx's error when that ended the
-// attempts; backoff.ErrNotConnected, with the reason, when the client could not
+// attempts; etcderr.ErrNotConnected, with the reason, when the client could not
 // connect. It tries to until ctx ends, so give it one that does. holdfast.ErrClientClosed.
 // rpctypes.ErrPermissionDenied when the session key may not be written: the
 // message has the command that grants it. Nothing is left to close, and no lease

@@ -1,4 +1,4 @@
-package backoff_test
+package etcderr_test
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	. "github.com/holdfast-go/holdfast/backoff"
+	. "github.com/holdfast-go/holdfast/etcderr"
 )
 
 func TestNoLeaderIsARefusalWhereALeaderWasRequired(t *testing.T) {

@@ -1,4 +1,4 @@
-package backoff
+package etcderr
 
 import (
 	"context"
@@ -18,30 +18,30 @@ import (
 // Class is what an error says about a request that changes something.
 type Class int
 
-// The classes. Where several errors are joined, the class of the whole is the
-// last one in this order that occurs.
+// The classes. The class of joined errors is the last one in this order that
+// occurs among them.
 const (
 	// OK is the class of a nil error: the request was carried out.
 	OK Class = iota
 
-	// Transient: etcd refused the request before it did anything, for a reason
-	// that passes. The same request may be sent again.
+	// Transient: etcd refused the request before doing anything, for a reason that
+	// passes. The same request may be sent again.
 	Transient
 
-	// Permanent: etcd, or the client before it sent anything, refused the
-	// request for a reason that stays. Nothing was done.
+	// Permanent: etcd refused the request for a reason that stays, or the client
+	// refused to send it. Nothing was done.
 	Permanent
 
-	// Unauthorised: the credentials are missing, wrong or not sufficient.
-	// Nothing was done.
+	// Unauthorised: the credentials are missing, wrong or insufficient. Nothing was
+	// done.
 	Unauthorised
 
 	// LeaseGone: the lease that the request names does not exist (any more).
-	// Nothing was done, and whatever was attached to the lease is gone.
+	// Nothing was done, and the keys attached to the lease are gone.
 	LeaseGone
 
-	// Unknown: the request may have been carried out, or may be yet. Also the
-	// class of every error that is not recognised.
+	// Unknown: the request may have been carried out, or may be carried out later.
+	// It is also the class of errors that are not recognised.
 	Unknown
 )
 
@@ -64,25 +64,20 @@ func (c Class) String() string {
 	return fmt.Sprintf("Class(%d)", int(c))
 }
 
-// Classify tells what err, returned by etcd's client for a request that changes
-// something, says about that request. It recognises gRPC status errors, etcd's
-// own rpctypes errors, context errors and holdfast.ErrOutcomeUnknown, also when they
-// are wrapped or joined with others. Marks set by [Again] and [Final] make no
-// difference to it.
-//
-// Three things to know:
+// Classify returns what err, the error of a request that changes something, says
+// about that request. It recognises gRPC status errors, etcd's rpctypes errors,
+// context errors and holdfast.ErrOutcomeUnknown, also wrapped and joined.
 //
 //   - An exhausted database quota (rpctypes.ErrNoSpace) is Unknown: the request
-//     that first crosses the quota while it is applied is carried out and
-//     answered with that error all the same.
-//   - "No leader" is Unknown. A request made with clientv3.WithRequireLeader is
-//     refused before it is looked at (see [LeaderRequired]), but a stream that
-//     carries renewals can be ended with the same error after one of them was
-//     passed on.
-//   - A TLS handshake that fails (a wrong CA, a client certificate that is not
-//     accepted) never shows: etcd's client waits for a connection until the
-//     context ends and replaces the error by the context's. It looks like an
-//     endpoint that cannot be reached, and is Unknown.
+//     that first exceeds the quota is carried out and still answered with that
+//     error.
+//   - "No leader" is Unknown. A single request made with
+//     clientv3.WithRequireLeader is refused before it is read (see
+//     [LeaderRequired]), but a stream of renewals can end with the same error
+//     after one of them was passed on.
+//   - A TLS handshake that fails (wrong CA, refused client certificate) is
+//     Unknown: etcd's client waits for a connection until the context ends and
+//     returns the context's error. See [WithConnection].
 func Classify(err error) Class {
 	if err == nil {
 		return OK
@@ -93,39 +88,42 @@ func Classify(err error) Class {
 	return Unknown
 }
 
-// Retryable reports whether it is worth sending the same request again, given
-// that being carried out twice does it no harm: reads, and writes made
-// idempotent by their comparisons. That is so for errors of class [Transient],
-// and for those of class [Unknown] that may pass by themselves.
+// Retryable reports whether the same request is worth sending again, provided
+// that carrying it out twice does no harm: a read, or a write that its
+// comparisons make idempotent. That is true for class [Transient], and for
+// errors of class [Unknown] that may pass.
 //
 // The end of a context counts as passing, since it may have been the context of
-// a single attempt: a loop has to look at its own context as well, as [Retry]
-// does. Not retryable are a nil error, holdfast.ErrOutcomeUnknown (its
-// sender decided not to send again), an exhausted quota, messages
-// that are too large, a closed client, and errors that are not recognised.
+// one attempt; a loop has to check its own context as well, as backoff.Retry
+// does. Not retryable are nil, holdfast.ErrOutcomeUnknown (its sender decided not
+// to send again), an exhausted quota, messages that are too large, a closed
+// client, and errors that are not recognised.
 //
-// Marks set by [Again] and [Final] override all of this.
+// The marks of backoff.Again and backoff.Final override this; they do not change
+// the class.
 func Retryable(err error) bool {
 	j := judge(err)
 	return j.known && j.again
 }
 
-// Pending reports whether the request that failed with err may yet be carried
-// out, at any later time. That is so for class [Unknown], except for an
-// exhausted quota alone: etcd has answered, so it has been carried out by now or
-// never will be.
+// Recognised reports whether Classify knows err, rather than calling it Unknown
+// for lack of knowledge.
+func Recognised(err error) bool { return judge(err).known }
+
+// Pending reports whether the request that failed with err may still be carried
+// out later. That is true for class [Unknown], except for an exhausted quota
+// alone: etcd has answered, so the request was carried out or never will be.
 func Pending(err error) bool {
 	j := judge(err)
 	return err != nil && (!j.known || j.class == Unknown && !j.settled)
 }
 
-// LeaderRequired makes an error of class [Transient] of err if that says "no
-// leader" and nothing else, and returns any other error as it is. It is for a
-// single request, no stream, that was made with clientv3.WithRequireLeader: a
-// member refuses such a request before it looks at it. LeaderRequired(nil) is
-// nil.
+// LeaderRequired returns err as an error of class [Transient] if it is "no
+// leader" and nothing else, and unchanged otherwise. Use it for a single request,
+// not a stream, that was made with clientv3.WithRequireLeader: a member refuses
+// such a request before it reads it.
 func LeaderRequired(err error) error {
-	for e := err; e != nil; e = errors.Unwrap(e) { // not into joined ones
+	for e := err; e != nil; e = errors.Unwrap(e) { // stops at joined errors
 		if rpctypes.Error(e) == rpctypes.ErrNoLeader {
 			return &refusedError{err}
 		}
@@ -138,22 +136,30 @@ type refusedError struct{ err error }
 func (e *refusedError) Error() string { return e.err.Error() }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// judgement is what one error in a tree of errors says. Without known it says
-// nothing.
+// Mark is an error that decides by itself whether its request is sent again. The
+// error it wraps decides the class. See backoff.Again.
+type Mark interface {
+	error
+	Again() bool
+	Unwrap() error
+}
+
+// judgement is what one error in a tree of errors says. If it is not known, it
+// says nothing.
 type judgement struct {
 	known bool
 	class Class
 	again bool
 
-	settled bool // of class Unknown: answered, and not to be carried out later
+	settled bool // for class Unknown: etcd has answered, so nothing is carried out later
 }
 
 func known(class Class, again bool) judgement {
 	return judgement{known: true, class: class, again: again}
 }
 
-// and joins the judgements on two branches of a tree: the graver class, and
-// sending again only if no branch speaks against it.
+// and combines the judgements on two branches of a join: the graver class, and
+// retryable only if both are.
 func (j judgement) and(k judgement) judgement {
 	switch {
 	case !j.known:
@@ -166,9 +172,9 @@ func (j judgement) and(k judgement) judgement {
 	return both
 }
 
-// judge walks the tree of err from the outside in. The first error on each
-// branch that says anything decides for its branch: errors.As would stop at the
-// first branch of a join.
+// judge walks the tree of err from the outside in. On each branch, the first
+// error that says anything decides. (errors.As would stop at the first branch of
+// a join.)
 func judge(err error) judgement {
 	switch e := err.(type) {
 	case nil:
@@ -177,8 +183,8 @@ func judge(err error) judgement {
 		return judgement{known: true, class: Classify(e.Err), settled: !Pending(e.Err)}
 	case *refusedError:
 		return known(Transient, true)
-	case *againError:
-		return judgement{known: true, class: Classify(e.err), again: true, settled: !Pending(e.err)}
+	case Mark:
+		return judgement{known: true, class: Classify(e.Unwrap()), again: e.Again(), settled: !Pending(e.Unwrap())}
 	case rpctypes.EtcdError:
 		return judgeStatus(e.Code(), e.Error())
 	case interface{ GRPCStatus() *status.Status }:
@@ -202,8 +208,8 @@ func judge(err error) judgement {
 		}
 		return j
 	}
-	// etcd's client makes plain errors of the reason with which the server
-	// cancelled a watch.
+	// etcd's client turns the reason for which the server cancelled a watch into a
+	// plain error.
 	if e, ok := etcdError(err.Error()); ok {
 		return judgeStatus(e.Code(), e.Error())
 	}
@@ -223,23 +229,22 @@ func etcdError(text string) (rpctypes.EtcdError, bool) {
 	return e, ok
 }
 
-// byText are the errors of etcd whose status code alone would mislead. The rest
-// of rpctypes is judged by code; a test goes through all of it.
+// byText has the errors of etcd whose status code would mislead. The rest of
+// rpctypes is judged by code; a test covers all of it.
 var byText = map[string]judgement{
 	// Refused by the member asked, before the request was proposed.
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCRequestTooManyRequests): known(Transient, true),
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCNotCapable):             known(Transient, true), // starting up
-	rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner): known(Transient, true), // the next member may be none
+	rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner): known(Transient, true), // another member may be no learner
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCNotLeader):              known(Transient, true),
-	// Users or roles changed since the request's token was issued. Found out
-	// when the request is applied, by all members alike, before it has an
-	// effect; for reads afterwards. The client gets itself a new token.
+	// Users or roles have changed since the request's token was issued. All members
+	// find that out alike when they apply the request, before it has an effect (for
+	// a read: after). The client then fetches a new token.
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthOldRevision): known(Transient, true),
 
-	// Once the alarm is raised nothing is written any more. But the request
-	// that raises it while being applied is written first and then answered
-	// with this error: etcd's quotaApplierV3 calls through and only then
-	// replaces the result.
+	// Once the alarm is raised, nothing is written any more. But the request that
+	// raises it is written first and then answered with this error: etcd's
+	// quotaApplierV3 applies it and then replaces the result.
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCNoSpace): {known: true, class: Unknown, settled: true},
 	// Under the CORRUPT alarm no member applies anything.
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCCorrupt): known(Permanent, false),
@@ -249,14 +254,14 @@ var byText = map[string]judgement{
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCUserEmpty):  known(Unauthorised, false),
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthFailed): known(Unauthorised, false),
 
-	// The text of grpc.ErrClientConnClosing. What was in flight is uncertain;
-	// what comes after cannot succeed.
+	// The text of grpc.ErrClientConnClosing. The outcome of requests in flight is
+	// unknown; later ones cannot succeed.
 	"grpc: the client connection is closing": known(Unknown, false),
 }
 
-// judgeStatus judges what a server, a proxy or the gRPC library answered. The
-// text goes first: etcd sends some of its errors with the code Unknown, the text
-// being right ("too many requests" among them).
+// judgeStatus judges the status that a server, a proxy or the gRPC library
+// returned. The text comes first: etcd sends some errors, such as "too many
+// requests", with the code Unknown.
 func judgeStatus(code codes.Code, text string) judgement {
 	if e, ok := etcdError(text); ok {
 		code, text = e.Code(), e.Error()
@@ -270,11 +275,11 @@ func judgeStatus(code codes.Code, text string) judgement {
 	case codes.ResourceExhausted:
 		switch {
 		case strings.HasPrefix(text, "trying to send message larger than max"):
-			// Said by the client of its own request.
+			// Refused by the client, not sent.
 			return known(Permanent, false)
 		case strings.Contains(text, "larger than max"):
-			// The request at the server's end, or the answer at ours: in the
-			// second case it was carried out.
+			// Either the server refused the request, or the client refused the
+			// answer; in the second case the request was carried out.
 			return known(Unknown, false)
 		}
 		return known(Unknown, true) // HTTP/2's ENHANCE_YOUR_CALM, at any moment

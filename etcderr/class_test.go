@@ -1,4 +1,4 @@
-package backoff_test
+package etcderr_test
 
 import (
 	"context"
@@ -19,7 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
-	. "github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/backoff"
+	. "github.com/holdfast-go/holdfast/etcderr"
 )
 
 type verdict struct {
@@ -301,18 +302,18 @@ func TestGravestOfJoinedErrorsCounts(t *testing.T) {
 
 func TestMarksDecideOnRepeatingAndNotOnTheClass(t *testing.T) {
 	boom := errors.New("boom")
-	check(t, Final(rpctypes.ErrTimeout), verdict{Unknown, false})
-	check(t, fmt.Errorf("x: %w", Final(rpctypes.ErrTooManyRequests)), verdict{Transient, false})
-	check(t, Again(rpctypes.ErrLeaseNotFound), verdict{LeaseGone, true})
-	check(t, Again(boom), verdict{Unknown, true})
-	check(t, Final(Again(rpctypes.ErrTimeout)), verdict{Unknown, false})
-	check(t, Again(fmt.Errorf("x: %w", Final(rpctypes.ErrTimeout))), verdict{Unknown, true})
-	check(t, errors.Join(rpctypes.ErrTimeout, Final(boom)), verdict{Unknown, false})
-	check(t, errors.Join(rpctypes.ErrTimeout, Again(boom)), verdict{Unknown, true})
-	if !errors.Is(Again(boom), boom) || !errors.Is(Final(boom), boom) || Again(boom).Error() != "boom" {
+	check(t, backoff.Final(rpctypes.ErrTimeout), verdict{Unknown, false})
+	check(t, fmt.Errorf("x: %w", backoff.Final(rpctypes.ErrTooManyRequests)), verdict{Transient, false})
+	check(t, backoff.Again(rpctypes.ErrLeaseNotFound), verdict{LeaseGone, true})
+	check(t, backoff.Again(boom), verdict{Unknown, true})
+	check(t, backoff.Final(backoff.Again(rpctypes.ErrTimeout)), verdict{Unknown, false})
+	check(t, backoff.Again(fmt.Errorf("x: %w", backoff.Final(rpctypes.ErrTimeout))), verdict{Unknown, true})
+	check(t, errors.Join(rpctypes.ErrTimeout, backoff.Final(boom)), verdict{Unknown, false})
+	check(t, errors.Join(rpctypes.ErrTimeout, backoff.Again(boom)), verdict{Unknown, true})
+	if !errors.Is(backoff.Again(boom), boom) || !errors.Is(backoff.Final(boom), boom) || backoff.Again(boom).Error() != "boom" {
 		t.Error("a mark hides what it marks")
 	}
-	if Again(nil) != nil || Final(nil) != nil {
+	if backoff.Again(nil) != nil || backoff.Final(nil) != nil {
 		t.Error("a mark on nil is an error")
 	}
 }

@@ -1,4 +1,4 @@
-package backoff_test
+package etcderr_test
 
 import (
 	"context"
@@ -9,14 +9,15 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/holdfast-go/holdfast"
-	. "github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/backoff"
+	. "github.com/holdfast-go/holdfast/etcderr"
 )
 
 // What is unknown may come later, unless etcd has answered.
 func TestOnlyAFullStoreLeavesWhatWasDoneUnknownAndNothingPending(t *testing.T) {
 	for name, err := range rpctypesErrors(t) {
 		want := Classify(err) == Unknown && name != "ErrGRPCNoSpace"
-		for _, err := range []error{err, rpctypes.Error(err), fmt.Errorf("wrapped: %w", err), Again(err), Final(err)} {
+		for _, err := range []error{err, rpctypes.Error(err), fmt.Errorf("wrapped: %w", err), backoff.Again(err), backoff.Final(err)} {
 			if Pending(err) != want {
 				t.Errorf("%s, %v: pending %v", name, err, !want)
 			}
