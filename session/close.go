@@ -97,7 +97,7 @@ func (s *Session) finish(l *lease.Lease) {
 	defer cancelGrace()
 	waitFor(s.joined, ctx, grace)
 	for _, sub := range s.subscribers() {
-		waitFor(sub.wait(), ctx)
+		waitFor(sub.queue.Idle(), ctx)
 	}
 }
 
@@ -150,16 +150,6 @@ func (s *Session) beforeRevoke(ctx context.Context, l *lease.Lease) {
 	}
 }
 
-func (s *Session) subscribers() []*subscriber {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	subs := make([]*subscriber, 0, len(s.subs))
-	for sub := range s.subs {
-		subs = append(subs, sub)
-	}
-	return subs
-}
-
 // stuck names the callbacks that have not returned.
 func (s *Session) stuck() *CallbackError {
 	stuck := &CallbackError{Waited: s.opts.CloseTimeout}
@@ -170,9 +160,9 @@ func (s *Session) stuck() *CallbackError {
 	}
 	for _, sub := range s.subscribers() {
 		select {
-		case <-sub.wait():
+		case <-sub.queue.Idle():
 		default:
-			stuck.Callbacks = append(stuck.Callbacks, sub.name())
+			stuck.Callbacks = append(stuck.Callbacks, sub.name)
 		}
 	}
 	return stuck
