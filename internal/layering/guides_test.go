@@ -131,6 +131,22 @@ func TestGoInDocumentsParses(t *testing.T) {
 	}
 }
 
+// A command that a document shows is about packages that exist.
+func TestCommandsInDocumentsNamePackagesThatExist(t *testing.T) {
+	for _, document := range documents(t) {
+		for line := range strings.Lines(read(t, document)) {
+			if !regexp.MustCompile(`\bgo (run|test|build) `).MatchString(line) {
+				continue
+			}
+			for _, m := range regexp.MustCompile(`\s\./([\w/]+)`).FindAllStringSubmatch(line, -1) {
+				if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+					t.Errorf("%s: %v in %q", document, err, line)
+				}
+			}
+		}
+	}
+}
+
 // A link within the repository leads to a file, and to a heading or anchor in it.
 func TestDocumentsLinkToWhatExists(t *testing.T) {
 	for _, document := range documents(t) {
