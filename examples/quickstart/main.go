@@ -5,8 +5,8 @@
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart --endpoints host1:2379,host2:2379
 //
-// Two worker processes compete for one lock. The holder is stopped (SIGSTOP) until its lease has expired in etcd and the
-// other worker holds the lock. Then it is continued (SIGCONT), and writes.
+// Two worker processes compete for one lock. The holder is stopped (SIGSTOP) until its lease has expired in etcd and
+// the other worker holds the lock. Then it is continued (SIGCONT), and writes.
 //
 // Without --endpoints the program runs an etcd of its own. It exits with code 0 only if it observed every step.
 //
@@ -38,12 +38,14 @@ func main() {
 // run plays the story, and cleans up however it ended.
 func run(ctx context.Context, d *demo.Demo) (err error) {
 	id := fmt.Sprintf("quickstart/%08d", rand.IntN(1e8))
-	s := &story{Demo: d, job: job{Endpoints: d.Endpoints, Lock: id, Guarded: id + "/guarded", Unguarded: id + "/unguarded"}}
+	s := &story{Demo: d, job: job{
+		Endpoints: d.Endpoints, Lock: id, Guarded: id + "/guarded", Unguarded: id + "/unguarded",
+	}}
 	defer func() {
 		err = errors.Join(child.KillAll(err, s.a, s.b), s.cleanUp(ctx))
 	}()
 	d.Print(demo.Plain, "One lock, two processes, and a pause longer than the lease (TTL %v).", demo.TTL)
-	d.Print(demo.Plain, "guarded: a key written through a fencing.FencedWriter. unguarded: a key written by a plain Put.")
+	d.Print(demo.Plain, "guarded: a key written through a FencedWriter. unguarded: a key written by a plain Put.")
 	d.Print(demo.Plain, "token: the fencing token of the writer's lock; each new holder's is larger.")
 	d.Print(demo.Plain, "")
 	d.Header()

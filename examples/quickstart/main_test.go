@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// runMain in the environment makes this test binary run main: so the tests see real processes, parent and workers, built
-// with the race detector.
+// runMain in the environment makes this test binary run main: so the tests see real processes, parent and workers,
+// built with the race detector.
 const runMain = "QUICKSTART_RUN_MAIN"
 
 func TestMain(m *testing.M) {

@@ -50,8 +50,8 @@ const (
 
 // work is a worker: it locks, writes, does something that takes long, writes again and unlocks.
 //
-// A service would call Mutex.Do, which cancels the context of the work when the lock is lost. This one keeps the handle,
-// to show each line of defense by itself.
+// A service would call Mutex.Do, which cancels the context of the work when the lock is lost. This one keeps the
+// handle, to show each line of defense by itself.
 func work(ctx context.Context, name string, j job, parent *child.Parent[event]) (err error) {
 	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
 	if err != nil {
@@ -95,12 +95,15 @@ func work(ctx context.Context, name string, j job, parent *child.Parent[event]) 
 }
 
 // writeTooLate writes although Check has reported the loss, which no worker should do.
-func writeTooLate(ctx context.Context, cli *clientv3.Client, lk *locker.Lock, name string, j job, parent *child.Parent[event]) {
+func writeTooLate(
+	ctx context.Context, cli *clientv3.Client, lk *locker.Lock, name string, j job, parent *child.Parent[event],
+) {
 	// A FencedWriter calls Check itself and sends nothing.
 	_, err := fencing.NewFencedWriter(lk).Put(ctx, j.Guarded, lateValue(name))
 	parent.Say(wroteGuarded, outcome(err))
 
-	// A process can also be paused between a Check and the write that follows. Then the write is sent, and etcd compares.
+	// A process can also be paused between a Check and the write that follows. Then the write is sent, and etcd
+	// compares.
 	_, err = fencing.NewFencedWriter(uncheckedLock{lk}).Put(ctx, j.Guarded, lateValue(name))
 	parent.Say(wroteUnchecked, outcome(err))
 

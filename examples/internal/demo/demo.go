@@ -2,8 +2,8 @@
 
 // Package demo is what the examples share: flags, an etcd to talk to, and steps that are observed one after the other.
 //
-// An example fails, with exit code 1 and the name of the step, as soon as one step is not observed in time. So its output
-// is not a claim but a record.
+// An example fails, with exit code 1 and the name of the step, as soon as one step is not observed in time. So its
+// output is not a claim but a record.
 package demo
 
 import (
@@ -25,7 +25,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// TTL is the lease of every session in the examples: short, so that the wait for its expiry is, too. The default is 15 s.
+// TTL is the lease of every session in the examples: short, so that the wait for its expiry is, too. The default is 15
+// s.
 const TTL = 2 * time.Second
 
 // A Demo is one run of an example.
@@ -45,10 +46,11 @@ type Step struct {
 	Observe func(context.Context) error // returns once it was seen
 }
 
-// Main parses the flags and calls run with an etcd: the one of --endpoints, or else one in this process. The context ends
-// on SIGINT and SIGTERM; run must undo what it did even then. If run fails, Main prints why and exits with code 1.
+// Main parses the flags and calls run with an etcd: the one of --endpoints, or else one in this process. The context
+// ends on SIGINT and SIGTERM; run must undo what it did even then. If run fails, Main prints why and exits with code 1.
 func Main(run func(context.Context, *Demo) error) {
-	endpoints := flag.String("endpoints", "", "comma-separated `addresses` of an etcd cluster (default: an etcd in this process)")
+	endpoints := flag.String("endpoints", "",
+		"comma-separated `addresses` of an etcd cluster (default: an etcd in this process)")
 	patience := flag.Duration("patience", 15*time.Second, "how long to wait for each step")
 	flag.Parse()
 
