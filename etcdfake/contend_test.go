@@ -11,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
@@ -51,7 +52,7 @@ func TestRevokeHolderLosesTheLockAndTheLeadership(t *testing.T) {
 		}
 		srv.RevokeHolder(lockPrefix)
 		<-lk.Done()
-		if err := lk.Check(); !errors.Is(err, session.ErrLost) {
+		if err := lk.Check(); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("the lock: %v", err)
 		}
 		if err := term.Check(); err != nil {
@@ -59,7 +60,7 @@ func TestRevokeHolderLosesTheLockAndTheLeadership(t *testing.T) {
 		}
 		srv.RevokeHolder(term.Key()) // the key of the entry will do, too
 		<-term.Done()
-		if err := term.Check(); !errors.Is(err, session.ErrLost) {
+		if err := term.Check(); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("the leadership: %v", err)
 		}
 	})

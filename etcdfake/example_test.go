@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -43,7 +44,7 @@ func ExampleTest() {
 
 		link.BlackHole()
 		err = <-stopped
-		fmt.Println("lost:", errors.Is(err, session.ErrLost), "after", time.Since(start))
+		fmt.Println("lost:", errors.Is(err, holdfast.ErrLost), "after", time.Since(start))
 
 		link.Heal()
 		fmt.Println("closed:", sess.Close(context.Background()))
@@ -74,7 +75,7 @@ func ExampleServer_Occupy() {
 		release()
 		synctest.Wait()
 		srv.RevokeHolder("holdfast/lock/nightly/@/")
-		fmt.Println("lost:", errors.Is(<-stopped, session.ErrLost))
+		fmt.Println("lost:", errors.Is(<-stopped, holdfast.ErrLost))
 	})
 	// Output:
 	// in the queue: 2

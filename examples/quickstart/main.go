@@ -24,10 +24,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 func main() {
@@ -171,7 +171,7 @@ func (s *story) firstIsTold(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if ev.Lost != session.CauseExpired.String() {
+	if ev.Lost != holdfast.CauseExpired.String() {
 		return fmt.Errorf("it reports %v", ev)
 	}
 	s.Row("A", s.tokens[0], demo.Good, "Check: lost (%s)", ev.Lost)

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
@@ -32,7 +33,7 @@ type event struct {
 	Token fencing.Token `json:",omitzero"` // with acquired
 	Entry string        // with acquired: the lock's key in etcd
 	Error string
-	Lost  string // the cause, if Error is a *session.LostError
+	Lost  string // the cause, if Error is a *holdfast.LostError
 	Stale bool   // Error is a fencing.ErrStale
 }
 
@@ -122,7 +123,7 @@ func outcome(err error) (ev event) {
 	if err != nil {
 		ev.Error = err.Error()
 	}
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	if errors.As(err, &lost) {
 		ev.Lost = lost.Cause.String()
 	}

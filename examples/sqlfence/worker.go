@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
@@ -32,7 +33,7 @@ type event struct {
 	Token fencing.Token `json:",omitzero"` // with acquired
 	Entry string        // with acquired: the lock's key in etcd
 	Error string
-	Lost  bool          // Error is a *session.LostError
+	Lost  bool          // Error is a *holdfast.LostError
 	Stale bool          // Error is a fencing.ErrStale
 	Mark  fencing.Token `json:",omitzero"` // the mark, if Error is a *fencing.MarkError
 }
@@ -106,7 +107,7 @@ func outcome(err error) (ev event) {
 	if err != nil {
 		ev.Error = err.Error()
 	}
-	ev.Lost, ev.Stale = errors.Is(err, session.ErrLost), errors.Is(err, fencing.ErrStale)
+	ev.Lost, ev.Stale = errors.Is(err, holdfast.ErrLost), errors.Is(err, fencing.ErrStale)
 	var below *fencing.MarkError
 	if errors.As(err, &below) {
 		ev.Mark = below.Mark
