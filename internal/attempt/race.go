@@ -69,7 +69,7 @@ func (r *race[T]) repeat() {
 		r.end()
 		return
 	}
-	n := len(r.s.client.Endpoints())
+	n := max(1, len(r.s.client.Endpoints())) // a client without any still has its connection
 	ctx, cancel := r.context()
 	r.s.count(n)
 	if !r.begin(n, left, cancel) {

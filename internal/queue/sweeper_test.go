@@ -207,7 +207,7 @@ func TestSweeperRemovesAnEntryByTheRuleForThoseThatNeverHeld(t *testing.T) {
 func TestEntryOfAnUnansweredPutIsRemovedAlthoughTheGateHasMovedSince(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.planOne("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
+		p.planAll("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
 		done := acquireLater(within(t, 50*time.Millisecond), p.queue("x"))
 		time.Sleep(2 * oneWay)
 		if _, err := p.sess.Base().PutSessionKey(t.Context(), p.sess.Base().Lease()); err != nil {
