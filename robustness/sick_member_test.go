@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -215,9 +216,9 @@ func (w *ward) add(t *testing.T, ttl, pause time.Duration) {
 	b.sess = open(t, cli, session.Options{TTL: ttl, OnStateChange: func(ev session.Event) {
 		switch {
 		case w.ctx.Err() != nil: // the end of the test
-		case ev.State == session.Lost:
+		case ev.State == holdfast.Lost:
 			b.lost.Add(1)
-		case ev.State == session.Suspended:
+		case ev.State == holdfast.Suspended:
 			b.suspended.Add(1)
 		}
 	}})
