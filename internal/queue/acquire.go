@@ -217,11 +217,8 @@ func (e *entry) toFront(ctx context.Context, c condition) error {
 func (e *entry) sending(ctx context.Context) (context.Context, context.CancelFunc) {
 	sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	callerEnded := context.AfterFunc(ctx, func() {
-		if e.lease.Lost() != nil {
-			cancel()
-			return
-		}
-		time.AfterFunc(giveUpWait, cancel)
+		forget := context.AfterFunc(e.lease.Context(), cancel) // at once if it is lost
+		time.AfterFunc(giveUpWait, func() { forget(); cancel() })
 	})
 	return sctx, func() {
 		callerEnded()

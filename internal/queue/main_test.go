@@ -170,6 +170,16 @@ func (p *process) planOne(kind string, f etcdfake.Fate) {
 	})
 }
 
+// planAll decides the fate of all requests of a kind; others arrive.
+func (p *process) planAll(kind string, f etcdfake.Fate) {
+	p.plan(func(k string, _ int) etcdfake.Fate {
+		if k == kind {
+			return f
+		}
+		return etcdfake.Fate{}
+	})
+}
+
 // unheard has happen what the process's watches do not tell, before they fail.
 func (p *process) unheard(srv *etcdfake.Server, happen func()) {
 	p.plan(func(kind string, _ int) etcdfake.Fate {

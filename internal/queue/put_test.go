@@ -26,7 +26,7 @@ var (
 func TestCopyThatArrivesAfterTheSessionKeyWasPutAgainDoesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.planOne("enqueue", etcdfake.Fate{Request: 10 * time.Second})
+		p.planAll("enqueue", etcdfake.Fate{Request: 10 * time.Second})
 		if _, err := p.queue("x").Acquire(within(t, 50*time.Millisecond), request()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}

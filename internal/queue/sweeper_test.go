@@ -208,7 +208,7 @@ func TestSweeperRemovesAnEntryByTheRuleForThoseThatNeverHeld(t *testing.T) {
 func TestEntryOfAnUnansweredPutIsRemovedAlthoughTheGateHasMovedSince(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.planOne("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
+		p.planAll("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
 		done := acquireLater(within(t, 50*time.Millisecond), p.queue("x"))
 		time.Sleep(2 * oneWay)
 		if _, err := lease.Open(p.sess.Ref()).PutSessionKey(t.Context(), lease.Open(p.sess.Ref()).Lease()); err != nil {
