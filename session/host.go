@@ -29,7 +29,7 @@ func (s *Session) Ref() lease.Ref {
 
 func (h host) Await(ctx context.Context) (*lease.Lease, error) {
 	s := h.Session
-	known := -1 // refusals when the call began: roles may have been mended since
+	known := -1 // refusals when the call began; roles may have been repaired since
 	for {
 		s.mu.Lock()
 		l, replaced, refused, refusals := s.lease, s.replaced, s.refused, s.refusals
@@ -43,7 +43,7 @@ func (h host) Await(ctx context.Context) (*lease.Lease, error) {
 		if l.Context().Err() == nil {
 			return l, nil
 		}
-		if err := s.noneFollows(l); err != nil {
+		if err := s.endedErr(l); err != nil {
 			return nil, err
 		}
 		if refusals > known {
