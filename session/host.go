@@ -13,13 +13,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// host is a session as locks and elections see it.
+// host is a session as locks and elections see it. The contract of its methods is at lease.Host.
 type host struct{ *Session }
 
 var _ lease.Host = host{}
 
-// Ref returns a reference to the session for packages of this module. It is of
-// no use outside.
+// Ref returns a reference to the session for packages of this module. Other packages can do nothing with it.
 func (s *Session) Ref() lease.Ref {
 	if s == nil {
 		return lease.Ref{}
