@@ -1,0 +1,141 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Kind is what a name is of. The lock and the election of one name have nothing in common.
+type Kind string
+
+const (
+	Lock     Kind = "lock"
+	Election Kind = "election"
+)
+
+// Options of an Inspector. The zero value of every field is its default.
+type Options struct {
+	// Namespace is that of the sessions to look at. Default "holdfast".
+	Namespace string
+
+	// Retry paces what is tried again, and bounds each request by its Attempt: default 4 s, less than 5 s.
+	Retry backoff.Policy
+}
+
+// Inspector looks at queues. It is immutable, does no I/O when made, and is safe for concurrent use.
+type Inspector struct {
+	client    *clientv3.Client
+	sender    *attempt.Sender
+	policy    backoff.Policy
+	namespace string
+	err       error // why it cannot be used
+}
+
+// New returns an Inspector. A nil o means all defaults. A bad option or client is an error of the first call, before
+// anything is sent: *session.ArgumentError, *session.NameError. The client is the caller's to close.
+func New(cli *clientv3.Client, o *Options) *Inspector {
+	if o == nil {
+		o = &Options{}
+	}
+	in := &Inspector{client: cli, policy: o.Retry, namespace: o.Namespace}
+	in.err = o.check(cli)
+	if in.err != nil {
+		return in
+	}
+	if in.namespace == "" {
+		in.namespace = session.DefaultNamespace
+	}
+	if in.policy.Attempt == 0 {
+		in.policy.Attempt = defaultAttempt
+	}
+	in.sender = attempt.New(cli, in.policy)
+	return in
+}
+
+const (
+	defaultAttempt = 4 * time.Second
+	maxAttempt     = 5 * time.Second // from there on a member may give up first
+)
+
+func (o *Options) check(cli *clientv3.Client) error {
+	if cli == nil || cli.KV == nil || cli.Watcher == nil || cli.Lease == nil {
+		return &session.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Watcher or Lease"}
+	}
+	if err := o.Retry.Validate(); err != nil {
+		return &session.ArgumentError{Argument: "Options.Retry", Reason: err.Error()}
+	}
+	if o.Retry.Attempt >= maxAttempt {
+		return &session.ArgumentError{
+			Argument: "Options.Retry.Attempt", Reason: fmt.Sprintf("is %v, not less than %v", o.Retry.Attempt, maxAttempt),
+		}
+	}
+	return session.CheckNamespace(o.Namespace)
+}
+
+// usable reports why nothing can be asked for, or nil.
+func (in *Inspector) usable(ctx context.Context) error {
+	switch {
+	case in == nil || in.err == nil && in.sender == nil:
+		return &session.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with inspect.New"}
+	case in.err != nil:
+		return in.err
+	case ctx == nil:
+		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	default:
+		return backoff.ContextErr(ctx)
+	}
+}
+
+// place is where the entries of one name stand.
+type place struct {
+	kind    Kind
+	name    string // or prefix, as it was given
+	entries string // every entry's key begins with it
+}
+
+func (p place) String() string { return string(p.kind) + " " + session.Quote(p.name) }
+
+// named returns the place of a name in the namespace.
+func (in *Inspector) named(kind Kind, name string) (place, error) {
+	if err := errors.Join(kind.check(), queue.CheckName(string(kind), name)); err != nil {
+		return place{}, err
+	}
+	return place{kind, name, in.root(kind) + name + "/@/"}, nil
+}
+
+// foreign returns the place of a prefix as etcd's concurrency package takes it.
+func foreign(kind Kind, prefix string) (place, error) {
+	if err := kind.check(); err != nil {
+		return place{}, err
+	}
+	if prefix == "" {
+		return place{}, &session.NameError{Kind: string(kind) + " prefix", Name: prefix, Reason: "is empty"}
+	}
+	return place{kind, prefix, prefix + "/"}, nil
+}
+
+// root is where all names of a kind stand.
+func (in *Inspector) root(kind Kind) string { return in.namespace + "/" + string(kind) + "/" }
+
+func (k Kind) check() error {
+	if k != Lock && k != Election {
+		return &session.ArgumentError{Argument: "kind", Reason: fmt.Sprintf("is %q, neither Lock nor Election", string(k))}
+	}
+	return nil
+}
+
+// read puts reads to etcd as one linearizable Txn.
+func (in *Inspector) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	return attempt.Ask(ctx, in.sender, attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return in.client.Txn(ctx).Then(ops...).Commit()
+	})
+}
