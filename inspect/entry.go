@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // Entry is one holder or waiter. Owner, Host and PID are empty where its session was anonymous, and for other clients.
@@ -38,14 +38,14 @@ func (e Entry) String() string {
 	var who []string
 	for _, text := range [][2]string{{"owner", e.Owner}, {"host", e.Host}, {"value", e.Value}} {
 		if text[1] != "" {
-			who = append(who, text[0]+" "+session.Quote(text[1]))
+			who = append(who, text[0]+" "+names.Quote(text[1]))
 		}
 	}
 	if e.PID != 0 {
 		who = append(who, "pid "+strconv.Itoa(e.PID))
 	}
 	if e.Foreign {
-		who = append(who, "another client's key "+session.Quote(e.Key))
+		who = append(who, "another client's key "+names.Quote(e.Key))
 	}
 	switch {
 	case !e.HeldAt.IsZero():

@@ -8,8 +8,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -41,7 +43,7 @@ type Inspector struct {
 }
 
 // New returns an Inspector. A nil o means all defaults. A bad option or client is an error of the first call, before
-// anything is sent: *session.ArgumentError, *session.NameError. The client is the caller's to close.
+// anything is sent: *holdfast.ArgumentError, *holdfast.NameError. The client is the caller's to close.
 func New(cli *clientv3.Client, o *Options) *Inspector {
 	if o == nil {
 		o = &Options{}
@@ -68,13 +70,13 @@ const (
 
 func (o *Options) check(cli *clientv3.Client) error {
 	if cli == nil || cli.KV == nil || cli.Watcher == nil || cli.Lease == nil {
-		return &session.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Watcher or Lease"}
+		return &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Watcher or Lease"}
 	}
 	if err := o.Retry.Validate(); err != nil {
-		return &session.ArgumentError{Argument: "Options.Retry", Reason: err.Error()}
+		return &holdfast.ArgumentError{Argument: "Options.Retry", Reason: err.Error()}
 	}
 	if o.Retry.Attempt >= maxAttempt {
-		return &session.ArgumentError{
+		return &holdfast.ArgumentError{
 			Argument: "Options.Retry.Attempt", Reason: fmt.Sprintf("is %v, not less than %v", o.Retry.Attempt, maxAttempt),
 		}
 	}
@@ -85,11 +87,11 @@ func (o *Options) check(cli *clientv3.Client) error {
 func (in *Inspector) usable(ctx context.Context) error {
 	switch {
 	case in == nil || in.err == nil && in.sender == nil:
-		return &session.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with inspect.New"}
+		return &holdfast.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with inspect.New"}
 	case in.err != nil:
 		return in.err
 	case ctx == nil:
-		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	default:
 		return backoff.ContextErr(ctx)
 	}
@@ -102,7 +104,7 @@ type place struct {
 	entries string // every entry's key begins with it
 }
 
-func (p place) String() string { return string(p.kind) + " " + session.Quote(p.name) }
+func (p place) String() string { return string(p.kind) + " " + names.Quote(p.name) }
 
 // named returns the place of a name in the namespace.
 func (in *Inspector) named(kind Kind, name string) (place, error) {
@@ -118,7 +120,7 @@ func foreign(kind Kind, prefix string) (place, error) {
 		return place{}, err
 	}
 	if prefix == "" {
-		return place{}, &session.NameError{Kind: string(kind) + " prefix", Name: prefix, Reason: "is empty"}
+		return place{}, &holdfast.NameError{Kind: string(kind) + " prefix", Name: prefix, Reason: "is empty"}
 	}
 	return place{kind, prefix, prefix + "/"}, nil
 }
@@ -128,7 +130,7 @@ func (in *Inspector) root(kind Kind) string { return in.namespace + "/" + string
 
 func (k Kind) check() error {
 	if k != Lock && k != Election {
-		return &session.ArgumentError{Argument: "kind", Reason: fmt.Sprintf("is %q, neither Lock nor Election", string(k))}
+		return &holdfast.ArgumentError{Argument: "kind", Reason: fmt.Sprintf("is %q, neither Lock nor Election", string(k))}
 	}
 	return nil
 }

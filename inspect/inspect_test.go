@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -316,21 +317,23 @@ func TestBadInputIsATypedErrorBeforeAnythingIsSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *inspect.Inspector) {
 		link := srv.Link()
 		good := inspect.New(link.Client(), nil)
-		var argument *session.ArgumentError
-		var name *session.NameError
+		var argument *holdfast.ArgumentError
+		var name *holdfast.NameError
 		ctx := t.Context()
 		var none context.Context
 		for what, call := range map[string]func() error{
-			"no client":     func() error { _, err := inspect.New(nil, nil).Show(ctx, inspect.Lock, "x"); return err },
-			"zero value":    func() error { _, err := new(inspect.Inspector).Show(ctx, inspect.Lock, "x"); return err },
-			"nil":           func() error { _, err := (*inspect.Inspector)(nil).Show(ctx, inspect.Lock, "x"); return err },
-			"no context":    func() error { _, err := good.Show(none, inspect.Lock, "x"); return err },
-			"no kind":       func() error { _, err := good.Show(ctx, "", "x"); return err },
-			"empty name":    func() error { _, err := good.Show(ctx, inspect.Lock, ""); return err },
-			"bad name":      func() error { return first(good.Watch(ctx, inspect.Lock, "a//b")) },
-			"empty prefix":  func() error { return first(good.WatchAt(ctx, inspect.Lock, "")) },
-			"list's kind":   func() error { return first(good.List(ctx, "x", "")) },
-			"bad namespace": func() error { return first(inspect.New(link.Client(), &inspect.Options{Namespace: "/x/"}).Sessions(ctx)) },
+			"no client":    func() error { _, err := inspect.New(nil, nil).Show(ctx, inspect.Lock, "x"); return err },
+			"zero value":   func() error { _, err := new(inspect.Inspector).Show(ctx, inspect.Lock, "x"); return err },
+			"nil":          func() error { _, err := (*inspect.Inspector)(nil).Show(ctx, inspect.Lock, "x"); return err },
+			"no context":   func() error { _, err := good.Show(none, inspect.Lock, "x"); return err },
+			"no kind":      func() error { _, err := good.Show(ctx, "", "x"); return err },
+			"empty name":   func() error { _, err := good.Show(ctx, inspect.Lock, ""); return err },
+			"bad name":     func() error { return first(good.Watch(ctx, inspect.Lock, "a//b")) },
+			"empty prefix": func() error { return first(good.WatchAt(ctx, inspect.Lock, "")) },
+			"list's kind":  func() error { return first(good.List(ctx, "x", "")) },
+			"bad namespace": func() error {
+				return first(inspect.New(link.Client(), &inspect.Options{Namespace: "/x/"}).Sessions(ctx))
+			},
 			"long attempt": func() error {
 				return first(inspect.New(link.Client(), &inspect.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}).Sessions(ctx))
 			},

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // Summary is one name with entries.
@@ -97,7 +97,7 @@ func (in *Inspector) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 				return
 			}
 			s := Session{Lease: clientv3.LeaseID(kv.Lease), Since: kv.CreateRevision}
-			var who session.Identity
+			var who lease.Identity
 			if json.Unmarshal(kv.Value, &who) == nil {
 				s.Owner, s.Host, s.PID = who.Owner, who.Host, who.PID
 			}

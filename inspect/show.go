@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 )
@@ -41,7 +42,7 @@ func (q Queue) Waiting() int { return max(0, len(q.Entries)-1) }
 // Show reads a queue: one read for each thousand entries, all at one revision, and one request for each lease's TTL.
 // Goroutines of one process that wait for the same name share one entry. An empty queue is no error.
 //
-// Errors: *session.NameError and *session.ArgumentError before anything is sent; ctx's error, with what the last
+// Errors: *holdfast.NameError and *holdfast.ArgumentError before anything is sent; ctx's error, with what the last
 // attempt met (give it a context that ends: with etcd out of reach Show goes on trying until then); what etcd said that
 // no retry can mend, such as that reading is not permitted.
 func (in *Inspector) Show(ctx context.Context, kind Kind, name string) (Queue, error) {
@@ -186,13 +187,13 @@ func (in *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.
 	resp, err := attempt.Ask(ctx, in.sender, attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return in.client.TimeToLive(ctx, id)
 	})
-	switch backoff.Classify(err) {
-	case backoff.OK:
+	switch etcderr.Classify(err) {
+	case etcderr.OK:
 		if resp.TTL < 0 {
 			return NoTTL, nil
 		}
 		return time.Duration(resp.TTL) * time.Second, nil
-	case backoff.LeaseGone, backoff.Unauthorised:
+	case etcderr.LeaseGone, etcderr.Unauthorised:
 		return NoTTL, nil
 	default:
 		return NoTTL, err

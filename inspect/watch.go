@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 )
 
 // What is what has happened to an entry.
@@ -143,7 +144,7 @@ func (w *watcher) follow(ctx context.Context) error {
 		select {
 		case answer := <-answers:
 			if err := receive(ctx, answer); err != nil {
-				if time.Since(armed) >= healthyWatch && ctx.Err() == nil && backoff.Retryable(err) {
+				if time.Since(armed) >= healthyWatch && ctx.Err() == nil && etcderr.Retryable(err) {
 					return nil
 				}
 				return err
@@ -175,7 +176,7 @@ func receive(ctx context.Context, answer clientv3.WatchResponse) error {
 		return backoff.Again(err)
 	case err == nil && answer.Header.ClusterId == 0 && !answer.Created:
 		return backoff.Again(errors.New("the watch was closed"))
-	case err != nil && backoff.Classify(err) != backoff.Unauthorised:
+	case err != nil && etcderr.Classify(err) != etcderr.Unauthorised:
 		return backoff.Again(err)
 	default:
 		return err
