@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -96,7 +97,7 @@ func (s *Session) finish(l *lease.Lease) {
 	defer cancelGrace()
 	waitFor(s.joined, ctx, grace)
 	for _, sub := range s.subscribers() {
-		waitFor(sub.wait(), ctx)
+		waitFor(sub.queue.Idle(), ctx)
 	}
 }
 
@@ -123,7 +124,7 @@ func (s *Session) endLease(ctx context.Context, l *lease.Lease) error {
 		s.beforeRevoke(ctx, l)
 		return s.revokeOnce(ctx, l.ID())
 	})
-	if backoff.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
+	if etcderr.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
 		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return err
@@ -149,16 +150,6 @@ func (s *Session) beforeRevoke(ctx context.Context, l *lease.Lease) {
 	}
 }
 
-func (s *Session) subscribers() []*subscriber {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	subs := make([]*subscriber, 0, len(s.subs))
-	for sub := range s.subs {
-		subs = append(subs, sub)
-	}
-	return subs
-}
-
 // stuck names the callbacks that have not returned.
 func (s *Session) stuck() *CallbackError {
 	stuck := &CallbackError{Waited: s.opts.CloseTimeout}
@@ -169,9 +160,9 @@ func (s *Session) stuck() *CallbackError {
 	}
 	for _, sub := range s.subscribers() {
 		select {
-		case <-sub.wait():
+		case <-sub.queue.Idle():
 		default:
-			stuck.Callbacks = append(stuck.Callbacks, sub.name())
+			stuck.Callbacks = append(stuck.Callbacks, sub.name)
 		}
 	}
 	return stuck

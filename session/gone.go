@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -108,5 +108,5 @@ func (s *Session) asking(l *lease.Lease, request string) {
 // there is none.
 func (s *Session) explainFailure(l *lease.Lease) {
 	failure := l.Failure()
-	l.Explain(failure, backoff.WithConnection(s.client.ActiveConnection(), failure))
+	l.Explain(failure, etcderr.WithConnection(s.client.ActiveConnection(), failure))
 }

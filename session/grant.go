@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -21,7 +22,7 @@ import (
 func (s *Session) grantOnce(ctx context.Context) (*lease.Lease, error) {
 	l, err := s.grant(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("grant a lease: %w", backoff.WithConnection(s.client.ActiveConnection(), err))
+		return nil, fmt.Errorf("grant a lease: %w", etcderr.WithConnection(s.client.ActiveConnection(), err))
 	}
 	if err := l.Check(); err != nil {
 		// etcd's client may have repeated the Grant by itself and taken its
@@ -77,7 +78,7 @@ func (s *Session) regrant() (*lease.Lease, error) {
 		switch {
 		case err == nil || s.clientClosed():
 			return err
-		case backoff.Classify(err) == backoff.Unauthorised:
+		case etcderr.Classify(err) == etcderr.Unauthorised:
 			s.refuse(err)
 		}
 		return backoff.Again(err)
@@ -138,7 +139,7 @@ func (s *Session) revokeOnce(ctx context.Context, id clientv3.LeaseID) error {
 	_, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
 		return s.client.Revoke(ctx, id)
 	})
-	if backoff.Classify(err) == backoff.LeaseGone {
+	if etcderr.Classify(err) == etcderr.LeaseGone {
 		return nil
 	}
 	return err

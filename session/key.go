@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -82,16 +83,16 @@ func sessionValue(who lease.Identity) string {
 // it may not have one.
 func (s *Session) announce(ctx context.Context, l *lease.Lease) error {
 	_, err := host{s}.PutSessionKey(ctx, l)
-	switch backoff.Classify(err) {
-	case backoff.OK:
+	switch etcderr.Classify(err) {
+	case etcderr.OK:
 		return nil
-	case backoff.LeaseGone:
+	case etcderr.LeaseGone:
 		return backoff.Again(err) // it took too long: the next lease may do better
-	case backoff.Unauthorised:
+	case etcderr.Unauthorised:
 		err = fmt.Errorf("%w; grant it to a role of this user: etcdctl role grant-permission --prefix ROLE readwrite %s/session/",
 			err, s.opts.Namespace)
 	}
-	if !backoff.Pending(err) || s.ctx.Err() != nil { // etcd answers; or Close, which leaves nothing behind, has cut this off
+	if !etcderr.Pending(err) || s.ctx.Err() != nil { // etcd answers; or Close, which leaves nothing behind, has cut this off
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.CloseTimeout)
 		defer cancel()
 		s.revoke(ctx, l)
@@ -199,7 +200,7 @@ func (s *Session) restoreSessionKey(l *lease.Lease, seen int64) error {
 		s.opts.Logger.Warn("holdfast: the session key was deleted, or detached from its lease, by someone else; "+
 			"it was put again and nothing is lost", "key", host{s}.SessionKey(l.ID()))
 		return nil
-	case backoff.Classify(err) == backoff.LeaseGone:
+	case etcderr.Classify(err) == etcderr.LeaseGone:
 		return l.Lose(holdfast.CauseRevoked, err)
 	default:
 		return l.Lose(holdfast.CauseKeyDeleted, fmt.Errorf("not put again within %v: %w", within, err))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -133,10 +134,10 @@ func (s *Session) renewOnce(ctx context.Context, l *lease.Lease, ack **acknowled
 		s.telemetry.Renewed(began, left)
 		return nil
 	}
-	err = backoff.WithConnection(s.client.ActiveConnection(), err)
+	err = etcderr.WithConnection(s.client.ActiveConnection(), err)
 	l.Failed(err)
 	if s.ctx.Err() == nil {
-		s.telemetry.RenewalFailed(began, renewalOutcome(err), backoff.Classify(err).String())
+		s.telemetry.RenewalFailed(began, renewalOutcome(err), etcderr.Classify(err).String())
 	}
 	if l.Context().Err() == nil {
 		err = backoff.Again(err)
@@ -152,7 +153,7 @@ func renewalOutcome(err error) string {
 		return "late"
 	case errors.Is(err, errClusterChanged):
 		return "cluster changed"
-	case backoff.Classify(err) == backoff.LeaseGone:
+	case etcderr.Classify(err) == etcderr.LeaseGone:
 		return "lease gone"
 	default:
 		return "failed"
@@ -218,7 +219,7 @@ func (s *Session) acknowledge(ctx context.Context, l *lease.Lease) (*acknowledge
 		return &acknowledgement{sent, time.Duration(resp.TTL) * time.Second, resp.ClusterId, resp.RaftTerm}, nil
 	})
 	switch {
-	case backoff.Classify(err) == backoff.LeaseGone:
+	case etcderr.Classify(err) == etcderr.LeaseGone:
 		host{s}.LeaseGone(ctx, l, err)
 		return nil, err
 	case err != nil:

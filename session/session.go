@@ -57,7 +57,7 @@ type Session struct {
 // The session uses cli's KV, Lease and Watcher, never closes it, and respects
 // its TLS and auth. Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is
 // sent; otherwise what etcd said, joined with ctx's error when that ended the
-// attempts; backoff.ErrNotConnected, with the reason, when the client could not
+// attempts; etcderr.ErrNotConnected, with the reason, when the client could not
 // connect. It tries to until ctx ends, so give it one that does. holdfast.ErrClientClosed.
 // rpctypes.ErrPermissionDenied when the session key may not be written: the
 // message has the command that grants it. Nothing is left to close, and no lease
@@ -69,7 +69,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	if cli == nil || cli.KV == nil || cli.Lease == nil || cli.Watcher == nil {
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Lease or Watcher"}
 	}
-	resolved, err := opts.resolved()
+	resolved, err := opts.validated()
 	if err != nil {
 		return nil, err
 	}
@@ -167,40 +167,6 @@ func (s *Session) Unconfirmed() time.Duration {
 	return s.latest().Unconfirmed()
 }
 
-// Subscribe has fn told every change of state from now on: one at a time, in
-// order, on a goroutine of its own. A slow fn delays nothing but itself; when
-// 64 events wait for it the oldest that ends nothing is dropped. A panic in fn
-// is recovered and logged. After cancel no further call begins; cancel does
-// not wait, so it may be called from within fn.
-func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
-	if fn == nil {
-		return func() {}
-	}
-	sub := &subscriber{fn: fn, log: s.opts.Logger}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing {
-		return func() {}
-	}
-	s.subs[sub] = struct{}{}
-	return func() {
-		sub.stop()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.pruneLocked()
-	}
-}
-
-// pruneLocked forgets the subscribers that were cancelled, but for those whose
-// last call is still running: Close has to join it.
-func (s *Session) pruneLocked() {
-	for sub := range s.subs {
-		if sub.over() {
-			delete(s.subs, sub)
-		}
-	}
-}
-
 func (s *Session) latest() *lease.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,26 +202,7 @@ func (s *Session) dropLease(l *lease.Lease) {
 func (s *Session) tellLost(l *lease.Lease, last holdfast.State) {
 	lost := l.Lost()
 	s.publish(Event{State: holdfast.Lost, Previous: last, Lease: l.ID(), Err: lost})
-	s.opts.Logger.Warn("holdfast: session lost; locks and terms on its lease are gone",
-		"lease", fmt.Sprintf("%x", int64(l.ID())), "cause", lost.Cause.String(), "since_last_renewal", lost.Since, "error", lost)
 	s.telemetry.SessionLost(lost.Cause.String(), lost.Since)
-}
-
-func (s *Session) publish(ev Event) {
-	ev.At = time.Now()
-	s.mu.Lock()
-	if s.told == holdfast.Closed {
-		s.mu.Unlock()
-		return // a loss, or a new lease, that Close has overtaken: its event is the last
-	}
-	s.pruneLocked()
-	for sub := range s.subs {
-		sub.tell(ev) // queues, calls nobody
-	}
-	previous := s.told
-	s.told = ev.State
-	s.mu.Unlock()
-	s.telemetry.State(stateLabel(previous), stateLabel(ev.State))
 }
 
 // Client is the etcd client the session was made with.

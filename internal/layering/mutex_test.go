@@ -30,10 +30,12 @@ var harmless = map[string]string{
 	"calls time.AfterFunc": "starts a timer; what it calls runs later, on a goroutine of its own", "calls c.overdue.Stop": "of such a timer: it does not wait for what runs",
 	"calls r.timer.Stop": "likewise", "calls r.timer.Reset": "likewise",
 
-	"calls create":         "Host.Extension's, which must only build",
-	"calls a.sess.Go":      "starts a goroutine; it takes Session.mu, which is taken before no other",
-	"sends to t.turn":      "has room for the one value that a ticket ever gets",
-	"receives from m.turn": "takes back the caller's own value",
+	"calls create":          "Host.Extension's, which must only build",
+	"calls a.sess.Go":       "starts a goroutine; it takes Session.mu, which is taken before no other",
+	"calls sub.queue.Add":   "queues a callback on a goroutine of its own; it takes Queue.mu, which is taken before no other",
+	"calls sub.queue.Ended": "takes Queue.mu, too",
+	"sends to t.turn":       "has room for the one value that a ticket ever gets",
+	"receives from m.turn":  "takes back the caller's own value",
 }
 
 const (

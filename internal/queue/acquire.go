@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
@@ -236,7 +237,7 @@ func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 		return true
 	case ctx.Err() != nil:
 		return false
-	case backoff.Classify(err) == backoff.LeaseGone:
+	case etcderr.Classify(err) == etcderr.LeaseGone:
 		q.sess.LeaseGone(ctx, e.lease, err) // etcd knew before the session did
 		e.abandon()
 		return true

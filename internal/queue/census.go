@@ -10,7 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -121,7 +121,7 @@ func (c *census) entries(ctx context.Context, lease *lease.Lease) map[string]*Qu
 			return c.sess.Client().TimeToLive(ctx, lease.ID(), clientv3.WithAttachedKeys())
 		})
 	if err != nil {
-		c.sess.Logger().Debug("holdfast: the keys of the lease could not be listed", "error", backoff.WithConnection(c.sess.Client().ActiveConnection(), err))
+		c.sess.Logger().Debug("holdfast: the keys of the lease could not be listed", "error", etcderr.WithConnection(c.sess.Client().ActiveConnection(), err))
 		return nil
 	}
 	local := linesOf(c.sess)

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 )
 
 // measured runs one acquisition under a span, which its hold remembers.
@@ -55,7 +55,7 @@ func (h *Hold) measureRelease(ctx context.Context) func(error) {
 // unknown reports whether an error leaves open if the request was carried out,
 // and counts it if so.
 func (q *Queue) unknown(request string, err error) bool {
-	if backoff.Classify(err) != backoff.Unknown {
+	if etcderr.Classify(err) != etcderr.Unknown {
 		return false
 	}
 	q.sess.Telemetry().Ambiguous(q.kind, request)

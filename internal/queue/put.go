@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
@@ -96,7 +97,7 @@ func (e *entry) enqueue(ctx context.Context, c condition) error {
 	if r.unsent {
 		return err
 	}
-	if err == nil || r.open || backoff.Classify(err) == backoff.Unknown {
+	if err == nil || r.open || etcderr.Classify(err) == etcderr.Unknown {
 		e.advance(sent)
 	}
 	if r.open || time.Since(began) >= slowPut {

@@ -7,7 +7,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -88,7 +88,7 @@ func send(ctx context.Context, sess lease.Host, holds []*Hold, ops []clientv3.Op
 	resp, _, err := attempt.Once(ctx, sess.Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return sess.Client().Txn(ctx).Then(ops...).Commit()
 	})
-	if err != nil && (ctx.Err() != nil || backoff.Pending(err)) {
+	if err != nil && (ctx.Err() != nil || etcderr.Pending(err)) {
 		return
 	}
 	for i, h := range holds {

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -86,7 +87,7 @@ func (s *sweeper) run(ctx context.Context) {
 			return
 		}
 		err := s.sweep(ctx, open)
-		if err != nil && ctx.Err() == nil && !backoff.Retryable(err) && !told {
+		if err != nil && ctx.Err() == nil && !etcderr.Retryable(err) && !told {
 			told = true
 			s.sess.Logger().Error("holdfast: etcd refuses to clean up after requests that it did not answer; their entries may stand until it does or the lease ends",
 				"session_key", s.sess.SessionKey(open[0].lease.ID()), "entries", len(open), "key", open[0].key, "error", err)
@@ -165,7 +166,7 @@ func (s *sweeper) shut(ctx context.Context, lease *lease.Lease, open []*entry) e
 		return err
 	}
 	_, err := s.sess.PutSessionKey(ctx, lease)
-	if backoff.Classify(err) == backoff.LeaseGone {
+	if etcderr.Classify(err) == etcderr.LeaseGone {
 		s.sess.LeaseGone(ctx, lease, err)
 	}
 	s.mu.Lock()
@@ -206,7 +207,7 @@ func (s *sweeper) look(ctx context.Context, batch []*entry, final bool) (refused
 	resp, err := batch[0].q.read(ctx, ops...)
 	switch {
 	case err == nil:
-	case len(batch) == 1 || ctx.Err() != nil || backoff.Retryable(err):
+	case len(batch) == 1 || ctx.Err() != nil || etcderr.Retryable(err):
 		return err
 	default:
 		for i := range batch {

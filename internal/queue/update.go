@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
@@ -79,7 +80,7 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 		h.end(h.entryGone(cause))
 		e.q.local.audit.askFor(e.lease)
 		return 0, h.Check()
-	case backoff.Classify(err) == backoff.LeaseGone:
+	case etcderr.Classify(err) == etcderr.LeaseGone:
 		e.q.sess.LeaseGone(ctx, e.lease, err) // etcd knew before the session did
 		return 0, h.Check()
 	case !h.Live():

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -32,7 +33,7 @@ func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) e
 	policy.Attempt = 0
 	conn := q.sess.Client().ActiveConnection()
 	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		return backoff.WithConnection(conn, op(ctx))
+		return etcderr.WithConnection(conn, op(ctx))
 	})
 }
 

@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
@@ -175,7 +175,7 @@ func TestRolesAllowNothingElse(t *testing.T) {
 		for _, what := range forbidden {
 			err := duties[what].do(deadline(t), g.client(t, role, nil))
 			if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, context.DeadlineExceeded) ||
-				backoff.Classify(err) != backoff.Unauthorised {
+				etcderr.Classify(err) != etcderr.Unauthorised {
 				t.Errorf("%s, as %q: %v", what, role, err)
 			}
 		}
