@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -13,14 +12,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // Kind is what a name is of. The lock and the election of one name have nothing in common.
 type Kind string
 
 const (
-	Lock     Kind = "lock"
+	// Lock is a locker.Mutex.
+	Lock Kind = "lock"
+	// Election is an election.Election.
 	Election Kind = "election"
 )
 
@@ -48,39 +48,23 @@ func New(cli *clientv3.Client, o *Options) *Inspector {
 	if o == nil {
 		o = &Options{}
 	}
-	in := &Inspector{client: cli, policy: o.Retry, namespace: o.Namespace}
-	in.err = o.check(cli)
-	if in.err != nil {
-		return in
+	in := &Inspector{client: cli}
+	if in.policy, in.namespace, in.err = o.validate(cli); in.err == nil {
+		in.sender = attempt.New(cli, in.policy)
 	}
-	if in.namespace == "" {
-		in.namespace = session.DefaultNamespace
-	}
-	if in.policy.Attempt == 0 {
-		in.policy.Attempt = defaultAttempt
-	}
-	in.sender = attempt.New(cli, in.policy)
 	return in
 }
 
-const (
-	defaultAttempt = 4 * time.Second
-	maxAttempt     = 5 * time.Second // from there on a member may give up first
-)
-
-func (o *Options) check(cli *clientv3.Client) error {
+// validate returns the options in force.
+func (o *Options) validate(cli *clientv3.Client) (policy backoff.Policy, namespace string, err error) {
 	if cli == nil || cli.KV == nil || cli.Watcher == nil || cli.Lease == nil {
-		return &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Watcher or Lease"}
+		return policy, "", &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Watcher or Lease"}
 	}
-	if err := o.Retry.Validate(); err != nil {
-		return &holdfast.ArgumentError{Argument: "Options.Retry", Reason: err.Error()}
+	if policy, err = attempt.Policy("Options.Retry", o.Retry); err != nil {
+		return policy, "", err
 	}
-	if o.Retry.Attempt >= maxAttempt {
-		return &holdfast.ArgumentError{
-			Argument: "Options.Retry.Attempt", Reason: fmt.Sprintf("is %v, not less than %v", o.Retry.Attempt, maxAttempt),
-		}
-	}
-	return session.CheckNamespace(o.Namespace)
+	namespace, err = names.Namespace(o.Namespace)
+	return policy, namespace, err
 }
 
 // usable reports why nothing can be asked for, or nil.

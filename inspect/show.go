@@ -152,7 +152,7 @@ func (in *Inspector) timesToLive(ctx context.Context, entries []Entry) error {
 	}
 	ids := slices.Collect(maps.Keys(ttls))
 	var mu sync.Mutex // protects ttls and failed
-	var failed error
+	var failed []error
 	var asking sync.WaitGroup
 	for range min(parallelTTLs, len(ids)) {
 		asking.Go(func() {
@@ -160,7 +160,7 @@ func (in *Inspector) timesToLive(ctx context.Context, entries []Entry) error {
 				ttl, err := in.timeToLive(ctx, id)
 				mu.Lock()
 				ttls[id] = ttl
-				failed = errors.Join(failed, err)
+				failed = append(failed, err)
 				mu.Unlock()
 			}
 		})
@@ -178,7 +178,7 @@ func (in *Inspector) timesToLive(ctx context.Context, entries []Entry) error {
 	if ctx.Err() != nil {
 		return backoff.ContextErr(ctx)
 	}
-	return failed
+	return errors.Join(failed...)
 }
 
 // timeToLive is the time a lease has left, or NoTTL: it is gone, or the role may not ask. etcd refuses those who may
