@@ -44,6 +44,7 @@ var rooms = map[string][]string{
 	"internal/lease":     above("internal/attempt"),
 	"session":            above("internal/attempt", "internal/lease"),
 	"internal/queue":     above("internal/attempt", "internal/lease", "fencing"),
+	"inspect":            above("internal/attempt", "internal/lease", "fencing", "internal/queue"),
 	"locker":             above("internal/attempt", "internal/lease", "fencing", "session", "internal/queue"),
 	"election":           above("internal/attempt", "internal/lease", "fencing", "session", "internal/queue"),
 }
