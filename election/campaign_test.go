@@ -138,7 +138,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 		"Options.DrainTimeout":    {DrainTimeout: -1},
 		"Options.MaxAge":          {MaxAge: time.Millisecond},
 		"Options.HealthTolerance": {HealthTolerance: -1},
-		"Options.Pause":           {Pause: backoff.Policy{Multiplier: 0.5}},
+		"Options.Retry":           {Retry: backoff.Policy{Multiplier: 0.5}},
 	}
 	argument := func(t *testing.T, what, want string, err error) {
 		t.Helper()

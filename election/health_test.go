@@ -44,7 +44,7 @@ func TestLeaderHandlerOfAProcessWhoseTermWasLostNamesNoOtherCandidate(t *testing
 			t.Fatalf("the test shows nothing: the observer knows %+v", v)
 		}
 		time.Sleep(time.Minute)
-		if status, answer := ask(t, o.LeaderHandler()); status != 503 || !strings.Contains(answer["reason"].(string), "not known") {
+		if status, answer := ask(t, o.LeaderHandler()); status != 503 || !strings.Contains(answer["reason"].(string), "unknown") {
 			t.Errorf("cut off for longer than the observer is trusted: %d %v", status, answer)
 		}
 	})

@@ -127,7 +127,7 @@ func TestLeaderHandlerSaysWhetherThisProcessLeadsAndWhoDoes(t *testing.T) {
 			return got == status && current["value"] == value && answer["reason"] == reason && answer["leader"] == (status == 200)
 		})
 	}
-	check(503, nil, "nobody leads")
+	check(503, nil, "no candidate leads")
 	term := campaign(t, a, "a <\"\xff")
 	check(200, "a <\"\ufffd", nil)
 	resign(t, term)
@@ -140,7 +140,7 @@ func TestLeaderHandlerSaysWhetherThisProcessLeadsAndWhoDoes(t *testing.T) {
 	term = campaign(t, a, "a")
 	check(200, "a", nil)
 	srv.Revoke(t, term.Lease())
-	check(503, nil, "nobody leads")
+	check(503, nil, "no candidate leads")
 
 	w := httptest.NewRecorder()
 	here.LeaderHandler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))

@@ -50,7 +50,7 @@ func TestObservingWhatMayNotBeReadEndsWithAnError(t *testing.T) {
 		Observe(context.Context) iter.Seq2[election.Leader, error]
 	}
 	for what, r := range map[string]reader{
-		"a candidate's": election.New(open(t, cli, session.Options{}), "x"), "a reader's": election.NewReader(cli, "x", nil),
+		"a candidate's": election.New(open(t, cli, session.Options{}), "x"), "a reader's": election.NewReader(cli, "x"),
 	} {
 		if _, err := r.Leader(deadline(t)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("%s Leader: %v", what, err)

@@ -40,7 +40,7 @@ func TestReaderTellsWhoLeadsWithoutASession(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	r := election.NewReader(link.Client(), "x", nil)
+	r := election.NewReader(link.Client(), "x")
 	if _, err := r.Leader(deadline(t)); !errors.Is(err, election.ErrNoLeader) {
 		t.Errorf("nobody leads: %v", err)
 	}
@@ -57,7 +57,7 @@ func TestReaderTellsWhoLeadsWithoutASession(t *testing.T) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	eventually(t, "the observer knows", func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
-	if status, answer := ask(t, o.LeaderHandler()); status != 503 || answer["reason"] != "this process is no candidate" ||
+	if status, answer := ask(t, o.LeaderHandler()); status != 503 || answer["reason"] != "this process is not a candidate" ||
 		answer["current"].(map[string]any)["value"] != "v" {
 		t.Errorf("%d %v", status, answer)
 	}
@@ -80,14 +80,14 @@ func TestReaderFindsOtherNamespacesAndPrefixes(t *testing.T) {
 	campaign(t, election.NewAt(sess, "/legacy/x"), "at a prefix")
 	cli := srv.Client(t)
 	for value, r := range map[string]*election.Reader{
-		"named":       election.NewReader(cli, "x", &election.ReaderOptions{Namespace: "other"}),
-		"at a prefix": election.NewReaderAt(cli, "/legacy/x", nil),
+		"named":       election.NewReader(cli, "x").With(election.ReaderOptions{Namespace: "other"}),
+		"at a prefix": election.NewReaderAt(cli, "/legacy/x"),
 	} {
 		if l, err := r.Leader(deadline(t)); err != nil || l.Value != value {
 			t.Errorf("%q: %+v, %v", value, l, err)
 		}
 	}
-	if _, err := election.NewReader(cli, "x", nil).Leader(deadline(t)); !errors.Is(err, election.ErrNoLeader) {
+	if _, err := election.NewReader(cli, "x").Leader(deadline(t)); !errors.Is(err, election.ErrNoLeader) {
 		t.Errorf("in the default namespace: %v", err)
 	}
 }
@@ -104,15 +104,15 @@ func TestReaderThatCannotBeUsedSaysWhyBeforeItSends(t *testing.T) {
 		want func(error) bool
 	}{
 		"the zero value":     {&election.Reader{}, argument},
-		"no client":          {election.NewReader(nil, "x", nil), argument},
-		"a hollow client":    {election.NewReader(&clientv3.Client{}, "x", nil), argument},
-		"no name":            {election.NewReader(cli, "", nil), name},
-		"a bad name":         {election.NewReader(cli, "a//b", nil), name},
-		"no prefix":          {election.NewReaderAt(cli, "", nil), name},
-		"a bad namespace":    {election.NewReader(cli, "x", &election.ReaderOptions{Namespace: "a/b"}), name},
-		"a short MaxAge":     {election.NewReader(cli, "x", &election.ReaderOptions{MaxAge: time.Millisecond}), argument},
-		"a bad policy":       {election.NewReader(cli, "x", &election.ReaderOptions{Retry: backoff.Policy{Multiplier: -1}}), argument},
-		"too long a request": {election.NewReader(cli, "x", &election.ReaderOptions{Retry: backoff.Policy{Attempt: 5 * time.Second}}), argument},
+		"no client":          {election.NewReader(nil, "x"), argument},
+		"a hollow client":    {election.NewReader(&clientv3.Client{}, "x"), argument},
+		"no name":            {election.NewReader(cli, ""), name},
+		"a bad name":         {election.NewReader(cli, "a//b"), name},
+		"no prefix":          {election.NewReaderAt(cli, ""), name},
+		"a bad namespace":    {election.NewReader(cli, "x").With(election.ReaderOptions{Namespace: "a/b"}), name},
+		"a short MaxAge":     {election.NewReader(cli, "x").With(election.ReaderOptions{MaxAge: time.Millisecond}), argument},
+		"a bad policy":       {election.NewReader(cli, "x").With(election.ReaderOptions{Retry: backoff.Policy{Multiplier: -1}}), argument},
+		"too long a request": {election.NewReader(cli, "x").With(election.ReaderOptions{Retry: backoff.Policy{Attempt: 5 * time.Second}}), argument},
 	} {
 		if _, err := tc.r.Leader(deadline(t)); !tc.want(err) {
 			t.Errorf("%s: Leader: %v", what, err)
@@ -134,7 +134,7 @@ func TestReaderThatCannotBeUsedSaysWhyBeforeItSends(t *testing.T) {
 		t.Errorf("sent %v", sent)
 	}
 	var none context.Context // nil, as by mistake
-	r := election.NewReader(cli, "x", nil)
+	r := election.NewReader(cli, "x")
 	if _, err := r.Leader(none); !argument(err) {
 		t.Errorf("Leader without a context: %v", err)
 	}
@@ -155,7 +155,7 @@ func TestReaderSurvivesWhatHappensToItsWatch(t *testing.T) {
 		srv := etcdtest.Start(t)
 		link := srv.Link(t)
 		term := campaign(t, election.New(open(t, srv.Client(t), session.Options{TTL: 60 * time.Second}), "x"), "0")
-		told := read(t, election.NewReader(link.Client(), "x", &election.ReaderOptions{MaxAge: 600 * time.Millisecond, Retry: quickAttempts}))
+		told := read(t, election.NewReader(link.Client(), "x").With(election.ReaderOptions{MaxAge: 600 * time.Millisecond, Retry: quickAttempts}))
 		expect(t, told, "0")
 		return srv, link, term, told
 	}
@@ -209,7 +209,7 @@ func TestReaderWhoseClientIsClosedEndsWithAnError(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	r := election.NewReader(cli, "x", nil)
+	r := election.NewReader(cli, "x")
 	o, err := r.Observer(deadline(t))
 	if err != nil {
 		t.Fatal(err)

@@ -220,7 +220,7 @@ func TestRunTriesAgainWhenACampaignFails(t *testing.T) {
 	done := later(func() error {
 		return election.New(sess, "x").Run(deadline(t), "v", func(context.Context, *election.Term) error { return errWork })
 	})
-	eventually(t, "it has failed and said so", func() bool { return log.has("a campaign failed") })
+	eventually(t, "it has failed and said so", func() bool { return log.has("campaign failed") })
 	if _, err := cli.Delete(deadline(t), "holdfast/epoch"); err != nil {
 		t.Fatal(err)
 	}
