@@ -8,7 +8,8 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // outcome is how one call of a user's function ended.
@@ -26,7 +27,7 @@ type outcome struct {
 // suspended reports whether the function returned because the session was
 // suspended.
 func (o outcome) suspended() bool {
-	return !o.abandoned && !o.exited && errors.Is(o.ended, session.ErrSuspended)
+	return !o.abandoned && !o.exited && errors.Is(o.ended, holdfast.ErrSuspended)
 }
 
 // call runs fn in a term that was entered and waits for it to end. Once fn's
@@ -44,10 +45,10 @@ func (t *Term) call(ctx context.Context, fn func(context.Context, *Term) error) 
 		return o
 	}
 	close(abandoned)
-	reason := t.hold.Abandon(session.CauseNotDrained)
+	reason := t.hold.Abandon(holdfast.CauseNotDrained)
 	t.logAbandoned(reason)
 	return outcome{abandoned: true, err: fmt.Errorf("election %s: %w within %v: %w",
-		session.Quote(t.Name()), ErrNotDrained, t.election.opts.drainTimeout(), reason)}
+		names.Quote(t.Name()), ErrNotDrained, t.election.opts.drainTimeout(), reason)}
 }
 
 // await receives the outcome, for at most DrainTimeout after ctx, the function's
@@ -108,7 +109,7 @@ func (t *Term) endOf(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	end := t.Check()
-	if errors.Is(end, session.ErrSuspended) && !t.election.opts.CancelOnSuspended {
+	if errors.Is(end, holdfast.ErrSuspended) && !t.election.opts.CancelOnSuspended {
 		return nil
 	}
 	return end
@@ -117,8 +118,8 @@ func (t *Term) endOf(ctx context.Context, err error) error {
 // logAbandoned logs that a function runs on without its term. If its term was
 // held until now, the record of that loss says so already.
 func (t *Term) logAbandoned(reason error) {
-	var lost *session.LostError
-	if errors.As(reason, &lost) && lost.Cause == session.CauseNotDrained {
+	var lost *holdfast.LostError
+	if errors.As(reason, &lost) && lost.Cause == holdfast.CauseNotDrained {
 		return
 	}
 	t.log().Warn("holdfast: function still running DrainTimeout after its term ended",

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // run is what one call of Run reports to its callbacks and its log.
@@ -26,7 +26,7 @@ func (r *run) elected(t *Term) (deposed func()) {
 	}
 	announce := sync.OnceFunc(func() {
 		reason := t.Check()
-		if errors.Is(reason, session.ErrReleased) { // the auditor reports losses
+		if errors.Is(reason, holdfast.ErrReleased) { // the auditor reports losses
 			t.log().Info("holdfast: resigned")
 		}
 		if opts.OnDeposed != nil {
@@ -62,7 +62,7 @@ func (r *run) watchLeaders(ctx context.Context) (stop func()) {
 			last = l.Token
 			r.notices.tell(notice{callback: "OnNewLeader", call: func() { onNewLeader(l) }, replaced: true})
 		})
-		if ctx.Err() == nil && !errors.Is(err, session.ErrClosed) {
+		if ctx.Err() == nil && !errors.Is(err, holdfast.ErrClosed) {
 			r.election.log().Warn("holdfast: cannot watch leaders; OnNewLeader is not called any more", "error", err)
 		}
 	}()

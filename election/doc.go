@@ -56,8 +56,8 @@
 //	                ▼ ╰──────────────╮                   │ lease or entry lost
 //	            released             ╰─────▶ lost ◀──────╯
 //
-// [Term.Check] reports the state without an RPC: nil, session.ErrSuspended, a
-// *session.LostError or session.ErrReleased. A suspended term still leads by etcd's
+// [Term.Check] reports the state without an RPC: nil, holdfast.ErrSuspended, a
+// *holdfast.LostError or holdfast.ErrReleased. A suspended term still leads by etcd's
 // record, but cannot prove it: stop side effects. Lost and released are final; the
 // next term is another Term with a larger token.
 //

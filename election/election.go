@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
@@ -60,7 +61,7 @@ func (e *Election) Name() string { return e.queue.Name() }
 // nothing is held. A candidate whose session loses its lease queues again under the
 // next one. Each call is a candidate of its own; with a context that carries a live
 // term of the same election and client it could only wait for itself, and returns
-// session.ErrReentrant.
+// holdfast.ErrReentrant.
 //
 // Prefer Run and RunWhileLeader, which wait for the work before they resign.
 func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
@@ -88,14 +89,14 @@ func (e *Election) validate(ctx context.Context, value string) error {
 		return err
 	}
 	if ctx == nil {
-		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if err := validateValue(value); err != nil {
 		return err
 	}
 	for h := range fencing.Holders(ctx) {
 		if t, ok := h.(*Term); ok && t != nil && t.hold.Queue().Same(e.queue) && t.hold.Live() {
-			return session.ErrReentrant
+			return holdfast.ErrReentrant
 		}
 	}
 	return nil
@@ -103,14 +104,14 @@ func (e *Election) validate(ctx context.Context, value string) error {
 
 func (e *Election) validateRun(ctx context.Context, value string, fn func(context.Context, *Term) error) error {
 	if fn == nil {
-		return &session.ArgumentError{Argument: "fn", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "fn", Reason: "is nil"}
 	}
 	return e.validate(ctx, value)
 }
 
 func validateValue(value string) error {
 	if len(value) > MaxValue {
-		return &session.ArgumentError{Argument: "value", Reason: fmt.Sprintf("has %d bytes, more than %d", len(value), MaxValue)}
+		return &holdfast.ArgumentError{Argument: "value", Reason: fmt.Sprintf("has %d bytes, more than %d", len(value), MaxValue)}
 	}
 	return nil
 }

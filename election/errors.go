@@ -7,8 +7,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 var (
@@ -26,7 +27,7 @@ var (
 )
 
 // CheckName reports whether name can name an election: nil or a
-// *session.NameError. A name is one or more non-empty segments joined by "/", none
+// *holdfast.NameError. A name is one or more non-empty segments joined by "/", none
 // starting with "@", at most 512 bytes. Use it on configuration at boot; Campaign
 // checks too, before it sends anything.
 func CheckName(name string) error { return queue.CheckName("election", name) }
@@ -38,26 +39,26 @@ func CheckName(name string) error { return queue.CheckName("election", name) }
 type CampaignError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session
-	State  session.State    // the session's when the call returned; 0 without a session
+	State  holdfast.State   // the session's when the call returned; 0 without a session
 	Waited time.Duration
 
 	// Err is one of:
 	//   - the context's error, joined with that of the last attempt;
-	//   - session.ErrReentrant, session.ErrClosed, or ErrFunctionRuns (Yield only);
+	//   - holdfast.ErrReentrant, holdfast.ErrClosed, or ErrFunctionRuns (Yield only);
 	//   - ErrNotDrained, joined with the context's error: a function of an earlier
 	//     term was still running (Run and RunWhileLeader only);
-	//   - a *session.LostError (only under session.Options.StayLost, or from Yield);
-	//   - a *session.NameError or *session.ArgumentError: nothing was sent;
+	//   - a *holdfast.LostError (only under session.Options.StayLost, or from Yield);
+	//   - a *holdfast.NameError or *holdfast.ArgumentError: nothing was sent;
 	//   - etcd's error, where a retry cannot help.
 	Err error
 }
 
 func (e *CampaignError) Error() string {
 	if e.State == 0 {
-		return fmt.Sprintf("election %s not won: %v", session.Quote(e.Name), e.Err)
+		return fmt.Sprintf("election %s not won: %v", names.Quote(e.Name), e.Err)
 	}
 	return fmt.Sprintf("election %s not won after %s (lease %x, session %s): %v",
-		session.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
+		names.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
 }
 
 func (e *CampaignError) Unwrap() error { return e.Err }

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // LeaderHandler answers whether this process leads: 200 while a term of the
@@ -99,7 +99,7 @@ func (o *Observer) leaderAnswer() leaderAnswer {
 }
 
 // leading returns this session's term that counts as leading, with
-// session.ErrSuspended if it is only tolerated; or nil, and session.ErrSuspended
+// holdfast.ErrSuspended if it is only tolerated; or nil, and holdfast.ErrSuspended
 // if there is a term that is not.
 func (e *Election) leading() (*Term, error) {
 	states, _ := termsOf(e).list()
@@ -108,9 +108,9 @@ func (e *Election) leading() (*Term, error) {
 		switch err := t.Check(); {
 		case err == nil:
 			return t, nil
-		case errors.Is(err, session.ErrSuspended) && e.queue.Session().Unconfirmed() <= e.opts.HealthTolerance:
+		case errors.Is(err, holdfast.ErrSuspended) && e.queue.Session().Unconfirmed() <= e.opts.HealthTolerance:
 			return t, err
-		case errors.Is(err, session.ErrSuspended):
+		case errors.Is(err, holdfast.ErrSuspended):
 			reason = err
 		}
 	}
@@ -157,7 +157,7 @@ func (e *Election) health() healthAnswer {
 	sess, tolerance := e.queue.Session(), e.opts.HealthTolerance
 	unconfirmed := sess.Unconfirmed()
 	a.Session, a.ConfirmedMS = sess.State().String(), unconfirmed.Milliseconds()
-	if err := sess.Check(); err != nil && (unconfirmed > tolerance || errors.Is(err, session.ErrClosed)) {
+	if err := sess.Check(); err != nil && (unconfirmed > tolerance || errors.Is(err, holdfast.ErrClosed)) {
 		a.Reason = err.Error()
 	}
 	states, _ := termsOf(e).list()

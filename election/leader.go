@@ -59,11 +59,11 @@ func (l Leader) equalExceptSince(before Leader) bool {
 	return l == before
 }
 
-// Leader is Reader.Leader on the session's client. It returns session.ErrClosed when
+// Leader is Reader.Leader on the session's client. It returns holdfast.ErrClosed when
 // the session is closed.
 func (e *Election) Leader(ctx context.Context) (Leader, error) { return e.reader().Leader(ctx) }
 
-// Observe is Reader.Observe on the session's client. It ends with session.ErrClosed
+// Observe is Reader.Observe on the session's client. It ends with holdfast.ErrClosed
 // when the session is closed.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return e.reader().Observe(ctx)

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // Observer keeps the current leader in memory. However often it is asked, it has one
@@ -46,13 +46,13 @@ type View struct {
 	Trusted bool
 
 	// Err is why the observer has ended, nil while it runs: context.Canceled after
-	// Close, session.ErrClosed, session.ErrClientClosed, or etcd's error.
+	// Close, holdfast.ErrClosed, holdfast.ErrClientClosed, or etcd's error.
 	Err error
 }
 
 var errObserverClosed = fmt.Errorf("the observer was closed: %w", context.Canceled)
 
-// Observer is Reader.Observer on the session's client. It ends with session.ErrClosed
+// Observer is Reader.Observer on the session's client. It ends with holdfast.ErrClosed
 // when the session is closed.
 func (e *Election) Observer(ctx context.Context) (*Observer, error) {
 	return newObserver(ctx, e.reader(), e)
@@ -63,7 +63,7 @@ func newObserver(ctx context.Context, r *Reader, e *Election) (*Observer, error)
 		return nil, err
 	}
 	if ctx == nil {
-		return nil, &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	o := &Observer{reader: r, election: e, first: make(chan struct{}), ended: make(chan struct{})}
 	octx, cancel := context.WithCancel(context.Background())
@@ -73,7 +73,7 @@ func newObserver(ctx context.Context, r *Reader, e *Election) (*Observer, error)
 		go run()
 	} else if !r.spawn(run) {
 		cancel()
-		return nil, r.failed("observe", session.ErrClosed)
+		return nil, r.failed("observe", holdfast.ErrClosed)
 	}
 	var err error
 	select {

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 const (
@@ -16,17 +16,17 @@ const (
 )
 
 // Options are the policies of an Election. The zero value of each field is its
-// default. A value out of range is a *session.ArgumentError of the first call.
+// default. A value out of range is a *holdfast.ArgumentError of the first call.
 type Options struct {
 	// DrainTimeout is how long Run and RunWhileLeader wait for the function after its
-	// context has ended. After that the term is lost with session.CauseNotDrained and
+	// context has ended. After that the term is lost with holdfast.CauseNotDrained and
 	// the function runs on. Default 30 s. If it is shorter than the function's cleanup,
 	// the next leader starts beside that; a stuck function blocks the next leader for
 	// as long as it lasts.
 	DrainTimeout time.Duration
 
 	// CancelOnSuspended cancels a term's contexts already when its session is suspended,
-	// with cause session.ErrSuspended. By default work goes on through a short outage of
+	// with cause holdfast.ErrSuspended. By default work goes on through a short outage of
 	// etcd, while fenced writers refuse.
 	CancelOnSuspended bool
 
@@ -47,7 +47,7 @@ type Options struct {
 	OnElected func(*Term)
 
 	// OnDeposed is called by Run as soon as a term has ended. reason is the term's Check:
-	// a *session.LostError, or session.ErrReleased.
+	// a *holdfast.LostError, or holdfast.ErrReleased.
 	OnDeposed func(t *Term, reason error)
 
 	// OnNewLeader is called by Run when a candidate, this one included, is seen to lead.
@@ -66,7 +66,7 @@ type Options struct {
 
 func (o Options) validate() error {
 	bad := func(field, reason string) error {
-		return &session.ArgumentError{Argument: "Options." + field, Reason: reason}
+		return &holdfast.ArgumentError{Argument: "Options." + field, Reason: reason}
 	}
 	switch {
 	case o.DrainTimeout < 0:

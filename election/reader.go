@@ -10,7 +10,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -31,7 +33,7 @@ type Reader struct {
 }
 
 // ReaderOptions are the policies of a Reader. The zero value of each field is its
-// default. A value out of range is a *session.ArgumentError or *session.NameError of
+// default. A value out of range is a *holdfast.ArgumentError or *holdfast.NameError of
 // the first call.
 type ReaderOptions struct {
 	// Namespace is that of the candidates' sessions, default "holdfast".
@@ -54,7 +56,7 @@ const maxAttempt = 5 * time.Second
 
 func (o ReaderOptions) validate() error {
 	bad := func(field, reason string) error {
-		return &session.ArgumentError{Argument: "ReaderOptions." + field, Reason: reason}
+		return &holdfast.ArgumentError{Argument: "ReaderOptions." + field, Reason: reason}
 	}
 	if o.MaxAge != 0 && o.MaxAge < minMaxAge {
 		return bad("MaxAge", "is less than 30 ms")
@@ -110,8 +112,8 @@ func (r *Reader) Name() string { return r.name }
 // when it arrives. While etcd cannot be reached Leader retries until ctx ends.
 //
 // errors.Is targets: ErrNoLeader; ctx's error, joined with that of the last attempt;
-// session.ErrClientClosed; etcd's error where a retry cannot help, such as
-// rpctypes.ErrPermissionDenied. A *session.NameError or *session.ArgumentError comes
+// holdfast.ErrClientClosed; etcd's error where a retry cannot help, such as
+// rpctypes.ErrPermissionDenied. A *holdfast.NameError or *holdfast.ArgumentError comes
 // before anything is sent.
 func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 	if err := r.validate(); err != nil {
@@ -122,7 +124,7 @@ func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 		return Leader{}, r.failed("leader of", err)
 	}
 	if f.Entry == nil {
-		return Leader{}, fmt.Errorf("election %s: %w", session.Quote(r.name), ErrNoLeader)
+		return Leader{}, fmt.Errorf("election %s: %w", names.Quote(r.name), ErrNoLeader)
 	}
 	return leaderOf(f), nil
 }
@@ -171,18 +173,18 @@ func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
 
 func (r *Reader) validate() error {
 	if r.err == nil && r.front == nil {
-		return &session.ArgumentError{Argument: "Reader", Reason: "is the zero value: make it with NewReader or NewReaderAt"}
+		return &holdfast.ArgumentError{Argument: "Reader", Reason: "is the zero value: make it with NewReader or NewReaderAt"}
 	}
 	return r.err
 }
 
 // failed adds the election to an error, unless that is about an argument.
 func (r *Reader) failed(doing string, err error) error {
-	var argument *session.ArgumentError
+	var argument *holdfast.ArgumentError
 	if errors.As(err, &argument) {
 		return err
 	}
-	return fmt.Errorf("%s election %s: %w", doing, session.Quote(r.name), err)
+	return fmt.Errorf("%s election %s: %w", doing, names.Quote(r.name), err)
 }
 
 // refresh is the time between two reads of a follower.
@@ -193,7 +195,7 @@ func (r *Reader) refresh() time.Duration { return r.maxAge / 3 }
 // runs, a newer front replaces one that waits.
 func (r *Reader) follow(ctx context.Context, handle func(queue.Front) bool) error {
 	if ctx == nil {
-		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	latest := make(chan queue.Front, 1)

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // steadyTerm is how long a term must last for Run's pauses to start over.
@@ -22,11 +22,11 @@ const steadyTerm = time.Second
 // canceled when the term is lost; context.Cause says why. Once it is canceled,
 // RunWhileLeader waits for fn for at most Options.DrainTimeout, while a term that is
 // not lost keeps its entry. After that the term is lost with
-// session.CauseNotDrained and fn runs on: only fencing stops its writes.
+// holdfast.CauseNotDrained and fn runs on: only fencing stops its writes.
 //
 // Errors:
 //   - a *CampaignError: fn was not called;
-//   - fn's error, joined with the *session.LostError if the term was lost before fn
+//   - fn's error, joined with the *holdfast.LostError if the term was lost before fn
 //     returned, even if fn returned nil;
 //   - ErrNotDrained, with the reason why the term ended: fn is still running.
 //
@@ -65,7 +65,7 @@ func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(ctx
 //   - It did not return within Options.DrainTimeout: the next campaign, once it has.
 //
 // A failed campaign is logged and retried. If a retry cannot succeed, Run returns the
-// *CampaignError: bad arguments, session.ErrClosed, session.ErrReentrant, or a loss
+// *CampaignError: bad arguments, holdfast.ErrClosed, holdfast.ErrReentrant, or a loss
 // under session.Options.StayLost.
 //
 // When ctx ends, Run waits for fn, resigns, and returns ctx's error; or fn's, if fn
@@ -173,7 +173,7 @@ func (t *Term) resume(ctx context.Context, o outcome) bool {
 
 // stepDown ends the term after its function has ended, and returns the loss if the
 // term was lost before that.
-func (t *Term) stepDown(ctx context.Context, o outcome) *session.LostError {
+func (t *Term) stepDown(ctx context.Context, o outcome) *holdfast.LostError {
 	if o.abandoned {
 		return nil // call has ended the term
 	}
@@ -196,16 +196,16 @@ func isContextEnd(err, cause error) bool {
 // permanent reports whether a campaign failed for a reason that a retry cannot
 // change. A campaign survives the loss of its lease, so ErrLost means StayLost.
 func permanent(err error) bool {
-	var name *session.NameError
-	var argument *session.ArgumentError
-	return errors.As(err, &name) || errors.As(err, &argument) || errors.Is(err, session.ErrClosed) ||
-		errors.Is(err, session.ErrReentrant) || errors.Is(err, session.ErrLost)
+	var name *holdfast.NameError
+	var argument *holdfast.ArgumentError
+	return errors.As(err, &name) || errors.As(err, &argument) || errors.Is(err, holdfast.ErrClosed) ||
+		errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost)
 }
 
 // carries reports whether err already contains this loss, as when a function
 // returned its context's cause.
-func carries(err error, lost *session.LostError) bool {
-	var found *session.LostError
+func carries(err error, lost *holdfast.LostError) bool {
+	var found *holdfast.LostError
 	return errors.As(err, &found) && found == lost
 }
 

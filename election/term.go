@@ -72,8 +72,8 @@ func (t *Term) Value() string {
 }
 
 // Check reports whether the term is held, judged now and without an RPC: nil;
-// session.ErrSuspended: perhaps, stop side effects; a *session.LostError: lost for
-// good; session.ErrReleased: resigned or yielded. It is right even after a pause of
+// holdfast.ErrSuspended: perhaps, stop side effects; a *holdfast.LostError: lost for
+// good; holdfast.ErrReleased: resigned or yielded. It is right even after a pause of
 // the process. Time passes between a Check and what follows it; only fencing closes
 // that gap.
 func (t *Term) Check() error { return t.hold.Check() }
@@ -92,11 +92,11 @@ func (t *Term) Context(ctx context.Context) (context.Context, context.CancelFunc
 // and its token stay the same. errors.Is targets:
 //
 //   - nil: the value stands, and no earlier Proclaim can undo it;
-//   - session.ErrLost or session.ErrReleased: the term has ended. If etcd's answer
+//   - holdfast.ErrLost or holdfast.ErrReleased: the term has ended. If etcd's answer
 //     revealed that, the term is lost from now on;
-//   - session.ErrOutcomeUnknown: ctx ended before etcd answered. The value may take
+//   - holdfast.ErrOutcomeUnknown: ctx ended before etcd answered. The value may take
 //     effect until a later Proclaim succeeds or the term ends;
-//   - any other error, such as a *session.ArgumentError: it did not take effect.
+//   - any other error, such as a *holdfast.ArgumentError: it did not take effect.
 //
 // While the session is suspended Proclaim is sent all the same: etcd compares the
 // entry.
@@ -120,8 +120,8 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 // whatever is returned. errors.Is targets:
 //
 //   - nil: the entry is gone;
-//   - session.ErrLost: the term was lost before; nothing was sent;
-//   - session.ErrOutcomeUnknown: ctx ended before etcd answered. The session keeps
+//   - holdfast.ErrLost: the term was lost before; nothing was sent;
+//   - holdfast.ErrOutcomeUnknown: ctx ended before etcd answered. The session keeps
 //     removing the entry; at the latest it expires with the lease.
 //
 // If ctx has ended already, Resign waits for at most session.Options.CloseTimeout.
@@ -133,7 +133,7 @@ func (t *Term) Resign(ctx context.Context) error { return t.hold.Release(ctx) }
 //
 // An error is a *CampaignError. The term goes on if the error Is ErrFunctionRuns (a
 // term of Run or RunWhileLeader: return from its function instead) or
-// session.ErrReentrant (ctx comes from this term), contains a *session.ArgumentError,
+// holdfast.ErrReentrant (ctx comes from this term), contains a *holdfast.ArgumentError,
 // or if ctx had ended before the call. Otherwise the term has ended, and no candidate
 // is left.
 func (t *Term) Yield(ctx context.Context) (*Term, error) {

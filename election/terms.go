@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
@@ -192,13 +193,13 @@ func (ts terms) waitForStragglers(ctx context.Context) error {
 		}
 		for h := range fencing.Holders(ctx) {
 			if h == fencing.Holder(t) {
-				return session.ErrReentrant // it would wait for itself
+				return holdfast.ErrReentrant // it would wait for itself
 			}
 		}
 		select {
 		case <-changed:
 		case <-ts.sess.Base().Context().Done():
-			return session.ErrClosed
+			return holdfast.ErrClosed
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w (token %v)", backoff.ContextErr(ctx), ErrNotDrained, t.Token())
 		}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -72,13 +73,13 @@ func TestEpochOutOfBoundsIsRefused(t *testing.T) {
 	var j journal
 	for _, atLeast := range []int64{0, -1, fencing.MaxEpoch + 1, 1 << 48} {
 		_, err := fencing.BumpEpoch(t.Context(), link.Client(), "", atLeast, &j)
-		if !errors.As(err, new(*fencing.EpochError)) {
+		if !errors.As(err, new(*holdfast.ArgumentError)) {
 			t.Errorf("%d: %v", atLeast, err)
 		}
 	}
 	for _, ns := range []string{"a/b", "@a", strings.Repeat("n", 65)} {
 		_, err := fencing.BumpEpoch(t.Context(), link.Client(), ns, 1, &j)
-		if !errors.As(err, new(*fencing.NamespaceError)) {
+		if !errors.As(err, new(*holdfast.NameError)) {
 			t.Errorf("namespace %q: %v", ns, err)
 		}
 	}
