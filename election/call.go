@@ -78,7 +78,8 @@ func (t *Term) await(ctx context.Context, outcomes <-chan outcome) (o outcome, r
 // invoke calls fn and sends the outcome. If the call was abandoned it reports the
 // end itself: it logs an error and lets a panic end the process, since no caller
 // is left to receive either.
-func (t *Term) invoke(ctx context.Context, fn func(context.Context, *Term) error, outcomes chan<- outcome, abandoned <-chan struct{}) {
+func (t *Term) invoke(ctx context.Context, fn func(context.Context, *Term) error,
+	outcomes chan<- outcome, abandoned <-chan struct{}) {
 	o := outcome{exited: true}
 	defer func() {
 		if o.exited {

@@ -111,7 +111,8 @@ func (e *Election) validateRun(ctx context.Context, value string, fn func(contex
 
 func validateValue(value string) error {
 	if len(value) > MaxValue {
-		return &holdfast.ArgumentError{Argument: "value", Reason: fmt.Sprintf("has %d bytes, more than %d", len(value), MaxValue)}
+		reason := fmt.Sprintf("has %d bytes, more than %d", len(value), MaxValue)
+		return &holdfast.ArgumentError{Argument: "value", Reason: reason}
 	}
 	return nil
 }

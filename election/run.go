@@ -34,7 +34,7 @@ const steadyTerm = time.Second
 // session keeps removing the entry. A panic or runtime.Goexit in fn, which runs on a
 // goroutine of its own, resigns and continues on the caller's goroutine; the stack of
 // the panic is logged.
-func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(ctx context.Context, t *Term) error) error {
+func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(context.Context, *Term) error) error {
 	if err := e.validateRun(ctx, value, fn); err != nil {
 		return e.failed(0, err)
 	}
@@ -73,7 +73,7 @@ func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(ctx
 //
 // Each election and resignation is logged at Info. Run returns after its callbacks
 // have returned, or after Options.DrainTimeout, which is logged.
-func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Context, t *Term) error) error {
+func (e *Election) Run(ctx context.Context, value string, fn func(context.Context, *Term) error) error {
 	if err := e.validateRun(ctx, value, fn); err != nil {
 		return e.failed(0, err)
 	}
