@@ -4,39 +4,45 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/callback"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// run is what one call of Run reports to its callbacks and its log.
+// run reports one call of Run: to its callbacks, in order, and to the log.
 type run struct {
 	election *Election
-	notices  notices
+	queue    callback.Queue
 }
 
-// elected logs and announces that t begins. Its end is announced as soon as it
-// comes, and at the latest when the returned function is called.
+func (r *run) add(name string, call func()) {
+	r.queue.Add(callback.Call{Callback: name, Log: r.election.log(), Run: call})
+}
+
+// elected reports that t begins. It reports its end as soon as that comes, or at the
+// latest when the returned function is called.
 func (r *run) elected(t *Term) (deposed func()) {
 	opts := r.election.opts
 	t.log().Info("holdfast: elected")
 	if opts.OnElected != nil {
-		r.notices.tell(notice{callback: "OnElected", call: func() { opts.OnElected(t) }})
+		r.add("OnElected", func() { opts.OnElected(t) })
 	}
-	announce := sync.OnceFunc(func() {
+	report := sync.OnceFunc(func() {
 		reason := t.Check()
 		if errors.Is(reason, holdfast.ErrReleased) { // the auditor reports losses
 			t.log().Info("holdfast: resigned")
 		}
 		if opts.OnDeposed != nil {
-			r.notices.tell(notice{callback: "OnDeposed", call: func() { opts.OnDeposed(t, reason) }})
+			r.add("OnDeposed", func() { opts.OnDeposed(t, reason) })
 		}
 	})
 	term, cancel := t.hold.Context(context.Background(), false)
-	stop := context.AfterFunc(term, announce)
+	stop := context.AfterFunc(term, report)
 	return func() {
-		announce()
+		report()
 		stop()
 		cancel()
 	}
@@ -60,7 +66,9 @@ func (r *run) watchLeaders(ctx context.Context) (stop func()) {
 				return
 			}
 			last = l.Token
-			r.notices.tell(notice{callback: "OnNewLeader", call: func() { onNewLeader(l) }, replaced: true})
+			r.queue.Add(callback.Call{
+				Callback: "OnNewLeader", Log: r.election.log(), Run: func() { onNewLeader(l) }, Latest: true,
+			})
 		})
 		if ctx.Err() == nil && !errors.Is(err, holdfast.ErrClosed) {
 			r.election.log().Warn("holdfast: cannot watch leaders; OnNewLeader is not called any more", "error", err)
@@ -69,5 +77,18 @@ func (r *run) watchLeaders(ctx context.Context) (stop func()) {
 	return func() {
 		cancel()
 		<-done
+	}
+}
+
+// finish waits until all callbacks have returned, for at most DrainTimeout.
+func (r *run) finish() {
+	drain := time.NewTimer(r.election.opts.drainTimeout())
+	defer drain.Stop()
+	select {
+	case <-r.queue.Idle():
+	case <-drain.C:
+		running, pending := r.queue.Running()
+		r.election.log().Warn("holdfast: Run returns while a callback is still running",
+			"callback", running, "pending", pending)
 	}
 }

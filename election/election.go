@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -28,7 +29,7 @@ type Election struct {
 // New names an election in the session's namespace; see CheckName. A bad name or a
 // nil session is an error of the first call.
 func New(sess *session.Session, name string) *Election {
-	return newElection(queue.New(sess, "election", name))
+	return newElection(queue.New(lease.Open(sess.Ref()), "election", name))
 }
 
 // NewAt names the election that etcd's concurrency.NewElection(s, prefix),
@@ -36,7 +37,7 @@ func New(sess *session.Session, name string) *Election {
 // of both kinds see each other. Keys other than entries stay in the session's
 // namespace.
 func NewAt(sess *session.Session, prefix string) *Election {
-	return newElection(queue.At(sess, "election", prefix))
+	return newElection(queue.At(lease.Open(sess.Ref()), "election", prefix))
 }
 
 func newElection(q *queue.Queue) *Election {
@@ -119,13 +120,13 @@ func validateValue(value string) error {
 
 func (e *Election) failed(waited time.Duration, err error) error {
 	c := &CampaignError{Name: e.Name(), Waited: waited, Err: err}
-	if sess := e.queue.Session(); sess != nil {
-		c.Lease, c.State = sess.Lease(), sess.State()
+	if host := e.queue.Host(); host != nil {
+		c.Lease, c.State = host.Lease().ID(), host.State()
 	}
 	return c
 }
 
 // log returns the session's logger with the election's kind and name.
 func (e *Election) log() *slog.Logger {
-	return e.queue.Session().Logger().With("kind", "election", "name", e.Name())
+	return e.queue.Host().Logger().With("kind", "election", "name", e.Name())
 }

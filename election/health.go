@@ -87,7 +87,7 @@ func (o *Observer) leaderAnswer() leaderAnswer {
 		}
 	case e == nil:
 		a.Reason = "this process is not a candidate"
-	case view.Leader.Lease == e.queue.Session().Lease():
+	case view.Leader.Lease == e.queue.Host().Lease().ID():
 		a.Reason = "this process is first in the queue, but its term has not begun or has just ended"
 	default:
 		a.Reason = "another candidate leads"
@@ -108,7 +108,7 @@ func (e *Election) leading() (*Term, error) {
 		switch err := t.Check(); {
 		case err == nil:
 			return t, nil
-		case errors.Is(err, holdfast.ErrSuspended) && e.queue.Session().Unconfirmed() <= e.opts.HealthTolerance:
+		case errors.Is(err, holdfast.ErrSuspended) && e.queue.Host().Lease().Unconfirmed() <= e.opts.HealthTolerance:
 			return t, err
 		case errors.Is(err, holdfast.ErrSuspended):
 			reason = err
@@ -154,14 +154,14 @@ func (e *Election) health() healthAnswer {
 		a.Reason = err.Error()
 		return a
 	}
-	sess, tolerance := e.queue.Session(), e.opts.HealthTolerance
-	unconfirmed := sess.Unconfirmed()
-	a.Session, a.ConfirmedMS = sess.State().String(), unconfirmed.Milliseconds()
-	if err := sess.Check(); err != nil && (unconfirmed > tolerance || errors.Is(err, holdfast.ErrClosed)) {
+	host, tolerance := e.queue.Host(), e.opts.HealthTolerance
+	unconfirmed := host.Lease().Unconfirmed()
+	a.Session, a.ConfirmedMS = host.State().String(), unconfirmed.Milliseconds()
+	if err := host.Check(); err != nil && (unconfirmed > tolerance || errors.Is(err, holdfast.ErrClosed)) {
 		a.Reason = err.Error()
 	}
 	states, _ := termsOf(e).list()
-	now := sess.Base().Clock()()
+	now := host.Clock()()
 	for t, s := range states {
 		if !s.running || t.hold.Live() {
 			continue

@@ -47,7 +47,7 @@ type ReaderOptions struct {
 	Retry backoff.Policy
 
 	// Clock is elapsed time; default session.SystemClock(). For tests.
-	Clock session.Clock
+	Clock func() time.Duration
 }
 
 // maxAttempt is the limit of ReaderOptions.Retry.Attempt: from here on an etcd
@@ -85,9 +85,13 @@ func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {
 // With returns a copy with these policies.
 func (r *Reader) With(o ReaderOptions) *Reader {
 	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, maxAge: cmp.Or(o.MaxAge, defaultMaxAge)}
+	clock := o.Clock
+	if clock == nil {
+		clock = session.SystemClock()
+	}
 	if with.err = o.validate(); with.err == nil {
 		with.front, with.err = queue.NewReader(r.client, r.name, r.isPrefix, queue.ReaderOptions{
-			Kind: "election", Namespace: o.Namespace, Retry: o.Retry, Clock: o.Clock,
+			Kind: "election", Namespace: o.Namespace, Retry: o.Retry, Clock: clock,
 		})
 	}
 	return with
@@ -99,8 +103,8 @@ func (e *Election) reader() *Reader {
 	if r.err == nil {
 		r.err = e.queue.Err()
 	}
-	if sess := e.queue.Session(); sess != nil {
-		r.spawn = func(f func()) bool { return sess.Base().Go(func(context.Context) { f() }) }
+	if host := e.queue.Host(); host != nil {
+		r.spawn = func(f func()) bool { return host.Go(func(context.Context) { f() }) }
 	}
 	return r
 }

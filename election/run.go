@@ -81,8 +81,8 @@ func (e *Election) Run(ctx context.Context, value string, fn func(context.Contex
 	if err != nil {
 		return e.failed(0, err)
 	}
-	r := &run{election: e, notices: notices{log: e.log()}}
-	defer r.notices.finish(e.opts.drainTimeout())
+	r := &run{election: e}
+	defer r.finish()
 	defer r.watchLeaders(ctx)()
 
 	for ; ; sleep(ctx, pauses.NextBackOff()) {

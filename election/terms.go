@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // terms are a session's own terms of one election: those that are held, and those
@@ -18,7 +18,7 @@ import (
 type terms struct {
 	all    *sessionTerms
 	prefix string // of the election's entries
-	sess   *session.Session
+	host   lease.Host
 }
 
 // sessionTerms are the terms of all elections of a session.
@@ -43,11 +43,11 @@ type termState struct {
 type termsKey struct{}
 
 func termsOf(e *Election) terms {
-	sess := e.queue.Session()
-	all := sess.Base().Extension(termsKey{}, func() any {
+	host := e.queue.Host()
+	all := host.Extension(termsKey{}, func() any {
 		return &sessionTerms{states: make(map[string]map[*Term]*termState), changed: make(chan struct{})}
 	}).(*sessionTerms)
-	return terms{all: all, prefix: e.queue.Prefix(), sess: sess}
+	return terms{all: all, prefix: e.queue.Prefix(), host: host}
 }
 
 // add records a term that was won, until it ends.
@@ -118,7 +118,7 @@ func (ts terms) leave(t *Term) {
 
 // stopping records that the context of t's function has ended now.
 func (ts terms) stopping(t *Term) {
-	now := ts.sess.Base().Clock()()
+	now := ts.host.Clock()()
 	ts.all.mu.Lock()
 	defer ts.all.mu.Unlock()
 	if s := ts.all.states[ts.prefix][t]; s != nil {
@@ -198,7 +198,7 @@ func (ts terms) waitForStragglers(ctx context.Context) error {
 		}
 		select {
 		case <-changed:
-		case <-ts.sess.Base().Context().Done():
+		case <-ts.host.Context().Done():
 			return holdfast.ErrClosed
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w (token %v)", backoff.ContextErr(ctx), ErrNotDrained, t.Token())

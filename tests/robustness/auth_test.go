@@ -12,9 +12,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -174,7 +175,7 @@ func TestRolesAllowNothingElse(t *testing.T) {
 		for _, what := range forbidden {
 			err := duties[what].do(deadline(t), g.client(t, role, nil))
 			if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, context.DeadlineExceeded) ||
-				backoff.Classify(err) != backoff.Unauthorised {
+				etcderr.Classify(err) != etcderr.Unauthorised {
 				t.Errorf("%s, as %q: %v", what, role, err)
 			}
 		}
@@ -194,7 +195,7 @@ func TestWhatARoleCanDoToOthers(t *testing.T) {
 	mu := locker.NewMutex(sess, "elsewhere")
 	lk, err := mu.Lock(deadline(t))
 	must(t)(nil, err)
-	key := sess.Base().SessionKey(sess.Lease())
+	key := lease.Open(sess.Ref()).SessionKey(sess.Lease())
 	stands := func() bool {
 		resp, err := g.admin.Get(deadline(t), key)
 		return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].Lease == int64(sess.Lease())

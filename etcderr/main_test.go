@@ -1,4 +1,4 @@
-package backoff_test
+package etcderr_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package backoff_test
+package etcderr_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
@@ -26,7 +26,7 @@ func TestWithConnectionAddsTheReasonToTheEndOfAContextOnly(t *testing.T) {
 	}
 	late := fmt.Errorf("grant: %w", context.DeadlineExceeded)
 	connected := link.Count()
-	if err := backoff.WithConnection(cli.ActiveConnection(), late); err != late {
+	if err := etcderr.WithConnection(cli.ActiveConnection(), late); err != late {
 		t.Errorf("connected: %v", err)
 	}
 	if n := link.Count().Since(connected).Total(); n != 0 {
@@ -36,14 +36,14 @@ func TestWithConnectionAddsTheReasonToTheEndOfAContextOnly(t *testing.T) {
 	awaitFailure(t, ctx, cli)
 	before := link.Count()
 	for _, err := range []error{late, context.DeadlineExceeded, fmt.Errorf("ended: %w", context.Canceled)} {
-		with := backoff.WithConnection(cli.ActiveConnection(), err)
-		if !errors.Is(with, backoff.ErrNotConnected) || !errors.Is(with, err) || with.Error() == err.Error() {
+		with := etcderr.WithConnection(cli.ActiveConnection(), err)
+		if !errors.Is(with, etcderr.ErrNotConnected) || !errors.Is(with, err) || with.Error() == err.Error() {
 			t.Errorf("%v: %v", err, with)
 		}
-		if backoff.Classify(with) != backoff.Unknown || !backoff.Retryable(with) {
+		if etcderr.Classify(with) != etcderr.Unknown || !etcderr.Retryable(with) {
 			t.Errorf("classified anew: %v", with)
 		}
-		if again := backoff.WithConnection(cli.ActiveConnection(), with); again != with {
+		if again := etcderr.WithConnection(cli.ActiveConnection(), with); again != with {
 			t.Errorf("said twice: %v", again)
 		}
 	}
@@ -51,11 +51,11 @@ func TestWithConnectionAddsTheReasonToTheEndOfAContextOnly(t *testing.T) {
 		t.Errorf("%d questions, want one each", n)
 	}
 	for _, err := range []error{nil, errors.New("refused"), holdfast.ErrOutcomeUnknown} {
-		if with := backoff.WithConnection(cli.ActiveConnection(), err); with != err {
+		if with := etcderr.WithConnection(cli.ActiveConnection(), err); with != err {
 			t.Errorf("%v: %v", err, with)
 		}
 	}
-	if err := backoff.WithConnection(nil, late); err != late {
+	if err := etcderr.WithConnection(nil, late); err != late {
 		t.Errorf("without a connection: %v", err)
 	}
 }

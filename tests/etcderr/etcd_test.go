@@ -1,4 +1,4 @@
-package backoff_test
+package etcderr_test
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
@@ -36,7 +36,7 @@ func TestWriteRefusedForLackOfSpaceMayHaveBeenDone(t *testing.T) {
 					if err == nil {
 						continue
 					}
-					if !errors.Is(err, rpctypes.ErrNoSpace) || backoff.Classify(err) != backoff.Unknown || backoff.Retryable(err) {
+					if !errors.Is(err, rpctypes.ErrNoSpace) || etcderr.Classify(err) != etcderr.Unknown || etcderr.Retryable(err) {
 						t.Errorf("put %s: %v", key, err)
 					}
 					mu.Lock()

@@ -1,4 +1,4 @@
-package backoff_test
+package etcderr_test
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -19,7 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
-	. "github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/backoff"
+	. "github.com/holdfast-go/holdfast/etcderr"
 )
 
 type verdict struct {
@@ -229,94 +229,6 @@ func TestStatusCodesOfGRPC(t *testing.T) {
 	}
 }
 
-func TestErrorsThatAreNotEtcds(t *testing.T) {
-	for name, c := range map[string]struct {
-		err  error
-		want verdict
-	}{
-		"canceled":                {context.Canceled, unknown},
-		"deadline":                {context.DeadlineExceeded, unknown},
-		"wrapped deadline":        {fmt.Errorf("x: %w", context.DeadlineExceeded), unknown},
-		"end of a stream":         {io.EOF, unknown},
-		"outcome unknown":         {fmt.Errorf("put: %w: %w", holdfast.ErrOutcomeUnknown, rpctypes.ErrTimeout), unknownStay},
-		"not recognised":          {errors.New("boom"), unknownStay},
-		"status OK is no error":   {fmt.Errorf("x: %w", okStatus{}), unknownStay},
-		"client closed":           {status.Error(codes.Canceled, "grpc: the client connection is closing"), unknownStay},
-		"own request too large":   {status.Error(codes.ResourceExhausted, "trying to send message larger than max (3 vs. 2)"), permanent},
-		"answer too large":        {status.Error(codes.ResourceExhausted, "grpc: received message larger than max (3 vs. 2)"), unknownStay},
-		"raw too many requests":   {status.Error(codes.Unknown, "etcdserver: too many requests"), transient},
-		"watch not permitted":     {status.Error(codes.FailedPrecondition, rpctypes.ErrGRPCPermissionDenied.Error()), unauthorised},
-		"watch, plain":            {errors.New(rpctypes.ErrGRPCPermissionDenied.Error()), unauthorised},
-		"text inside other text":  {errors.New("said: etcdserver: permission denied"), unknownStay},
-		"nothing in a join":       {errors.Join(errors.New("a"), errors.New("b")), unknownStay},
-		"nil inside a wrapper":    {fmt.Errorf("x: %w", nil), unknownStay},
-		"an error that wraps nil": {wrapsNil{}, unknownStay},
-	} {
-		t.Run(name, func(t *testing.T) { check(t, c.err, c.want) })
-	}
-	check(t, nil, verdict{OK, false})
-}
-
-type okStatus struct{}
-
-func (okStatus) Error() string              { return "ok?" }
-func (okStatus) GRPCStatus() *status.Status { return nil }
-
-type wrapsNil struct{}
-
-func (wrapsNil) Error() string { return "wraps nil" }
-func (wrapsNil) Unwrap() error { return nil }
-
-// One branch that leaves the outcome open leaves it open for the whole, however
-// definite the others are, and one that must not be repeated settles that.
-func TestGravestOfJoinedErrorsCounts(t *testing.T) {
-	var (
-		tooMany = rpctypes.ErrTooManyRequests
-		denied  = rpctypes.ErrPermissionDenied
-		gone    = rpctypes.ErrLeaseNotFound
-		empty   = rpctypes.ErrEmptyKey
-		timeout = rpctypes.ErrTimeout
-		boom    = errors.New("boom")
-	)
-	for _, c := range []struct {
-		errs []error
-		want verdict
-	}{
-		{[]error{tooMany, boom}, transient},
-		{[]error{tooMany, empty}, permanent},
-		{[]error{empty, denied}, unauthorised},
-		{[]error{denied, gone}, leaseGone},
-		{[]error{gone, timeout}, unknownStay},
-		{[]error{tooMany, context.Canceled}, unknown},
-		{[]error{tooMany, holdfast.ErrOutcomeUnknown}, unknownStay},
-		{[]error{boom, nil, timeout}, unknown},
-	} {
-		check(t, errors.Join(c.errs...), c.want)
-		for i, j := 0, len(c.errs)-1; i < j; i, j = i+1, j-1 {
-			c.errs[i], c.errs[j] = c.errs[j], c.errs[i]
-		}
-		check(t, fmt.Errorf("op: %w", errors.Join(c.errs...)), c.want)
-	}
-}
-
-func TestMarksDecideOnRepeatingAndNotOnTheClass(t *testing.T) {
-	boom := errors.New("boom")
-	check(t, Final(rpctypes.ErrTimeout), verdict{Unknown, false})
-	check(t, fmt.Errorf("x: %w", Final(rpctypes.ErrTooManyRequests)), verdict{Transient, false})
-	check(t, Again(rpctypes.ErrLeaseNotFound), verdict{LeaseGone, true})
-	check(t, Again(boom), verdict{Unknown, true})
-	check(t, Final(Again(rpctypes.ErrTimeout)), verdict{Unknown, false})
-	check(t, Again(fmt.Errorf("x: %w", Final(rpctypes.ErrTimeout))), verdict{Unknown, true})
-	check(t, errors.Join(rpctypes.ErrTimeout, Final(boom)), verdict{Unknown, false})
-	check(t, errors.Join(rpctypes.ErrTimeout, Again(boom)), verdict{Unknown, true})
-	if !errors.Is(Again(boom), boom) || !errors.Is(Final(boom), boom) || Again(boom).Error() != "boom" {
-		t.Error("a mark hides what it marks")
-	}
-	if Again(nil) != nil || Final(nil) != nil {
-		t.Error("a mark on nil is an error")
-	}
-}
-
 func TestClassHasAName(t *testing.T) {
 	for c, want := range map[Class]string{
 		OK: "ok", Transient: "transient", Permanent: "permanent", Unauthorised: "unauthorised",
@@ -325,5 +237,56 @@ func TestClassHasAName(t *testing.T) {
 		if c.String() != want {
 			t.Errorf("%q, want %q", c, want)
 		}
+	}
+}
+
+// What is unknown may come later, unless etcd has answered.
+func TestOnlyAFullStoreLeavesWhatWasDoneUnknownAndNothingPending(t *testing.T) {
+	for name, err := range rpctypesErrors(t) {
+		want := Classify(err) == Unknown && name != "ErrGRPCNoSpace"
+		for _, err := range []error{err, rpctypes.Error(err), fmt.Errorf("wrapped: %w", err), backoff.Again(err), backoff.Final(err)} {
+			if Pending(err) != want {
+				t.Errorf("%s, %v: pending %v", name, err, !want)
+			}
+		}
+	}
+	full, denied := error(rpctypes.ErrNoSpace), error(rpctypes.ErrPermissionDenied)
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{errors.New("nobody has heard of it"), true},
+		{context.DeadlineExceeded, true},
+		{holdfast.ErrOutcomeUnknown, true},
+		{errors.Join(full, denied), false},
+		{errors.Join(denied, full), false},
+		{errors.Join(full, context.Canceled), true},
+		{errors.Join(context.Canceled, full), true},
+		{fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, full), true},
+	} {
+		if Pending(c.err) != c.want {
+			t.Errorf("%v: pending %v", c.err, !c.want)
+		}
+	}
+}
+
+func TestNoLeaderIsARefusalWhereALeaderWasRequired(t *testing.T) {
+	for _, err := range []error{rpctypes.ErrNoLeader, rpctypes.ErrGRPCNoLeader, fmt.Errorf("wrapped: %w", rpctypes.ErrNoLeader)} {
+		if Classify(err) != Unknown || !Pending(err) {
+			t.Errorf("%v: class %v, pending %v", err, Classify(err), Pending(err))
+		}
+		got := LeaderRequired(err)
+		if Classify(got) != Transient || Pending(got) || !Retryable(got) || !errors.Is(got, err) || got.Error() != err.Error() {
+			t.Errorf("%v where a leader was required: class %v, pending %v, retryable %v", err, Classify(got), Pending(got), Retryable(got))
+		}
+	}
+	for name, err := range rpctypesErrors(t) {
+		if name != "ErrGRPCNoLeader" && LeaderRequired(err) != err {
+			t.Errorf("%s was changed", name)
+		}
+	}
+	if joined := errors.Join(rpctypes.ErrNoLeader, rpctypes.ErrStopped); LeaderRequired(nil) != nil || LeaderRequired(joined) != joined {
+		t.Error("nil, or what is joined with another error, was changed")
 	}
 }
