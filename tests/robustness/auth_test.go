@@ -65,11 +65,11 @@ var duties = map[string]duty{
 		return errors.Join(term.Proclaim(ctx, "w"), term.Resign(ctx))
 	})},
 	"ask who leads": {[]string{"observers"}, func(ctx context.Context, cli *clientv3.Client) error {
-		_, err := election.NewReader(cli, "led", nil).Leader(ctx)
+		_, err := election.NewReader(cli, "led").Leader(ctx)
 		return err
 	}},
 	"watch who leads": {[]string{"observers"}, func(ctx context.Context, cli *clientv3.Client) error {
-		o, err := election.NewReader(cli, "led", nil).Observer(ctx)
+		o, err := election.NewReader(cli, "led").Observer(ctx)
 		if err == nil {
 			o.Close()
 		}
