@@ -5,12 +5,14 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
 // kvClient is what clientv3's own KV talks to.
-type kvClient struct{ link *Link }
+type kvClient struct {
+	pb.KVClient // nil: clientv3 calls only what is below; 3.7 has a RangeStream, which is not modelled
+	link        *Link
+}
 
 func (k kvClient) Range(ctx context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
 	return repeat(ctx, true, func() (*pb.RangeResponse, error) {
@@ -40,10 +42,6 @@ func (k kvClient) Compact(ctx context.Context, r *pb.CompactionRequest, _ ...grp
 	return repeat(ctx, false, func() (*pb.CompactionResponse, error) {
 		return call(ctx, k.link, Call{"Compact", r}, true, func() (*pb.CompactionResponse, error) { return k.link.srv.serveCompact(r) })
 	})
-}
-
-func (k kvClient) RangeStream(context.Context, *pb.RangeRequest, ...grpc.CallOption) (pb.KV_RangeStreamClient, error) {
-	return nil, status.Error(codes.Unimplemented, "etcdfake: range streams are not modelled")
 }
 
 // leaseClient is what clientv3's own Lease talks to.

@@ -3,8 +3,6 @@ package etcdfake
 import (
 	"slices"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -56,7 +54,7 @@ func (w *watch) tell() {
 		return // it has ended
 	}
 	if w.next < s.compacted {
-		s.endWatch(w, clientv3.WatchResponse{Header: s.header(0), CompactRevision: s.compacted, Canceled: true})
+		s.endWatch(w, withHeader(s.header(0), clientv3.WatchResponse{CompactRevision: s.compacted, Canceled: true}))
 		return
 	}
 	var events []*clientv3.Event
@@ -64,9 +62,9 @@ func (w *watch) tell() {
 		if !w.wants(c) {
 			continue
 		}
-		ev := &clientv3.Event{Type: mvccpb.Event_PUT, Kv: clone(c.Kv)}
+		ev := &clientv3.Event{Type: clientv3.EventTypePut, Kv: clone(c.Kv)}
 		if c.Deleted {
-			ev.Type = mvccpb.Event_DELETE
+			ev.Type = clientv3.EventTypeDelete
 		}
 		if w.prevKV && c.Revision-1 >= s.compacted && (c.Deleted || c.Kv.CreateRevision < c.Revision) {
 			ev.PrevKv = clone(s.version(string(c.Kv.Key), c.Revision-1)) // not what the same Txn put before
@@ -76,7 +74,7 @@ func (w *watch) tell() {
 	w.next = max(w.next, s.rev+1)
 	if len(events) > 0 {
 		w.resume = events[len(events)-1].Kv.ModRevision + 1
-		w.out.put(clientv3.WatchResponse{Header: s.header(0), Events: events})
+		w.out.put(withHeader(s.header(0), clientv3.WatchResponse{Events: events}))
 	}
 }
 
@@ -90,7 +88,9 @@ func (w *watch) wants(c Change) bool {
 func (s *Server) create(w *watch, start int64) {
 	switch {
 	case start < 0:
-		w.out.put(clientv3.WatchResponse{Header: s.header(0), Created: true, Canceled: true, CancelReason: rpctypes.ErrCompacted.Error()})
+		refused := canceled(rpctypes.ErrCompacted.Error())
+		refused.Created = true
+		w.out.put(withHeader(s.header(0), refused))
 		return
 	case start == 0:
 		w.next, w.resume = s.rev+1, s.rev+1
@@ -98,7 +98,7 @@ func (s *Server) create(w *watch, start int64) {
 		w.next, w.resume = start, start
 	}
 	s.watches = append(s.watches, w)
-	w.out.put(clientv3.WatchResponse{Header: s.header(0), Created: true})
+	w.out.put(withHeader(s.header(0), clientv3.WatchResponse{Created: true}))
 	if w.next <= s.rev {
 		w.look()
 	}
@@ -117,7 +117,7 @@ func (s *Server) forget(w *watch) {
 func (s *Server) cancelWatches(reason error, which func(*watch) bool) {
 	for _, w := range slices.Clone(s.watches) {
 		if which(w) {
-			last := clientv3.WatchResponse{Header: &pb.ResponseHeader{}, Canceled: true, CancelReason: reason.Error()}
+			last := canceled(reason.Error())
 			w.link.pass(replies, w.conn, func() { s.endWatch(w, last) })
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // nobody listens to; the rest are two retries, the attempts that may be sent to
 // a second member, the contexts that end a wait with its lease and its session,
 // and a hold.
-const ownAllocations = 122
+const ownAllocations = 124
 
 func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 	srv := etcdfake.New(nil)

@@ -99,10 +99,12 @@ func (a *Acquisition) ended(held time.Duration, outcome string) {
 // record spares those who listen to nothing the cost of the attributes. The
 // span goes along for exemplars.
 func (a *Acquisition) record(h metric.Float64Histogram, d time.Duration, outcome string) {
-	if h.Enabled(context.Background()) {
-		attrs := append(a.attrs[:len(a.attrs):len(a.attrs)], outcomeKey.String(outcome))
-		h.Record(trace.ContextWithSpan(context.Background(), a.span), d.Seconds(), metric.WithAttributes(attrs...))
+	// OpenTelemetry before 1.40 has no Enabled.
+	if e, ok := h.(interface{ Enabled(context.Context) bool }); ok && !e.Enabled(context.Background()) {
+		return
 	}
+	attrs := append(a.attrs[:len(a.attrs):len(a.attrs)], outcomeKey.String(outcome))
+	h.Record(trace.ContextWithSpan(context.Background(), a.span), d.Seconds(), metric.WithAttributes(attrs...))
 }
 
 // Ambiguous counts a request of which nobody knows whether it was carried out:
