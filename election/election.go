@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -33,7 +34,7 @@ func named(q *queue.Queue) *Election {
 // New names an election in the session's namespace; see CheckName. A bad name
 // or a nil session is an error of the first call.
 func New(sess *session.Session, name string) *Election {
-	return named(queue.New(sess, "election", name))
+	return named(queue.New(lease.Open(sess.Ref()), "election", name))
 }
 
 // NewAt names the election that etcd's concurrency.NewElection(s, prefix),
@@ -41,7 +42,7 @@ func New(sess *session.Session, name string) *Election {
 // observers of both kinds meet there. The session's namespace is still used for
 // what is not an entry.
 func NewAt(sess *session.Session, prefix string) *Election {
-	return named(queue.At(sess, "election", prefix))
+	return named(queue.At(lease.Open(sess.Ref()), "election", prefix))
 }
 
 // With returns a copy with other policies.
@@ -124,8 +125,8 @@ func checkValue(value string) error {
 
 func (e *Election) failed(waited time.Duration, err error) error {
 	c := &CampaignError{Name: e.Name(), Waited: waited, Err: err}
-	if sess := e.queue.Session(); sess != nil {
-		c.Lease, c.State = sess.Lease(), sess.State()
+	if sess := e.queue.Host(); sess != nil {
+		c.Lease, c.State = sess.Lease().ID(), sess.State()
 	}
 	return c
 }

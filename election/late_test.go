@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -29,7 +30,7 @@ func TestNoWorkIsStartedInATermThatIsLostAlready(t *testing.T) {
 				return
 			}
 			once.Do(func() {
-				l, err := sess.Base().Await(ctx)
+				l, err := lease.Open(sess.Ref()).Await(ctx)
 				if err != nil {
 					t.Error(err)
 					return

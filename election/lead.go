@@ -58,7 +58,7 @@ func (e *Election) elect(ctx context.Context, value string, fn Func) (*Term, err
 	for {
 		// Not while queued, where it would cost the place: a function that
 		// runs in a live term does not hinder, it is ahead in the queue.
-		if err := rosterOf(e).cleared(ctx, e.queue.Session()); err != nil {
+		if err := rosterOf(e).cleared(ctx, e.queue.Host()); err != nil {
 			return nil, e.failed(time.Since(began), err)
 		}
 		t, err := e.Campaign(ctx, value)
@@ -152,5 +152,5 @@ func carries(err error, lost *holdfast.LostError) bool {
 
 func (w *work) log() *slog.Logger {
 	e := w.term.election
-	return e.queue.Session().Logger().With("election", e.Name(), "token", w.term.Token())
+	return e.queue.Host().Logger().With("election", e.Name(), "token", w.term.Token())
 }

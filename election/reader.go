@@ -46,7 +46,7 @@ type ReaderOptions struct {
 	Retry backoff.Policy
 
 	// Clock is elapsed time; default session.SystemClock(). For tests.
-	Clock session.Clock
+	Clock func() time.Duration
 }
 
 // maxAttempt is what ReaderOptions.Retry.Attempt must be less than: from there
@@ -86,10 +86,14 @@ func newReader(cli *clientv3.Client, name string, foreign bool, o *ReaderOptions
 	if o == nil {
 		o = &ReaderOptions{}
 	}
+	clock := o.Clock
+	if clock == nil {
+		clock = session.SystemClock()
+	}
 	r := &Reader{name: name, maxAge: Options{MaxAge: o.MaxAge}.maxAge()}
 	if r.err = o.check(); r.err == nil {
 		r.front, r.err = queue.NewReader(cli, name, foreign, queue.ReaderOptions{
-			Kind: "election", Namespace: o.Namespace, Retry: o.Retry, Clock: o.Clock,
+			Kind: "election", Namespace: o.Namespace, Retry: o.Retry, Clock: clock,
 		})
 	}
 	return r
@@ -101,8 +105,8 @@ func (e *Election) reader() *Reader {
 	if r.err == nil {
 		r.err = e.queue.Err()
 	}
-	if sess := e.queue.Session(); sess != nil {
-		r.run = func(f func()) bool { return sess.Base().Go(func(context.Context) { f() }) }
+	if sess := e.queue.Host(); sess != nil {
+		r.run = func(f func()) bool { return sess.Go(func(context.Context) { f() }) }
 	}
 	return r
 }

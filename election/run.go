@@ -57,7 +57,7 @@ func (e *Election) Run(ctx context.Context, value string, fn Func) error {
 	if err != nil {
 		return e.failed(0, err) // admitFunc has validated it
 	}
-	r := &run{election: e, notices: notices{log: e.queue.Session().Logger().With("election", e.Name())}}
+	r := &run{election: e, notices: notices{log: e.queue.Host().Logger().With("election", e.Name())}}
 	defer r.notices.finish(e.opts.drainTimeout())
 	defer r.watchLeaders(ctx)()
 	for {

@@ -82,7 +82,7 @@ func (w *work) join(ctx context.Context, limit time.Duration) bool {
 	case <-ctx.Done():
 	}
 	e := w.term.election
-	rosterOf(e).toldToStop(w.term, e.queue.Session().Base().Clock()())
+	rosterOf(e).toldToStop(w.term, e.queue.Host().Clock()())
 	patience := time.NewTimer(limit)
 	defer patience.Stop()
 	select {

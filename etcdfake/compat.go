@@ -10,7 +10,7 @@ import (
 // What follows reads and sets fields by name, because they are not exported, or
 // have one type in etcd's client 3.6 and another in 3.7.
 
-// flag returns an option of a watch for which clientv3 has no accessor.
+// flag reads an option of a watch that has no accessor in clientv3.
 func flag(op clientv3.Op, name string) bool {
 	return reflect.ValueOf(op).FieldByName(name).Bool()
 }

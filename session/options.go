@@ -113,8 +113,10 @@ type Options struct {
 	// paced by it as far as it fits: they pause for a sixth of the TTL at most.
 	Retry backoff.Policy
 
-	// Clock is elapsed time; default SystemClock(). For tests.
-	Clock Clock
+	// Clock returns the time that has passed since some fixed moment. It must never
+	// run backwards, and must count on while the machine is suspended. Every Check
+	// calls it, so it should take nanoseconds. Default SystemClock(). For tests.
+	Clock func() time.Duration
 
 	// Logger is told of losses, of panicking callbacks and of releases that
 	// could not be finished; it is quiet while all is well. Default

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -25,19 +26,20 @@ type Session struct {
 	opts      Options
 	telemetry *telemetry.Telemetry
 	sender    *attempt.Sender
-	identity  Identity
+	identity  lease.Identity
 	keyValue  string // of session keys
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
 	joined chan struct{} // closed when Close has ended the lease and joined the goroutines
 	done   chan struct{} // closed when Close has finished
+	ended  chan struct{} // closed when no lease will follow
 
 	unwatchClient func() bool
 	hooks         hooks
 
 	mu         sync.Mutex     // protects what follows
-	lease      *Lease         // the latest
+	lease      *lease.Lease   // the latest
 	refused    error          // why etcd refused another when last asked; nil: it did not
 	refusals   int            // how often it did
 	replaced   chan struct{}  // closed when another lease follows, or is refused
@@ -81,6 +83,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		identity:   resolved.identity(),
 		joined:     make(chan struct{}),
 		done:       make(chan struct{}),
+		ended:      make(chan struct{}),
 		replaced:   make(chan struct{}),
 		subs:       make(map[*subscriber]struct{}),
 		extensions: make(map[any]any),
@@ -107,9 +110,9 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	s.telemetry.State("", stateLabel(holdfast.Connected))
 	s.unwatchClient = s.watchClient()
 	l := s.lease
-	s.Base().Go(func(context.Context) { s.run(l) }) // joined by Close
-	s.Base().Go(func(context.Context) { s.watchSessionKey(l) })
-	s.Base().Go(s.warnOfOldServers)
+	host{s}.Go(func(context.Context) { s.run(l) }) // joined by Close
+	host{s}.Go(func(context.Context) { s.watchSessionKey(l) })
+	host{s}.Go(s.warnOfOldServers)
 	return s, nil
 }
 
@@ -136,13 +139,18 @@ func (s *Session) Check() error {
 	return s.latest().Check()
 }
 
+// Done returns a channel that is closed once the session has ended for good: it
+// was closed, its etcd client was closed, or its lease was lost under
+// Options.StayLost. Check says which.
+func (s *Session) Done() <-chan struct{} { return s.ended }
+
 // Remaining is the time until the latest lease is no longer trusted unless a
 // renewal is confirmed; 0 when lost or closed.
 func (s *Session) Remaining() time.Duration {
 	if s.ctx.Err() != nil {
 		return 0
 	}
-	return s.latest().remaining()
+	return s.latest().Remaining()
 }
 
 // TrustedUntil is Remaining on the wall clock, for display: a wall clock
@@ -150,17 +158,13 @@ func (s *Session) Remaining() time.Duration {
 func (s *Session) TrustedUntil() time.Time { return time.Now().Add(s.Remaining()) }
 
 // Lease is the ID of the latest lease, even when it is lost; never 0.
-func (s *Session) Lease() clientv3.LeaseID { return s.latest().id }
+func (s *Session) Lease() clientv3.LeaseID { return s.latest().ID() }
 
 // Unconfirmed is how old the proof is that the latest lease lives: the time
 // since the last confirmed renewal was sent. After a loss it grows on until a
 // new lease has followed.
 func (s *Session) Unconfirmed() time.Duration {
-	l := s.latest()
-	now := l.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return now - l.confirmed
+	return s.latest().Unconfirmed()
 }
 
 // Subscribe has fn told every change of state from now on: one at a time, in
@@ -197,7 +201,7 @@ func (s *Session) pruneLocked() {
 	}
 }
 
-func (s *Session) latest() *Lease {
+func (s *Session) latest() *lease.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lease
@@ -205,7 +209,7 @@ func (s *Session) latest() *Lease {
 
 // install makes next the latest lease; false if the session was closed
 // meanwhile.
-func (s *Session) install(next *Lease) bool {
+func (s *Session) install(next *lease.Lease) bool {
 	s.mu.Lock()
 	if s.closing {
 		s.mu.Unlock()
@@ -216,24 +220,24 @@ func (s *Session) install(next *Lease) bool {
 	close(s.replaced)
 	s.replaced = make(chan struct{})
 	s.mu.Unlock()
-	s.Base().Go(func(context.Context) { s.watchSessionKey(next) })
-	s.publish(Event{State: holdfast.Connected, Previous: holdfast.Lost, Lease: next.id})
+	host{s}.Go(func(context.Context) { s.watchSessionKey(next) })
+	s.publish(Event{State: holdfast.Connected, Previous: holdfast.Lost, Lease: next.ID()})
 	return true
 }
 
 // dropLease revokes a lease other than the latest once Close has begun. s.ctx
 // is done, so it takes a bound of its own.
-func (s *Session) dropLease(l *Lease) {
+func (s *Session) dropLease(l *lease.Lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
 	defer cancel()
 	s.revoke(ctx, l)
 }
 
-func (s *Session) tellLost(l *Lease, last holdfast.State) {
+func (s *Session) tellLost(l *lease.Lease, last holdfast.State) {
 	lost := l.Lost()
-	s.publish(Event{State: holdfast.Lost, Previous: last, Lease: l.id, Err: lost})
+	s.publish(Event{State: holdfast.Lost, Previous: last, Lease: l.ID(), Err: lost})
 	s.opts.Logger.Warn("holdfast: session lost; locks and terms on its lease are gone",
-		"lease", fmt.Sprintf("%x", int64(l.id)), "cause", lost.Cause.String(), "since_last_renewal", lost.Since, "error", lost)
+		"lease", fmt.Sprintf("%x", int64(l.ID())), "cause", lost.Cause.String(), "since_last_renewal", lost.Since, "error", lost)
 	s.telemetry.SessionLost(lost.Cause.String(), lost.Since)
 }
 

@@ -116,7 +116,8 @@ func TestServiceStopsBeforeAnotherProcessHoldsItsLock(t *testing.T) {
 			// Etcd's own record: everything the service wrote is older than the other's lock.
 			for _, kv := range srv.Keys(t, "export/progress") {
 				if kv.ModRevision > lk.AcquiredRevision() {
-					t.Errorf("revision %d was written by the service after the other had acquired at %d", kv.ModRevision, lk.AcquiredRevision())
+					t.Errorf("the service wrote revision %d, and the other acquired at %d",
+						kv.ModRevision, lk.AcquiredRevision())
 				}
 			}
 

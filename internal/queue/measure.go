@@ -10,7 +10,7 @@ import (
 
 // measured runs one acquisition under a span, which its hold remembers.
 func (q *Queue) measured(ctx context.Context, r Request, acquire func(context.Context, Request) (*Hold, error)) (*Hold, error) {
-	ctx, r.telemetry = q.sess.Base().Telemetry().Acquire(ctx, q.kind, q.name)
+	ctx, r.telemetry = q.sess.Telemetry().Acquire(ctx, q.kind, q.name)
 	h, err := acquire(ctx, r)
 	if err != nil {
 		r.telemetry.Failed(q.outcome(ctx, err))
@@ -58,6 +58,6 @@ func (q *Queue) unknown(request string, err error) bool {
 	if backoff.Classify(err) != backoff.Unknown {
 		return false
 	}
-	q.sess.Base().Telemetry().Ambiguous(q.kind, request)
+	q.sess.Telemetry().Ambiguous(q.kind, request)
 	return true
 }

@@ -208,7 +208,7 @@ func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 		}
 		var err error
 		if epoch, err = strconv.ParseInt(string(epochKVs[0].Value), 10, 64); err != nil {
-			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(e.q.sess.Base().EpochKey()), epochKVs[0].Value)
+			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(e.q.sess.EpochKey()), epochKVs[0].Value)
 		}
 	}
 	var err error
@@ -216,9 +216,9 @@ func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 	return err
 }
 
-func (e *entry) getEpoch() clientv3.Op { return clientv3.OpGet(e.q.sess.Base().EpochKey()) }
+func (e *entry) getEpoch() clientv3.Op { return clientv3.OpGet(e.q.sess.EpochKey()) }
 
-func (e *entry) sessionKey() string { return e.q.sess.Base().SessionKey(e.lease.ID()) }
+func (e *entry) sessionKey() string { return e.q.sess.SessionKey(e.lease.ID()) }
 
 func (e *entry) commit(ctx context.Context, t txn) (reply, error) {
 	t.queue = e.q.entries

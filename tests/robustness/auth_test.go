@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -194,7 +195,7 @@ func TestWhatARoleCanDoToOthers(t *testing.T) {
 	mu := locker.NewMutex(sess, "elsewhere")
 	lk, err := mu.Lock(deadline(t))
 	must(t)(nil, err)
-	key := sess.Base().SessionKey(sess.Lease())
+	key := lease.Open(sess.Ref()).SessionKey(sess.Lease())
 	stands := func() bool {
 		resp, err := g.admin.Get(deadline(t), key)
 		return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].Lease == int64(sess.Lease())

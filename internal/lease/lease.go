@@ -1,4 +1,10 @@
-package session
+// Package lease is what sessions, locks and elections share: a Lease, which is
+// judged from this side, and the Host, which is a session as locks and elections
+// see it.
+//
+// Locks and terms are bound to a Lease, never to a session: what was lost with
+// one lease does not come back with the next.
+package lease
 
 import (
 	"context"
@@ -16,23 +22,18 @@ import (
 // checkpoints switched on may resume a longer lease with less than its TTL.
 const maxTrusted = 300 * time.Second
 
-// Lease is the lifetime of one etcd lease, judged from this side. Handles are
-// bound to a Lease, never to a Session: what was lost with one lease does not
-// come back with the next.
-//
-// It is for packages that build primitives on a session; users of locks and
-// elections do not meet it.
+// Lease is the lifetime of one etcd lease, judged from this side. Safe for
+// concurrent use.
 type Lease struct {
 	id      clientv3.LeaseID
 	ttl     time.Duration // as granted
 	margin  time.Duration
-	clock   Clock
+	clock   func() time.Duration
 	ctx     context.Context // done once lost, with the *holdfast.LostError as its cause
 	cancel  context.CancelCauseFunc
 	renewed chan struct{} // wakes the watchdog after a confirmed renewal
 	cluster uint64
-	trust   time.Duration      // for how long a renewal is trusted
-	surplus []clientv3.LeaseID // granted beside it, to be revoked
+	trust   time.Duration // for how long a renewal is trusted
 
 	mu        sync.Mutex          // protects what follows
 	confirmed time.Duration       // send time of the last confirmed renewal
@@ -45,20 +46,30 @@ type Lease struct {
 	changed   chan struct{}           // closed at the next change of state, and at each confirmed renewal
 }
 
-// newLease starts judging a lease whose Grant was sent at sent. margin 0 means
-// the default for the TTL that was granted.
-func newLease(id clientv3.LeaseID, cluster uint64, ttl, margin, sent time.Duration, clock Clock) *Lease {
+// Grant is etcd's answer to the request for a lease.
+type Grant struct {
+	ID      clientv3.LeaseID
+	Cluster uint64        // the ID of the cluster that answered
+	TTL     time.Duration // as granted
+	Margin  time.Duration // taken off the TTL; 0: the larger of TTL/10 and 200 ms
+	Sent    time.Duration // when the request was sent, by the clock of the lease
+}
+
+// New returns the lease that was granted. It is trusted from the moment the
+// request was sent. clock is elapsed time.
+func New(g Grant, clock func() time.Duration) *Lease {
+	margin := g.Margin
 	if margin == 0 {
-		margin = max(ttl/10, 200*time.Millisecond)
+		margin = max(g.TTL/10, 200*time.Millisecond)
 	}
 	l := &Lease{
-		id: id, cluster: cluster, ttl: ttl, margin: margin, clock: clock,
-		trust:     min(ttl, maxTrusted) - margin,
+		id: g.ID, cluster: g.Cluster, ttl: g.TTL, margin: margin, clock: clock,
+		trust:     min(g.TTL, maxTrusted) - margin,
 		renewed:   make(chan struct{}, 1),
-		confirmed: sent,
+		confirmed: g.Sent,
 		changed:   make(chan struct{}),
 	}
-	l.trusted = sent + l.trust
+	l.trusted = g.Sent + l.trust
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.connected, l.suspend = context.WithCancelCause(l.ctx)
 	return l
@@ -66,6 +77,22 @@ func newLease(id clientv3.LeaseID, cluster uint64, ttl, margin, sent time.Durati
 
 // ID is the lease's ID in etcd.
 func (l *Lease) ID() clientv3.LeaseID { return l.id }
+
+// Cluster is the ID of the etcd cluster that granted the lease.
+func (l *Lease) Cluster() uint64 { return l.cluster }
+
+// TTL is the time to live that etcd granted.
+func (l *Lease) TTL() time.Duration { return l.ttl }
+
+// Margin is the drift margin.
+func (l *Lease) Margin() time.Duration { return l.margin }
+
+// Trust is how long the lease is trusted after a renewal was sent.
+func (l *Lease) Trust() time.Duration { return l.trust }
+
+// Renewed receives a value after a confirmed renewal. It is for one reader, the
+// session's watchdog.
+func (l *Lease) Renewed() <-chan struct{} { return l.renewed }
 
 // Context is done once the lease is lost; its cause is the *holdfast.LostError.
 func (l *Lease) Context() context.Context { return l.ctx }
@@ -148,10 +175,10 @@ func (l *Lease) AwaitConnected(ctx context.Context) error {
 	}
 }
 
-// confirm extends the trust by a renewal that was sent at sent and proved
+// Confirm extends the trust by a renewal that was sent at sent and proved
 // afterwards to have reached the true leader. It counts only if the proof
 // arrived while the lease was still trusted; otherwise it reports false.
-func (l *Lease) confirm(sent, ttl time.Duration) bool {
+func (l *Lease) Confirm(sent, ttl time.Duration) bool {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,17 +200,27 @@ func (l *Lease) confirm(sent, ttl time.Duration) bool {
 	return true
 }
 
-// failed remembers why a renewal did not succeed, for the holdfast.LostError.
-func (l *Lease) failed(err error) {
+// Failed remembers why a renewal did not succeed, for the holdfast.LostError.
+func (l *Lease) Failed(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failure = err
 }
 
-func (l *Lease) lastFailure() error {
+// Failure returns why the last renewal failed; nil since a confirmed one.
+func (l *Lease) Failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failure
+}
+
+// Explain replaces a failure by one that says more, unless it has changed since.
+func (l *Lease) Explain(failure, more error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failure == failure {
+		l.failure = more
+	}
 }
 
 // renewAtLocked is the moment when three eighths of the trusted time have passed
@@ -201,8 +238,8 @@ func (l *Lease) suspendAtLocked() time.Duration {
 	return l.confirmed + (l.trusted-l.confirmed)/2
 }
 
-// enter records a change of state that the watchdog has seen.
-func (l *Lease) enter(s holdfast.State) {
+// Enter records a change of state that the watchdog has seen.
+func (l *Lease) Enter(s holdfast.State) {
 	l.mu.Lock()
 	suspend := l.suspend
 	if s == holdfast.Connected {
@@ -224,9 +261,9 @@ func (l *Lease) reconnectLocked() {
 	}
 }
 
-// untilChange is the time to the next moment at which Check changes its
+// UntilChange is the time to the next moment at which Check changes its
 // answer, provided that no renewal is confirmed before.
-func (l *Lease) untilChange() time.Duration {
+func (l *Lease) UntilChange() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,16 +273,16 @@ func (l *Lease) untilChange() time.Duration {
 	return l.trusted - now
 }
 
-// untilRenewal is the time to the next renewal; zero or less when it is due.
-func (l *Lease) untilRenewal() time.Duration {
+// UntilRenewal is the time to the next renewal; zero or less when it is due.
+func (l *Lease) UntilRenewal() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.renewAtLocked() - now
 }
 
-// remaining is the time to trusted-until; 0 once lost.
-func (l *Lease) remaining() time.Duration {
+// Remaining is the time to trusted-until; 0 once lost.
+func (l *Lease) Remaining() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -253,4 +290,26 @@ func (l *Lease) remaining() time.Duration {
 		return 0
 	}
 	return max(0, l.trusted-now)
+}
+
+// Unconfirmed is the time since the last confirmed renewal was sent.
+func (l *Lease) Unconfirmed() time.Duration {
+	now := l.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now - l.confirmed
+}
+
+// Gate is the mod revision of the lease's session key, as last known.
+func (l *Lease) Gate() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gate
+}
+
+// SawGate notes a mod revision of the session key. The gate only grows.
+func (l *Lease) SawGate(rev int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gate = max(l.gate, rev)
 }
