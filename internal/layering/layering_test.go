@@ -79,7 +79,7 @@ var beyondClient = []string{
 	"go.opentelemetry.io/auto/sdk",
 	"github.com/go-logr/logr",
 	"github.com/go-logr/stdr",
-	"github.com/cespare/xxhash/v2",
+	"github.com/cespare/xxhash/v2", // not with the oldest OpenTelemetry that go.mod allows
 }
 
 // pkg is what "go list" says of a package.
@@ -245,7 +245,7 @@ func TestLocksAddLittleToEtcdsClient(t *testing.T) {
 			}
 		}
 		for _, root := range beyondClient {
-			if !slices.ContainsFunc(p.Deps, func(dep string) bool { return under(dep, root) }) {
+			if root != "github.com/cespare/xxhash/v2" && !slices.ContainsFunc(p.Deps, func(dep string) bool { return under(dep, root) }) {
 				t.Errorf("%s does not link %s any more: take it out of beyondClient (layering_test.go)", room, root)
 			}
 		}
