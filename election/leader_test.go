@@ -14,10 +14,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/session"
 )
 
-// isNote reports whether a call has entries say since when they are held.
+// isNote reports whether a call is the note that writes into entries since when they are held.
 func isNote(c etcdfake.Call) bool {
 	r, ok := c.Request.(*pb.TxnRequest)
 	if !ok || len(r.Success) == 0 {
@@ -27,12 +26,12 @@ func isNote(c etcdfake.Call) bool {
 	return inner != nil && len(inner.Success) == 1 && inner.Success[0].GetRequestPut().GetIgnoreLease()
 }
 
-func TestLeaderSaysWhoItIsAndSinceWhen(t *testing.T) {
+func TestLeaderTellsWhoItIsAndSinceWhen(t *testing.T) {
 	t.Parallel()
-	cutOff(t, nil, func(t *testing.T, srv *etcdfake.Server, _ *etcdfake.Link, sess *session.Session) {
-		el := election.New(sess, "x")
-		first := campaign(t, election.New(open(t, srv.Client(), session.Options{Clock: session.MonotonicClock()}), "x"), "first")
-		told := observe(t, t.Context(), el)
+	simulate(t, func(t *testing.T, s *sim) {
+		el := s.election()
+		first := campaign(t, s.other(t), "first")
+		told := observe(t, el)
 		expect(t, told, "first")
 		queued := time.Now()
 		c := campaignLater(t.Context(), el, "v")
@@ -40,12 +39,12 @@ func TestLeaderSaysWhoItIsAndSinceWhen(t *testing.T) {
 		resign(t, first)
 		led := time.Now()
 		term := won(t, c)
-		l := until(t, told, "v")
+		l := expect(t, told, "v")
 		host, _ := os.Hostname()
 		if l.PID != os.Getpid() || l.Host != host || !l.Queued.Equal(queued) || !l.Since.IsZero() {
 			t.Errorf("at first %+v", l)
 		}
-		entry := srv.Keys(prefix)[0]
+		entry := s.srv.Keys(prefix)[0]
 		time.Sleep(3 * time.Second)
 		noted, err := el.Leader(t.Context())
 		if err != nil {
@@ -54,59 +53,60 @@ func TestLeaderSaysWhoItIsAndSinceWhen(t *testing.T) {
 		if !noted.Since.Equal(led) || noted.Revision <= l.Revision {
 			t.Errorf("after three seconds %+v; it leads since %v", noted, led)
 		}
-		if kv := srv.Keys(prefix)[0]; kv.Version != 2 || kv.Lease != entry.Lease || kv.CreateRevision != entry.CreateRevision {
+		kv := s.srv.Keys(prefix)[0]
+		if kv.Version != 2 || kv.Lease != entry.Lease || kv.CreateRevision != entry.CreateRevision {
 			t.Errorf("entry %v, before %v", kv, entry)
 		}
 		noted.Since, noted.Revision = l.Since, l.Revision
 		if noted != l {
 			t.Errorf("%+v, before %+v", noted, l)
 		}
-		// That is no news of who leads.
+		// The note is not reported as a change.
 		if err := term.Proclaim(t.Context(), "w"); err != nil {
 			t.Fatal(err)
 		}
 		if l := expect(t, told, "w"); !l.Since.Equal(led) || l.Token != term.Token() {
 			t.Errorf("proclaimed %+v", l)
 		}
-		if kv := srv.Keys(prefix)[0]; kv.Version != 3 {
+		if kv := s.srv.Keys(prefix)[0]; kv.Version != 3 {
 			t.Errorf("%d writes, want three", kv.Version)
 		}
 	})
 }
 
-// A Proclaim says since when as well, so there is nothing left to note.
+// A Proclaim writes since when as well, so that no note is needed.
 func TestProclaimInTheFirstSecondIsTheOnlyWrite(t *testing.T) {
 	t.Parallel()
-	cutOff(t, nil, func(t *testing.T, srv *etcdfake.Server, _ *etcdfake.Link, sess *session.Session) {
-		el := election.New(sess, "x")
+	simulate(t, func(t *testing.T, s *sim) {
+		el := s.election()
 		term := campaign(t, el, "v")
 		if err := term.Proclaim(t.Context(), "w"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
 		l, err := el.Leader(t.Context())
-		if err != nil || l.Value != "w" || l.Since.IsZero() || srv.Keys(prefix)[0].Version != 2 {
-			t.Errorf("%+v, %v, %d writes", l, err, srv.Keys(prefix)[0].Version)
+		if err != nil || l.Value != "w" || l.Since.IsZero() || s.srv.Keys(prefix)[0].Version != 2 {
+			t.Errorf("%+v, %v, %d writes", l, err, s.srv.Keys(prefix)[0].Version)
 		}
 	})
 }
 
-// Whichever comes first, the value is the one that was proclaimed.
-func TestNoteThatArrivesLateUndoesNoProclaim(t *testing.T) {
+// In either order, the proclaimed value stands.
+func TestLateNoteDoesNotUndoAProclaim(t *testing.T) {
 	t.Parallel()
 	for _, late := range []time.Duration{time.Millisecond, 100 * time.Millisecond, 2 * time.Second} {
 		t.Run(fmt.Sprint("by ", late), func(t *testing.T) {
 			t.Parallel()
-			cutOff(t, nil, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, sess *session.Session) {
+			simulate(t, func(t *testing.T, s *sim) {
 				sent := make(chan struct{}, 100)
-				link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+				s.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 					if !isNote(c) {
 						return etcdfake.Fate{Request: time.Millisecond, Reply: time.Millisecond}
 					}
 					sent <- struct{}{}
 					return etcdfake.Fate{Request: late, Reply: time.Millisecond}
 				})
-				el := election.New(sess, "x")
+				el := s.election()
 				term := campaign(t, el, "v")
 				<-sent
 				if err := term.Proclaim(t.Context(), "w"); err != nil {
@@ -119,8 +119,8 @@ func TestNoteThatArrivesLateUndoesNoProclaim(t *testing.T) {
 				if err := term.Proclaim(t.Context(), "x"); err != nil {
 					t.Error(err)
 				}
-				// It may have been sent several times before it was answered.
-				if n := srv.Keys(prefix)[0].Version; n > 4 {
+				// The note may have been sent several times before it was answered.
+				if n := s.srv.Keys(prefix)[0].Version; n > 4 {
 					t.Errorf("%d writes", n)
 				}
 			})
@@ -128,36 +128,34 @@ func TestNoteThatArrivesLateUndoesNoProclaim(t *testing.T) {
 	}
 }
 
-// A note that comes when the term is over finds nothing to write to; the next
-// entry may have the same key.
-func TestNoteOfATermThatHasEndedWritesNothing(t *testing.T) {
+// The next entry may have the same key.
+func TestNoteOfAnEndedTermWritesNothing(t *testing.T) {
 	t.Parallel()
-	cutOff(t, nil, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, sess *session.Session) {
+	simulate(t, func(t *testing.T, s *sim) {
 		sent := make(chan struct{}, 1)
-		link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+		s.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 			if !isNote(c) {
 				return etcdfake.Fate{}
 			}
 			sent <- struct{}{}
 			return etcdfake.Fate{Request: 300 * time.Millisecond}
 		})
-		el := election.New(sess, "x")
+		el := s.election()
 		term := campaign(t, el, "old")
 		<-sent
 		resign(t, term)
 		next := campaign(t, el, "new")
 		if next.Key() != term.Key() {
-			t.Fatalf("the test shows less than it could: keys %s, %s", term.Key(), next.Key())
+			t.Fatalf("the keys differ, so this test shows nothing: %s, %s", term.Key(), next.Key())
 		}
 		time.Sleep(500 * time.Millisecond)
-		if kvs := srv.Keys(prefix); len(kvs) != 1 || kvs[0].Version != 1 {
+		if kvs := s.srv.Keys(prefix); len(kvs) != 1 || kvs[0].Version != 1 {
 			t.Errorf("entries %v", kvs)
 		}
 	})
 }
 
-// What etcd refuses is not asked for again and again; what it does not answer is.
-func TestNoteIsTriedAgainUntilItIsAnswered(t *testing.T) {
+func TestNoteIsRepeatedUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
 	for what, tc := range map[string]struct {
 		fate  etcdfake.Fate
@@ -169,9 +167,9 @@ func TestNoteIsTriedAgainUntilItIsAnswered(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			cutOff(t, nil, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, sess *session.Session) {
-				notes := 0 // by the link only, which calls under its lock
-				link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			simulate(t, func(t *testing.T, s *sim) {
+				notes := 0 // used by the link only, under its lock
+				s.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 					if !isNote(c) {
 						return etcdfake.Fate{}
 					}
@@ -180,14 +178,14 @@ func TestNoteIsTriedAgainUntilItIsAnswered(t *testing.T) {
 					}
 					return etcdfake.Fate{}
 				})
-				term := campaign(t, election.New(sess, "x"), "v")
+				term := campaign(t, s.election(), "v")
 				time.Sleep(30 * time.Second)
 				synctest.Wait()
-				link.Plan(nil)
+				s.link.Plan(nil)
 				if notes != tc.notes {
 					t.Errorf("%d notes, want %d", notes, tc.notes)
 				}
-				if n := srv.Keys(prefix)[0].Version; n > 2 || (n == 2) != (what != "refused") {
+				if n := s.srv.Keys(prefix)[0].Version; n > 2 || (n == 2) != (what != "refused") {
 					t.Errorf("%d writes", n)
 				}
 				if err := term.Proclaim(t.Context(), "w"); err != nil {
@@ -198,16 +196,16 @@ func TestNoteIsTriedAgainUntilItIsAnswered(t *testing.T) {
 	}
 }
 
-// Etcd's own observers read what stands at their prefixes.
-func TestValueAtAForeignPrefixIsTheCandidatesAndNothingElse(t *testing.T) {
+// etcd's own observers read the entry as it is.
+func TestEntryAtAForeignPrefixIsTheValueAndNothingElse(t *testing.T) {
 	t.Parallel()
-	cutOff(t, nil, func(t *testing.T, srv *etcdfake.Server, _ *etcdfake.Link, sess *session.Session) {
+	simulate(t, func(t *testing.T, s *sim) {
 		const lookalike = `{"v":1,"queued_at":"2026-02-03T04:05:06Z","value":"inner"}`
-		el := election.NewAt(sess, "/legacy/x")
+		el := election.NewAt(s.sess, "/legacy/x")
 		term := campaign(t, el, lookalike)
 		for _, value := range []string{lookalike, "\xff"} {
 			time.Sleep(3 * time.Second)
-			if kvs := srv.Keys("/legacy/x/"); len(kvs) != 1 || string(kvs[0].Value) != value {
+			if kvs := s.srv.Keys("/legacy/x/"); len(kvs) != 1 || string(kvs[0].Value) != value {
 				t.Errorf("entries %v, want %q", kvs, value)
 			}
 			if l, err := el.Leader(t.Context()); err != nil || l.Value != value || l.PID != 0 || !l.Queued.IsZero() {
@@ -217,22 +215,22 @@ func TestValueAtAForeignPrefixIsTheCandidatesAndNothingElse(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := srv.Keys("/legacy/x/")[0].Version; n != 3 {
+		if n := s.srv.Keys("/legacy/x/")[0].Version; n != 3 {
 			t.Errorf("%d writes, want three", n)
 		}
 	})
 }
 
-// An entry of a version of holdfast without a format number is its value.
-func TestValueOfAnOlderVersionIsReadAsItStands(t *testing.T) {
+// Entries of holdfast versions before the format number are the value itself.
+func TestEntryOfAnOlderVersionIsReadAsTheValue(t *testing.T) {
 	t.Parallel()
-	cutOff(t, nil, func(t *testing.T, srv *etcdfake.Server, _ *etcdfake.Link, sess *session.Session) {
-		el := election.New(sess, "x")
+	simulate(t, func(t *testing.T, s *sim) {
+		el := s.election()
 		if _, err := el.Leader(t.Context()); !errors.Is(err, election.ErrNoLeader) {
 			t.Fatal(err)
 		}
 		for _, value := range []string{"", "node-1", `{"addr":"10.0.0.1"}`, "\xff\x00"} {
-			srv.Put(prefix+"1-x", value)
+			s.srv.Put(prefix+"1-x", value)
 			if l, err := el.Leader(context.Background()); err != nil || l.Value != value || l.PID != 0 || !l.Queued.IsZero() {
 				t.Errorf("%q is read as %+v, %v", value, l, err)
 			}

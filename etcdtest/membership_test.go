@@ -17,8 +17,8 @@ func mustReplace(t testing.TB, c *etcdtest.Cluster, m *etcdtest.Server) {
 	}
 }
 
-// memberIDs returns the IDs of the members, as the cluster knows them. All must have made themselves known by a name, which
-// they do before they serve.
+// memberIDs returns the IDs of the members, as the cluster knows them. All must have made themselves known by a name,
+// which they do before they serve.
 func memberIDs(t testing.TB, cli *clientv3.Client) map[uint64]bool {
 	t.Helper()
 	list, err := cli.MemberList(withTimeout(t))
