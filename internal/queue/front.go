@@ -57,14 +57,11 @@ type FrontReader struct {
 
 // ReaderOptions of a FrontReader.
 type ReaderOptions struct {
-	Kind      string // "lock" or "election"
-	Namespace string // "" is names.DefaultNamespace
-	Retry     backoff.Policy
+	Kind      string               // "lock" or "election"
+	Namespace string               // "" is names.DefaultNamespace
+	Retry     backoff.Policy       // Attempt is set
 	Clock     func() time.Duration // elapsed time
 }
-
-// readAttempt bounds a read when ReaderOptions.Retry.Attempt does not.
-const readAttempt = 4 * time.Second
 
 // NewReader returns a reader of the queue that New makes of name, or with foreign
 // of the one that At makes of it.
@@ -79,9 +76,6 @@ func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions)
 	namespace, err := names.Namespace(o.Namespace)
 	if err := errors.Join(check(o.Kind, name), err); err != nil {
 		return nil, err
-	}
-	if o.Retry.Attempt == 0 {
-		o.Retry.Attempt = readAttempt
 	}
 	q := &Queue{kind: o.Kind, name: name, foreign: foreign, entries: entriesPrefix(namespace, o.Kind, name, foreign)}
 	return &FrontReader{
