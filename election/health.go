@@ -62,7 +62,7 @@ func (o *Observer) leaderAnswer() leaderAnswer {
 			a.Current = &currentLeader{Value: t.Value(), Token: t.Token(), Trusted: unproven == nil}
 			return a
 		}
-		own = termsOf(e).term(view.Leader.Token)
+		own = termsOf(e).find(view.Leader.Token)
 	}
 	if view.Leader != (Leader{}) {
 		a.Current = &currentLeader{view.Leader.Value, view.Leader.Token, view.Age.Milliseconds(), view.Trusted}
