@@ -41,20 +41,20 @@
 //
 // # States
 //
-//	candidate ───▶ leading ◀───▶ suspended
-//	                  │              │
-//	                  ├──────────────┤
-//	                  ▼              ▼
-//	              released         lost
+//		candidate ───▶ leading ◀───▶ suspended
+//		                  │              │
+//		                  ├──────────────┤
+//		                  ▼              ▼
+//		              released         lost
 //
-//   - Candidate: the entry is in the queue. If it or its lease is lost, the candidate
-//     queues again, at the back.
-//   - Leading: the entry is at the front, and renewals are confirmed in time.
-//   - Suspended: none was confirmed for half of the trusted time. No other candidate
-//     leads yet, but one may be next: stop side effects.
-//   - Lost: the trusted time is over, etcd has lost the lease or the entry, the session
-//     was closed, or the function did not drain. The cause says which.
-//   - Released: resigned or yielded.
+//	  - Candidate: the entry is in the queue. If it or its lease is lost, the candidate
+//	    queues again, at the back.
+//	  - Leading: the entry is at the front, and renewals are confirmed in time.
+//	  - Suspended: none was confirmed for half of the trusted time. No other candidate
+//	    leads yet, but one may be next: stop side effects.
+//	  - Lost: the trusted time is over, etcd has lost the lease or the entry, the session
+//	    was closed, or the function did not drain. The cause says which.
+//	  - Released: resigned or yielded.
 //
 // [Term.Check] reports them without an RPC: nil, holdfast.ErrSuspended, a
 // *holdfast.LostError or holdfast.ErrReleased. The last two are final; the next term is
