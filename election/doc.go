@@ -41,24 +41,24 @@
 //
 // # States
 //
-//		candidate ───▶ leading ◀───▶ suspended
-//		                  │              │
-//		                  ├──────────────┤
-//		                  ▼              ▼
-//		              released         lost
+//	candidate ───▶ leading ◀───▶ suspended
+//	                  │              │
+//	                  ├──────────────┤
+//	                  ▼              ▼
+//	              released         lost
 //
-//	  - Candidate: the entry is in the queue. If it or its lease is lost, the candidate
-//	    queues again, at the back.
-//	  - Leading: the entry is at the front, and renewals are confirmed in time.
-//	  - Suspended: none was confirmed for half of the trusted time. No other candidate
-//	    leads yet, but one may be next: stop side effects.
-//	  - Lost: the trusted time is over, etcd has lost the lease or the entry, the session
-//	    was closed, or the function did not drain. The cause says which.
-//	  - Released: resigned or yielded.
+// [Term.Check] reports them without an RPC.
 //
-// [Term.Check] reports them without an RPC: nil, holdfast.ErrSuspended, a
-// *holdfast.LostError or holdfast.ErrReleased. The last two are final; the next term is
-// another Term with a larger token.
+//   - Candidate: the entry is in the queue. If it or its lease is lost, the candidate
+//     queues again, at the back.
+//   - Leading (nil): the entry is at the front, and renewals are confirmed in time.
+//   - Suspended (holdfast.ErrSuspended): no renewal was confirmed for half of the
+//     trusted time. No other candidate leads yet, but one may soon: stop side effects.
+//   - Lost (*holdfast.LostError): the trusted time is over, the lease or the entry is
+//     gone, the session was closed, or the function did not drain.
+//   - Released (holdfast.ErrReleased): resigned or yielded.
+//
+// Lost and released are final; the next term is another Term with a larger token.
 //
 // # Failures
 //

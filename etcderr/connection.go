@@ -23,6 +23,9 @@ var ErrNotConnected = errors.New("no connection to etcd")
 // unless the connection has just come up: then a member is asked for its status.
 const askConnection = 100 * time.Millisecond
 
+// maintenanceStatus is etcd's Status RPC. Its constant in etcdserverpb is new in 3.7.
+const maintenanceStatus = "/etcdserverpb.Maintenance/Status"
+
 // WithConnection adds to err, the end of a context, why conn is not connected. It
 // returns err unchanged if it is another error, if conn has not failed to
 // connect, or if conn is nil. conn is the ActiveConnection of a client.
@@ -39,7 +42,7 @@ func WithConnection(conn *grpc.ClientConn, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askConnection)
 	defer cancel()
-	why := conn.Invoke(ctx, pb.Maintenance_Status_FullMethodName, &pb.StatusRequest{}, &pb.StatusResponse{}, grpc.WaitForReady(false))
+	why := conn.Invoke(ctx, maintenanceStatus, &pb.StatusRequest{}, &pb.StatusResponse{}, grpc.WaitForReady(false))
 	if status.Code(why) != codes.Unavailable {
 		return err // it is connected by now, or cannot say
 	}

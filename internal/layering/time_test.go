@@ -24,6 +24,7 @@ var mayReadNow = map[string]string{
 var mayUseTheWall = map[string]string{
 	"internal/queue/value.go millis":       "an entry's value says since when, for people",
 	"internal/queue/value.go Value.String": "likewise",
+	"inspect/entry.go Entry.String":        "likewise",
 }
 
 // onlyOfTime are methods that time.Time has and time.Duration has not, and after
