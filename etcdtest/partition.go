@@ -23,15 +23,20 @@ func (c *Cluster) Partition(members ...*Server) {
 	for _, s := range members {
 		apart[s.spec.Caller] = true
 	}
-	c.wires.part(apart)
+	c.wires.update(func() { c.wires.apart = apart })
 	for _, s := range c.members {
 		s.peers.settle()
 	}
 }
 
-// Heal ends the partition. What was held arrives: messages between members, and requests of clients that one member has
-// passed on to another.
-func (c *Cluster) Heal() { c.wires.part(nil) }
+// Delay makes all that the members send to each other arrive d later, as over a long distance. A commit then takes twice
+// as long, or four times where the client has asked a member that does not lead, and so do linearizable reads. An election
+// takes at least twice as long, too: members whose election timeout is not longer than that find no leader any more.
+func (c *Cluster) Delay(d time.Duration) { c.wires.update(func() { c.wires.delay = d }) }
+
+// Heal ends the partition and the delay. What was held arrives: messages between members, and requests of clients that one
+// member has passed on to another.
+func (c *Cluster) Heal() { c.wires.update(func() { c.wires.apart, c.wires.delay = nil, 0 }) }
 
 // wires are the networks between the members of a cluster, one for each two of them.
 //
@@ -44,6 +49,7 @@ type wires struct {
 	mu    sync.Mutex // protects what follows
 	all   map[[2]string]*network
 	apart map[string]bool // the members on one side of the partition
+	delay time.Duration
 }
 
 func newWires() *wires { return &wires{all: make(map[[2]string]*network)} }
@@ -82,20 +88,20 @@ func (w *wires) between(a, b string) *network {
 	return n
 }
 
-// part makes black holes between the members that are apart and the others, and heals all else.
-func (w *wires) part(apart map[string]bool) {
+// update changes the faults and applies them.
+func (w *wires) update(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.apart = apart
+	change()
 	for ends, n := range w.all {
 		w.judge(n, ends[0], ends[1])
 	}
 }
 
-// judge is called with mu held.
+// judge makes a black hole between two members if they are on different sides of the partition. It is called with mu held.
 func (w *wires) judge(n *network, a, b string) {
 	hole := w.apart[a] != w.apart[b]
-	n.update(func(f *networkFaults) { f.held = [2]bool{requests: hole, replies: hole} })
+	n.update(func(f *networkFaults) { f.held, f.delay = [2]bool{requests: hole, replies: hole}, w.delay })
 }
 
 // tlsConfig has a certificate that nobody checks.
