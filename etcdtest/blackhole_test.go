@@ -127,7 +127,8 @@ func TestBlackHoleRepliesCarriesOutRequests(t *testing.T) {
 	}
 }
 
-// TestBlackHoleCorruptsNothing sends big requests over one connection that is held again and again, in the midst of them.
+// TestBlackHoleCorruptsNothing sends big requests over one connection that is held again and again, in the midst of
+// them.
 func TestBlackHoleCorruptsNothing(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

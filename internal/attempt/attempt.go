@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 )
 
 // Sender sends the requests of one session. It is safe for concurrent use.
@@ -101,7 +102,7 @@ func Ask[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Cont
 	policy.Attempt = 0 // Once bounds it
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
 		v, _, err = Once(ctx, s, k, op)
-		return backoff.WithConnection(s.client.ActiveConnection(), err)
+		return etcderr.WithConnection(s.client.ActiveConnection(), err)
 	})
 	return v, err
 }

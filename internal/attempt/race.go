@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 )
 
 // race is one call of Once: sends of the same request, side by side.
@@ -109,12 +109,12 @@ func (r *race[T]) send(ctx context.Context) {
 	v, err := r.op(ctx)
 	took := time.Since(began)
 	if r.kind != Renewal { // etcd serves it as a stream, which may end so after the renewal was passed on
-		err = backoff.LeaderRequired(err)
+		err = etcderr.LeaderRequired(err)
 	}
-	pending := backoff.Pending(err)
+	pending := etcderr.Pending(err)
 	// An error that passes, or that leaves the outcome open, must not end a race
 	// in which other sends may yet be answered.
-	answered := err == nil || !backoff.Retryable(err) && !pending
+	answered := err == nil || !etcderr.Retryable(err) && !pending
 	if r.returned(v, err, answered, pending) {
 		if answered {
 			r.s.paces[r.kind].answered(took)

@@ -15,7 +15,7 @@ import (
 // can neither block nor call back. What is not here is not done: an RPC, a
 // user's function, a wait.
 var harmless = map[string]string{
-	"calls append": builtin, "calls close": builtin, "calls delete": builtin, "calls len": builtin, "calls time.Duration": builtin, "calls make": builtin, "calls int64": builtin,
+	"calls append": builtin, "calls close": builtin, "calls delete": builtin, "calls len": builtin, "calls time.Duration": builtin, "calls make": builtin,
 	"calls max": builtin, "calls min": builtin,
 	"calls holdfast.LeaseID": pure, "calls fmt.Errorf": pure, "calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
 	"calls slices.Collect": pure, "calls maps.Keys": pure, "calls maps.DeleteFunc": pure, "calls maps.Clone": pure,
@@ -30,11 +30,12 @@ var harmless = map[string]string{
 	"calls time.AfterFunc": "starts a timer; what it calls runs later, on a goroutine of its own", "calls c.overdue.Stop": "of such a timer: it does not wait for what runs",
 	"calls r.timer.Stop": "likewise", "calls r.timer.Reset": "likewise",
 
-	"calls create":           "Base.Extension's, which must only build",
-	"calls a.sess.Base":      pure,
-	"calls a.sess.Base().Go": "starts a goroutine; it takes Session.mu, which is taken before no other",
-	"sends to t.turn":        "has room for the one value that a ticket ever gets",
-	"receives from m.turn":   "takes back the caller's own value",
+	"calls create":          "Host.Extension's, which must only build",
+	"calls a.sess.Go":       "starts a goroutine; it takes Session.mu, which is taken before no other",
+	"calls sub.queue.Add":   "queues a callback on a goroutine of its own; it takes Queue.mu, which is taken before no other",
+	"calls sub.queue.Ended": "takes Queue.mu, too",
+	"sends to t.turn":       "has room for the one value that a ticket ever gets",
+	"receives from m.turn":  "takes back the caller's own value",
 }
 
 const (
