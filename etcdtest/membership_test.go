@@ -211,6 +211,9 @@ func TestClusterGrowsFromOneMemberAndShrinks(t *testing.T) {
 	mustPut(t, c.Client(t), "a", "1")
 	first, second, third := c.Member(0), mustAdd(t, c), mustAdd(t, c)
 	first.Stop()
+	if _, err := c.Leader(withTimeout(t)); err != nil { // a request to a member without a leader may wait for 5 s
+		t.Fatal(err)
+	}
 	if got := mustGet(t, c.Client(t), "a"); got != "1" {
 		t.Errorf("a = %q, want 1", got)
 	}
@@ -220,6 +223,9 @@ func TestClusterGrowsFromOneMemberAndShrinks(t *testing.T) {
 		t.Error("a minority answered a read")
 	}
 	c.Heal()
+	if _, err := c.Leader(withTimeout(t)); err != nil {
+		t.Fatal(err)
+	}
 	for _, m := range []*etcdtest.Server{first, second} {
 		if err := c.Remove(withTimeout(t), m); err != nil {
 			t.Fatal(err)

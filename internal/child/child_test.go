@@ -153,19 +153,19 @@ func TestUnexpectedEventsAndEndsAreErrors(t *testing.T) {
 	ctx := deadline(t)
 	ended, cancel := context.WithCancelCause(ctx)
 	cancel(errors.New("waited long enough"))
-	await := func(do, what string, ctx context.Context) error {
+	await := func(ctx context.Context, do, what string) error {
 		_, err := start(t, job{Do: do}).Await(ctx, what)
 		return err
 	}
-	exited := func(do string, ctx context.Context) error { return start(t, job{Do: do}).Exited(ctx) }
+	exited := func(ctx context.Context, do string) error { return start(t, job{Do: do}).Exited(ctx) }
 	for want, err := range map[string]error{
-		`process A reported "one of many" instead of "another"`: await("report much", "another", ctx),
-		`process A reported "one of many" instead of ending`:    exited("report much", ctx),
-		`process A ended (exit status 1) instead of`:            await("fail", "anything", ctx),
-		`process A ended: exit status 1`:                        exited("fail", ctx),
-		`process A ended (it printed something that is not`:     await("print nonsense", "anything", ctx),
-		`process A did not report "anything": waited long`:      await("echo", "anything", ended),
-		`process A did not end: waited long enough`:             exited("echo", ended),
+		`process A reported "one of many" instead of "another"`: await(ctx, "report much", "another"),
+		`process A reported "one of many" instead of ending`:    exited(ctx, "report much"),
+		`process A ended (exit status 1) instead of`:            await(ctx, "fail", "anything"),
+		`process A ended: exit status 1`:                        exited(ctx, "fail"),
+		`process A ended (it printed something that is not`:     await(ctx, "print nonsense", "anything"),
+		`process A did not report "anything": waited long`:      await(ended, "echo", "anything"),
+		`process A did not end: waited long enough`:             exited(ended, "echo"),
 	} {
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s…", err, want)
