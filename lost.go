@@ -43,7 +43,7 @@ func (e *LostError) Error() string {
 	if e.Err != nil {
 		fmt.Fprintf(&b, ": %v", e.Err)
 	}
-	if e.Cause != CauseClosed {
+	if e.Kind == "lock" && e.Cause != CauseClosed {
 		b.WriteString("; stop its work and acquire again")
 	}
 	return b.String()

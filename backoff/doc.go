@@ -33,7 +33,7 @@
 //	var ambiguous bool
 //	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
 //		_, err := kv.Txn(ctx).If(notThere).Then(put).Commit()
-//		ambiguous = ambiguous || backoff.Classify(err) == backoff.Unknown
+//		ambiguous = ambiguous || etcderr.Classify(err) == etcderr.Unknown
 //		return err
 //	})
 //

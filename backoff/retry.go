@@ -7,11 +7,13 @@ import (
 	"time"
 
 	cenkalti "github.com/cenkalti/backoff/v4"
+
+	"github.com/holdfast-go/holdfast/etcderr"
 )
 
 // Retry calls op until it returns nil, fails in a way that must not be
 // repeated, or ctx ends, and pauses between the calls as p says. It repeats
-// what is [Retryable], so op must be a read, or a write that may be carried out
+// what is etcderr.Retryable, so op must be a read, or a write that may be carried out
 // twice; op decides otherwise for a single error with [Final] and [Again].
 //
 // op gets a context that ends with ctx, and after p.Attempt if that is set. Its
@@ -77,7 +79,7 @@ func (l *loop) attempt() error {
 		return nil
 	}
 	// What nobody recognises, returned after ctx has ended, comes of that.
-	if l.final = !Retryable(err) && (l.ctx.Err() == nil || judge(err).known); l.final {
+	if l.final = !etcderr.Retryable(err) && (l.ctx.Err() == nil || etcderr.Recognised(err)); l.final {
 		l.last = err
 		return errStop
 	}
@@ -145,6 +147,9 @@ type againError struct{ err error }
 
 func (e *againError) Error() string { return e.err.Error() }
 func (e *againError) Unwrap() error { return e.err }
+func (e *againError) Again() bool   { return true }
+
+var _ etcderr.Mark = (*againError)(nil)
 
 // unmark takes off the marks that err begins with. Those further down stay:
 // taking them off would lose what is wrapped around them.

@@ -275,7 +275,7 @@ func ExampleNewReader() {
 		log.Fatal(err)
 	}
 
-	r := election.NewReader(sess.Client(), "scheduler", nil) // any client of that etcd
+	r := election.NewReader(sess.Client(), "scheduler") // any client of that etcd
 	leader, err := r.Leader(ctx)
 	fmt.Println(leader.Value, leader.Token == term.Token(), err)
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // joinGrace is how long Close waits for the goroutines of the session, at least,
@@ -44,10 +46,10 @@ func (s *Session) Close(ctx context.Context) error {
 		state := s.State()
 		s.cancel()
 		l.Lose(holdfast.CauseClosed, nil)
-		s.publish(Event{State: holdfast.Closed, Previous: state, Lease: l.id, Err: holdfast.ErrClosed})
+		s.publish(Event{State: holdfast.Closed, Previous: state, Lease: l.ID(), Err: holdfast.ErrClosed})
 		go s.finish(l) // bounded by CloseTimeout, then joins; ends by closing s.done
 	}
-	ctx, cancel := s.Base().Detached(ctx)
+	ctx, cancel := host{s}.Detached(ctx)
 	defer cancel()
 	select {
 	case <-s.done:
@@ -56,10 +58,10 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	select {
 	case <-s.joined:
-		return fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.id), context.Cause(ctx), s.stuck())
+		return fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.ID()), context.Cause(ctx), s.stuck())
 	default:
 		return fmt.Errorf("holdfast: session of lease %x is not closed yet: %w: %w",
-			int64(l.id), holdfast.ErrOutcomeUnknown, context.Cause(ctx))
+			int64(l.ID()), holdfast.ErrOutcomeUnknown, context.Cause(ctx))
 	}
 }
 
@@ -74,15 +76,16 @@ func (s *Session) closeErr() error {
 	return err
 }
 
-func (s *Session) finish(l *Lease) {
+func (s *Session) finish(l *lease.Lease) {
 	defer close(s.done)
 	defer s.unwatchClient()
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
 	defer cancel()
 	if err := s.endLease(ctx, l); err != nil {
+		err = fmt.Errorf("holdfast: lease %x was not revoked, its entries stay until etcd expires it (TTL %v): %w",
+			int64(l.ID()), l.TTL(), err)
 		s.mu.Lock()
-		s.revokeErr = fmt.Errorf("holdfast: lease %x was not revoked, its entries stay until etcd expires it (TTL %v): %w",
-			int64(l.id), l.ttl, err)
+		s.revokeErr = err
 		s.mu.Unlock()
 	}
 	go func() { // joined below, unless a callback never returns
@@ -94,7 +97,7 @@ func (s *Session) finish(l *Lease) {
 	defer cancelGrace()
 	waitFor(s.joined, ctx, grace)
 	for _, sub := range s.subscribers() {
-		waitFor(sub.wait(), ctx)
+		waitFor(sub.queue.Idle(), ctx)
 	}
 }
 
@@ -111,7 +114,7 @@ func waitFor(c <-chan struct{}, until ...context.Context) {
 
 // endLease runs the hooks and revokes l, which removes what they have left. It
 // returns nil if there is no such lease any more.
-func (s *Session) endLease(ctx context.Context, l *Lease) error {
+func (s *Session) endLease(ctx context.Context, l *lease.Lease) error {
 	policy := s.opts.Retry
 	policy.Attempt = 0 // hooks and requests are bounded each
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
@@ -119,9 +122,9 @@ func (s *Session) endLease(ctx context.Context, l *Lease) error {
 			return backoff.Final(holdfast.ErrClientClosed)
 		}
 		s.beforeRevoke(ctx, l)
-		return s.revokeOnce(ctx, l.id)
+		return s.revokeOnce(ctx, l.ID())
 	})
-	if backoff.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
+	if etcderr.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
 		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return err
@@ -130,10 +133,10 @@ func (s *Session) endLease(ctx context.Context, l *Lease) error {
 // hooks are what BeforeRevoke was given.
 type hooks struct {
 	sync.Mutex
-	list []func(ctx context.Context, l *Lease)
+	list []func(ctx context.Context, l *lease.Lease)
 }
 
-func (s *Session) beforeRevoke(ctx context.Context, l *Lease) {
+func (s *Session) beforeRevoke(ctx context.Context, l *lease.Lease) {
 	if lost := l.Lost(); lost == nil || lost.Cause == holdfast.CauseRevoked || lost.Cause == holdfast.CauseClusterChanged {
 		return // never used, gone with its entries, or elsewhere
 	}
@@ -147,16 +150,6 @@ func (s *Session) beforeRevoke(ctx context.Context, l *Lease) {
 	}
 }
 
-func (s *Session) subscribers() []*subscriber {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	subs := make([]*subscriber, 0, len(s.subs))
-	for sub := range s.subs {
-		subs = append(subs, sub)
-	}
-	return subs
-}
-
 // stuck names the callbacks that have not returned.
 func (s *Session) stuck() *CallbackError {
 	stuck := &CallbackError{Waited: s.opts.CloseTimeout}
@@ -167,9 +160,9 @@ func (s *Session) stuck() *CallbackError {
 	}
 	for _, sub := range s.subscribers() {
 		select {
-		case <-sub.wait():
+		case <-sub.queue.Idle():
 		default:
-			stuck.Callbacks = append(stuck.Callbacks, sub.name())
+			stuck.Callbacks = append(stuck.Callbacks, sub.name)
 		}
 	}
 	return stuck

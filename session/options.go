@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -22,16 +23,6 @@ const (
 
 	minTTL = time.Second
 	maxTTL = 600 * time.Second
-
-	// attemptTimeout bounds a single RPC when Options.Retry.Attempt does not: a
-	// half-open connection answers nothing, and gRPC alone would not notice
-	// for minutes. Less than maxAttempt.
-	attemptTimeout = 4 * time.Second
-
-	// maxAttempt: a member that is given that long may answer DeadlineExceeded
-	// while the context still lives. etcd's client then sends the write again by
-	// itself, and tells nobody.
-	maxAttempt = 5 * time.Second
 
 	// defaultLockDelay: holders were told of a revoked lease within 150 ms, by the
 	// watch of its session key. Two looks at the entries of holders fit into it, for
@@ -113,8 +104,10 @@ type Options struct {
 	// paced by it as far as it fits: they pause for a sixth of the TTL at most.
 	Retry backoff.Policy
 
-	// Clock is elapsed time; default SystemClock(). For tests.
-	Clock Clock
+	// Clock returns the time that has passed since some fixed moment. It must never
+	// run backwards, and must count on while the machine is suspended. Every Check
+	// calls it, so it should take nanoseconds. Default SystemClock(). For tests.
+	Clock func() time.Duration
 
 	// Logger is told of losses, of panicking callbacks and of releases that
 	// could not be finished; it is quiet while all is well. Default
@@ -138,8 +131,8 @@ type Options struct {
 	Attributes func(kind, name string) []attribute.KeyValue
 }
 
-// resolved checks the options as a whole and fills in the defaults.
-func (o *Options) resolved() (Options, error) {
+// validated checks the options as a whole and fills in the defaults.
+func (o *Options) validated() (Options, error) {
 	var r Options
 	if o != nil {
 		r = *o
@@ -166,12 +159,8 @@ func (o *Options) resolved() (Options, error) {
 	if r.CloseTimeout < 0 {
 		return r, &holdfast.ArgumentError{Argument: "Options.CloseTimeout", Reason: "is negative"}
 	}
-	if err := r.Retry.Validate(); err != nil {
-		return r, &holdfast.ArgumentError{Argument: "Options.Retry", Reason: err.Error()}
-	}
-	if r.Retry.Attempt >= maxAttempt {
-		return r, &holdfast.ArgumentError{Argument: "Options.Retry", Reason: fmt.Sprintf("Attempt is %v, and must be less than %v: "+
-			"etcd's client could repeat a write by itself", r.Retry.Attempt, maxAttempt)}
+	if r.Retry, err = attempt.Policy("Options.Retry", r.Retry); err != nil {
+		return r, err
 	}
 	switch {
 	case r.LockDelay == 0:
@@ -181,9 +170,6 @@ func (o *Options) resolved() (Options, error) {
 	case r.LockDelay < minLockDelay || r.LockDelay > maxLockDelay:
 		return r, &holdfast.ArgumentError{Argument: "Options.LockDelay", Reason: fmt.Sprintf("%v is not between %v and %v; negative means none",
 			r.LockDelay, minLockDelay, maxLockDelay)}
-	}
-	if r.Retry.Attempt == 0 {
-		r.Retry.Attempt = attemptTimeout
 	}
 	if r.Clock == nil {
 		r.Clock = SystemClock()

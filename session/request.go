@@ -11,6 +11,9 @@ import (
 	"google.golang.org/grpc"
 )
 
+// leaseKeepAlive is the RPC that renews. Its constant in etcdserverpb is new in 3.7.
+const leaseKeepAlive = "/etcdserverpb.Lease/LeaseKeepAlive"
+
 // keepAlive renews a lease once.
 //
 // etcd's client would open a stream for it, which has two drawbacks. It logs in
@@ -27,7 +30,7 @@ func (s *Session) keepAlive(ctx context.Context, id clientv3.LeaseID) (*clientv3
 		return s.client.KeepAliveOnce(ctx, id)
 	}
 	var resp pb.LeaseKeepAliveResponse
-	err := conn.Invoke(ctx, pb.Lease_LeaseKeepAlive_FullMethodName, &pb.LeaseKeepAliveRequest{ID: int64(id)}, &resp, grpc.WaitForReady(true))
+	err := conn.Invoke(ctx, leaseKeepAlive, &pb.LeaseKeepAliveRequest{ID: int64(id)}, &resp, grpc.WaitForReady(true))
 	switch {
 	case err != nil:
 		return nil, clientv3.ContextError(ctx, err)

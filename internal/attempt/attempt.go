@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 )
 
 // Sender sends the requests of one session. It is safe for concurrent use.
@@ -63,8 +64,8 @@ func (s *Sender) count(n int) {
 }
 
 // Once calls op until one call is answered: first on the caller's goroutine,
-// then, after pauses, again beside the calls that hang, questions to a majority
-// of the endpoints at once. The first answer wins, and the other calls are
+// then, after pauses, again beside the calls that hang, as many at once as there
+// are endpoints. The first answer wins, and the other calls are
 // cancelled. An answer is a nil error, or one by which etcd has decided the
 // request for good: a refused permission, a lease that is gone, a malformed
 // request. Of other errors Once returns one when no call is under way any more:
@@ -101,7 +102,7 @@ func Ask[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Cont
 	policy.Attempt = 0 // Once bounds it
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
 		v, _, err = Once(ctx, s, k, op)
-		return backoff.WithConnection(s.client.ActiveConnection(), err)
+		return etcderr.WithConnection(s.client.ActiveConnection(), err)
 	})
 	return v, err
 }
