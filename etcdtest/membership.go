@@ -108,7 +108,7 @@ func (c *Cluster) others(s *Server, min int) ([]*Server, error) {
 	return others, nil
 }
 
-// join makes s, which has no data, a member and starts it. The caller holds s.mu.
+// join adds s, which has no data, to the cluster, starts it, and waits until it votes. The caller holds s.mu.
 func (c *Cluster) join(ctx context.Context, cli *clientv3.Client, s *Server) error {
 	s.spec.Join = true
 	peers := []string{s.spec.Name + "=" + s.spec.peerURL()}
@@ -119,8 +119,9 @@ func (c *Cluster) join(ctx context.Context, cli *clientv3.Client, s *Server) err
 	}
 	s.spec.Cluster = strings.Join(peers, ",")
 
+	// As a learner it does not count for the quorum before it has the data.
 	err := persist(ctx, func(ctx context.Context) error {
-		_, err := cli.MemberAdd(ctx, []string{s.spec.peerURL()})
+		_, err := cli.MemberAddAsLearner(ctx, []string{s.spec.peerURL()})
 		if errors.Is(err, rpctypes.ErrPeerURLExist) {
 			return nil // an earlier attempt succeeded without a reply
 		}
@@ -139,7 +140,26 @@ func (c *Cluster) join(ctx context.Context, cli *clientv3.Client, s *Server) err
 	if err != nil {
 		return err
 	}
-	return s.member.waitReady(ctx)
+	if err := s.member.waitReady(ctx); err != nil {
+		return err
+	}
+	return promote(ctx, cli, s.spec.peerURL())
+}
+
+// promote makes the learner with a peer URL a voting member, once it has the data.
+func promote(ctx context.Context, cli *clientv3.Client, peerURL string) error {
+	return persist(ctx, func(ctx context.Context) error {
+		list, err := cli.MemberList(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range list.Members {
+			if m.IsLearner && slices.Contains(m.PeerURLs, peerURL) {
+				_, err = cli.MemberPromote(ctx, m.ID)
+			}
+		}
+		return err
+	})
 }
 
 // remove removes the member with a peer URL, if there is one.
