@@ -81,7 +81,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 
 // request is what a candidate brings to the queue.
 func (e *Election) request(value string) queue.Request {
-	return queue.Request{Value: func() string { return e.queue.NewValue("", "", value) }, Auditor: e.opts.Auditor}
+	return queue.Request{Data: value, Auditor: e.opts.Auditor}
 }
 
 // admit says what is wrong with a candidacy before anything is sent.

@@ -74,7 +74,7 @@ func (e *Election) elect(ctx context.Context, value string, fn Func) (*Term, err
 		// t itself is over; or another's term ended while this call was queued,
 		// and somebody else had better lead until its function has returned.
 		rosterOf(e).left(t)
-		_ = t.hold.ReleaseQuietly(ctx)
+		_ = t.hold.ReleaseAfterWork(ctx)
 	}
 }
 
@@ -120,7 +120,7 @@ func (e *Election) serveAgain(ctx context.Context, t *Term, fn Func, again func(
 			}
 			rosterOf(e).left(t) // see elect
 		}
-		s.lost = t.hold.ReleaseQuietly(ctx)
+		s.lost = t.hold.ReleaseAfterWork(ctx)
 		w.goOn()
 		return s
 	}

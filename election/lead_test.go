@@ -224,8 +224,8 @@ func TestResignationThatIsNotAnsweredIsNoErrorOfTheWork(t *testing.T) {
 		cancel()
 		return nil
 	})
-	if err != nil || !log.has("not answered yet") {
-		t.Errorf("%v; logged: %v", err, log.has("not answered yet"))
+	if err != nil || !log.has("has not confirmed the release") {
+		t.Errorf("%v; logged: %v", err, log.has("has not confirmed the release"))
 	}
 	link.Heal()
 	srv.WaitForKeys(t, prefix, 0)

@@ -34,7 +34,7 @@ type txn struct {
 	queue     string // the entries prefix of the queue
 	cmps      []clientv3.Cmp
 	then, els []clientv3.Op
-	alone     bool // never part of a batch
+	alone     bool // must not be batched
 }
 
 // puts reports whether t may need room in the store.
@@ -42,15 +42,15 @@ func (t txn) puts() bool {
 	return slices.ContainsFunc(slices.Concat(t.then, t.els), clientv3.Op.IsPut)
 }
 
-// reply is the answer to a txn. open and unsent are also set beside an error.
+// reply is the answer to a txn. unanswered and unsent are also set beside an error.
 type reply struct {
 	succeeded bool
 	revision  int64 // of the store
 	responses []*pb.ResponseOp
 
-	// open: a copy of the Txn was sent whose outcome is unknown. It may have been
+	// unanswered: a copy of the Txn was sent and not answered. It may have been
 	// carried out, or may still be, even if another copy was answered.
-	open bool
+	unanswered bool
 
 	unsent bool // no copy was sent, and none will be
 }
@@ -87,13 +87,13 @@ type pending struct {
 	txn
 	done chan struct{} // closed when the rest is set
 
-	reply reply
-	err   error
-	alone bool // still to be sent, alone
+	reply  reply
+	err    error
+	resend bool // its caller must send it again, alone
 }
 
-// commit sends t, alone or in a batch. It returns etcd's answer or error, or
-// ctx's error; see reply for what may happen after an error. ctx must end with a
+// commit sends t, alone or in a batch, and returns etcd's answer or error, or ctx's
+// error. After an error, reply says what may have happened. ctx must end with a
 // lease, so that it is done when the session is closed.
 func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 	if t.alone {
@@ -111,11 +111,11 @@ func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 	case <-p.done:
 	case <-ctx.Done():
 		unsent := c.cancel(p)
-		return reply{unsent: unsent, open: !unsent}, ctx.Err()
+		return reply{unsent: unsent, unanswered: !unsent}, ctx.Err()
 	}
-	if p.alone {
+	if p.resend {
 		r, err := c.send(ctx, t)
-		r.open = r.open || p.reply.open
+		r.unanswered = r.unanswered || p.reply.unanswered
 		return r, err
 	}
 	return p.reply, p.err
@@ -123,13 +123,13 @@ func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 
 // send sends t. While a member does not answer, it sends copies to others.
 func (c *committer) send(ctx context.Context, t txn) (reply, error) {
-	resp, open, err := attempt.Once(ctx, c.sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	resp, unanswered, err := attempt.Once(ctx, c.sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return c.sess.Client().Txn(ctx).If(t.cmps...).Then(t.then...).Else(t.els...).Commit()
 	})
 	if err != nil {
-		return reply{open: open}, err
+		return reply{unanswered: unanswered}, err
 	}
-	return reply{succeeded: resp.Succeeded, revision: resp.Header.Revision, responses: resp.Responses, open: open}, nil
+	return reply{succeeded: resp.Succeeded, revision: resp.Header.Revision, responses: resp.Responses, unanswered: unanswered}, nil
 }
 
 // enqueue decides how t is sent. It returns nil if the caller is to send t at
@@ -230,17 +230,17 @@ func (c *committer) sendBatch(ctx context.Context, batch []*pending) {
 	class := backoff.Classify(err)
 	storeFull := class == backoff.Unknown && !backoff.Pending(err)
 	for i, p := range batch {
-		p.reply.open = r.open
+		p.reply.unanswered = r.unanswered
 		switch class {
 		case backoff.OK:
 			own := r.responses[i].GetResponseTxn()
-			p.reply = reply{succeeded: own.Succeeded, revision: r.revision, responses: own.Responses, open: r.open}
+			p.reply = reply{succeeded: own.Succeeded, revision: r.revision, responses: own.Responses, unanswered: r.unanswered}
 		case backoff.Permanent, backoff.Unauthorised, backoff.LeaseGone:
-			p.alone = true
+			p.resend = true
 		default:
 			p.err = err
 			if storeFull && !p.puts() {
-				p.alone, p.reply.open = true, true
+				p.resend, p.reply.unanswered = true, true
 			}
 		}
 		close(p.done)

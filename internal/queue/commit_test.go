@@ -77,7 +77,7 @@ func TestTxnOfABatchThatMayStillBeCarriedOutIsOpen(t *testing.T) {
 		}
 		p.link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true} })
 		r, err := c.commit(t.Context(), txn{queue: "/q/", then: []clientv3.Op{clientv3.OpPut("/q/1", "")}})
-		if err == nil || !r.open || r.unsent {
+		if err == nil || !r.unanswered || r.unsent {
 			t.Errorf("a batch whose answer was lost: %+v, %v, want it open", r, err)
 		}
 	})

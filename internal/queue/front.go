@@ -109,9 +109,6 @@ func (q *Queue) Reader() (*FrontReader, error) {
 	}, nil
 }
 
-// Prefix is what the keys of all entries begin with.
-func (q *Queue) Prefix() string { return q.entries }
-
 // Clock is the clock of Front.Sent.
 func (r *FrontReader) Clock() session.Clock { return r.clock }
 

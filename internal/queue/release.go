@@ -8,47 +8,106 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Release gives the hold back and waits until its entry is gone. nil: it is.
-// *session.LostError: it had been lost. session.ErrOutcomeUnknown: ctx ended
-// first, and the session goes on. With a ctx that is dead, or that ends with the
-// hold, it waits for Options.CloseTimeout. Idempotent.
+// Release ends the hold and waits until its entry is gone. nil: it is.
+// *session.LostError: the hold had been lost before. session.ErrOutcomeUnknown:
+// ctx ended first, and the session goes on removing the entry. With a ctx that is
+// dead, or that ends with the hold, Release waits for the session's CloseTimeout.
+// It is idempotent.
 func (h *Hold) Release(ctx context.Context) (err error) {
 	if ctx == nil {
 		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if h.Live() {
-		measured := h.measureRelease(ctx)
-		defer func() { measured(err) }()
+		span := h.telemetry.Release(ctx)
+		defer func() { span(releaseOutcome(err)) }()
 	}
-	stopped := h.stop(session.ErrReleased)
-	// A context of the hold's own is done by now, so it is judged as any other.
+	ended := h.stop(session.ErrReleased)
+	// After stop, because ctx may be derived from one of the hold's own contexts.
 	ctx, cancel := h.entry.q.sess.Base().Detached(ctx)
 	defer cancel()
-	if stopped {
-		h.leave(ctx)
+	if ended && h.removeNow(ctx) {
+		return nil
+	}
+	if ended {
+		h.removeInBackground()
 	}
 	if cause := *h.cause.Load(); cause != session.ErrReleased {
 		return cause
 	}
 	select {
-	case <-h.gone:
+	case <-h.removed:
+		return h.removalError()
 	case <-ctx.Done():
-		// Both may be ready.
-		select {
-		case <-h.gone:
-		default:
-			if lost := h.revoked(); lost != nil {
-				return lost
-			}
-			h.line.callerReturned(h.entry)
-			return h.unknown(context.Cause(ctx))
-		}
 	}
+	select {
+	case <-h.removed: // both were ready
+		return h.removalError()
+	default:
+	}
+	if lost := h.lossBeforeRelease(); lost != nil {
+		return lost
+	}
+	h.line.callerReturned(h.entry)
+	return h.outcomeUnknown(context.Cause(ctx))
+}
+
+// removeNow removes the entry with one request, on the goroutine of the caller who
+// waits for it, and reports whether that succeeded. It does nothing if another
+// goroutine waits in the line: then the entry is to be handed off, which must not
+// end with this caller's patience.
+//
+// This is the usual release. removeInBackground could do it as well, but starting a
+// goroutine and being woken by it costs a free lock some ten microseconds.
+func (h *Hold) removeNow(ctx context.Context) bool {
+	if !h.line.headAlone() {
+		return false
+	}
+	rctx, cancel := h.entry.requestContext(ctx, 0)
+	defer cancel()
+	if h.entry.tryRemove(rctx) != nil {
+		return false
+	}
+	h.entry.finish()
+	h.line.next()
+	h.markRemoved(nil)
+	// An auditor may be slow, and the caller does not wait for it.
+	if !h.audited() || !h.entry.q.sess.Base().Go(func(context.Context) { h.finalize() }) { // joined by Close
+		h.finalize()
+	}
+	return true
+}
+
+// removeInBackground removes the entry, or hands it off to the next goroutine in
+// the line, on a goroutine of the session, which Close joins.
+func (h *Hold) removeInBackground() {
+	remove := func(context.Context) {
+		h.markRemoved(h.explain(h.line.handOff(h.entry)))
+		h.finalize()
+	}
+	if !h.entry.q.sess.Base().Go(remove) {
+		remove(nil) // closed: the lease is lost, so this sends nothing
+	}
+}
+
+// markRemoved records what became of the entry, and wakes Release.
+func (h *Hold) markRemoved(outcome error) {
+	h.outcome = outcome
+	close(h.removed)
+}
+
+// finalize is the last thing done for a hold.
+func (h *Hold) finalize() {
+	defer h.joined()
+	h.recordEnd()
+}
+
+// removalError is what Release returns for the outcome of the removal.
+func (h *Hold) removalError() error {
 	switch {
 	case h.outcome == nil:
 		return nil
 	case errors.Is(h.outcome, session.ErrOutcomeUnknown):
-		return h.unknown(h.outcome)
+		return h.outcomeUnknown(h.outcome)
 	case errors.Is(h.outcome, session.ErrLost):
 		return h.outcome
 	default:
@@ -56,62 +115,40 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	}
 }
 
-// leave takes the entry out of etcd for a caller who waits for it, and lets the
-// next in line have its turn.
-//
-// Where nobody of this session is next, all that takes is one request, and the
-// caller makes it: that saves starting a goroutine, and being woken by it. What
-// that leaves open, and everything else, is for a goroutine that goes on when the
-// caller has gone.
-func (h *Hold) leave(ctx context.Context) {
-	e := h.entry
-	if h.line.alone() && e.removedAtOnce(ctx) {
-		h.line.advance()
-		h.left(nil)
-		if !h.audited() || !e.q.sess.Base().Go(func(context.Context) { h.over() }) {
-			h.over()
-		}
-		return
-	}
-	h.leaveLater()
-}
-
-// leaveLater does the same on a goroutine of the session.
-func (h *Hold) leaveLater() {
-	pass := func(context.Context) {
-		h.left(h.explain(h.line.handOff(h.entry)))
-		h.over()
-	}
-	if !h.entry.q.sess.Base().Go(pass) {
-		pass(nil) // closed: the lease is lost, so this sends nothing
-	}
-}
-
-// left notes what became of the entry.
-func (h *Hold) left(outcome error) {
-	h.outcome = outcome
-	close(h.gone)
-}
-
-// over is the last that is done for a hold, once.
-func (h *Hold) over() {
-	defer h.joined()
-	h.recordEnd()
-}
-
-func (h *Hold) unknown(err error) error {
+func (h *Hold) outcomeUnknown(err error) error {
 	q := h.entry.q
 	if !errors.Is(err, session.ErrOutcomeUnknown) {
 		err = fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
 	}
-	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; its entry is removed as soon as etcd answers, or goes with the lease",
+	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; the session removes the entry once etcd answers, or it goes with the lease",
 		q.kind, session.Quote(q.name), h.entry.token, int64(h.Lease()), q.sess.State(), err)
 }
 
-// revoked is the loss of the hold if etcd has let go of its lease, or nil. That
-// may have been before the release began, so where no answer tells otherwise
-// the hold counts as lost.
-func (h *Hold) revoked() *session.LostError {
+// explain turns the error of the removal of a released entry into the loss that
+// caused it, if there is one.
+func (h *Hold) explain(err error) error {
+	if err == nil || *h.cause.Load() != session.ErrReleased {
+		return err // in the second case the loss is known
+	}
+	if errors.Is(err, session.ErrOutcomeUnknown) {
+		if lost := h.lossBeforeRelease(); lost != nil {
+			return lost
+		}
+		return err
+	}
+	if lost := h.entry.lease.Lost(); lost != nil {
+		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+	}
+	if errors.Is(err, errEntryGone) {
+		return h.askWhyGone(h.entry.lease.Context())
+	}
+	return err
+}
+
+// lossBeforeRelease returns the loss of the hold if etcd has ended its lease, or
+// nil. That may have been before the release began. So if no answer tells
+// otherwise, the hold counts as lost.
+func (h *Hold) lossBeforeRelease() *session.LostError {
 	lost := h.entry.lease.Lost()
 	if lost == nil || lost.Cause != session.CauseRevoked && lost.Cause != session.CauseClusterChanged {
 		return nil
@@ -119,60 +156,44 @@ func (h *Hold) revoked() *session.LostError {
 	return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
 }
 
-// explain turns what handOff said into the loss behind it, where there is one.
-func (h *Hold) explain(err error) error {
-	lost := h.entry.lease.Lost()
-	switch {
-	case err == nil || *h.cause.Load() != session.ErrReleased: // or its loss is known
-		return err
-	case errors.Is(err, session.ErrOutcomeUnknown):
-		if lost := h.revoked(); lost != nil {
-			return lost
-		}
-		return err
-	case lost != nil:
-		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
-	case errors.Is(err, errEntryGone):
-		return h.vanished(h.entry.lease.Context())
-	default:
-		return err
-	}
-}
-
-// vanished is the loss of a hold whose entry is no longer there although the
-// session knows of nothing: with its lease, or by itself? ctx ends with the
-// lease.
-func (h *Hold) vanished(ctx context.Context) *session.LostError {
+// askWhyGone returns the loss of a hold whose entry is not in etcd although the
+// session knows of no loss. It asks etcd whether the lease exists. ctx ends with
+// the lease.
+func (h *Hold) askWhyGone(ctx context.Context) *session.LostError {
 	lease := h.entry.lease
 	ctx, cancel := context.WithTimeout(ctx, h.entry.q.sess.Base().RetryPolicy().Attempt)
 	defer cancel()
 	resp, err := h.Client().TimeToLive(ctx, lease.ID())
-	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that lives
+	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
 		h.entry.q.sess.Base().LeaseGone(ctx, lease, nil)
 	}
-	// Another hold may have found it out before, and ended this request by it.
-	if lost := lease.Lost(); lost != nil {
-		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
-	}
-	return h.lost(session.CauseEntryDeleted)
+	// Another hold may have found it out before, which has ended this request.
+	return h.lossOfEntry(session.CauseEntryDeleted)
 }
 
-// ReleaseQuietly is Release for work that is done. It returns the loss of a hold
-// that was none any more when the work ended, also where only the release has
-// found that out. What happens later is not the work's failure: an outcome that
-// is not known yet is logged, and a lease may expire meanwhile.
-func (h *Hold) ReleaseQuietly(ctx context.Context) *session.LostError {
+// ReleaseAfterWork is Release for work that has finished. It returns the loss, if
+// the hold was already lost when the work ended, even if only the release reveals
+// it. What happens after that is not a failure of the work: an unknown outcome is
+// logged, and a lease that expires during the release is not reported.
+func (h *Hold) ReleaseAfterWork(ctx context.Context) *session.LostError {
 	err := h.Release(ctx)
 	if errors.Is(err, session.ErrOutcomeUnknown) {
-		h.entry.q.sess.Logger().Warn("holdfast: the work is done, its release is not answered yet", "error", err)
+		h.entry.q.sess.Logger().Warn("holdfast: work finished, but etcd has not confirmed the release", "error", err)
 		return nil
 	}
 	var lost *session.LostError
 	if !errors.As(err, &lost) {
 		return nil
 	}
-	if *h.cause.Load() == session.ErrReleased && (lost.Cause == session.CauseExpired || lost.Cause == session.CauseClosed) {
-		return nil // on the way
+	if *h.cause.Load() == session.ErrReleased && endedDuringRelease(lost) {
+		return nil
 	}
 	return lost
+}
+
+// endedDuringRelease reports whether a loss that a release met came after the
+// release had begun: this session gave the lease up, and etcd had not ended it
+// before.
+func endedDuringRelease(lost *session.LostError) bool {
+	return lost.Cause == session.CauseExpired || lost.Cause == session.CauseClosed
 }

@@ -9,8 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -129,24 +127,23 @@ func (v Value) who() (who []string) {
 	return who
 }
 
-// NewValue is the value of an entry of this queue that is about to be put. An
-// owner that is not empty is written in place of the session's.
-func (q *Queue) NewValue(owner, mode, data string) string {
+// entryValue returns the value of an entry that is about to be put for a caller.
+func (q *Queue) entryValue(r Request) string {
 	if q.verbatim() {
-		return data
+		return r.Data
 	}
 	who := q.sess.Base().Identity()
-	who.Owner = cmp.Or(owner, who.Owner)
-	return Value{Identity: who, Mode: mode, Queued: time.Now(), Data: data}.Encode()
+	who.Owner = cmp.Or(r.Owner, who.Owner)
+	return Value{Identity: who, Mode: r.Mode, Queued: time.Now(), Data: r.Data}.Encode()
 }
 
-// verbatim reports whether entries consist of the candidate's value and nothing
-// else: etcd's own observers read them. (Its locks have empty values, and ignore
-// those of others.)
+// verbatim reports whether the value of an entry is the candidate's data and nothing
+// else, because etcd's own observers read it. (etcd's own locks have empty values and
+// ignore those of others.)
 func (q *Queue) verbatim() bool { return q.foreign && q.kind == "election" }
 
-// heldValue is the value of an entry that is held since then, with data for what
-// it had. Of an entry with a value of some other form it is data.
+// heldValue returns the value of an entry that is held since then, with new data. If
+// the entry's value does not have our form, it returns data.
 func (e *entry) heldValue(since time.Time, data string) string {
 	v, ok := DecodeValue([]byte(e.value))
 	if e.q.verbatim() || !ok {
@@ -154,17 +151,6 @@ func (e *entry) heldValue(since time.Time, data string) string {
 	}
 	v.Held, v.Data = since, data
 	return v.Encode()
-}
-
-// holdsValue compares true while the entry is this one, and its value the one
-// that was put at mod.
-func (e *entry) holdsValue(mod int64) []clientv3.Cmp {
-	return []clientv3.Cmp{e.owned(), clientv3.Compare(clientv3.ModRevision(e.key), "=", mod)}
-}
-
-// putValue replaces the value. The entry keeps the lease that it has by then.
-func (e *entry) putValue(value string) clientv3.Op {
-	return clientv3.OpPut(e.key, value, clientv3.WithIgnoreLease())
 }
 
 // millis is t as a Value has it. Two of the same moment are equal by ==.
