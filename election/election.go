@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -32,7 +34,7 @@ func named(q *queue.Queue) *Election {
 // New names an election in the session's namespace; see CheckName. A bad name
 // or a nil session is an error of the first call.
 func New(sess *session.Session, name string) *Election {
-	return named(queue.New(sess, "election", name))
+	return named(queue.New(lease.Open(sess.Ref()), "election", name))
 }
 
 // NewAt names the election that etcd's concurrency.NewElection(s, prefix),
@@ -40,7 +42,7 @@ func New(sess *session.Session, name string) *Election {
 // observers of both kinds meet there. The session's namespace is still used for
 // what is not an entry.
 func NewAt(sess *session.Session, prefix string) *Election {
-	return named(queue.At(sess, "election", prefix))
+	return named(queue.At(lease.Open(sess.Ref()), "election", prefix))
 }
 
 // With returns a copy with other policies.
@@ -63,7 +65,7 @@ func (e *Election) Name() string { return e.queue.Name() }
 // it queues again under the session's next lease until ctx ends. Two calls with a
 // plain context are two candidates, also in one goroutine; a context from a live
 // term of the same election, made with the same client, gets
-// session.ErrReentrant.
+// holdfast.ErrReentrant.
 //
 // RunWhileLeader and Run are the forms to prefer: they wait for the work
 // before they let go of the term.
@@ -97,7 +99,7 @@ func (e *Election) admit(ctx context.Context, value string) error {
 	}
 	for h := range fencing.Holders(ctx) {
 		if t, ok := h.(*Term); ok && t != nil && t.hold.Queue().Same(e.queue) && t.hold.Live() {
-			return session.ErrReentrant
+			return holdfast.ErrReentrant
 		}
 	}
 	return nil
@@ -109,22 +111,22 @@ func (e *Election) usable(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	return nil
 }
 
 func checkValue(value string) error {
 	if len(value) > MaxValue {
-		return &session.ArgumentError{Argument: "value", Reason: fmt.Sprintf("has %d bytes, more than %d", len(value), MaxValue)}
+		return &holdfast.ArgumentError{Argument: "value", Reason: fmt.Sprintf("has %d bytes, more than %d", len(value), MaxValue)}
 	}
 	return nil
 }
 
 func (e *Election) failed(waited time.Duration, err error) error {
 	c := &CampaignError{Name: e.Name(), Waited: waited, Err: err}
-	if sess := e.queue.Session(); sess != nil {
-		c.Lease, c.State = sess.Lease(), sess.State()
+	if sess := e.queue.Host(); sess != nil {
+		c.Lease, c.State = sess.Lease().ID(), sess.State()
 	}
 	return c
 }

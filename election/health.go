@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // LeaderHandler answers "does this process lead?": 200 while a term of the
@@ -98,7 +98,7 @@ func (o *Observer) leaderAnswer() leaderAnswer {
 		}
 	case e == nil:
 		a.Reason = "this process is no candidate"
-	case view.Leader.Lease == e.queue.Session().Lease():
+	case view.Leader.Lease == e.queue.Host().Lease().ID():
 		a.Reason = "this process is first in the queue, and its term has not begun or has just ended"
 	default:
 		a.Reason = "another candidate leads"
@@ -110,7 +110,7 @@ func (o *Observer) leaderAnswer() leaderAnswer {
 }
 
 // leading returns the term that is held on this session, with
-// session.ErrSuspended if it cannot be proved just now; or nil, with the error
+// holdfast.ErrSuspended if it cannot be proved just now; or nil, with the error
 // that keeps a term from counting, if there is one.
 func (e *Election) leading() (*Term, error) {
 	terms, _ := rosterOf(e).present()
@@ -119,9 +119,9 @@ func (e *Election) leading() (*Term, error) {
 		switch err := t.Check(); {
 		case err == nil:
 			return t, nil
-		case errors.Is(err, session.ErrSuspended) && e.queue.Session().Unconfirmed() <= e.opts.HealthTolerance:
+		case errors.Is(err, holdfast.ErrSuspended) && e.queue.Host().Lease().Unconfirmed() <= e.opts.HealthTolerance:
 			return t, err
-		case errors.Is(err, session.ErrSuspended):
+		case errors.Is(err, holdfast.ErrSuspended):
 			reason = err
 		}
 	}
@@ -171,14 +171,14 @@ func (e *Election) health() healthAnswer {
 		a.Reason = err.Error()
 		return a
 	}
-	sess, tolerance := e.queue.Session(), e.opts.HealthTolerance
-	proof := sess.Unconfirmed()
+	sess, tolerance := e.queue.Host(), e.opts.HealthTolerance
+	proof := sess.Lease().Unconfirmed()
 	a.Session, a.ConfirmedMS = sess.State().String(), proof.Milliseconds()
-	if err := sess.Check(); err != nil && (proof > tolerance || errors.Is(err, session.ErrClosed)) {
+	if err := sess.Check(); err != nil && (proof > tolerance || errors.Is(err, holdfast.ErrClosed)) {
 		a.Reason = err.Error()
 	}
 	terms, _ := rosterOf(e).present()
-	now := sess.Base().Clock()()
+	now := sess.Clock()()
 	for t, p := range terms {
 		if !p.running || t.hold.Live() {
 			continue

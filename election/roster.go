@@ -6,9 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // roster is what one session knows of its own terms of one election: which are
@@ -47,7 +48,7 @@ type presence struct {
 type rostersKey struct{}
 
 func rosterOf(e *Election) roster {
-	all := e.queue.Session().Base().Extension(rostersKey{}, func() any {
+	all := e.queue.Host().Extension(rostersKey{}, func() any {
 		return &rosters{terms: make(map[string]map[*Term]*presence), changed: make(chan struct{})}
 	}).(*rosters)
 	return roster{all: all, prefix: e.queue.Prefix()}
@@ -173,7 +174,7 @@ func (r roster) lingering() (*Term, <-chan struct{}) {
 }
 
 // cleared waits until no function of an ended term runs any more.
-func (r roster) cleared(ctx context.Context, sess *session.Session) error {
+func (r roster) cleared(ctx context.Context, sess lease.Host) error {
 	for {
 		t, changed := r.lingering()
 		if t == nil {
@@ -181,13 +182,13 @@ func (r roster) cleared(ctx context.Context, sess *session.Session) error {
 		}
 		for h := range fencing.Holders(ctx) {
 			if h == fencing.Holder(t) {
-				return session.ErrReentrant // it would wait for itself
+				return holdfast.ErrReentrant // it would wait for itself
 			}
 		}
 		select {
 		case <-changed:
-		case <-sess.Base().Context().Done():
-			return session.ErrClosed
+		case <-sess.Context().Done():
+			return holdfast.ErrClosed
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w (token %v)", backoff.ContextErr(ctx), ErrNotDrained, t.Token())
 		}

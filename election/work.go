@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast"
 )
 
 // Func is what runs in a term.
@@ -51,7 +51,7 @@ func (w *work) reason(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	err := w.term.Check()
-	if errors.Is(err, session.ErrSuspended) && !w.term.election.opts.CancelOnSuspended {
+	if errors.Is(err, holdfast.ErrSuspended) && !w.term.election.opts.CancelOnSuspended {
 		return nil
 	}
 	return err
@@ -82,7 +82,7 @@ func (w *work) join(ctx context.Context, limit time.Duration) bool {
 	case <-ctx.Done():
 	}
 	e := w.term.election
-	rosterOf(e).toldToStop(w.term, e.queue.Session().Base().Clock()())
+	rosterOf(e).toldToStop(w.term, e.queue.Host().Clock()())
 	patience := time.NewTimer(limit)
 	defer patience.Stop()
 	select {

@@ -9,10 +9,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// watch is one watch at the server, and what is on its way to the client. It
-// reads the store's log rather than being told events, so that one that is
-// late, or comes back after its connection broke, is not a case of its own.
-// Protected by Server.mu.
+// watch is one watch on the server. It reads the store's log from a revision on, so a watch that is late or that
+// resumes after its connection broke needs no code of its own. Server.mu protects it.
 type watch struct {
 	link        *Link
 	in          span
@@ -22,14 +20,14 @@ type watch struct {
 	needsLeader bool
 	conn        chan struct{}
 	out         *mailbox[clientv3.WatchResponse]
-	stop        func() bool // takes back what was to happen at the end of its context
+	stop        func() bool // stops the context.AfterFunc that forgets the watch
 
-	next    int64 // the first revision that was not looked at
-	resume  int64 // where the client would start again: after the last it was told
-	sending bool  // events are on their way, with all that happens until they arrive
+	next    int64 // the first revision it has not read
+	resume  int64 // where the client would resume: after the last event it received
+	sending bool  // a message is in flight; it will have all events up to its arrival
 }
 
-// wake has a watch look at changes that were made just now.
+// wake tells a watch of new changes.
 func (w *watch) wake(changes []Change) {
 	if !w.sending && !slices.ContainsFunc(changes, w.wants) {
 		w.next = max(w.next, w.link.srv.rev+1)
@@ -38,22 +36,22 @@ func (w *watch) wake(changes []Change) {
 	w.look()
 }
 
-// look sends what has happened since, unless that is being done.
+// look sends the events since next, unless a message is already in flight.
 func (w *watch) look() {
 	if w.sending {
 		return
 	}
 	w.sending = true
 	fate := w.link.fate(Call{Method: "Watch"})
-	w.link.after(fate.Reply, func() { w.link.pass(replies, w.conn, w.tell) })
+	w.link.after(fate.Reply, func() { w.link.pass(replies, w.conn, w.deliver) })
 }
 
-// tell puts before the client what has happened up to now, in one response.
-func (w *watch) tell() {
+// deliver hands the client all events up to now in one response.
+func (w *watch) deliver() {
 	w.sending = false
 	s := w.link.srv
 	if !slices.Contains(s.watches, w) {
-		return // it has ended
+		return // the watch has ended
 	}
 	if w.next < s.compacted {
 		s.endWatch(w, clientv3.WatchResponse{Header: s.header(0), CompactRevision: s.compacted, Canceled: true})
@@ -69,7 +67,7 @@ func (w *watch) tell() {
 			ev.Type = mvccpb.Event_DELETE
 		}
 		if w.prevKV && c.Revision-1 >= s.compacted && (c.Deleted || c.Kv.CreateRevision < c.Revision) {
-			ev.PrevKv = clone(s.version(string(c.Kv.Key), c.Revision-1)) // not what the same Txn put before
+			ev.PrevKv = clone(s.version(string(c.Kv.Key), c.Revision-1)) // not an earlier put of the same Txn
 		}
 		events = append(events, ev)
 	}
@@ -80,17 +78,18 @@ func (w *watch) tell() {
 	}
 }
 
-// wants reports whether the watch is to be told a change. Every revision of
-// the store has changes, so a watch that starts later skips by revision.
+// wants reports whether a change is an event for the watch.
 func (w *watch) wants(c Change) bool {
 	return c.Revision >= w.next && w.in.contains(c.Kv.Key) && !(c.Deleted && w.noDelete) && !(!c.Deleted && w.noPut)
 }
 
-// create registers a watch that starts at a revision; 0 is now.
+// create registers a watch from a revision on; 0 is now.
 func (s *Server) create(w *watch, start int64) {
 	switch {
 	case start < 0:
-		w.out.put(clientv3.WatchResponse{Header: s.header(0), Created: true, Canceled: true, CancelReason: rpctypes.ErrCompacted.Error()})
+		w.out.put(clientv3.WatchResponse{
+			Header: s.header(0), Created: true, Canceled: true, CancelReason: rpctypes.ErrCompacted.Error(),
+		})
 		return
 	case start == 0:
 		w.next, w.resume = s.rev+1, s.rev+1
@@ -104,7 +103,7 @@ func (s *Server) create(w *watch, start int64) {
 	}
 }
 
-// endWatch sends a watch its last response.
+// endWatch ends a watch with its last response.
 func (s *Server) endWatch(w *watch, last clientv3.WatchResponse) {
 	s.forget(w)
 	w.out.put(last)
@@ -123,8 +122,8 @@ func (s *Server) cancelWatches(reason error, which func(*watch) bool) {
 	}
 }
 
-// resume is what clientv3 does with the watches of a broken connection when it
-// has another: it starts them again after the last event it was told of.
+// resume moves the watches of a broken connection to the next one, as clientv3 does: each resumes after the last event
+// that it received.
 func (l *Link) resume() {
 	for _, w := range slices.Clone(l.srv.watches) {
 		if w.link != l {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Claim is what a holder presents to a guard: the name of its lock or election,
@@ -40,7 +42,7 @@ func (c Claim) String() string {
 	if c.Name == "" { // a bare token, where the guard needs no name
 		return fmt.Sprintf("token %v", c.Token)
 	}
-	return fmt.Sprintf("token %v of %s", c.Token, quote(c.Name))
+	return fmt.Sprintf("token %v of %s", c.Token, names.Quote(c.Name))
 }
 
 var (
@@ -54,7 +56,7 @@ var (
 	ErrNoName = errors.New("holder of a fencing token has no name")
 
 	// ErrOtherName is returned when the token of one lock is presented where
-	// that of another is needed. Errors that match it are of type *[NameError].
+	// that of another is needed. Errors that match it are of type *[OtherNameError].
 	ErrOtherName = errors.New("fencing token is of another lock")
 )
 
@@ -78,22 +80,22 @@ func (e *ClaimError) Is(target error) bool { return target == ErrBadClaim }
 
 func (e *ClaimError) Unwrap() error { return e.Err }
 
-// NameError says that a resource is guarded by another lock than the one whose
+// OtherNameError says that a resource is guarded by another lock than the one whose
 // token was presented. errors.Is(err, ErrOtherName) is true for each of them.
 // No token was compared and nothing was done.
-type NameError struct {
+type OtherNameError struct {
 	Resource string
 	Want     string // the lock that guards the resource
 	Got      string // the lock that the claim names
 }
 
-func (e *NameError) Error() string {
+func (e *OtherNameError) Error() string {
 	return fmt.Sprintf("fencing: %s is guarded by %s, and the token presented is of %s: tokens of different names cannot be compared",
-		quote(e.Resource), quote(e.Want), quote(e.Got))
+		names.Quote(e.Resource), names.Quote(e.Want), names.Quote(e.Got))
 }
 
 // Is makes errors.Is(err, ErrOtherName) true.
-func (e *NameError) Is(target error) bool { return target == ErrOtherName }
+func (e *OtherNameError) Is(target error) bool { return target == ErrOtherName }
 
 // Named is what a [Holder] also is if it knows the name under which its tokens
 // are ordered. Locks and terms do. Whatever sends a claim needs it.
@@ -170,14 +172,4 @@ func ClaimFromContext(ctx context.Context) (Claim, bool) {
 		return *c, true
 	}
 	return Claim{}, false
-}
-
-// quote renders what comes from outside for a message: escaped, and cut where
-// it would drown the rest of the line.
-func quote(s string) string {
-	const most = 128
-	if len(s) > most {
-		return fmt.Sprintf("%q… (%d bytes)", s[:most], len(s))
-	}
-	return fmt.Sprintf("%q", s)
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // This file is the text of a claim in a header of HTTP or the metadata of gRPC:
@@ -87,7 +89,7 @@ func UnescapeName(text string) (string, error) {
 }
 
 func badName(text string) error {
-	return &ClaimError{"name", fmt.Sprintf("%s is not an escaped name", quote(text)), nil}
+	return &ClaimError{"name", fmt.Sprintf("%s is not an escaped name", names.Quote(text)), nil}
 }
 
 func plain(c byte) bool {

@@ -55,7 +55,7 @@
 //
 //   - Tokens of different names cannot be compared, nor can those of shared
 //     handles (readers, permits), which have none.
-//   - A write whose answer is lost (backoff.ErrOutcomeUnknown) may take effect
+//   - A write whose answer is lost (holdfast.ErrOutcomeUnknown) may take effect
 //     later, for as long as its holder's entry exists. It can so overwrite what
 //     the same holder wrote after it.
 //   - A FencedWriter never sends twice, but etcd's client below it does if a

@@ -6,45 +6,30 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 const (
 	// MaxEpoch is the largest epoch; see [NewToken].
 	MaxEpoch = maxEpoch
-
-	defaultNamespace = "holdfast" // session.DefaultNamespace
-	maxNamespace     = 64
 )
-
-// NamespaceError says why a namespace cannot be used. Nothing was sent.
-type NamespaceError struct {
-	Namespace string
-	Reason    string
-}
-
-func (e *NamespaceError) Error() string {
-	return fmt.Sprintf("fencing: namespace %s %s", quote(e.Namespace), e.Reason)
-}
 
 // EpochError says that the epoch was not changed, because of what was asked for
 // or of what stands there.
 type EpochError struct {
-	Key    string // "" if nothing was read
+	Key    string
 	Reason string
 	Err    error // ErrEpochStep, or nil
 }
 
 func (e *EpochError) Error() string {
-	if e.Key == "" {
-		return "fencing: epoch " + e.Reason
-	}
-	return fmt.Sprintf("fencing: epoch at %s %s", quote(e.Key), e.Reason)
+	return fmt.Sprintf("fencing: epoch at %s %s", names.Quote(e.Key), e.Reason)
 }
 
 func (e *EpochError) Unwrap() error { return e.Err }
@@ -67,20 +52,20 @@ func (e *EpochError) Unwrap() error { return e.Err }
 // refuse it from then on. A holder that guards refuse with [ErrStale] must
 // release and acquire again.
 //
-// Errors: *[NamespaceError]; *[EpochError] if atLeast is outside 1 to 32767, is
-// more than [MaxEpochStep] above the epoch in force ([ErrEpochStep]), or what
+// Errors: *holdfast.NameError; *holdfast.ArgumentError if atLeast is outside 1
+// to 32767; *[EpochError] if it is more than [MaxEpochStep] above the epoch in force ([ErrEpochStep]), or what
 // stands at the key is not an epoch (it is left as it is); otherwise what
 // etcd said, with ctx's error when that ended the attempts. The epoch may have
 // been raised then. Repeating is safe.
 func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a Auditor) (int64, error) {
-	namespace, err := checkNamespace(namespace)
+	namespace, err := names.Namespace(namespace)
 	if err != nil {
 		return 0, err
 	}
 	if atLeast < 1 || atLeast > maxEpoch {
-		return 0, &EpochError{"", fmt.Sprintf("%d is not between 1 and %d", atLeast, maxEpoch), nil}
+		return 0, &holdfast.ArgumentError{Argument: "atLeast", Reason: fmt.Sprintf("is %d, not between 1 and %d", atLeast, maxEpoch)}
 	}
-	key := namespace + "/epoch"
+	key := names.EpochKey(namespace)
 	var was, now int64
 	ours := false // our write took effect, or may have
 	err = backoff.Retry(ctx, backoff.Policy{Attempt: defaultAttempt}, func(ctx context.Context) error {
@@ -109,7 +94,7 @@ func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast in
 			return err
 		}
 		if !resp.Succeeded {
-			return backoff.Again(fmt.Errorf("the epoch at %s was changed meanwhile", quote(key)))
+			return backoff.Again(fmt.Errorf("the epoch at %s was changed meanwhile", names.Quote(key)))
 		}
 		now, ours = atLeast, true
 		return nil
@@ -129,11 +114,11 @@ func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast in
 // Epoch returns the epoch of a namespace ("" is "holdfast"), 0 if none was set.
 // It is a linearizable read. Errors are those of [BumpEpoch].
 func Epoch(ctx context.Context, kv clientv3.KV, namespace string) (int64, error) {
-	namespace, err := checkNamespace(namespace)
+	namespace, err := names.Namespace(namespace)
 	if err != nil {
 		return 0, err
 	}
-	key := namespace + "/epoch"
+	key := names.EpochKey(namespace)
 	epoch, _, err := readEpoch(ctx, kv, key)
 	if err != nil {
 		err = epochFailed("read of the epoch", key, "read", err)
@@ -157,24 +142,9 @@ func readEpoch(ctx context.Context, kv clientv3.KV, key string) (epoch, mod int6
 // epochFailed names the key and, if it may not be used, the permission to grant.
 func epochFailed(what, key, permission string, err error) error {
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
-		return fmt.Errorf("fencing: %s at %s: this needs \"etcdctl role grant-permission ROLE %s %s\": %w", what, quote(key), permission, key, err)
+		return fmt.Errorf("fencing: %s at %s: this needs \"etcdctl role grant-permission ROLE %s %s\": %w", what, names.Quote(key), permission, key, err)
 	}
-	return fmt.Errorf("fencing: %s at %s: %w", what, quote(key), err)
-}
-
-// checkNamespace puts in the default, and applies the rules of a session's.
-func checkNamespace(ns string) (string, error) {
-	switch {
-	case ns == "":
-		return defaultNamespace, nil
-	case strings.Contains(ns, "/"):
-		return "", &NamespaceError{ns, `contains "/"; a namespace is a single segment`}
-	case ns[0] == '@':
-		return "", &NamespaceError{ns, `starts with "@", which is reserved`}
-	case len(ns) > maxNamespace:
-		return "", &NamespaceError{ns, fmt.Sprintf("is longer than %d bytes", maxNamespace)}
-	}
-	return ns, nil
+	return fmt.Errorf("fencing: %s at %s: %w", what, names.Quote(key), err)
 }
 
 // self says who this is, for people.

@@ -11,7 +11,9 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // EtcdMarks keeps marks in etcd, so that all replicas of a service agree on
@@ -74,23 +76,23 @@ const DefaultEtcdMarks = 100_000
 const countEvery = 100
 
 // NewEtcdMarks returns marks in the etcd that kv leads to; a *clientv3.Client is
-// one. A nil opts means all defaults. The error is a *[NamespaceError], an
-// *[OptionError] or a *backoff.PolicyError.
+// one. A nil opts means all defaults. The error is a *holdfast.NameError or a
+// *holdfast.ArgumentError.
 func NewEtcdMarks(kv clientv3.KV, opts *EtcdOptions) (*EtcdMarks, error) {
 	m := &EtcdMarks{kv: kv}
 	if opts != nil {
 		m.opts = *opts
 	}
 	if kv == nil {
-		return nil, &OptionError{"kv", nil}
+		return nil, &holdfast.ArgumentError{Argument: "kv", Reason: "is nil"}
 	}
-	ns, err := checkNamespace(m.opts.Namespace)
+	ns, err := names.Namespace(m.opts.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	m.prefix = ns + "/mark/"
 	if m.opts.Timeout < 0 {
-		return nil, &OptionError{"Timeout", m.opts.Timeout}
+		return nil, &holdfast.ArgumentError{Argument: "EtcdOptions.Timeout", Reason: fmt.Sprintf("is %v, which is negative", m.opts.Timeout)}
 	}
 	if m.opts.Timeout == 0 {
 		m.opts.Timeout = 5 * time.Second
@@ -217,7 +219,7 @@ func (m *EtcdMarks) Reset(ctx context.Context, resource string, a Auditor) error
 		return nil
 	})
 	if err != nil {
-		err = fmt.Errorf("fencing: reset of the mark at %s: %w", quote(key), err)
+		err = fmt.Errorf("fencing: reset of the mark at %s: %w", names.Quote(key), err)
 	}
 	if ours {
 		AuditReset(ctx, a, resource, dropped, err)
@@ -228,7 +230,7 @@ func (m *EtcdMarks) Reset(ctx context.Context, resource string, a Auditor) error
 // parse reads a mark. What cannot be read is an error and never "no mark".
 func (m *EtcdMarks) parse(resource string, value []byte) (Claim, error) {
 	bad := func(err error) error {
-		return backoff.Final(fmt.Errorf("fencing: the mark at %s is not one: %.64q: %w", quote(m.prefix+resource), value, err))
+		return backoff.Final(fmt.Errorf("fencing: the mark at %s is not one: %.64q: %w", names.Quote(m.prefix+resource), value, err))
 	}
 	escaped, digits, ok := strings.Cut(string(value), " ")
 	if !ok || len(digits) != markDigits {
@@ -263,7 +265,7 @@ func (m *EtcdMarks) makeRoom(ctx context.Context, resource string) error {
 	}
 	resp, err := m.kv.Get(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
-		return fmt.Errorf("count of the marks below %s: %w", quote(m.prefix), err)
+		return fmt.Errorf("count of the marks below %s: %w", names.Quote(m.prefix), err)
 	}
 	free := m.opts.MaxMarks - resp.Count
 	if free <= 0 {

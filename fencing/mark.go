@@ -1,6 +1,10 @@
 package fencing
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/internal/names"
+)
 
 // MaxEpochStep is how far the epoch of a claim may be above that of the mark it
 // is compared with, and how far [BumpEpoch] raises an epoch at once. An epoch
@@ -24,7 +28,7 @@ var ErrEpochStep = fmt.Errorf("epoch is more than %d ahead", MaxEpochStep)
 // [Claim.Validate], or it is a bare token without a name. Then, and where the
 // mark has no name, names are not compared.
 //
-// The errors are a *[NameError], a *[MarkError], or a *[ClaimError] that Is
+// The errors are a *[OtherNameError], a *[MarkError], or a *[ClaimError] that Is
 // [ErrEpochStep]. With any of them, the mark must stay as it is.
 func (c Claim) CheckMark(resource string, mark Claim) error {
 	if c.Name != "" && mark.Name != "" && mark.Token != 0 {
@@ -37,7 +41,7 @@ func (c Claim) CheckMark(resource string, mark Claim) error {
 		return &MarkError{Resource: resource, Claim: c, Mark: mark.Token, MarkName: mark.Name}
 	case c.Token.Epoch() > mark.Token.Epoch()+MaxEpochStep:
 		return &ClaimError{"token", fmt.Sprintf("on %s: %v has epoch %d, more than %d above that of the mark, %d: no lock issues such a token",
-			quote(resource), c, c.Token.Epoch(), MaxEpochStep, mark.Token.Epoch()), ErrEpochStep}
+			names.Quote(resource), c, c.Token.Epoch(), MaxEpochStep, mark.Token.Epoch()), ErrEpochStep}
 	}
 	return nil
 }
@@ -57,7 +61,7 @@ type MarkError struct {
 
 func (e *MarkError) Error() string {
 	return fmt.Sprintf("fencing: %s refused %s: it has seen %v of %s; %s",
-		quote(e.Resource), e.Claim.describe(), e.Mark, lockName(e.MarkName), e.advice())
+		names.Quote(e.Resource), e.Claim.describe(), e.Mark, lockName(e.MarkName), e.advice())
 }
 
 // advice is for the operator. It is short, since after a restore each refusal
@@ -87,7 +91,7 @@ func lockName(name string) string {
 	if name == "" {
 		return "a lock that was not named"
 	}
-	return quote(name)
+	return names.Quote(name)
 }
 
 // checkResource is what every store looks at before anything else.

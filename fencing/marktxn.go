@@ -20,7 +20,7 @@ const MaxMarkOps = 124
 // header of the whole.
 //
 // Its errors are those of [Store].Do; beyond them [ErrTooManyOps] for more than
-// [MaxMarkOps], [ErrEmptyKey], [ErrTxnMisuse], and backoff.ErrOutcomeUnknown if
+// [MaxMarkOps], [ErrEmptyKey], [ErrTxnMisuse], and holdfast.ErrOutcomeUnknown if
 // it was sent and not answered. Then it may take effect later, but not after a
 // larger token's. It is never sent again from here; see [FencedWriter] for why.
 func (m *EtcdMarks) Commit(ctx context.Context, resource string, c Claim, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {

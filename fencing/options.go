@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
@@ -23,7 +24,7 @@ const (
 
 	// Proceed sends anyway. No stale write gets through: etcd compares. But the
 	// session is suspended because etcd does not answer, so expect
-	// backoff.ErrOutcomeUnknown more often, and bound the context.
+	// holdfast.ErrOutcomeUnknown more often, and bound the context.
 	Proceed
 )
 
@@ -31,12 +32,12 @@ const (
 type Options struct {
 	// WhileSuspended is what to do while the holder is suspended. Default
 	// Refuse. Another value than the three constants makes every write fail
-	// with an *[OptionError].
+	// with a *holdfast.ArgumentError.
 	WhileSuspended WhileSuspended
 
 	// Retry paces Wait. The zero value is backoff's default (first pause up to
 	// 10 ms, later ones up to 1 s). An invalid policy, and one with an Attempt of
-	// 5 s or more, makes every write fail with a *backoff.PolicyError.
+	// 5 s or more, makes every write fail with a *holdfast.ArgumentError.
 	Retry backoff.Policy
 
 	// Auditor is told of each write that etcd refused as stale. Default
@@ -44,19 +45,9 @@ type Options struct {
 	Auditor Auditor
 }
 
-// OptionError says which field of [Options] cannot be used.
-type OptionError struct {
-	Field string
-	Value any
-}
-
-func (e *OptionError) Error() string {
-	return fmt.Sprintf("Options.%s: %v is not one of its values", e.Field, e.Value)
-}
-
 func (o Options) validate() error {
 	if o.WhileSuspended < Refuse || o.WhileSuspended > Proceed {
-		return &OptionError{"WhileSuspended", int(o.WhileSuspended)}
+		return &holdfast.ArgumentError{Argument: "Options.WhileSuspended", Reason: fmt.Sprintf("is %d, which is not one of its values", o.WhileSuspended)}
 	}
 	return checkRetry(o.Retry)
 }
@@ -72,8 +63,8 @@ const (
 // checkRetry is p.Validate, and the limit of an attempt.
 func checkRetry(p backoff.Policy) error {
 	if p.Attempt >= attemptLimit {
-		return &backoff.PolicyError{Field: "Attempt", Value: p.Attempt,
-			Reason: fmt.Sprintf("must be less than %v, after which etcd's client may send a write twice", attemptLimit)}
+		return &holdfast.ArgumentError{Argument: "Policy.Attempt", Reason: fmt.Sprintf("is %v; "+
+			"it must be less than %v, after which etcd's client may send a write twice", p.Attempt, attemptLimit)}
 	}
 	return p.Validate()
 }
@@ -99,16 +90,8 @@ func (o Options) admit(ctx context.Context, s Source) error {
 	return err
 }
 
-// suspended reports whether err, returned by a Source's Check, says "not now,
-// maybe later".
+// suspended reports whether err, returned by a Source's Check, says that the
+// holder is suspended. A loss is final, even if it wraps a suspension.
 func suspended(err error) bool {
-	var t interface{ Temporary() bool }
-	if !errors.As(err, &t) || !t.Temporary() {
-		return false
-	}
-	// A network error, and context.DeadlineExceeded above all, calls itself
-	// temporary too. As the cause inside the error of a holder that is lost it
-	// must not make that look like a suspended one.
-	_, network := t.(interface{ Timeout() bool })
-	return !network
+	return errors.Is(err, holdfast.ErrSuspended) && !errors.Is(err, holdfast.ErrLost)
 }

@@ -15,14 +15,9 @@ type Source interface {
 	Token() Token
 
 	// Check returns nil while the source may be used, judged at the time of the
-	// call, without an RPC. Otherwise its error says why not. An error with a
-	// method
-	//
-	//	Temporary() bool
-	//
-	// that returns true means "not now, maybe later": the holder's session is
-	// suspended. Where errors are wrapped, the outermost one with such a method
-	// speaks. Any other error is the end.
+	// call, without an RPC. Otherwise its error says why not. An error that Is
+	// holdfast.ErrSuspended (and not holdfast.ErrLost) means "not now, maybe
+	// later". Any other error is final.
 	//
 	// A nil result is not a promise: the holder can be lost before the next
 	// instruction runs. That is what the token is for.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Store keeps, for each resource, the largest token it has seen: the resource's
@@ -30,7 +32,7 @@ type Store interface {
 	// Otherwise effect does not run and the error Is
 	//
 	//   - [ErrStale], a *[MarkError], if the mark is above the token;
-	//   - [ErrOtherName], a *[NameError], if the mark was set under another name
+	//   - [ErrOtherName], a *[OtherNameError], if the mark was set under another name
 	//     (an implementation that does not record names must keep one mark for
 	//     each pair of resource and name: never may tokens of different names
 	//     be compared);
@@ -66,10 +68,10 @@ const MaxResource = 1024
 // door, so it refuses. Nothing was done.
 var ErrFull = NotDone(errors.New("store of fencing tokens is full"))
 
-// CheckName returns a *[NameError] unless c is of the lock named want.
+// CheckName returns a *[OtherNameError] unless c is of the lock named want.
 func (c Claim) CheckName(resource, want string) error {
 	if c.Name != want {
-		return &NameError{resource, want, c.Name}
+		return &OtherNameError{resource, want, c.Name}
 	}
 	return nil
 }
@@ -77,5 +79,5 @@ func (c Claim) CheckName(resource, want string) error {
 // errFull says which bound was met and what to do.
 func errFull(resource string, marks int64, bound string) error {
 	return fmt.Errorf("fencing: %s was never written to, and there are marks for %d resources, as many as %s allows: "+
-		"Reset those that exist no more, or raise the bound: %w", quote(resource), marks, bound, ErrFull)
+		"Reset those that exist no more, or raise the bound: %w", names.Quote(resource), marks, bound, ErrFull)
 }

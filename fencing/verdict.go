@@ -3,7 +3,7 @@ package fencing
 import (
 	"errors"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast"
 )
 
 // Verdict is what an error says about the guarded work it was returned for, as
@@ -48,7 +48,7 @@ func (e *notDone) Is(target error) bool { return target == ErrNotDone }
 //
 //	err                                verdict         HTTP   gRPC                 repeat?
 //	nil                                Done            2xx    OK
-//	backoff.ErrOutcomeUnknown is in it OutcomeUnknown  500    Unknown              no: read back first
+//	holdfast.ErrOutcomeUnknown is in it OutcomeUnknown  500    Unknown              no: read back first
 //	ErrStale                           StaleToken      412    FailedPrecondition   no: stop
 //	ErrOtherName                       OtherLock       412    FailedPrecondition   no: wrong lock
 //	ErrBadClaim                        BadClaim        400    InvalidArgument      no: wrong claim
@@ -68,7 +68,7 @@ func VerdictOf(err error) Verdict {
 	switch {
 	case err == nil:
 		return Done
-	case errors.Is(err, backoff.ErrOutcomeUnknown):
+	case errors.Is(err, holdfast.ErrOutcomeUnknown):
 		return OutcomeUnknown
 	case errors.Is(err, ErrStale):
 		return StaleToken

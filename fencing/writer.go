@@ -7,6 +7,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/stale"
 )
@@ -44,7 +45,7 @@ var (
 //     lost from then on: its Check says so, and its contexts are done. See the
 //     package documentation for the one case in which the client below sends
 //     twice.
-//   - backoff.ErrOutcomeUnknown: it was sent and not answered; it may have taken
+//   - holdfast.ErrOutcomeUnknown: it was sent and not answered; it may have taken
 //     effect, may take effect as long as the holder's entry stands, or may be
 //     lost. The cause is joined to it, with the context's error and its cause.
 //     The writer does not send again, since a first attempt that is late could
@@ -202,7 +203,7 @@ func (r *request) failed(ctx context.Context, err error) error {
 	default:
 		err = fmt.Errorf("%w: %w", cerr, err)
 	}
-	return fmt.Errorf("%v: %w: %w", r, backoff.ErrOutcomeUnknown, err)
+	return fmt.Errorf("%v: %w: %w", r, holdfast.ErrOutcomeUnknown, err)
 }
 
 var errMalformed = errors.New("the answer does not have the form of an answer to this request")
@@ -210,5 +211,5 @@ var errMalformed = errors.New("the answer does not have the form of an answer to
 // malformed is the error for an answer that etcd does not give. Something
 // between here and etcd did, so there is no telling what happened.
 func (r *request) malformed() error {
-	return fmt.Errorf("%v: %w: %w", r, backoff.ErrOutcomeUnknown, errMalformed)
+	return fmt.Errorf("%v: %w: %w", r, holdfast.ErrOutcomeUnknown, errMalformed)
 }

@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -33,7 +35,7 @@ func TestCloseWaitsUntilTheLossesItCausesAreRecorded(t *testing.T) {
 		if len(recorded) != 2 {
 			t.Fatalf("%d records when Close has returned, want 2", len(recorded))
 		}
-		if r := <-recorded; r.Event != fencing.Lost || !errors.Is(r.Err, session.ErrClosed) {
+		if r := <-recorded; r.Event != fencing.Lost || !errors.Is(r.Err, holdfast.ErrClosed) {
 			t.Errorf("%v: %v", r.Event, r.Err)
 		}
 	})
@@ -66,12 +68,12 @@ func TestCloseEndsCallsWhileEtcdIsAway(t *testing.T) {
 				done := make(chan error, 1)
 				go func() { done <- tc.call(ctx, locker.NewMutex(sess, "x")) }() // ends with ctx
 				time.Sleep(tc.after)
-				if err := sess.Close(soon(t, time.Second)); !errors.Is(err, session.ErrOutcomeUnknown) {
+				if err := sess.Close(soon(t, time.Second)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 					t.Errorf("Close: %v", err)
 				}
 				select {
 				case err := <-done:
-					if !errors.Is(err, session.ErrClosed) {
+					if !errors.Is(err, holdfast.ErrClosed) {
 						t.Error(err)
 					}
 				case <-time.After(time.Second):
@@ -93,7 +95,7 @@ func TestCloseLeavesNoEntryOfALeaseThatWasLostBefore(t *testing.T) {
 		mustLock(t, locker.NewMutex(p.sess, "x"))
 		time.Sleep(6 * time.Second) // renewed at 5 s
 		p.link.BlackHole()
-		lease, err := p.sess.Base().Await(t.Context())
+		lease, err := lease.Open(p.sess.Ref()).Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -19,13 +20,9 @@ import (
 // sessions, as two processes would have.
 func example() (cli *clientv3.Client, mine, theirs *session.Session, end func()) {
 	ctx := context.Background()
-	srv, err := etcdtest.New(nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if cli, err = srv.NewClient(); err != nil {
-		log.Fatal(err)
-	}
+	srv := etcdfake.New(nil)
+	cli = srv.Client()
+	var err error
 	for _, sess := range []**session.Session{&mine, &theirs} {
 		if *sess, err = session.New(ctx, cli, nil); err != nil {
 			log.Fatal(err)
@@ -34,8 +31,7 @@ func example() (cli *clientv3.Client, mine, theirs *session.Session, end func())
 	return cli, mine, theirs, func() {
 		_ = mine.Close(ctx)
 		_ = theirs.Close(ctx)
-		_ = cli.Close()
-		_ = srv.Close()
+		srv.Close()
 	}
 }
 
@@ -152,13 +148,13 @@ func ExampleLock_Unlock() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	switch err := lk.Unlock(ctx); {
 	case err == nil:
 		fmt.Println("released")
 	case errors.As(err, &lost):
 		fmt.Println("it had been lost:", lost.Cause)
-	case errors.Is(err, session.ErrOutcomeUnknown):
+	case errors.Is(err, holdfast.ErrOutcomeUnknown):
 		fmt.Println("not answered; the session goes on releasing")
 	}
 	fmt.Println(lk.Check())
@@ -180,7 +176,7 @@ func ExampleLock_Check() {
 
 	_, _ = cli.Revoke(ctx, lk.Lease()) // an administrator's mistake
 	<-lk.Done()
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	if errors.As(lk.Check(), &lost) {
 		fmt.Println("after: lost,", lost.Cause)
 	}

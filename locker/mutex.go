@@ -5,7 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
 	"github.com/holdfast-go/holdfast/session"
@@ -22,14 +24,14 @@ type Mutex struct {
 // NewMutex names a lock in the session's namespace; see CheckName. A bad name
 // or a nil session is an error of the first Lock.
 func NewMutex(sess *session.Session, name string) *Mutex {
-	return &Mutex{queue: queue.New(sess, "lock", name)}
+	return &Mutex{queue: queue.New(lease.Open(sess.Ref()), "lock", name)}
 }
 
 // NewMutexAt names the lock that etcd's concurrency.NewMutex(s, prefix),
 // "etcdctl lock" and v3lock use for the same prefix, and contends with them.
 // The session's namespace is still used for what is not an entry.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
-	return &Mutex{queue: queue.At(sess, "lock", prefix)}
+	return &Mutex{queue: queue.At(lease.Open(sess.Ref()), "lock", prefix)}
 }
 
 // With returns a copy with other policies.
@@ -43,7 +45,7 @@ func (m *Mutex) Name() string { return m.queue.Name() }
 // holder for fencing, and is a child of ctx.
 //
 // An error before fn ran is an *AcquireError. Afterwards it is fn's own,
-// joined with the *session.LostError if the lock was lost meanwhile, even if fn
+// joined with the *holdfast.LostError if the lock was lost meanwhile, even if fn
 // returned nil and only the release has found that out. A release whose outcome
 // is unknown is no error of Do: the work is done, and the session goes on
 // releasing. A panic in fn releases and goes on panicking.
@@ -62,7 +64,7 @@ func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *Lock
 
 func (m *Mutex) do(ctx context.Context, fn func(context.Context, *Lock) error, acquire func(context.Context) (*Lock, error)) (err error) {
 	if fn == nil {
-		return m.failed(0, &session.ArgumentError{Argument: "fn", Reason: "is nil"})
+		return m.failed(0, &holdfast.ArgumentError{Argument: "fn", Reason: "is nil"})
 	}
 	lk, err := acquire(ctx)
 	if err != nil {
@@ -81,8 +83,8 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context, *Lock) error, a
 
 // carries reports whether err has this very loss in its chain already, as when
 // fn returned its context's cause.
-func carries(err error, lost *session.LostError) bool {
-	var found *session.LostError
+func carries(err error, lost *holdfast.LostError) bool {
+	var found *holdfast.LostError
 	return errors.As(err, &found) && found == lost
 }
 
@@ -97,7 +99,7 @@ func carries(err error, lost *session.LostError) bool {
 // queues again under the session's next lease until ctx ends. Two calls with a
 // plain context are two contenders, also in one goroutine; a context from a
 // live hold of the same lock, made with the same client, gets
-// session.ErrReentrant.
+// holdfast.ErrReentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, m.queue.Acquire)
 }
@@ -115,7 +117,7 @@ func (m *Mutex) acquire(ctx context.Context, acquire func(context.Context, queue
 		return nil, m.failed(0, err)
 	}
 	if ctx != nil && m.queue.Err() == nil && m.heldIn(ctx) {
-		return nil, m.failed(0, session.ErrReentrant)
+		return nil, m.failed(0, holdfast.ErrReentrant)
 	}
 	hold, err := acquire(ctx, queue.Request{
 		Owner: m.opts.Owner, Mode: "exclusive", MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
@@ -141,8 +143,8 @@ func (m *Mutex) heldIn(ctx context.Context) bool {
 
 func (m *Mutex) failed(waited time.Duration, err error) error {
 	e := &AcquireError{Name: m.Name(), Waited: waited, Err: err}
-	if sess := m.queue.Session(); sess != nil {
-		e.Lease, e.State = sess.Lease(), sess.State()
+	if sess := m.queue.Host(); sess != nil {
+		e.Lease, e.State = sess.Lease().ID(), sess.State()
 	}
 	return e
 }

@@ -9,7 +9,7 @@ import (
 // bootClock reads CLOCK_BOOTTIME, which counts the time a machine sleeps.
 // Should the kernel refuse, it reads zero for good and the monotonic clock
 // decides alone.
-func bootClock() Clock {
+func bootClock() func() time.Duration {
 	read := func() time.Duration {
 		var ts unix.Timespec
 		if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {

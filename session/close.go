@@ -7,7 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // joinGrace is how long Close waits for the goroutines of the session, at least,
@@ -15,8 +17,8 @@ import (
 // it is in a callback.
 const joinGrace = time.Second
 
-// Close ends every handle of the session (they are told first: *LostError with
-// CauseClosed), takes its entries out of etcd, revokes the lease, and joins
+// Close ends every handle of the session (they are told first: *holdfast.LostError with
+// holdfast.CauseClosed), takes its entries out of etcd, revokes the lease, and joins
 // every goroutine and callback. It does not wait for users' work that is still
 // running under a lock: release first what must be released in order.
 //
@@ -25,14 +27,14 @@ const joinGrace = time.Second
 // CloseTimeout in the background. Idempotent: later calls wait for the same
 // end.
 //
-// nil: all is revoked and joined. An error that Is ErrOutcomeUnknown: the
+// nil: all is revoked and joined. An error that Is holdfast.ErrOutcomeUnknown: the
 // revocation was not answered; entries stay until etcd expires the lease. One
-// that Is ErrClientClosed: the client was closed before, so they stay likewise. A
+// that Is holdfast.ErrClientClosed: the client was closed before, so they stay likewise. A
 // *CallbackError: callbacks have not returned within CloseTimeout. So Close may be
 // called from a callback, and returns that error then.
 func (s *Session) Close(ctx context.Context) error {
 	if ctx == nil {
-		return &ArgumentError{"ctx", "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	s.mu.Lock()
 	first := !s.closing
@@ -42,11 +44,11 @@ func (s *Session) Close(ctx context.Context) error {
 	if first {
 		state := s.State()
 		s.cancel()
-		l.Lose(CauseClosed, nil)
-		s.publish(Event{State: Closed, Previous: state, Lease: l.id, Err: ErrClosed})
+		l.Lose(holdfast.CauseClosed, nil)
+		s.publish(Event{State: holdfast.Closed, Previous: state, Lease: l.ID(), Err: holdfast.ErrClosed})
 		go s.finish(l) // bounded by CloseTimeout, then joins; ends by closing s.done
 	}
-	ctx, cancel := s.Base().Detached(ctx)
+	ctx, cancel := host{s}.Detached(ctx)
 	defer cancel()
 	select {
 	case <-s.done:
@@ -55,10 +57,10 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	select {
 	case <-s.joined:
-		return fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.id), context.Cause(ctx), s.stuck())
+		return fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.ID()), context.Cause(ctx), s.stuck())
 	default:
 		return fmt.Errorf("holdfast: session of lease %x is not closed yet: %w: %w",
-			int64(l.id), ErrOutcomeUnknown, context.Cause(ctx))
+			int64(l.ID()), holdfast.ErrOutcomeUnknown, context.Cause(ctx))
 	}
 }
 
@@ -73,15 +75,16 @@ func (s *Session) closeErr() error {
 	return err
 }
 
-func (s *Session) finish(l *Lease) {
+func (s *Session) finish(l *lease.Lease) {
 	defer close(s.done)
 	defer s.unwatchClient()
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
 	defer cancel()
 	if err := s.endLease(ctx, l); err != nil {
+		err = fmt.Errorf("holdfast: lease %x was not revoked, its entries stay until etcd expires it (TTL %v): %w",
+			int64(l.ID()), l.TTL(), err)
 		s.mu.Lock()
-		s.revokeErr = fmt.Errorf("holdfast: lease %x was not revoked, its entries stay until etcd expires it (TTL %v): %w",
-			int64(l.id), l.ttl, err)
+		s.revokeErr = err
 		s.mu.Unlock()
 	}
 	go func() { // joined below, unless a callback never returns
@@ -110,18 +113,18 @@ func waitFor(c <-chan struct{}, until ...context.Context) {
 
 // endLease runs the hooks and revokes l, which removes what they have left. It
 // returns nil if there is no such lease any more.
-func (s *Session) endLease(ctx context.Context, l *Lease) error {
+func (s *Session) endLease(ctx context.Context, l *lease.Lease) error {
 	policy := s.opts.Retry
 	policy.Attempt = 0 // hooks and requests are bounded each
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		if s.clientClosed() {
-			return backoff.Final(ErrClientClosed)
+			return backoff.Final(holdfast.ErrClientClosed)
 		}
 		s.beforeRevoke(ctx, l)
-		return s.revokeOnce(ctx, l.id)
+		return s.revokeOnce(ctx, l.ID())
 	})
-	if backoff.Pending(err) && !errors.Is(err, ErrClientClosed) {
-		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	if backoff.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
+		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return err
 }
@@ -129,11 +132,11 @@ func (s *Session) endLease(ctx context.Context, l *Lease) error {
 // hooks are what BeforeRevoke was given.
 type hooks struct {
 	sync.Mutex
-	list []func(ctx context.Context, l *Lease)
+	list []func(ctx context.Context, l *lease.Lease)
 }
 
-func (s *Session) beforeRevoke(ctx context.Context, l *Lease) {
-	if lost := l.Lost(); lost == nil || lost.Cause == CauseRevoked || lost.Cause == CauseClusterChanged {
+func (s *Session) beforeRevoke(ctx context.Context, l *lease.Lease) {
+	if lost := l.Lost(); lost == nil || lost.Cause == holdfast.CauseRevoked || lost.Cause == holdfast.CauseClusterChanged {
 		return // never used, gone with its entries, or elsewhere
 	}
 	s.hooks.Lock()

@@ -10,7 +10,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -24,7 +26,7 @@ func TestCloseFromACallbackReturnsAndNamesIt(t *testing.T) {
 		ready := make(chan struct{})
 		sess = f.open(t, session.Options{OnStateChange: func(ev session.Event) {
 			<-ready
-			if ev.State == session.Lost {
+			if ev.State == holdfast.Lost {
 				start = time.Now()
 				closed <- sess.Close(context.Background())
 			}
@@ -34,7 +36,7 @@ func TestCloseFromACallbackReturnsAndNamesIt(t *testing.T) {
 		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(sess.Lease())) })
 		var stuck *session.CallbackError
 		err := <-closed // after a renewal has told of the loss
-		if !errors.As(err, &stuck) || time.Since(start) != 5*time.Second || errors.Is(err, session.ErrOutcomeUnknown) {
+		if !errors.As(err, &stuck) || time.Since(start) != 5*time.Second || errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Fatalf("after %v: %v", time.Since(start), err)
 		}
 		if len(stuck.Callbacks) != 1 || !strings.Contains(stuck.Callbacks[0], "TestCloseFromACallback") {
@@ -78,7 +80,7 @@ func TestCloseStopsWaitingForAGoroutineThatIsStuckInACallback(t *testing.T) {
 		f := newFakeEtcd()
 		release := make(chan struct{})
 		sess := f.open(t, session.Options{})
-		sess.Base().Go(func(context.Context) { <-release })
+		lease.Open(sess.Ref()).Go(func(context.Context) { <-release })
 		start := time.Now()
 		var stuck *session.CallbackError
 		err := sess.Close(context.Background())
@@ -111,12 +113,12 @@ func TestHooksRunBeforeTheLeaseIsRevoked(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				f := newFakeEtcd()
 				sess := f.open(t, session.Options{TTL: 15 * time.Second})
-				held, _ := sess.Base().Await(t.Context())
+				held, _ := lease.Open(sess.Ref()).Await(t.Context())
 				// A clock that runs ahead of etcd's: the lease still stands when the margin is over.
 				f.set(func(f *fakeEtcd) { f.expiry[int64(held.ID())] = time.Now().Add(20 * time.Second) })
 				var order []string
 				for _, hook := range []string{"first", "second"} {
-					sess.Base().BeforeRevoke(func(ctx context.Context, l *session.Lease) {
+					lease.Open(sess.Ref()).BeforeRevoke(func(ctx context.Context, l *lease.Lease) {
 						if l != held {
 							return // the one that followed; closed with the test
 						}
@@ -144,7 +146,7 @@ func TestHookThatHangsDoesNotKeepTheLeaseFromBeingRevoked(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
-		sess.Base().BeforeRevoke(func(ctx context.Context, _ *session.Lease) { <-ctx.Done() })
+		lease.Open(sess.Ref()).BeforeRevoke(func(ctx context.Context, _ *lease.Lease) { <-ctx.Done() })
 		start := time.Now()
 		if err := sess.Close(context.Background()); err != nil || time.Since(start) != 2*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
@@ -160,14 +162,14 @@ func TestHooksDoNotRunForALeaseThatWasRevoked(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		revoked := sess.Lease()
-		sess.Base().BeforeRevoke(func(_ context.Context, l *session.Lease) {
+		lease.Open(sess.Ref()).BeforeRevoke(func(_ context.Context, l *lease.Lease) {
 			if l.ID() == revoked {
 				t.Error("it ran")
 			}
 		})
 		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(revoked)) })
-		events.next(t, session.Lost)
-		events.next(t, session.Connected)
+		events.next(t, holdfast.Lost)
+		events.next(t, holdfast.Connected)
 		time.Sleep(5 * time.Second)
 	})
 }
@@ -200,16 +202,16 @@ func TestClosedClientIsTheEndOfTheSessionAndSaysSo(t *testing.T) {
 		srv, events := newServer(t), newRecorder()
 		link := srv.Link()
 		sess := openOn(t, link, session.Options{OnStateChange: events.tell})
-		held, _ := sess.Base().Await(t.Context())
+		held, _ := lease.Open(sess.Ref()).Await(t.Context())
 		if err := link.Client().Close(); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		lost := lossOf(t, events.next(t, session.Lost))
-		if lost.Cause != session.CauseClientClosed || !errors.Is(lost, session.ErrClientClosed) || held.Check() == nil {
+		lost := lossOf(t, events.next(t, holdfast.Lost))
+		if lost.Cause != holdfast.CauseClientClosed || !errors.Is(lost, holdfast.ErrClientClosed) || held.Check() == nil {
 			t.Errorf("%v", lost)
 		}
 		start, before := time.Now(), link.Count()
-		if _, err := sess.Base().Await(t.Context()); !errors.Is(err, session.ErrClientClosed) || !errors.Is(err, session.ErrLost) {
+		if _, err := lease.Open(sess.Ref()).Await(t.Context()); !errors.Is(err, holdfast.ErrClientClosed) || !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Await: %v", err)
 		}
 		if time.Since(start) != 0 {
@@ -221,10 +223,10 @@ func TestClosedClientIsTheEndOfTheSessionAndSaysSo(t *testing.T) {
 		}
 		start = time.Now()
 		err := sess.Close(t.Context())
-		if !errors.Is(err, session.ErrClientClosed) || errors.Is(err, session.ErrOutcomeUnknown) || time.Since(start) != 0 {
+		if !errors.Is(err, holdfast.ErrClientClosed) || errors.Is(err, holdfast.ErrOutcomeUnknown) || time.Since(start) != 0 {
 			t.Errorf("Close after %v: %v", time.Since(start), err)
 		}
-		if _, err := session.New(t.Context(), link.Client(), nil); !errors.Is(err, session.ErrClientClosed) {
+		if _, err := session.New(t.Context(), link.Client(), nil); !errors.Is(err, holdfast.ErrClientClosed) {
 			t.Errorf("New: %v", err)
 		}
 	})
@@ -237,11 +239,11 @@ func TestWaiterForANewLeaseIsToldThatTheClientIsClosed(t *testing.T) {
 		link := srv.Link()
 		sess := openOn(t, link, session.Options{OnStateChange: events.tell})
 		link.BlackHole()
-		events.next(t, session.Suspended)
-		events.next(t, session.Lost)
+		events.next(t, holdfast.Suspended)
+		events.next(t, holdfast.Lost)
 		waiter := make(chan error, 1)
 		go func() { // joined below
-			_, err := sess.Base().Await(t.Context())
+			_, err := lease.Open(sess.Ref()).Await(t.Context())
 			waiter <- err
 		}()
 		time.Sleep(time.Minute)
@@ -249,8 +251,8 @@ func TestWaiterForANewLeaseIsToldThatTheClientIsClosed(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-waiter:
-			var lost *session.LostError
-			if !errors.Is(err, session.ErrClientClosed) || !errors.As(err, &lost) || lost.Cause != session.CauseExpired {
+			var lost *holdfast.LostError
+			if !errors.Is(err, holdfast.ErrClientClosed) || !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 				t.Errorf("%v", err)
 			}
 		default:

@@ -8,40 +8,40 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // goneWait bounds the look for the reason of a loss, which is told without it
 // then. It has to leave room in the lock delay.
 const goneWait = 250 * time.Millisecond
 
-// LeaseGone makes l lost because etcd says that there is no such lease, and
-// returns the loss. The cause is CauseClusterChanged if the endpoints lead to
-// another cluster by now, which is an error of operation and no revocation, and
-// CauseRevoked otherwise: the answer that refused the lease does not say who
-// gave it, so a read asks, for a quarter of a second at most.
-func (b Base) LeaseGone(ctx context.Context, l *Lease, err error) *LostError {
+// LeaseGone asks for the cluster ID, since the answer that refused the lease does
+// not have it. A cluster that was set up anew knows no lease either, and that is
+// an error of operation and no revocation.
+func (h host) LeaseGone(ctx context.Context, l *lease.Lease, err error) *holdfast.LostError {
 	if lost := l.Lost(); lost != nil {
 		return lost
 	}
 	ctx, cancel := context.WithTimeout(ctx, goneWait)
 	defer cancel()
-	resp, _, rerr := attempt.Once(ctx, b.s.sender, attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return b.s.readSessionKey(ctx, l)
+	resp, _, rerr := attempt.Once(ctx, h.sender, attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return h.readSessionKey(ctx, l)
 	})
-	if rerr == nil && resp.Header.ClusterId != l.cluster {
-		return l.Lose(CauseClusterChanged, err)
+	if rerr == nil && resp.Header.ClusterId != l.Cluster() {
+		return l.Lose(holdfast.CauseClusterChanged, err)
 	}
-	return l.Lose(CauseRevoked, err)
+	return l.Lose(holdfast.CauseRevoked, err)
 }
 
 // noneFollows is why no lease will follow l, which is lost; or nil.
-func (s *Session) noneFollows(l *Lease) error {
+func (s *Session) noneFollows(l *lease.Lease) error {
 	lost := l.Lost()
 	switch {
-	case s.clientClosed() && lost.Cause != CauseClientClosed:
-		return fmt.Errorf("%w; before, %w", ErrClientClosed, lost)
+	case s.clientClosed() && lost.Cause != holdfast.CauseClientClosed:
+		return fmt.Errorf("%w; before, %w", holdfast.ErrClientClosed, lost)
 	case s.clientClosed() || s.opts.StayLost:
 		return lost
 	}
@@ -73,7 +73,7 @@ func (s *Session) watchClient() (stop func() bool) {
 	if s.client.Ctx() == nil {
 		return func() bool { return true }
 	}
-	return context.AfterFunc(s.client.Ctx(), func() { s.latest().Lose(CauseClientClosed, ErrClientClosed) })
+	return context.AfterFunc(s.client.Ctx(), func() { s.latest().Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed) })
 }
 
 // unanswered is the reason of a loss when nothing has answered.
@@ -96,24 +96,17 @@ func (e *unanswered) Is(target error) bool { return target == context.DeadlineEx
 
 // asking notes that a request for l is under way, to any of the endpoints, for the
 // case that l is lost before there is an answer. It does not replace an answer.
-func (s *Session) asking(l *Lease, request string) {
-	l.mu.Lock()
-	last, hung := l.failure.(*unanswered)
-	answered := l.failure != nil && !hung
-	l.mu.Unlock()
-	if !answered && (last == nil || last.request != request) {
-		l.failed(&unanswered{request, s.client.Endpoints()})
+func (s *Session) asking(l *lease.Lease, request string) {
+	failure := l.Failure()
+	last, hung := failure.(*unanswered)
+	if failure == nil || hung && last.request != request {
+		l.Failed(&unanswered{request, s.client.Endpoints()})
 	}
 }
 
 // explainFailure adds to what the last renewal said why there is no connection, if
 // there is none.
-func (s *Session) explainFailure(l *Lease) {
-	failure := l.lastFailure()
-	why := backoff.WithConnection(s.client.ActiveConnection(), failure)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failure == failure { // no renewal was confirmed meanwhile
-		l.failure = why
-	}
+func (s *Session) explainFailure(l *lease.Lease) {
+	failure := l.Failure()
+	l.Explain(failure, backoff.WithConnection(s.client.ActiveConnection(), failure))
 }

@@ -13,11 +13,12 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // grantOnce obtains a lease. The Grant is trusted from its send time; it needs
 // no confirmation, being a Raft entry itself.
-func (s *Session) grantOnce(ctx context.Context) (*Lease, error) {
+func (s *Session) grantOnce(ctx context.Context) (*lease.Lease, error) {
 	l, err := s.grant(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("grant a lease: %w", backoff.WithConnection(s.client.ActiveConnection(), err))
@@ -37,10 +38,10 @@ func (s *Session) grantOnce(ctx context.Context) (*Lease, error) {
 // its own, with an ID that is chosen here: so the leases that are not needed can
 // be revoked, although their Grants may never be answered, and a Grant that
 // arrives late cannot bring back a lease that was lost.
-func (s *Session) grant(ctx context.Context) (*Lease, error) {
+func (s *Session) grant(ctx context.Context) (*lease.Lease, error) {
 	var mu sync.Mutex // protects ids
 	var ids []clientv3.LeaseID
-	l, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (*Lease, error) {
+	l, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (*lease.Lease, error) {
 		id := clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64))
 		mu.Lock()
 		ids = append(ids, id)
@@ -50,7 +51,9 @@ func (s *Session) grant(ctx context.Context) (*Lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newLease(resp.ID, resp.ClusterId, time.Duration(resp.TTL)*time.Second, s.opts.DriftMargin, sent, s.opts.Clock), nil
+		return lease.New(lease.Grant{
+			ID: resp.ID, Cluster: resp.ClusterId, TTL: time.Duration(resp.TTL) * time.Second, Margin: s.opts.DriftMargin, Sent: sent,
+		}, s.opts.Clock), nil
 	})
 	if err != nil {
 		return nil, err
@@ -58,14 +61,15 @@ func (s *Session) grant(ctx context.Context) (*Lease, error) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(ids) > 1 {
-		l.surplus = slices.DeleteFunc(ids, func(id clientv3.LeaseID) bool { return id == l.id })
+		surplus := slices.DeleteFunc(ids, func(id clientv3.LeaseID) bool { return id == l.ID() })
+		host{s}.Go(func(ctx context.Context) { s.revokeSurplus(ctx, surplus) }) // joined by Close
 	}
 	return l, nil
 }
 
 // regrant obtains the lease that follows a loss, for as long as it takes.
-func (s *Session) regrant() (*Lease, error) {
-	var l *Lease
+func (s *Session) regrant() (*lease.Lease, error) {
+	var l *lease.Lease
 	policy := s.opts.Retry
 	policy.Attempt = 0 // attempt.Once bounds each request
 	err := backoff.Retry(s.ctx, policy, func(ctx context.Context) (err error) {
@@ -101,8 +105,8 @@ func (s *Session) refuse(err error) {
 // first, about when etcd would have let go by itself: those who have just been
 // told get the time to hear it, on a busy machine too, before somebody else is
 // let in. Close cuts that short, and leaves no lease behind.
-func (s *Session) revokeLost(ctx context.Context, l *Lease) {
-	grace := time.NewTimer(l.margin)
+func (s *Session) revokeLost(ctx context.Context, l *lease.Lease) {
+	grace := time.NewTimer(l.Margin())
 	defer grace.Stop()
 	select {
 	case <-grace.C:
@@ -116,10 +120,10 @@ func (s *Session) revokeLost(ctx context.Context, l *Lease) {
 
 // revoke ends a lease in etcd. It gives up when ctx ends: then the lease ends by
 // itself.
-func (s *Session) revoke(ctx context.Context, l *Lease) {
+func (s *Session) revoke(ctx context.Context, l *lease.Lease) {
 	if err := s.endLease(ctx, l); err != nil && ctx.Err() == nil {
 		s.opts.Logger.Warn("holdfast: a lost lease could not be revoked; its entries stay until etcd expires it",
-			"lease", fmt.Sprintf("%x", int64(l.id)), "error", err)
+			"lease", fmt.Sprintf("%x", int64(l.ID())), "error", err)
 	}
 }
 
@@ -140,11 +144,11 @@ func (s *Session) revokeOnce(ctx context.Context, id clientv3.LeaseID) error {
 	return err
 }
 
-// revokeSurplus ends the leases that were granted beside l. They hold no keys: one
-// that cannot be revoked, or is granted later still, costs nothing and ends after
-// its TTL.
-func (s *Session) revokeSurplus(ctx context.Context, l *Lease) {
-	for _, id := range l.surplus {
+// revokeSurplus ends the leases that were granted beside the one that is used.
+// They hold no keys: one that cannot be revoked, or is granted later still, costs
+// nothing and ends after its TTL.
+func (s *Session) revokeSurplus(ctx context.Context, surplus []clientv3.LeaseID) {
+	for _, id := range surplus {
 		_ = s.revokeID(ctx, id)
 	}
 }

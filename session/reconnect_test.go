@@ -6,8 +6,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -16,13 +18,13 @@ import (
 func TestConnectedContextLivesAsSoonAsTheRenewalIsConfirmed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
-		l, err := f.open(t, session.Options{}).Base().Await(t.Context())
+		l, err := lease.Open(f.open(t, session.Options{}).Ref()).Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 30 { // who is faster is for the scheduler to say
 			f.set(func(f *fakeEtcd) { f.noRenew = true })
-			for !errors.Is(l.Check(), session.ErrSuspended) {
+			for !errors.Is(l.Check(), holdfast.ErrSuspended) {
 				time.Sleep(time.Second)
 			}
 			synctest.Wait()

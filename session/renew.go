@@ -9,8 +9,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 var (
@@ -21,21 +23,19 @@ var (
 
 // run keeps the session on a live lease until Close: it guards one to its end
 // and goes on with the next.
-func (s *Session) run(first *Lease) {
+func (s *Session) run(first *lease.Lease) {
+	defer close(s.ended)
 	for l := first; l != nil; l = s.successor() {
 		if !s.guard(l) {
 			return
 		}
-		s.Base().Go(func(ctx context.Context) { s.revokeLost(ctx, l) })
+		host{s}.Go(func(ctx context.Context) { s.revokeLost(ctx, l) })
 	}
 }
 
 // guard renews l and tells its changes of state, until it is lost. It reports
 // false when that was Close's doing, who tells it and revokes.
-func (s *Session) guard(l *Lease) bool {
-	if len(l.surplus) > 0 {
-		s.Base().Go(func(ctx context.Context) { s.revokeSurplus(ctx, l) })
-	}
+func (s *Session) guard(l *lease.Lease) bool {
 	renewals := make(chan struct{})
 	go func() { // joined below; ends with l
 		defer close(renewals)
@@ -52,7 +52,7 @@ func (s *Session) guard(l *Lease) bool {
 
 // successor gets the lease that follows a loss and makes it the session's; nil
 // if none is to follow.
-func (s *Session) successor() *Lease {
+func (s *Session) successor() *lease.Lease {
 	if s.noneFollows(s.latest()) != nil {
 		return nil
 	}
@@ -67,66 +67,66 @@ func (s *Session) successor() *Lease {
 // It sends nothing, so that nothing can keep it from telling in time; why there is
 // no connection is asked of the connection, for 100 ms at most. It returns
 // when l is lost, with the last state told.
-func (s *Session) watchdog(l *Lease) State {
-	state := Connected
-	timer := time.NewTimer(l.untilChange())
+func (s *Session) watchdog(l *lease.Lease) holdfast.State {
+	state := holdfast.Connected
+	timer := time.NewTimer(l.UntilChange())
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
-		case <-l.renewed:
-		case <-l.ctx.Done():
+		case <-l.Renewed():
+		case <-l.Context().Done():
 			return state
 		}
 		switch err := l.Check(); {
-		case err == nil && state == Suspended:
-			state = Connected
-			l.enter(Connected)
-			s.publish(Event{State: Connected, Previous: Suspended, Lease: l.id})
-		case errors.Is(err, ErrSuspended) && state == Connected:
-			state = Suspended
-			l.enter(Suspended)
+		case err == nil && state == holdfast.Suspended:
+			state = holdfast.Connected
+			l.Enter(holdfast.Connected)
+			s.publish(Event{State: holdfast.Connected, Previous: holdfast.Suspended, Lease: l.ID()})
+		case errors.Is(err, holdfast.ErrSuspended) && state == holdfast.Connected:
+			state = holdfast.Suspended
+			l.Enter(holdfast.Suspended)
 			s.explainFailure(l)
-			s.publish(Event{State: Suspended, Previous: Connected, Lease: l.id, Err: l.lastFailure()})
+			s.publish(Event{State: holdfast.Suspended, Previous: holdfast.Connected, Lease: l.ID(), Err: l.Failure()})
 		}
-		timer.Reset(l.untilChange())
+		timer.Reset(l.UntilChange())
 	}
 }
 
 // renew renews l when that is due, and at once again when it fails, until l is
 // lost.
-func (s *Session) renew(l *Lease) {
+func (s *Session) renew(l *lease.Lease) {
 	// Pauses that suit other requests may be longer than there is time.
 	policy := s.opts.Retry
-	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), l.trust/6)
+	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), l.Trust()/6)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
 	policy.Attempt = 0  // attempt.Once bounds each request, and the loss of l all of it
 	policy.Notify = nil // a callback could take longer than there is time
 	// An eighth of the trusted time lies between a renewal and the suspension.
-	s.sender.SetRenewal(l.trust/8/5, l.trust/6)
-	timer := time.NewTimer(l.untilRenewal())
+	s.sender.SetRenewal(l.Trust()/8/5, l.Trust()/6)
+	timer := time.NewTimer(l.UntilRenewal())
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
-		case <-l.ctx.Done():
+		case <-l.Context().Done():
 			return
 		}
-		if l.untilRenewal() <= 0 {
+		if l.UntilRenewal() <= 0 {
 			// Until the deadline every failure but a verdict on the lease is
 			// worth another try, a refused permission too: tokens are
 			// refreshed and roles are mended.
 			var ack *acknowledgement
-			_ = backoff.Retry(l.ctx, policy, func(ctx context.Context) error {
+			_ = backoff.Retry(l.Context(), policy, func(ctx context.Context) error {
 				return s.renewOnce(ctx, l, &ack)
 			})
 		}
-		timer.Reset(l.untilRenewal())
+		timer.Reset(l.UntilRenewal())
 	}
 }
 
 // renewOnce renews l, once, and notes how that went. See renewAndProve for ack.
-func (s *Session) renewOnce(ctx context.Context, l *Lease, ack **acknowledgement) error {
+func (s *Session) renewOnce(ctx context.Context, l *lease.Lease, ack **acknowledgement) error {
 	began := time.Now()
 	left, err := s.renewAndProve(ctx, l, ack)
 	if err == nil {
@@ -134,11 +134,11 @@ func (s *Session) renewOnce(ctx context.Context, l *Lease, ack **acknowledgement
 		return nil
 	}
 	err = backoff.WithConnection(s.client.ActiveConnection(), err)
-	l.failed(err)
+	l.Failed(err)
 	if s.ctx.Err() == nil {
 		s.telemetry.RenewalFailed(began, renewalOutcome(err), backoff.Classify(err).String())
 	}
-	if l.ctx.Err() == nil {
+	if l.Context().Err() == nil {
 		err = backoff.Again(err)
 	}
 	return err
@@ -176,7 +176,7 @@ type acknowledgement struct {
 //
 // The proof may come as late as it likes, so an acknowledgement whose proof
 // fails is left in kept for the next call. Only another term makes it worthless.
-func (s *Session) renewAndProve(ctx context.Context, l *Lease, kept **acknowledgement) (left time.Duration, err error) {
+func (s *Session) renewAndProve(ctx context.Context, l *lease.Lease, kept **acknowledgement) (left time.Duration, err error) {
 	if *kept == nil {
 		s.asking(l, "renewal")
 		if *kept, err = s.acknowledge(ctx, l); err != nil {
@@ -187,10 +187,10 @@ func (s *Session) renewAndProve(ctx context.Context, l *Lease, kept **acknowledg
 	s.asking(l, "read that confirms the renewal")
 	read, err := s.prove(ctx, l)
 	if err != nil {
-		return 0, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.id), err)
+		return 0, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.ID()), err)
 	}
-	if read.Header.ClusterId != l.cluster {
-		l.Lose(CauseClusterChanged, nil)
+	if read.Header.ClusterId != l.Cluster() {
+		l.Lose(holdfast.CauseClusterChanged, nil)
 		return 0, errClusterChanged
 	}
 	if read.Header.RaftTerm != ack.term {
@@ -200,18 +200,18 @@ func (s *Session) renewAndProve(ctx context.Context, l *Lease, kept **acknowledg
 	if err := s.keepSessionKey(l, read); err != nil {
 		return 0, err
 	}
-	left = l.remaining()
-	if !l.confirm(ack.sent, ack.ttl) {
+	left = l.Remaining()
+	if !l.Confirm(ack.sent, ack.ttl) {
 		return 0, errArrivedLate
 	}
 	return left, nil
 }
 
 // acknowledge sends a renewal of l.
-func (s *Session) acknowledge(ctx context.Context, l *Lease) (*acknowledgement, error) {
+func (s *Session) acknowledge(ctx context.Context, l *lease.Lease) (*acknowledgement, error) {
 	ack, _, err := attempt.Once(ctx, s.sender, attempt.Renewal, func(ctx context.Context) (*acknowledgement, error) {
 		sent := s.opts.Clock()
-		resp, err := s.keepAlive(ctx, l.id)
+		resp, err := s.keepAlive(ctx, l.ID())
 		if err != nil {
 			return nil, err
 		}
@@ -219,19 +219,19 @@ func (s *Session) acknowledge(ctx context.Context, l *Lease) (*acknowledgement, 
 	})
 	switch {
 	case backoff.Classify(err) == backoff.LeaseGone:
-		s.Base().LeaseGone(ctx, l, err)
+		host{s}.LeaseGone(ctx, l, err)
 		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("renew lease %x: %w", int64(l.id), err)
-	case ack.cluster != l.cluster:
-		l.Lose(CauseClusterChanged, nil)
+		return nil, fmt.Errorf("renew lease %x: %w", int64(l.ID()), err)
+	case ack.cluster != l.Cluster():
+		l.Lose(holdfast.CauseClusterChanged, nil)
 		return nil, errClusterChanged
 	}
 	return ack, nil
 }
 
 // prove sends a linearizable read, of the session key.
-func (s *Session) prove(ctx context.Context, l *Lease) (*clientv3.GetResponse, error) {
+func (s *Session) prove(ctx context.Context, l *lease.Lease) (*clientv3.GetResponse, error) {
 	read, _, err := attempt.Once(ctx, s.sender, attempt.Proof, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return s.readSessionKey(ctx, l)
 	})

@@ -10,8 +10,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -24,23 +26,24 @@ type Session struct {
 	opts      Options
 	telemetry *telemetry.Telemetry
 	sender    *attempt.Sender
-	identity  Identity
+	identity  lease.Identity
 	keyValue  string // of session keys
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
 	joined chan struct{} // closed when Close has ended the lease and joined the goroutines
 	done   chan struct{} // closed when Close has finished
+	ended  chan struct{} // closed when no lease will follow
 
 	unwatchClient func() bool
 	hooks         hooks
 
-	mu         sync.Mutex    // protects what follows
-	lease      *Lease        // the latest
-	refused    error         // why etcd refused another when last asked; nil: it did not
-	refusals   int           // how often it did
-	replaced   chan struct{} // closed when another lease follows, or is refused
-	told       State         // by the last event; Close and the watchdog may differ on what came before
+	mu         sync.Mutex     // protects what follows
+	lease      *lease.Lease   // the latest
+	refused    error          // why etcd refused another when last asked; nil: it did not
+	refusals   int            // how often it did
+	replaced   chan struct{}  // closed when another lease follows, or is refused
+	told       holdfast.State // by the last event; Close and the watchdog may differ on what came before
 	closing    bool
 	revokeErr  error
 	subs       map[*subscriber]struct{}
@@ -52,19 +55,19 @@ type Session struct {
 // ctx bounds New only. Close the session when it is no longer needed.
 //
 // The session uses cli's KV, Lease and Watcher, never closes it, and respects
-// its TLS and auth. Errors: *ArgumentError and *NameError before anything is
+// its TLS and auth. Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is
 // sent; otherwise what etcd said, joined with ctx's error when that ended the
 // attempts; backoff.ErrNotConnected, with the reason, when the client could not
-// connect. It tries to until ctx ends, so give it one that does. ErrClientClosed.
+// connect. It tries to until ctx ends, so give it one that does. holdfast.ErrClientClosed.
 // rpctypes.ErrPermissionDenied when the session key may not be written: the
 // message has the command that grants it. Nothing is left to close, and no lease
 // left in an etcd that answers, when err is not nil.
 func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, error) {
 	if ctx == nil {
-		return nil, &ArgumentError{"ctx", "is nil"}
+		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if cli == nil || cli.KV == nil || cli.Lease == nil || cli.Watcher == nil {
-		return nil, &ArgumentError{"cli", "is nil, or lacks its KV, Lease or Watcher"}
+		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Lease or Watcher"}
 	}
 	resolved, err := opts.resolved()
 	if err != nil {
@@ -80,13 +83,14 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		identity:   resolved.identity(),
 		joined:     make(chan struct{}),
 		done:       make(chan struct{}),
+		ended:      make(chan struct{}),
 		replaced:   make(chan struct{}),
 		subs:       make(map[*subscriber]struct{}),
 		extensions: make(map[any]any),
 	}
 	s.keyValue = sessionValue(s.identity)
 	if s.clientClosed() {
-		return nil, fmt.Errorf("holdfast: no session: %w", ErrClientClosed)
+		return nil, fmt.Errorf("holdfast: no session: %w", holdfast.ErrClientClosed)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	policy := resolved.Retry
@@ -102,38 +106,43 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	if resolved.OnStateChange != nil {
 		s.Subscribe(resolved.OnStateChange)
 	}
-	s.told = Connected
-	s.telemetry.State("", Connected.metric())
+	s.told = holdfast.Connected
+	s.telemetry.State("", stateLabel(holdfast.Connected))
 	s.unwatchClient = s.watchClient()
 	l := s.lease
-	s.Base().Go(func(context.Context) { s.run(l) }) // joined by Close
-	s.Base().Go(func(context.Context) { s.watchSessionKey(l) })
-	s.Base().Go(s.warnOfOldServers)
+	host{s}.Go(func(context.Context) { s.run(l) }) // joined by Close
+	host{s}.Go(func(context.Context) { s.watchSessionKey(l) })
+	host{s}.Go(s.warnOfOldServers)
 	return s, nil
 }
 
 // State is the state judged now.
-func (s *Session) State() State {
+func (s *Session) State() holdfast.State {
 	switch err := s.Check(); {
 	case err == nil:
-		return Connected
-	case errors.Is(err, ErrSuspended):
-		return Suspended
-	case err == ErrClosed:
-		return Closed
+		return holdfast.Connected
+	case errors.Is(err, holdfast.ErrSuspended):
+		return holdfast.Suspended
+	case err == holdfast.ErrClosed:
+		return holdfast.Closed
 	default:
-		return Lost
+		return holdfast.Lost
 	}
 }
 
-// Check judges the session now, without an RPC: nil, ErrSuspended, a
-// *LostError (until a new lease has followed), or ErrClosed.
+// Check judges the session now, without an RPC: nil, holdfast.ErrSuspended, a
+// *holdfast.LostError (until a new lease has followed), or holdfast.ErrClosed.
 func (s *Session) Check() error {
 	if s.ctx.Err() != nil {
-		return ErrClosed
+		return holdfast.ErrClosed
 	}
 	return s.latest().Check()
 }
+
+// Done returns a channel that is closed once the session has ended for good: it
+// was closed, its etcd client was closed, or its lease was lost under
+// Options.StayLost. Check says which.
+func (s *Session) Done() <-chan struct{} { return s.ended }
 
 // Remaining is the time until the latest lease is no longer trusted unless a
 // renewal is confirmed; 0 when lost or closed.
@@ -141,7 +150,7 @@ func (s *Session) Remaining() time.Duration {
 	if s.ctx.Err() != nil {
 		return 0
 	}
-	return s.latest().remaining()
+	return s.latest().Remaining()
 }
 
 // TrustedUntil is Remaining on the wall clock, for display: a wall clock
@@ -149,17 +158,13 @@ func (s *Session) Remaining() time.Duration {
 func (s *Session) TrustedUntil() time.Time { return time.Now().Add(s.Remaining()) }
 
 // Lease is the ID of the latest lease, even when it is lost; never 0.
-func (s *Session) Lease() clientv3.LeaseID { return s.latest().id }
+func (s *Session) Lease() clientv3.LeaseID { return s.latest().ID() }
 
 // Unconfirmed is how old the proof is that the latest lease lives: the time
 // since the last confirmed renewal was sent. After a loss it grows on until a
 // new lease has followed.
 func (s *Session) Unconfirmed() time.Duration {
-	l := s.latest()
-	now := l.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return now - l.confirmed
+	return s.latest().Unconfirmed()
 }
 
 // Subscribe has fn told every change of state from now on: one at a time, in
@@ -196,7 +201,7 @@ func (s *Session) pruneLocked() {
 	}
 }
 
-func (s *Session) latest() *Lease {
+func (s *Session) latest() *lease.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lease
@@ -204,7 +209,7 @@ func (s *Session) latest() *Lease {
 
 // install makes next the latest lease; false if the session was closed
 // meanwhile.
-func (s *Session) install(next *Lease) bool {
+func (s *Session) install(next *lease.Lease) bool {
 	s.mu.Lock()
 	if s.closing {
 		s.mu.Unlock()
@@ -215,31 +220,31 @@ func (s *Session) install(next *Lease) bool {
 	close(s.replaced)
 	s.replaced = make(chan struct{})
 	s.mu.Unlock()
-	s.Base().Go(func(context.Context) { s.watchSessionKey(next) })
-	s.publish(Event{State: Connected, Previous: Lost, Lease: next.id})
+	host{s}.Go(func(context.Context) { s.watchSessionKey(next) })
+	s.publish(Event{State: holdfast.Connected, Previous: holdfast.Lost, Lease: next.ID()})
 	return true
 }
 
 // dropLease revokes a lease other than the latest once Close has begun. s.ctx
 // is done, so it takes a bound of its own.
-func (s *Session) dropLease(l *Lease) {
+func (s *Session) dropLease(l *lease.Lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
 	defer cancel()
 	s.revoke(ctx, l)
 }
 
-func (s *Session) tellLost(l *Lease, last State) {
+func (s *Session) tellLost(l *lease.Lease, last holdfast.State) {
 	lost := l.Lost()
-	s.publish(Event{State: Lost, Previous: last, Lease: l.id, Err: lost})
+	s.publish(Event{State: holdfast.Lost, Previous: last, Lease: l.ID(), Err: lost})
 	s.opts.Logger.Warn("holdfast: session lost; locks and terms on its lease are gone",
-		"lease", fmt.Sprintf("%x", int64(l.id)), "cause", lost.Cause.String(), "since_last_renewal", lost.Since, "error", lost)
+		"lease", fmt.Sprintf("%x", int64(l.ID())), "cause", lost.Cause.String(), "since_last_renewal", lost.Since, "error", lost)
 	s.telemetry.SessionLost(lost.Cause.String(), lost.Since)
 }
 
 func (s *Session) publish(ev Event) {
 	ev.At = time.Now()
 	s.mu.Lock()
-	if s.told == Closed {
+	if s.told == holdfast.Closed {
 		s.mu.Unlock()
 		return // a loss, or a new lease, that Close has overtaken: its event is the last
 	}
@@ -250,7 +255,7 @@ func (s *Session) publish(ev Event) {
 	previous := s.told
 	s.told = ev.State
 	s.mu.Unlock()
-	s.telemetry.State(previous.metric(), ev.State.metric())
+	s.telemetry.State(stateLabel(previous), stateLabel(ev.State))
 }
 
 // Client is the etcd client the session was made with.

@@ -43,7 +43,7 @@
 //	InvalidArgument      MALFORMED    fencing.ErrBadClaim
 //	Unavailable          STORE        fencing.ErrNotDone: nothing was done
 //	Internal             RESOURCE     fencing.ErrNotDone: the function that names the resource failed
-//	Unknown              OUTCOME_UNKNOWN  backoff.ErrOutcomeUnknown: read back first
+//	Unknown              OUTCOME_UNKNOWN  holdfast.ErrOutcomeUnknown: read back first
 //
 // Many clients repeat Unavailable by themselves, so nothing else has that code.
 //

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -157,7 +157,7 @@ func (s *Server) do(ctx context.Context, method string, req any, effect func(ctx
 				return nil
 			}
 			if fencing.VerdictOf(err) == fencing.NothingDone { // of this message; there were others before it
-				err = fmt.Errorf("%w: %w", backoff.ErrOutcomeUnknown, err)
+				err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 			}
 			return s.refuse(ctx, resource, c, err)
 		}

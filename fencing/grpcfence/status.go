@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -38,7 +38,7 @@ const (
 func ToStatus(err error) error {
 	var (
 		below *fencing.MarkError
-		other *fencing.NameError
+		other *fencing.OtherNameError
 	)
 	if errors.As(err, new(*resourceError)) {
 		return refusal(codes.Internal, ReasonResource, "the server cannot tell what the call writes to")
@@ -97,7 +97,7 @@ func refusal(code codes.Code, reason, message string, metadata ...string) error 
 
 // Error is a guard's answer as the client sees it. errors.Is finds
 // [fencing.ErrStale], [fencing.ErrOtherName], [fencing.ErrNoToken] (MISSING),
-// [fencing.ErrBadClaim] (MALFORMED), backoff.ErrOutcomeUnknown (OUTCOME_UNKNOWN)
+// [fencing.ErrBadClaim] (MALFORMED), holdfast.ErrOutcomeUnknown (OUTCOME_UNKNOWN)
 // or, for STORE and RESOURCE, [fencing.ErrNotDone] in it, according to its
 // reason. status.FromError and status.Code see through it.
 type Error struct {
@@ -124,7 +124,7 @@ func (e *Error) Is(target error) bool {
 	case ReasonStore, ReasonResource:
 		return target == fencing.ErrNotDone
 	case ReasonUnknown:
-		return target == backoff.ErrOutcomeUnknown
+		return target == holdfast.ErrOutcomeUnknown
 	}
 	return false
 }

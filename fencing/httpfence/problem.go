@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -48,7 +48,7 @@ type Problem struct {
 func ProblemOf(err error) Problem {
 	var (
 		below *fencing.MarkError
-		other *fencing.NameError
+		other *fencing.OtherNameError
 		body  *bodyError
 		long  *answerError
 	)
@@ -111,7 +111,7 @@ func Error(w http.ResponseWriter, r *http.Request, err error) {
 
 // ResponseError is a guard's answer as the client sees it. errors.Is finds
 // [fencing.ErrStale], [fencing.ErrOtherName], [fencing.ErrNoToken] (428),
-// [fencing.ErrBadClaim], backoff.ErrOutcomeUnknown (type "unknown") or, for the
+// [fencing.ErrBadClaim], holdfast.ErrOutcomeUnknown (type "unknown") or, for the
 // types "store", "resource" and "body", [fencing.ErrNotDone] in it, according to
 // its type.
 type ResponseError struct{ Problem Problem }
@@ -137,7 +137,7 @@ func (e *ResponseError) Is(target error) bool {
 	case TypeStore, TypeResource, TypeBody:
 		return target == fencing.ErrNotDone
 	case TypeUnknown:
-		return target == backoff.ErrOutcomeUnknown
+		return target == holdfast.ErrOutcomeUnknown
 	}
 	return false
 }

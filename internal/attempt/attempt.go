@@ -63,8 +63,8 @@ func (s *Sender) count(n int) {
 }
 
 // Once calls op until one call is answered: first on the caller's goroutine,
-// then, after pauses, again beside the calls that hang, questions to a majority
-// of the endpoints at once. The first answer wins, and the other calls are
+// then, after pauses, again beside the calls that hang, as many at once as there
+// are endpoints. The first answer wins, and the other calls are
 // cancelled. An answer is a nil error, or one by which etcd has decided the
 // request for good: a refused permission, a lease that is gone, a malformed
 // request. Of other errors Once returns one when no call is under way any more:

@@ -1,7 +1,6 @@
 package attempt
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 )
@@ -21,25 +20,22 @@ const (
 const (
 	renewalBase = 250 * time.Millisecond
 	readBase    = 150 * time.Millisecond
-	writeBase   = 500 * time.Millisecond
+	// A write that is sent too often costs more than a read: the copies that are
+	// not answered have to be shut out later.
+	writeBase = 250 * time.Millisecond
 
-	// maxRepeat bounds the pause between the sends of a question.
+	// maxRepeat bounds the pauses between the sends of a question. Those of a
+	// write are bounded by the policy's Attempt, since a commit may be slow.
 	maxRepeat = 2 * time.Second
-
-	// maxCopies bounds how often a write is sent again beside the first time:
-	// each copy that is not answered has to be shut out later.
-	maxCopies = 3
-
-	never = time.Duration(math.MaxInt64)
 
 	// maxAttempts bounds a call as a whole, in times of the policy's Attempt.
 	maxAttempts = 3
 )
 
-// pace is how long answers of one kind are waited for before the request is sent
-// again: at least base, at most most, in between twice as long as the latest
-// answer took. Only answers count. If what is not answered counted, one election
-// in etcd would slow down every request after it.
+// pace is how long the answer to a request of one kind is waited for before the
+// request is sent again: at first at least base, at most most, in between twice
+// as long as the latest answer took. Only answers count. If what is not answered
+// counted, one election in etcd would slow down every request after it.
 type pace struct {
 	base, most, latest atomic.Int64
 }
@@ -51,17 +47,16 @@ func (p *pace) set(base, most time.Duration) {
 
 func (p *pace) answered(took time.Duration) { p.latest.Store(int64(took)) }
 
-// schedule is that of a request which is sent now.
-func (p *pace) schedule(k Kind) schedule {
-	most := p.most.Load()
-	first := min(max(p.base.Load(), 2*p.latest.Load()), most)
-	if k == Write {
-		return schedule{time.Duration(first), time.Duration(first), time.Duration(first), never}
-	}
-	return schedule{time.Duration(first), time.Duration(min(3*first, most)), time.Duration(most), time.Duration(most)}
+// pauses returns those of a request that is sent now.
+func (p *pace) pauses() pauses {
+	most := time.Duration(p.most.Load())
+	return pauses{next: min(time.Duration(max(p.base.Load(), 2*p.latest.Load())), most), most: most}
 }
 
-// schedule holds the pauses before a request is sent again; the last one stays.
-type schedule [maxCopies + 1]time.Duration
+// pauses are those of one request. Each is half as long again as the one before:
+// so when etcd begins to answer, after an election, the request is sent again
+// when at most half as much time again has passed, and the more often it was sent
+// in vain, the more rarely it is.
+type pauses struct{ next, most time.Duration }
 
-func (s schedule) after(repeats int) time.Duration { return s[min(repeats, len(s)-1)] }
+func (p *pauses) grow() { p.next = min(p.next+p.next/2, p.most) }

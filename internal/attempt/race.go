@@ -22,13 +22,12 @@ type race[T any] struct {
 	op     func(ctx context.Context) (T, error)
 	caller context.Context
 	began  time.Time
-	pauses schedule
 	cancel context.CancelFunc // of the first send
 
 	mu      sync.Mutex           // protects what follows
 	cancels []context.CancelFunc // of the other sends
 	timer   *time.Timer
-	repeats int  // times that it was sent again
+	pauses  pauses
 	sends   int  // all that were begun
 	running int  // those that have not returned
 	pending bool // one that did not win may have been carried out, or may be yet
@@ -40,11 +39,11 @@ type race[T any] struct {
 }
 
 func newRace[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) (r *race[T], first context.Context) {
-	r = &race[T]{s: s, kind: k, op: op, caller: ctx, began: time.Now(), pauses: s.paces[k].schedule(k), sends: 1, running: 1}
+	r = &race[T]{s: s, kind: k, op: op, caller: ctx, began: time.Now(), pauses: s.paces[k].pauses(), sends: 1, running: 1}
 	first, r.cancel = r.context()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.timer = time.AfterFunc(min(r.pauses.after(0), r.bound()), r.repeat)
+	r.timer = time.AfterFunc(min(r.pauses.next, r.bound()), r.repeat)
 	return r, first
 }
 
@@ -62,18 +61,15 @@ func (r *race[T]) context() (ctx context.Context, cancel context.CancelFunc) {
 
 func (r *race[T]) bound() time.Duration { return maxAttempts * r.s.policy.Attempt }
 
-// repeat sends again and sets the timer for the next time, or ends the race when
-// its time is up. It runs on a goroutine of the timer.
+// repeat sends again, once to each endpoint, and sets the timer for the next time,
+// or ends the race when its time is up. It runs on a goroutine of the timer.
 func (r *race[T]) repeat() {
 	left := r.bound() - time.Since(r.began)
 	if left <= 0 {
 		r.end()
 		return
 	}
-	n := 1
-	if r.kind != Write {
-		n = len(r.s.client.Endpoints())/2 + 1
-	}
+	n := max(1, len(r.s.client.Endpoints())) // a client without any still has its connection
 	ctx, cancel := r.context()
 	r.s.count(n)
 	if !r.begin(n, left, cancel) {
@@ -94,11 +90,11 @@ func (r *race[T]) begin(n int, left time.Duration, cancel context.CancelFunc) bo
 	if r.over {
 		return false
 	}
-	r.repeats++
 	r.sends += n
 	r.running += n
 	r.cancels = append(r.cancels, cancel)
-	r.timer.Reset(min(r.pauses.after(r.repeats), left))
+	r.pauses.grow()
+	r.timer.Reset(min(r.pauses.next, left))
 	return true
 }
 

@@ -8,10 +8,11 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // ErrOccupied is TryAcquire's error if the queue has a holder or waiters.
@@ -34,7 +35,7 @@ type Request struct {
 }
 
 // Acquire queues, waits, and returns the hold. It ends with ctx's error,
-// session.ErrClosed, or what etcd said that no retry can mend; then nothing is
+// holdfast.ErrClosed, or what etcd said that no retry can mend; then nothing is
 // held. If etcd did not answer, an entry may still stand or appear, which the
 // session removes once etcd answers.
 //
@@ -44,7 +45,7 @@ func (q *Queue) Acquire(ctx context.Context, r Request) (_ *Hold, err error) {
 	if err := q.usable(ctx); err != nil {
 		return nil, err
 	}
-	ctx, r.telemetry = q.sess.Base().Telemetry().Acquire(ctx, q.kind, q.name)
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
 	defer func() { q.reportAcquire(ctx, r, err) }()
 
 	t := q.newTicket(r)
@@ -62,7 +63,7 @@ func (q *Queue) TryAcquire(ctx context.Context, r Request) (_ *Hold, err error) 
 	if err := q.usable(ctx); err != nil {
 		return nil, err
 	}
-	ctx, r.telemetry = q.sess.Base().Telemetry().Acquire(ctx, q.kind, q.name)
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
 	defer func() { q.reportAcquire(ctx, r, err) }()
 
 	if err := q.shared.occupancy(q); err != nil {
@@ -84,7 +85,7 @@ func (q *Queue) usable(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	return backoff.ContextErr(ctx)
 }
@@ -99,7 +100,7 @@ func (ln *line) acquire(ctx context.Context, t *ticket, e *entry, c condition) (
 	deleted := false // another client deleted the entry of an earlier round
 	for {
 		if e == nil {
-			lease, err := ln.shared.sess.Base().Await(ctx)
+			lease, err := ln.shared.host.Await(ctx)
 			if err != nil {
 				return nil, ln.fail(ctx, nil, err)
 			}
@@ -116,7 +117,7 @@ func (ln *line) acquire(ctx context.Context, t *ticket, e *entry, c condition) (
 			return nil, ln.fail(ctx, e, err)
 		}
 		e, deleted = nil, deleted || errors.Is(err, errEntryGone)
-		if ended := pauses.next(ctx, ln.shared.sess, err); ended != nil {
+		if ended := pauses.next(ctx, ln.shared.host, err); ended != nil {
 			return nil, ln.fail(ctx, nil, fmt.Errorf("%w; last error: %w", ended, err))
 		}
 	}
@@ -177,7 +178,7 @@ func (e *entry) awaitFront(ctx context.Context) error {
 func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 	q := e.q
 	switch {
-	case errors.Is(err, session.ErrClosed):
+	case errors.Is(err, holdfast.ErrClosed):
 		return false
 	case e.lease.Lost() != nil:
 		e.abandon()
@@ -185,13 +186,13 @@ func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 	case ctx.Err() != nil:
 		return false
 	case backoff.Classify(err) == backoff.LeaseGone:
-		q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd has told this attempt before the session
+		q.host.LeaseGone(ctx, e.lease, err) // etcd has told this attempt before the session
 		e.abandon()
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
-		q.sess.Logger().Warn("holdfast: a waiting entry was deleted or has an outdated epoch; queueing again at the back",
+		q.host.Logger().Warn("holdfast: a waiting entry was deleted or has an outdated epoch; queueing again at the back",
 			"queue", q.kind, "name", q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "reason", err)
-		q.sess.Base().Go(func(context.Context) { _ = e.remove(e.lease.Context()) }) // joined by Close
+		q.host.Go(func(context.Context) { _ = e.remove(e.lease.Context()) }) // joined by Close
 		return true
 	default:
 		return false
@@ -233,11 +234,11 @@ func (ln *line) awaitRemoval(e *entry, done <-chan struct{}) {
 	}
 }
 
-// closedErr returns session.ErrClosed if the session, not ctx, ended the call;
+// closedErr returns holdfast.ErrClosed if the session, not ctx, ended the call;
 // otherwise err.
 func (q *Queue) closedErr(ctx context.Context, err error) error {
-	if ctx.Err() == nil && q.sess.Base().Context().Err() != nil {
-		return session.ErrClosed
+	if ctx.Err() == nil && q.host.Context().Err() != nil {
+		return holdfast.ErrClosed
 	}
 	return err
 }
@@ -261,7 +262,7 @@ func (q *Queue) describeWait(ctx context.Context, e *entry) func() string {
 		ahead, holder := e.ahead, make(chan string, 1)
 		go func() { holder <- q.ownerOf(ctx, string(ahead.Key), ahead.CreateRevision) }() // joined by the function returned
 		return func() string {
-			return fmt.Sprintf("; queued behind entry %s (%s)", session.Quote(string(ahead.Key)), <-holder)
+			return fmt.Sprintf("; queued behind entry %s (%s)", names.Quote(string(ahead.Key)), <-holder)
 		}
 	}
 	return func() string { return text }
@@ -279,7 +280,7 @@ func (q *Queue) ownerOf(ctx context.Context, key string, rev int64) string {
 		return "it has just left"
 	}
 	if v, ok := DecodeValue(resp.Kvs[0].Value); ok {
-		return "owner " + session.Quote(v.holder())
+		return "owner " + names.Quote(v.holder())
 	}
 	return "it does not say whose it is"
 }

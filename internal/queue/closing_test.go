@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 func mustClose(t *testing.T, p *process) {
@@ -25,7 +26,7 @@ func TestCloseTakesOutWhatIsHeldAndWhatWaitsAndCostsNoLockDelay(t *testing.T) {
 		last := acquireLater(within(t, time.Minute), c.queue("x"))
 		queued(t, srv, entriesX, 3)
 		mustClose(t, b)
-		if r := <-waiter; r.err != session.ErrClosed {
+		if r := <-waiter; r.err != holdfast.ErrClosed {
 			t.Errorf("the waiter: %v", r.err)
 		}
 		time.Sleep(20 * oneWay) // the last watches the first
@@ -86,8 +87,10 @@ func TestCloseLeavesWhatWasNeverAnsweredToTheLease(t *testing.T) {
 // nothing is kept of the entries that went with it.
 func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 	for name, lose := range map[string]func(*etcdfake.Server, *process){
-		"revoked":  func(srv *etcdfake.Server, p *process) { srv.Revoke(p.sess.Lease()) },
-		"given up": func(_ *etcdfake.Server, p *process) { p.sess.Base().Lease().Lose(session.CauseExpired, nil) },
+		"revoked": func(srv *etcdfake.Server, p *process) { srv.Revoke(p.sess.Lease()) },
+		"given up": func(_ *etcdfake.Server, p *process) {
+			lease.Open(p.sess.Ref()).Lease().Lose(holdfast.CauseExpired, nil)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -97,7 +100,7 @@ func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 				mustAcquire(t, p.queue("y"))
 				done := acquireLater(within(t, time.Minute), q)
 				queued(t, srv, entriesX, 2)
-				lost := p.sess.Base().Lease()
+				lost := lease.Open(p.sess.Ref()).Lease()
 				lose(srv, p)
 				time.Sleep(10 * time.Second)
 				for _, e := range q.shared.keys.of(lost) {

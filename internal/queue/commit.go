@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 const (
@@ -74,7 +74,7 @@ type reply struct {
 // may have carried out the batch before it reported that: then the Txns that
 // put nothing are sent alone, and the others fail.
 type committer struct {
-	sess *session.Session
+	host lease.Host
 
 	mu       sync.Mutex // protects what follows
 	inFlight int
@@ -123,8 +123,8 @@ func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 
 // send sends t. While a member does not answer, it sends copies to others.
 func (c *committer) send(ctx context.Context, t txn) (reply, error) {
-	resp, unanswered, err := attempt.Once(ctx, c.sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return c.sess.Client().Txn(ctx).If(t.cmps...).Then(t.then...).Else(t.els...).Commit()
+	resp, unanswered, err := attempt.Once(ctx, c.host.Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return c.host.Client().Txn(ctx).If(t.cmps...).Then(t.then...).Else(t.els...).Commit()
 	})
 	if err != nil {
 		return reply{unanswered: unanswered}, err
@@ -212,7 +212,7 @@ func (c *committer) takeLocked() []*pending {
 // that Close joins. If the session is closed, it sends nothing: then the context
 // of each caller is done.
 func (c *committer) sendBatches(batch []*pending) {
-	c.sess.Base().Go(func(ctx context.Context) {
+	c.host.Go(func(ctx context.Context) {
 		for ; batch != nil; batch = c.next() {
 			c.sendBatch(ctx, batch)
 		}

@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 var (
@@ -39,7 +39,7 @@ const (
 // caller with everything known of it.
 type entry struct {
 	q      *Queue
-	lease  *session.Lease
+	lease  *lease.Lease
 	ticket *ticket // of the caller that the entry was put for
 	key    string
 	id     string // last part of key; empty if the key must not be used again

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast"
 )
 
 // handOff ends the head's turn: it removes e from etcd and makes the next ticket
@@ -82,7 +82,7 @@ func ifAlreadyRemoved(err error) error {
 	if err == nil || errors.Is(err, errEntryGone) {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 }
 
 // handOffInBackground runs handOff on a goroutine of the session, which Close
@@ -93,7 +93,7 @@ func (ln *line) handOffInBackground(e *entry) <-chan struct{} {
 		defer close(done)
 		_ = ln.handOff(e)
 	}
-	if !ln.shared.sess.Base().Go(handOff) {
+	if !ln.shared.host.Go(handOff) {
 		handOff(nil) // closed: the lease is lost, so this sends nothing
 	}
 	return done

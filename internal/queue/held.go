@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 const (
@@ -39,14 +39,14 @@ type heldWriter struct {
 
 // write updates the entries of those holds that need it. The poller calls it at each
 // poll with the holds on one lease; it makes at most one request a second.
-func (w *heldWriter) write(sess *session.Session, holds []*Hold) {
+func (w *heldWriter) write(host lease.Host, holds []*Hold) {
 	if time.Since(w.latest) < heldEvery || !w.busy.CompareAndSwap(false, true) {
 		return
 	}
 	due, ops := heldUpdates(holds)
-	sent := len(due) > 0 && sess.Base().Go(func(ctx context.Context) { // joined by Close
+	sent := len(due) > 0 && host.Go(func(ctx context.Context) { // joined by Close
 		defer w.busy.Store(false)
-		sendHeld(ctx, sess, due, ops)
+		sendHeld(ctx, host, due, ops)
 	})
 	if sent {
 		w.latest = time.Now()
@@ -83,9 +83,9 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 
 // sendHeld sends the operations as one Txn. If it is not answered, the next poll
 // makes another; should both be carried out, the second changes nothing.
-func sendHeld(ctx context.Context, sess *session.Session, holds []*Hold, ops []clientv3.Op) {
-	resp, _, err := attempt.Once(ctx, sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return sess.Client().Txn(ctx).Then(ops...).Commit()
+func sendHeld(ctx context.Context, host lease.Host, holds []*Hold, ops []clientv3.Op) {
+	resp, _, err := attempt.Once(ctx, host.Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return host.Client().Txn(ctx).Then(ops...).Commit()
 	})
 	if err != nil && (ctx.Err() != nil || backoff.Pending(err)) {
 		return

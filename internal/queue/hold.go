@@ -9,9 +9,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // Hold is one acquisition, from the moment it is granted to its end. Locks and
@@ -51,7 +51,7 @@ func newHold(ln *line, e *entry) *Hold {
 		auditor: r.Auditor, telemetry: r.telemetry, removed: make(chan struct{}),
 	}
 	h.recordGrant() // before anything can end the hold
-	h.joined = e.q.sess.Base().Joining()
+	h.joined = e.q.host.Joining()
 	h.endAfter(r.MaxHold)
 	ln.shared.poll.add(h) // from now on, the hold ends with its lease
 	return h
@@ -62,9 +62,10 @@ func (h *Hold) endAfter(max time.Duration) {
 	if max == 0 {
 		return
 	}
-	h.mu.Lock()
+	end := func() { h.endAndRelease(h.lost(holdfast.CauseMaxHold)) }
+	h.mu.Lock() // end may run before limit is assigned
 	defer h.mu.Unlock()
-	h.limit = time.AfterFunc(max, func() { h.endAndRelease(h.lost(session.CauseMaxHold)) })
+	h.limit = time.AfterFunc(max, end)
 }
 
 // Token is the fencing token of the hold.
@@ -83,7 +84,7 @@ func (h *Hold) Key() string { return h.entry.key }
 func (h *Hold) IsOwner() clientv3.Cmp { return h.entry.owned() }
 
 // Client is the session's client.
-func (h *Hold) Client() *clientv3.Client { return h.entry.q.sess.Client() }
+func (h *Hold) Client() *clientv3.Client { return h.entry.q.host.Client() }
 
 // Queue is the queue whose front the hold is.
 func (h *Hold) Queue() *Queue { return h.entry.q }
@@ -101,19 +102,19 @@ func (h *Hold) Done() <-chan struct{} {
 	return h.done
 }
 
-// Check judges now: nil, session.ErrSuspended, a *session.LostError, or
-// session.ErrReleased. It allocates nothing while held.
+// Check judges now: nil, holdfast.ErrSuspended, a *holdfast.LostError, or
+// holdfast.ErrReleased. It allocates nothing while held.
 func (h *Hold) Check() error {
 	if cause := h.cause.Load(); cause != nil {
 		return *cause
 	}
 	err := h.entry.lease.Check()
-	if err == nil || errors.Is(err, session.ErrSuspended) {
+	if err == nil || errors.Is(err, holdfast.ErrSuspended) {
 		return err
 	}
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	if errors.As(err, &lost) {
-		h.endAndRelease(lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token)))
+		h.endAndRelease(h.named(lost))
 	}
 	return *h.cause.Load()
 }
@@ -121,7 +122,7 @@ func (h *Hold) Check() error {
 // Live reports whether the hold has not ended: it is held, or suspended.
 func (h *Hold) Live() bool {
 	err := h.Check()
-	return err == nil || errors.Is(err, session.ErrSuspended)
+	return err == nil || errors.Is(err, holdfast.ErrSuspended)
 }
 
 // Context returns a child of ctx that is canceled when the hold ends and, if
@@ -135,7 +136,7 @@ func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, conte
 		return ctx, func() {}
 	}
 	stopStrict := func() bool { return true }
-	if strict && errors.Is(err, session.ErrSuspended) {
+	if strict && errors.Is(err, holdfast.ErrSuspended) {
 		cancel(err)
 	} else if strict {
 		connected := h.entry.lease.ConnectedContext()
@@ -178,7 +179,7 @@ func (h *Hold) stop(cause error) (ended bool) {
 		ended = true
 		h.until = time.Now()
 		h.cause.Store(&cause)
-		for cancel := range h.close() {
+		for cancel := range h.takeContexts() {
 			(*cancel)(cause)
 		}
 		h.line.shared.poll.remove(h)
@@ -186,8 +187,8 @@ func (h *Hold) stop(cause error) (ended bool) {
 	return ended
 }
 
-// close closes Done and returns the contexts to cancel. No more are added.
-func (h *Hold) close() map[*context.CancelCauseFunc]struct{} {
+// takeContexts closes Done and returns the contexts to cancel. No more are added.
+func (h *Hold) takeContexts() map[*context.CancelCauseFunc]struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.limit != nil {
@@ -214,23 +215,30 @@ func (h *Hold) endAndRelease(cause error) (ended bool) {
 // It is called through internal/stale. The refusal does not say whether the lease
 // is gone, too, so etcd is asked afterwards.
 func (h *Hold) EndStale() {
-	if h.endAndRelease(h.lossOfEntry(session.CauseEntryDeleted)) {
+	if h.endAndRelease(h.lossOfEntry(holdfast.CauseEntryDeleted)) {
 		h.line.shared.poll.checkLease(h.entry.lease)
 	}
 }
 
 // lost returns the loss of this hold, by a cause that its lease does not share.
-func (h *Hold) lost(cause session.Cause) *session.LostError {
-	return &session.LostError{
-		Kind: h.entry.q.kind, Name: h.entry.q.name, Lease: h.Lease(), Token: int64(h.entry.token), Cause: cause,
+func (h *Hold) lost(cause holdfast.Cause) *holdfast.LostError {
+	return &holdfast.LostError{
+		Kind: h.entry.q.kind, Name: h.entry.q.name, Lease: holdfast.LeaseID(h.Lease()), Token: int64(h.entry.token), Cause: cause,
 	}
+}
+
+// named returns a copy of the loss of the lease that names this hold.
+func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
+	e := *lost
+	e.Kind, e.Name, e.Token = h.entry.q.kind, h.entry.q.name, int64(h.entry.token)
+	return &e
 }
 
 // lossOfEntry returns the loss of a hold whose entry is no longer in etcd: that of
 // its lease, if that is known to be lost, or else one with cause.
-func (h *Hold) lossOfEntry(cause session.Cause) *session.LostError {
+func (h *Hold) lossOfEntry(cause holdfast.Cause) *holdfast.LostError {
 	if lost := h.entry.lease.Lost(); lost != nil {
-		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+		return h.named(lost)
 	}
 	return h.lost(cause)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // maxFree bounds how many key endings a session keeps for later entries.
@@ -35,14 +35,14 @@ func isNonce(s string) bool {
 type keys struct {
 	mu    sync.Mutex        // protects what follows
 	inUse map[string]*entry // by key: of attempts, and those that the sweeper looks for
-	lease *session.Lease    // that free belongs to
+	lease *lease.Lease      // that free belongs to
 	free  []string          // endings that can be used again
 }
 
 func newKeys() keys { return keys{inUse: make(map[string]*entry)} }
 
 // newEntry returns an entry with a key that no other entry uses.
-func (k *keys) newEntry(q *Queue, lease *session.Lease) *entry {
+func (k *keys) newEntry(q *Queue, lease *lease.Lease) *entry {
 	e := &entry{q: q, lease: lease}
 	e.id = k.takeFree(lease)
 	for e.id == "" || !k.register(e, q.entries+e.id) {
@@ -52,7 +52,7 @@ func (k *keys) newEntry(q *Queue, lease *session.Lease) *entry {
 }
 
 // takeFree returns an ending that was used before, or "".
-func (k *keys) takeFree(lease *session.Lease) (id string) {
+func (k *keys) takeFree(lease *lease.Lease) (id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.lease != lease {
@@ -95,14 +95,14 @@ func (k *keys) recycle(e *entry) {
 }
 
 // forget unregisters all entries of a lost lease.
-func (k *keys) forget(lease *session.Lease) {
+func (k *keys) forget(lease *lease.Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	maps.DeleteFunc(k.inUse, func(_ string, e *entry) bool { return e.lease == lease })
 }
 
 // of returns the entries of a lease.
-func (k *keys) of(lease *session.Lease) []*entry {
+func (k *keys) of(lease *lease.Lease) []*entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var all []*entry

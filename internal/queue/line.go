@@ -5,8 +5,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // line is where the goroutines of one session wait that want the same name, in
@@ -24,24 +25,24 @@ type line struct {
 
 	// For requeued, written by the head: the lease of the latest entry, and the
 	// latest lease under which an entry of the line was held.
-	entered, heldUnder *session.Lease
+	entered, heldUnder *lease.Lease
 }
 
 // ticket is one caller's place in a line.
 type ticket struct {
 	q        *Queue // as this caller named it
 	request  Request
-	lease    *session.Lease // the session's when the ticket was taken; nil if that was lost
-	turn     chan *entry    // buffered; receives once, when the ticket becomes the head: see grant
-	canceled bool           // the caller has gone
-	place    *list.Element  // in waiting
+	lease    *lease.Lease  // the session's when the ticket was taken; nil if that was lost
+	turn     chan *entry   // buffered; receives once, when the ticket becomes the head: see grant
+	canceled bool          // the caller has gone
+	place    *list.Element // in waiting
 }
 
 // newTicket returns the ticket of a caller, which join gives a place.
 func (q *Queue) newTicket(r Request) *ticket {
 	q.shared.orphans.used(q)
 	t := &ticket{q: q, request: r, turn: make(chan *entry, 1)}
-	if lease := q.sess.Base().Lease(); lease.Lost() == nil {
+	if lease := q.host.Lease(); lease.Lost() == nil {
 		t.lease = lease
 	}
 	return t
@@ -70,14 +71,14 @@ func (s *shared) join(t *ticket, ifEmpty bool) *line {
 // awaitTurn waits until t is the head, and returns the entry that the previous
 // head has put for it, or nil.
 func (ln *line) awaitTurn(ctx context.Context, t *ticket) (e *entry, err error) {
-	closed := ln.shared.sess.Base().Context().Done()
+	closed := ln.shared.host.Context().Done()
 	select {
 	case e := <-t.turn:
 		return e, nil
 	case <-ctx.Done():
 		err = fmt.Errorf("%w; queued behind another goroutine of this session", backoff.ContextErr(ctx))
 	case <-closed:
-		err = session.ErrClosed
+		err = holdfast.ErrClosed
 	}
 	ln.withdraw(t)
 	return nil, err
@@ -131,7 +132,7 @@ func (ln *line) callerReturned(e *entry) {
 // newEntry returns an entry for t under a lease. It is requeued if the session has
 // lost a lease since the ticket was taken, unless another caller in the line has
 // held, and so waited for the lock delay, since.
-func (ln *line) newEntry(t *ticket, lease *session.Lease) *entry {
+func (ln *line) newEntry(t *ticket, lease *lease.Lease) *entry {
 	before := t.lease
 	if before == nil {
 		before = ln.entered

@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 const (
@@ -34,7 +34,7 @@ const (
 // time is over. If the first copy is carried out after the entry of the second was
 // released, it passes the gate, and nothing else would ever remove its entry.
 type orphanScanner struct {
-	sess *session.Session
+	host lease.Host
 	wake chan struct{} // buffered
 
 	running atomic.Bool
@@ -43,8 +43,8 @@ type orphanScanner struct {
 	foreign map[string]bool // foreign prefixes that this session has used
 }
 
-func newOrphanScanner(sess *session.Session) orphanScanner {
-	return orphanScanner{sess: sess, wake: make(chan struct{}, 1), foreign: make(map[string]bool)}
+func newOrphanScanner(host lease.Host) orphanScanner {
+	return orphanScanner{host: host, wake: make(chan struct{}, 1), foreign: make(map[string]bool)}
 }
 
 // used notes that the session uses q. The first use starts the scanner.
@@ -55,7 +55,7 @@ func (s *orphanScanner) used(q *Queue) {
 		s.mu.Unlock()
 	}
 	if !s.running.Load() && s.running.CompareAndSwap(false, true) {
-		s.sess.Base().Go(s.run) // joined by Close
+		s.host.Go(s.run) // joined by Close
 	}
 }
 
@@ -89,7 +89,7 @@ func (s *orphanScanner) run(ctx context.Context) {
 // for in between. Between the lists their keys are claimed: keys are used again, and
 // an attempt that took one of them would be mistaken for the orphan.
 func (s *orphanScanner) scan(ctx context.Context) {
-	lease := s.sess.Base().Lease()
+	lease := s.host.Lease()
 	var orphans []*entry
 	for key, q := range s.list(ctx, lease) {
 		// No id: copies of it may still arrive, so the key is not used again.
@@ -106,7 +106,7 @@ func (s *orphanScanner) scan(ctx context.Context) {
 			e.q.shared.keys.unregister(e)
 			continue
 		}
-		s.sess.Logger().Warn("holdfast: removing an entry that no lock accounts for: etcd's client put it by repeating a request",
+		s.host.Logger().Warn("holdfast: removing an entry that no lock accounts for: etcd's client put it by repeating a request",
 			"key", e.key, "lease", fmt.Sprintf("%x", int64(lease.ID())))
 		e.q.shared.sweeper.add(e)
 	}
@@ -114,19 +114,19 @@ func (s *orphanScanner) scan(ctx context.Context) {
 
 // list returns the keys on the lease that have the form of an entry of this
 // session, and their queues. Any other key there is the user's.
-func (s *orphanScanner) list(ctx context.Context, lease *session.Lease) map[string]*Queue {
+func (s *orphanScanner) list(ctx context.Context, lease *lease.Lease) map[string]*Queue {
 	ctx, cancel := context.WithTimeout(ctx, scanAgainAfter)
 	defer cancel()
 	defer context.AfterFunc(lease.Context(), cancel)()
-	resp, _, err := attempt.Once(ctx, s.sess.Base().Sender(), attempt.Read,
+	resp, _, err := attempt.Once(ctx, s.host.Sender(), attempt.Read,
 		func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-			return s.sess.Client().TimeToLive(ctx, lease.ID(), clientv3.WithAttachedKeys())
+			return s.host.Client().TimeToLive(ctx, lease.ID(), clientv3.WithAttachedKeys())
 		})
 	if err != nil {
-		s.sess.Logger().Debug("holdfast: could not list the keys of the lease", "error", backoff.WithConnection(s.sess.Client().ActiveConnection(), err))
+		s.host.Logger().Debug("holdfast: could not list the keys of the lease", "error", backoff.WithConnection(s.host.Client().ActiveConnection(), err))
 		return nil
 	}
-	shared := sharedBy(s.sess)
+	shared := sharedBy(s.host)
 	entries := make(map[string]*Queue)
 	for _, key := range resp.Keys {
 		if q := s.queueOf(string(key), lease); q != nil {
@@ -139,7 +139,7 @@ func (s *orphanScanner) list(ctx context.Context, lease *session.Lease) map[stri
 
 // queueOf returns the queue that a key is an entry of, or nil if the key does not
 // have the form of an entry on that lease.
-func (s *orphanScanner) queueOf(key string, lease *session.Lease) *Queue {
+func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
 	slash := strings.LastIndexByte(key, '/') + 1
 	nonce, ours := strings.CutPrefix(key[slash:], fmt.Sprintf("%x-", int64(lease.ID())))
 	if !ours || !isNonce(nonce) {
@@ -150,13 +150,13 @@ func (s *orphanScanner) queueOf(key string, lease *session.Lease) *Queue {
 	foreign := s.foreign[prefix]
 	s.mu.Unlock()
 	if foreign {
-		return &Queue{sess: s.sess, kind: "lock", name: prefix, entries: prefix, foreign: true}
+		return &Queue{host: s.host, kind: "lock", name: prefix, entries: prefix, foreign: true}
 	}
-	rest, ours := strings.CutPrefix(prefix, s.sess.Namespace()+"/")
+	rest, ours := strings.CutPrefix(prefix, s.host.Namespace()+"/")
 	kind, name, _ := strings.Cut(rest, "/")
 	name, found := strings.CutSuffix(name, "/@/")
 	if !ours || !found || kind != "lock" && kind != "election" {
 		return nil
 	}
-	return &Queue{sess: s.sess, kind: kind, name: name, entries: prefix}
+	return &Queue{host: s.host, kind: kind, name: name, entries: prefix}
 }

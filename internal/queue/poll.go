@@ -10,8 +10,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // pollsInFlight bounds the batches of holds that are checked at the same time.
@@ -25,20 +26,20 @@ const pollsInFlight = 8
 // nothing else would tell a holder that its lease was revoked before the waiter
 // behind it holds.
 type poller struct {
-	sess *session.Session
+	host lease.Host
 
 	mu      sync.Mutex // protects what follows
 	holds   map[*Hold]bool
-	bound   *session.Lease // its end ends the holds on it
+	bound   *lease.Lease // its end ends the holds on it
 	running bool
-	failing bool           // the latest poll was not answered
-	asking  *session.Lease // etcd is being asked whether it exists
+	failing bool         // the latest poll was not answered
+	asking  *lease.Lease // etcd is being asked whether it exists
 
 	held heldWriter
 }
 
-func newPoller(sess *session.Session) poller {
-	return poller{sess: sess, holds: make(map[*Hold]bool)}
+func newPoller(host lease.Host) poller {
+	return poller{host: host, holds: make(map[*Hold]bool)}
 }
 
 // add has the hold end with its lease, and with its entry.
@@ -46,15 +47,16 @@ func (p *poller) add(h *Hold) {
 	lease := h.entry.lease
 	p.mu.Lock()
 	p.holds[h] = true
-	if p.bound != lease {
-		p.bound = lease
-		context.AfterFunc(lease.Context(), func() { p.endHolds(lease) })
-	}
+	first := p.bound != lease
+	p.bound = lease
 	if !p.running {
-		p.running = p.sess.Base().Go(p.run) // joined by Close; ends when nothing is held
+		p.running = p.host.Go(p.run) // joined by Close; ends when nothing is held
 	}
 	p.mu.Unlock()
-	// The lease may have ended before h was added; then endHolds has missed it.
+	if first {
+		context.AfterFunc(lease.Context(), func() { p.endHolds(lease) }) // ends at once: it only finds the holds
+	}
+	// If the lease ended before h was added, endHolds may have missed h.
 	if lease.Context().Err() != nil {
 		_ = h.Check()
 	}
@@ -67,13 +69,13 @@ func (p *poller) remove(h *Hold) {
 }
 
 // endHolds ends the holds on a lost lease.
-func (p *poller) endHolds(lease *session.Lease) {
+func (p *poller) endHolds(lease *lease.Lease) {
 	for _, h := range p.on(lease) {
 		_ = h.Check() // which finds the loss, and ends the hold
 	}
 }
 
-func (p *poller) on(lease *session.Lease) []*Hold {
+func (p *poller) on(lease *lease.Lease) []*Hold {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []*Hold
@@ -100,7 +102,7 @@ func (p *poller) run(ctx context.Context) {
 		}
 		p.checkAll(ctx, due)
 		for _, holds := range due {
-			p.held.write(p.sess, holds)
+			p.held.write(p.host, holds)
 		}
 	}
 }
@@ -109,7 +111,7 @@ func (p *poller) run(ctx context.Context) {
 // that is not checked, so three quarters of the lock delay may pass until a check
 // begins, and a quarter is left for its answer.
 func (p *poller) interval() time.Duration {
-	if delay := p.sess.Base().LockDelay(); delay > 0 {
+	if delay := p.host.LockDelay(); delay > 0 {
 		return delay / 2
 	}
 	return time.Second
@@ -117,7 +119,7 @@ func (p *poller) interval() time.Duration {
 
 // due returns the holds to check, by lease. If nothing is held at all, more is
 // false and the goroutine ends.
-func (p *poller) due() (due map[*session.Lease][]*Hold, more bool) {
+func (p *poller) due() (due map[*lease.Lease][]*Hold, more bool) {
 	young := p.interval() / 2
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +127,7 @@ func (p *poller) due() (due map[*session.Lease][]*Hold, more bool) {
 		p.running = false
 		return nil, false
 	}
-	due = make(map[*session.Lease][]*Hold)
+	due = make(map[*lease.Lease][]*Hold)
 	before := time.Now().Add(-young)
 	for h := range p.holds {
 		if !h.since.After(before) {
@@ -137,7 +139,7 @@ func (p *poller) due() (due map[*session.Lease][]*Hold, more bool) {
 
 // checkAll checks the holds in batches, several at a time. One after the other, the
 // last of many holds would be told seconds after the first if etcd is far away.
-func (p *poller) checkAll(ctx context.Context, due map[*session.Lease][]*Hold) {
+func (p *poller) checkAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	slots := make(chan struct{}, pollsInFlight)
@@ -158,11 +160,11 @@ func (p *poller) checkAll(ctx context.Context, due map[*session.Lease][]*Hold) {
 // The first try is brief, so that it ends within the lock delay; meanwhile attempt
 // sends it to other members if one hangs. The second one waits longer, for a
 // cluster that answers slowly.
-func (p *poller) check(ctx context.Context, lease *session.Lease, holds []*Hold) {
+func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 	brief := p.interval() / 2
 	resp, err := p.read(ctx, brief, lease, holds)
 	if err != nil && ctx.Err() == nil {
-		resp, err = p.read(ctx, p.sess.Base().RetryPolicy().Attempt, lease, holds)
+		resp, err = p.read(ctx, p.host.RetryPolicy().Attempt, lease, holds)
 	}
 	if ctx.Err() != nil {
 		return
@@ -178,7 +180,7 @@ func (p *poller) check(ctx context.Context, lease *session.Lease, holds []*Hold)
 			h.endAndRelease(h.lossOfEntry(cause))
 		}
 	}
-	if cause != session.CauseEntryDeleted {
+	if cause != holdfast.CauseEntryDeleted {
 		p.checkLease(lease)
 	}
 }
@@ -186,18 +188,18 @@ func (p *poller) check(ctx context.Context, lease *session.Lease, holds []*Hold)
 // read compares the entries of a batch in one read-only Txn. Its else-branch reads
 // them, and the session key. That also makes the Txn linearizable: without a range
 // a member would answer from its own state, however old.
-func (p *poller) read(ctx context.Context, timeout time.Duration, lease *session.Lease, holds []*Hold) (*clientv3.TxnResponse, error) {
+func (p *poller) read(ctx context.Context, timeout time.Duration, lease *lease.Lease, holds []*Hold) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
-	gets[0] = clientv3.OpGet(p.sess.Base().SessionKey(lease.ID()), clientv3.WithKeysOnly())
+	gets[0] = clientv3.OpGet(p.host.SessionKey(lease.ID()), clientv3.WithKeysOnly())
 	for i, h := range holds {
 		cmps[i] = h.IsOwner()
 		gets = append(gets, clientv3.OpGet(h.Key(), clientv3.WithKeysOnly()))
 	}
-	resp, _, err := attempt.Once(ctx, p.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return p.sess.Client().Txn(ctx).If(cmps...).Else(gets...).Commit()
+	resp, _, err := attempt.Once(ctx, p.host.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return p.host.Client().Txn(ctx).If(cmps...).Else(gets...).Commit()
 	})
 	return resp, err
 }
@@ -205,14 +207,14 @@ func (p *poller) read(ctx context.Context, timeout time.Duration, lease *session
 // causeOf returns why an entry is gone, from the answer that shows it: another
 // cluster gave the answer; or the session key is gone, too, so the lease was
 // revoked; or only the entry was deleted.
-func (p *poller) causeOf(header *pb.ResponseHeader, sessionKey *pb.ResponseOp) session.Cause {
+func (p *poller) causeOf(header *pb.ResponseHeader, sessionKey *pb.ResponseOp) holdfast.Cause {
 	switch {
-	case header.ClusterId != p.sess.Base().Cluster():
-		return session.CauseClusterChanged
+	case header.ClusterId != p.host.Cluster():
+		return holdfast.CauseClusterChanged
 	case len(sessionKey.GetResponseRange().Kvs) == 0:
-		return session.CauseRevoked
+		return holdfast.CauseRevoked
 	default:
-		return session.CauseEntryDeleted
+		return holdfast.CauseEntryDeleted
 	}
 }
 
@@ -225,17 +227,17 @@ func (p *poller) report(err error) {
 	if err == nil {
 		return
 	}
-	p.sess.Base().Telemetry().AuditFailed()
+	p.host.Telemetry().AuditFailed()
 	if !before {
-		p.sess.Logger().Warn("holdfast: could not check whether the entries of held locks and terms still exist; a deleted one is noticed once etcd answers",
-			"lease", fmt.Sprintf("%x", int64(p.sess.Lease())), "error", err)
+		p.host.Logger().Warn("holdfast: could not check whether the entries of held locks and terms still exist; a deleted one is noticed once etcd answers",
+			"lease", fmt.Sprintf("%x", int64(p.host.Lease().ID())), "error", err)
 	}
 }
 
 // checkLease asks etcd whether a lease exists, on a goroutine of the session, and
 // ends the lease if not. One question at a time is enough, however many entries are
 // gone.
-func (p *poller) checkLease(lease *session.Lease) {
+func (p *poller) checkLease(lease *lease.Lease) {
 	if lease.Context().Err() != nil {
 		return
 	}
@@ -245,17 +247,17 @@ func (p *poller) checkLease(lease *session.Lease) {
 		return
 	}
 	p.asking = lease
-	if !p.sess.Base().Go(func(context.Context) { p.askLease(lease) }) { // ends with the lease
+	if !p.host.Go(func(context.Context) { p.askLease(lease) }) { // ends with the lease
 		p.asking = nil
 	}
 }
 
-func (p *poller) askLease(lease *session.Lease) {
-	resp, err := attempt.Ask(lease.Context(), p.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-		return p.sess.Client().TimeToLive(ctx, lease.ID())
+func (p *poller) askLease(lease *lease.Lease) {
+	resp, err := attempt.Ask(lease.Context(), p.host.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return p.host.Client().TimeToLive(ctx, lease.ID())
 	})
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
-		p.sess.Base().LeaseGone(lease.Context(), lease, nil)
+		p.host.LeaseGone(lease.Context(), lease, nil)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

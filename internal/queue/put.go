@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 var (
@@ -204,7 +204,7 @@ func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 		}
 		var err error
 		if epoch, err = strconv.ParseInt(string(epochKVs[0].Value), 10, 64); err != nil {
-			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", session.Quote(e.q.sess.Base().EpochKey()), epochKVs[0].Value)
+			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(e.q.host.EpochKey()), epochKVs[0].Value)
 		}
 	}
 	var err error
@@ -212,7 +212,7 @@ func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 	return err
 }
 
-func (e *entry) sessionKey() string { return e.q.sess.Base().SessionKey(e.lease.ID()) }
+func (e *entry) sessionKey() string { return e.q.host.SessionKey(e.lease.ID()) }
 
 func (e *entry) commit(ctx context.Context, t txn) (reply, error) {
 	t.queue = e.q.entries

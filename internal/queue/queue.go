@@ -10,15 +10,16 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // Queue is the queue of one name, as used by one session. It is immutable and does
 // no I/O by itself. A Queue with a bad name or without a session says so at the
 // first Acquire.
 type Queue struct {
-	sess    *session.Session
+	host    lease.Host
 	shared  *shared
 	kind    string // "lock" or "election"
 	name    string // as the user gave it
@@ -30,30 +31,30 @@ type Queue struct {
 }
 
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
-func New(sess *session.Session, kind, name string) *Queue {
-	q := &Queue{sess: sess, kind: kind, name: name, err: CheckName(kind, name)}
-	if sess != nil {
-		q.entries = entriesPrefix(sess.Namespace(), kind, name, false)
+func New(host lease.Host, kind, name string) *Queue {
+	q := &Queue{host: host, kind: kind, name: name, err: CheckName(kind, name)}
+	if host != nil {
+		q.entries = entriesPrefix(host.Namespace(), kind, name, false)
 	}
 	return q.init()
 }
 
 // At returns the queue of a foreign prefix, as etcd's concurrency package takes it.
 // Its entries are PREFIX/…, and every key there counts as an entry.
-func At(sess *session.Session, kind, prefix string) *Queue {
+func At(host lease.Host, kind, prefix string) *Queue {
 	q := &Queue{
-		sess: sess, kind: kind, name: prefix, foreign: true,
+		host: host, kind: kind, name: prefix, foreign: true,
 		entries: entriesPrefix("", kind, prefix, true), err: checkPrefix(kind, prefix),
 	}
 	return q.init()
 }
 
 func (q *Queue) init() *Queue {
-	if q.sess == nil {
-		q.err = &session.ArgumentError{Argument: "sess", Reason: "is nil"}
+	if q.host == nil {
+		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
-	q.shared, q.youngest = sharedBy(q.sess), q.nearest(0, 0)
+	q.shared, q.youngest = sharedBy(q.host), q.nearest(0, 0)
 	return q
 }
 
@@ -66,14 +67,14 @@ func entriesPrefix(namespace, kind, name string, foreign bool) string {
 }
 
 // errNoQueue: a Mutex{} or an Election{}.
-var errNoQueue = &session.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with one of the constructors, which take a session and a name"}
+var errNoQueue = &holdfast.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with one of the constructors, which take a session and a name"}
 
-// Session returns the session that the queue was made with; nil without one.
-func (q *Queue) Session() *session.Session {
+// Host returns the session that the queue was made with; nil without one.
+func (q *Queue) Host() lease.Host {
 	if q == nil {
 		return nil
 	}
-	return q.sess
+	return q.host
 }
 
 // Name returns the name or prefix as it was given.
@@ -99,7 +100,7 @@ func (q *Queue) Err() error {
 // same client. With another client the same name may be other keys, because
 // client/v3/namespace adds a prefix to all of them.
 func (q *Queue) Same(other *Queue) bool {
-	return q.entries == other.entries && q.sess.Client() == other.sess.Client()
+	return q.entries == other.entries && q.host.Client() == other.host.Client()
 }
 
 // front reads the entry created at rev and the nearest one ahead of it.
@@ -146,20 +147,20 @@ func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
 	if err != nil {
 		return "", false
 	}
-	return q.sess.Base().SessionKey(clientv3.LeaseID(lease)), true
+	return q.host.SessionKey(clientv3.LeaseID(lease)), true
 }
 
 // read sends several reads as one linearizable Txn.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return attempt.Ask(ctx, q.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return q.sess.Client().Txn(ctx).Then(ops...).Commit()
+	return attempt.Ask(ctx, q.host.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return q.host.Client().Txn(ctx).Then(ops...).Commit()
 	})
 }
 
 // get sends one linearizable read.
 func (q *Queue) get(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse, error) {
-	return attempt.Ask(ctx, q.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		resp, err := q.sess.Client().Do(ctx, op)
+	return attempt.Ask(ctx, q.host.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		resp, err := q.host.Client().Do(ctx, op)
 		return resp.Get(), err
 	})
 }
@@ -183,13 +184,13 @@ func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.Creat
 // ErrUnconfirmed if all entries are of this session. It is called while no goroutine
 // of this session is in the line, so those are left over.
 func (q *Queue) checkEmpty(ctx context.Context) error {
-	open, cancel := withSession(ctx, q.sess)
+	open, cancel := withSession(ctx, q.host)
 	defer cancel()
 	resp, err := q.get(open, clientv3.OpGet(q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxJudged)))
 	if err != nil {
 		return q.closedErr(ctx, err)
 	}
-	own := fmt.Sprintf("%s%x-", q.entries, int64(q.sess.Lease()))
+	own := fmt.Sprintf("%s%x-", q.entries, int64(q.host.Lease().ID()))
 	isOwn := func(kv *mvccpb.KeyValue) bool { return strings.HasPrefix(string(kv.Key), own) }
 	switch {
 	case len(resp.Kvs) == 0:

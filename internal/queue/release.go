@@ -5,25 +5,26 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Release ends the hold and waits until its entry is gone. nil: it is.
-// *session.LostError: the hold had been lost before. session.ErrOutcomeUnknown:
+// *holdfast.LostError: the hold had been lost before. holdfast.ErrOutcomeUnknown:
 // ctx ended first, and the session goes on removing the entry. With a ctx that is
 // dead, or that ends with the hold, Release waits for the session's CloseTimeout.
 // It is idempotent.
 func (h *Hold) Release(ctx context.Context) (err error) {
 	if ctx == nil {
-		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if h.Live() {
 		span := h.telemetry.Release(ctx)
 		defer func() { span(releaseOutcome(err)) }()
 	}
-	ended := h.stop(session.ErrReleased)
+	ended := h.stop(holdfast.ErrReleased)
 	// After stop, because ctx may be derived from one of the hold's own contexts.
-	ctx, cancel := h.entry.q.sess.Base().Detached(ctx)
+	ctx, cancel := h.entry.q.host.Detached(ctx)
 	defer cancel()
 	if ended && h.removeNow(ctx) {
 		return nil
@@ -31,7 +32,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	if ended {
 		h.removeInBackground()
 	}
-	if cause := *h.cause.Load(); cause != session.ErrReleased {
+	if cause := *h.cause.Load(); cause != holdfast.ErrReleased {
 		return cause
 	}
 	select {
@@ -71,7 +72,7 @@ func (h *Hold) removeNow(ctx context.Context) bool {
 	h.line.next()
 	h.markRemoved(nil)
 	// An auditor may be slow, and the caller does not wait for it.
-	if !h.audited() || !h.entry.q.sess.Base().Go(func(context.Context) { h.finalize() }) { // joined by Close
+	if !h.audited() || !h.entry.q.host.Go(func(context.Context) { h.finalize() }) { // joined by Close
 		h.finalize()
 	}
 	return true
@@ -84,7 +85,7 @@ func (h *Hold) removeInBackground() {
 		h.markRemoved(h.explain(h.line.handOff(h.entry)))
 		h.finalize()
 	}
-	if !h.entry.q.sess.Base().Go(remove) {
+	if !h.entry.q.host.Go(remove) {
 		remove(nil) // closed: the lease is lost, so this sends nothing
 	}
 }
@@ -106,38 +107,38 @@ func (h *Hold) removalError() error {
 	switch {
 	case h.outcome == nil:
 		return nil
-	case errors.Is(h.outcome, session.ErrOutcomeUnknown):
+	case errors.Is(h.outcome, holdfast.ErrOutcomeUnknown):
 		return h.outcomeUnknown(h.outcome)
-	case errors.Is(h.outcome, session.ErrLost):
+	case errors.Is(h.outcome, holdfast.ErrLost):
 		return h.outcome
 	default:
-		return fmt.Errorf("release %s %s (token %d): %w", h.entry.q.kind, session.Quote(h.entry.q.name), h.entry.token, h.outcome)
+		return fmt.Errorf("release %s %s (token %d): %w", h.entry.q.kind, names.Quote(h.entry.q.name), h.entry.token, h.outcome)
 	}
 }
 
 func (h *Hold) outcomeUnknown(err error) error {
 	q := h.entry.q
-	if !errors.Is(err, session.ErrOutcomeUnknown) {
-		err = fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; the session removes the entry once etcd answers, or it goes with the lease",
-		q.kind, session.Quote(q.name), h.entry.token, int64(h.Lease()), q.sess.State(), err)
+		q.kind, names.Quote(q.name), h.entry.token, int64(h.Lease()), q.host.State(), err)
 }
 
 // explain turns the error of the removal of a released entry into the loss that
 // caused it, if there is one.
 func (h *Hold) explain(err error) error {
-	if err == nil || *h.cause.Load() != session.ErrReleased {
+	if err == nil || *h.cause.Load() != holdfast.ErrReleased {
 		return err // in the second case the loss is known
 	}
-	if errors.Is(err, session.ErrOutcomeUnknown) {
+	if errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		if lost := h.lossBeforeRelease(); lost != nil {
 			return lost
 		}
 		return err
 	}
 	if lost := h.entry.lease.Lost(); lost != nil {
-		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+		return h.named(lost)
 	}
 	if errors.Is(err, errEntryGone) {
 		return h.askWhyGone(h.entry.lease.Context())
@@ -148,44 +149,44 @@ func (h *Hold) explain(err error) error {
 // lossBeforeRelease returns the loss of the hold if etcd has ended its lease, or
 // nil. That may have been before the release began. So if no answer tells
 // otherwise, the hold counts as lost.
-func (h *Hold) lossBeforeRelease() *session.LostError {
+func (h *Hold) lossBeforeRelease() *holdfast.LostError {
 	lost := h.entry.lease.Lost()
-	if lost == nil || lost.Cause != session.CauseRevoked && lost.Cause != session.CauseClusterChanged {
+	if lost == nil || lost.Cause != holdfast.CauseRevoked && lost.Cause != holdfast.CauseClusterChanged {
 		return nil
 	}
-	return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+	return h.named(lost)
 }
 
 // askWhyGone returns the loss of a hold whose entry is not in etcd although the
 // session knows of no loss. It asks etcd whether the lease exists. ctx ends with
 // the lease.
-func (h *Hold) askWhyGone(ctx context.Context) *session.LostError {
+func (h *Hold) askWhyGone(ctx context.Context) *holdfast.LostError {
 	lease := h.entry.lease
-	ctx, cancel := context.WithTimeout(ctx, h.entry.q.sess.Base().RetryPolicy().Attempt)
+	ctx, cancel := context.WithTimeout(ctx, h.entry.q.host.RetryPolicy().Attempt)
 	defer cancel()
 	resp, err := h.Client().TimeToLive(ctx, lease.ID())
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
-		h.entry.q.sess.Base().LeaseGone(ctx, lease, nil)
+		h.entry.q.host.LeaseGone(ctx, lease, nil)
 	}
 	// Another hold may have found it out before, which has ended this request.
-	return h.lossOfEntry(session.CauseEntryDeleted)
+	return h.lossOfEntry(holdfast.CauseEntryDeleted)
 }
 
 // ReleaseAfterWork is Release for work that has finished. It returns the loss, if
 // the hold was already lost when the work ended, even if only the release reveals
 // it. What happens after that is not a failure of the work: an unknown outcome is
 // logged, and a lease that expires during the release is not reported.
-func (h *Hold) ReleaseAfterWork(ctx context.Context) *session.LostError {
+func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 	err := h.Release(ctx)
-	if errors.Is(err, session.ErrOutcomeUnknown) {
-		h.entry.q.sess.Logger().Warn("holdfast: work finished, but etcd has not confirmed the release", "error", err)
+	if errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		h.entry.q.host.Logger().Warn("holdfast: work finished, but etcd has not confirmed the release", "error", err)
 		return nil
 	}
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	if !errors.As(err, &lost) {
 		return nil
 	}
-	if *h.cause.Load() == session.ErrReleased && endedDuringRelease(lost) {
+	if *h.cause.Load() == holdfast.ErrReleased && endedDuringRelease(lost) {
 		return nil
 	}
 	return lost
@@ -194,6 +195,6 @@ func (h *Hold) ReleaseAfterWork(ctx context.Context) *session.LostError {
 // endedDuringRelease reports whether a loss that a release met came after the
 // release had begun: this session gave the lease up, and etcd had not ended it
 // before.
-func endedDuringRelease(lost *session.LostError) bool {
-	return lost.Cause == session.CauseExpired || lost.Cause == session.CauseClosed
+func endedDuringRelease(lost *holdfast.LostError) bool {
+	return lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed
 }

@@ -8,8 +8,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // removeRetry is the pause after etcd has refused to remove an entry.
@@ -74,17 +74,17 @@ func (e *entry) remove(ctx context.Context) error {
 	case e.lease.Lost() != nil:
 		e.abandon()
 	case backoff.Classify(err) == backoff.LeaseGone:
-		e.q.sess.Base().LeaseGone(ctx, e.lease, err)
+		e.q.host.LeaseGone(ctx, e.lease, err)
 		e.finish()
 		return err
 	case ctx.Err() == nil: // etcd refuses it
-		e.q.sess.Logger().Error("holdfast: etcd refuses to remove an entry; the session retries until it succeeds or the lease ends",
+		e.q.host.Logger().Error("holdfast: etcd refuses to remove an entry; the session retries until it succeeds or the lease ends",
 			"queue", e.q.kind, "name", e.q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "error", err)
-		e.q.sess.Base().Telemetry().Sweeping(e.q.kind)
-		e.q.sess.Base().Go(e.removeInBackground) // ends with the lease
+		e.q.host.Telemetry().Sweeping(e.q.kind)
+		e.q.host.Go(e.removeInBackground) // ends with the lease
 	}
-	if unknown && !errors.Is(err, session.ErrOutcomeUnknown) {
-		return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	if unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return err
 }
@@ -96,7 +96,7 @@ func (e *entry) removeInBackground(context.Context) {
 	for sleep(ctx, jittered(removeRetry)) {
 		err := e.retry(ctx, e.tryRemove)
 		if err == nil || errors.Is(err, errEntryGone) {
-			e.q.sess.Logger().Info("holdfast: removed the entry that etcd had refused to remove", "queue", e.q.kind, "name", e.q.name, "key", e.key)
+			e.q.host.Logger().Info("holdfast: removed the entry that etcd had refused to remove", "queue", e.q.kind, "name", e.q.name, "key", e.key)
 			e.finish()
 			return
 		}
@@ -107,7 +107,7 @@ func (e *entry) removeInBackground(context.Context) {
 // abandon ends an attempt whose lease is lost. If etcd may still have the lease,
 // the attempt stays registered: beforeRevoke removes its entry.
 func (e *entry) abandon() {
-	if cause := e.lease.Lost().Cause; cause == session.CauseRevoked || cause == session.CauseClusterChanged {
+	if cause := e.lease.Lost().Cause; cause == holdfast.CauseRevoked || cause == holdfast.CauseClusterChanged {
 		e.finish()
 	}
 }

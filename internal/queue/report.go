@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // reportAcquire tells telemetry how a call ended that returned err. Of a hold
@@ -19,11 +19,11 @@ func (q *Queue) reportAcquire(ctx context.Context, r Request, err error) {
 	case err == nil:
 	case errors.Is(err, ErrOccupied):
 		r.telemetry.Failed("occupied", false)
-	case errors.Is(err, session.ErrClosed):
+	case errors.Is(err, holdfast.ErrClosed):
 		r.telemetry.Failed("closed", true)
 	case ctx.Err() != nil:
 		r.telemetry.Failed("cancelled", false)
-	case errors.Is(err, session.ErrLost):
+	case errors.Is(err, holdfast.ErrLost):
 		r.telemetry.Failed("lost", true)
 	default:
 		r.telemetry.Failed("failed", true)
@@ -35,9 +35,9 @@ func releaseOutcome(err error) string {
 	switch {
 	case err == nil:
 		return "released"
-	case errors.Is(err, session.ErrOutcomeUnknown):
+	case errors.Is(err, holdfast.ErrOutcomeUnknown):
 		return "unknown"
-	case errors.Is(err, session.ErrLost):
+	case errors.Is(err, holdfast.ErrLost):
 		return "lost"
 	default:
 		return "failed"
@@ -50,7 +50,7 @@ func (q *Queue) reportUnknown(request string, err error) bool {
 	if backoff.Classify(err) != backoff.Unknown {
 		return false
 	}
-	q.sess.Base().Telemetry().Ambiguous(q.kind, request)
+	q.host.Telemetry().Ambiguous(q.kind, request)
 	return true
 }
 
@@ -66,8 +66,8 @@ func (h *Hold) recordGrant() {
 // up: a slow auditor must not keep others from the lock.
 func (h *Hold) recordEnd() {
 	held := h.until.Sub(h.since) // by the monotonic clock
-	var lost *session.LostError
-	if err := *h.cause.Load(); err != session.ErrReleased {
+	var lost *holdfast.LostError
+	if err := *h.cause.Load(); err != holdfast.ErrReleased {
 		errors.As(err, &lost)
 	} else if errors.As(h.outcome, &lost) && endedDuringRelease(lost) {
 		lost = nil
@@ -90,7 +90,7 @@ func (h *Hold) recordEnd() {
 // audited reports whether a grant and a release are recorded, which may take time:
 // by an auditor, or in the log of a session that logs at Debug.
 func (h *Hold) audited() bool {
-	return h.auditor != nil || h.entry.q.sess.Logger().Enabled(context.Background(), slog.LevelDebug)
+	return h.auditor != nil || h.entry.q.host.Logger().Enabled(context.Background(), slog.LevelDebug)
 }
 
 func (h *Hold) record(event fencing.Event, at time.Time) fencing.Record {
@@ -104,7 +104,7 @@ func (h *Hold) record(event fencing.Event, at time.Time) fencing.Record {
 func (h *Hold) tell(r fencing.Record) {
 	a := h.auditor
 	if a == nil {
-		a = fencing.LogAuditor(h.entry.q.sess.Logger())
+		a = fencing.LogAuditor(h.entry.q.host.Logger())
 	}
 	fencing.Audit(context.Background(), a, r)
 }

@@ -8,12 +8,12 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // shared is what all queues of one session have in common.
 type shared struct {
-	sess      *session.Session
+	host      lease.Host
 	lockDelay time.Duration
 	getEpoch  clientv3.Op // reads the fencing epoch
 
@@ -30,16 +30,16 @@ type shared struct {
 
 type sharedKey struct{}
 
-func sharedBy(sess *session.Session) *shared {
-	return sess.Base().Extension(sharedKey{}, func() any {
+func sharedBy(host lease.Host) *shared {
+	return host.Extension(sharedKey{}, func() any {
 		s := &shared{
-			sess: sess, lockDelay: sess.Base().LockDelay(), getEpoch: clientv3.OpGet(sess.Base().EpochKey()),
+			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
 			lines: make(map[string]*line),
-			keys:  newKeys(), commits: committer{sess: sess}, poll: newPoller(sess),
-			sweeper: newSweeper(sess), orphans: newOrphanScanner(sess),
+			keys:  newKeys(), commits: committer{host: host}, poll: newPoller(host),
+			sweeper: newSweeper(host), orphans: newOrphanScanner(host),
 		}
 		s.sweeper.keys = &s.keys
-		sess.Base().BeforeRevoke(s.beforeRevoke)
+		host.BeforeRevoke(s.beforeRevoke)
 		return s
 	}).(*shared)
 }
@@ -51,7 +51,7 @@ func sharedBy(sess *session.Session) *shared {
 // An entry that may not be deleted now stays and goes with the lease: its own
 // lock delay runs, or its place is not known. No attempt and no hold works on
 // these entries any more, since the lease is lost.
-func (s *shared) beforeRevoke(ctx context.Context, lease *session.Lease) {
+func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 	s.poll.endHolds(lease) // before its entry goes: no work may believe that it still holds
 	for batch := range slices.Chunk(s.keys.of(lease), maxOps) {
 		var ops []clientv3.Op

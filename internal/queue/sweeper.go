@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // sweeper removes what unanswered requests of ended attempts have put, or may yet
@@ -25,7 +25,7 @@ import (
 // meanwhile would refuse them again, and so on for ever. So the next one waits
 // until all of them have their place or have ended.
 type sweeper struct {
-	sess *session.Session
+	host lease.Host
 	keys *keys
 
 	mu       sync.Mutex      // protects what follows
@@ -35,8 +35,8 @@ type sweeper struct {
 	refused []*entry // attempts that the latest put of the session key may have refused; of run
 }
 
-func newSweeper(sess *session.Session) sweeper {
-	return sweeper{sess: sess, suspects: make(map[*entry]bool)}
+func newSweeper(host lease.Host) sweeper {
+	return sweeper{host: host, suspects: make(map[*entry]bool)}
 }
 
 // errPutsInFlight: the sweeper must not put the session key yet.
@@ -50,7 +50,7 @@ func (s *sweeper) add(e *entry) {
 	s.running = true
 	s.mu.Unlock()
 	if start {
-		s.sess.Base().Go(s.run) // joined by Close; ends when there is no suspect
+		s.host.Go(s.run) // joined by Close; ends when there is no suspect
 	}
 }
 
@@ -69,10 +69,10 @@ func (s *sweeper) run(ctx context.Context) {
 		}
 		if ctx.Err() == nil && !backoff.Retryable(err) && !logged {
 			logged = true
-			s.sess.Logger().Error("holdfast: etcd refuses to clean up after requests that it did not answer; their entries may stand until it does or the lease ends",
-				"session_key", s.sess.Base().SessionKey(suspects[0].lease.ID()), "entries", len(suspects), "key", suspects[0].key, "error", err)
+			s.host.Logger().Error("holdfast: etcd refuses to clean up after requests that it did not answer; their entries may stand until it does or the lease ends",
+				"session_key", s.host.SessionKey(suspects[0].lease.ID()), "entries", len(suspects), "key", suspects[0].key, "error", err)
 		}
-		if pauses.next(ctx, s.sess, nil) != nil {
+		if pauses.next(ctx, s.host, nil) != nil {
 			return
 		}
 	}
@@ -133,7 +133,7 @@ func (s *sweeper) sweep(ctx context.Context, suspects []*entry) error {
 
 // moveGate puts the session key again, if otherwise an unanswered copy of a put
 // could still be carried out.
-func (s *sweeper) moveGate(ctx context.Context, lease *session.Lease, suspects []*entry) error {
+func (s *sweeper) moveGate(ctx context.Context, lease *lease.Lease, suspects []*entry) error {
 	gate := lease.Gate()
 	if !slices.ContainsFunc(suspects, func(e *entry) bool { return e.lease == lease && e.unansweredAt >= gate }) {
 		return nil
@@ -141,9 +141,9 @@ func (s *sweeper) moveGate(ctx context.Context, lease *session.Lease, suspects [
 	if slices.ContainsFunc(s.refused, (*entry).putInFlight) {
 		return errPutsInFlight
 	}
-	_, err := s.sess.Base().PutSessionKey(ctx, lease)
+	_, err := s.host.PutSessionKey(ctx, lease)
 	if backoff.Classify(err) == backoff.LeaseGone {
-		s.sess.Base().LeaseGone(ctx, lease, err)
+		s.host.LeaseGone(ctx, lease, err)
 	}
 	// The put may have been carried out, whatever err is.
 	s.refused = slices.DeleteFunc(s.keys.of(lease), func(e *entry) bool { return !e.putInFlight() })
@@ -153,9 +153,12 @@ func (s *sweeper) moveGate(ctx context.Context, lease *session.Lease, suspects [
 // putInFlight reports whether the entry is about to be put: its attempt has neither
 // its place nor ended.
 func (e *entry) putInFlight() bool {
+	if e.lease.Lost() != nil {
+		return false
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.stage < created && e.lease.Context().Err() == nil
+	return e.stage < created
 }
 
 // removeStanding reads a batch of suspects and removes those that stand. With
@@ -195,6 +198,6 @@ func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool
 func (s *sweeper) remove(e *entry, rev int64) {
 	s.clear(e)
 	found := &entry{q: e.q, lease: e.lease, id: e.id, unansweredAt: e.unansweredAt, rev: rev, stage: created}
-	s.keys.register(found, e.key)                                                   // beforeRevoke removes it, too
-	s.sess.Base().Go(func(context.Context) { _ = found.remove(e.lease.Context()) }) // ends with the lease
+	s.keys.register(found, e.key)                                            // beforeRevoke removes it, too
+	s.host.Go(func(context.Context) { _ = found.remove(e.lease.Context()) }) // ends with the lease
 }

@@ -7,9 +7,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // What follows is for terms of an election, which last long: locks do not use it.
@@ -20,7 +21,7 @@ var errModified = errors.New("the value was changed meanwhile")
 // Update replaces the data in the entry's value. nil: it stands since the revision
 // returned. Otherwise Check's answer, if the hold has ended or ends by what etcd
 // says; ctx's error; or what etcd said that no retry can mend. The error is joined
-// with session.ErrOutcomeUnknown if a request was not answered: the update may still
+// with holdfast.ErrOutcomeUnknown if a request was not answered: the update may still
 // take effect, as long as the entry stands and no later Update has succeeded.
 //
 // The comparison of the mod revision sees to the latter. Only the holder changes the
@@ -28,7 +29,7 @@ var errModified = errors.New("the value was changed meanwhile")
 // of heldWriter, and the answer says which value stands.
 func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	if ctx == nil {
-		return 0, &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return 0, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if !h.Live() {
 		return 0, h.Check()
@@ -39,11 +40,11 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	defer cancel()
 	var since int64
 	unanswered := false
-	var cause session.Cause // of a loss
+	var cause holdfast.Cause // of a loss
 	err := e.q.retry(hctx, func(ctx context.Context) error {
 		mod := max(h.modified.Load(), e.rev)
-		resp, open, err := attempt.Once(ctx, e.q.sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-			return e.q.sess.Client().Txn(ctx).
+		resp, open, err := attempt.Once(ctx, e.q.host.Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			return e.q.host.Client().Txn(ctx).
 				If(e.unmodifiedSince(mod)...).
 				Then(e.putValue(value)).
 				Else(clientv3.OpGet(e.key), clientv3.OpGet(e.sessionKey(), clientv3.WithKeysOnly())).
@@ -79,14 +80,14 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 		e.q.shared.poll.checkLease(e.lease)
 		return 0, h.Check()
 	case backoff.Classify(err) == backoff.LeaseGone:
-		e.q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd has told this call before the session
+		e.q.host.LeaseGone(ctx, e.lease, err) // etcd has told this call before the session
 		return 0, h.Check()
 	case !h.Live():
 		return 0, h.Check()
-	case unanswered && !errors.Is(err, session.ErrOutcomeUnknown):
-		err = fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	case unanswered && !errors.Is(err, holdfast.ErrOutcomeUnknown):
+		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
-	return 0, fmt.Errorf("proclaim in %s %s (token %d): %w", e.q.kind, session.Quote(e.q.name), e.token, err)
+	return 0, fmt.Errorf("proclaim in %s %s (token %d): %w", e.q.kind, names.Quote(e.q.name), e.token, err)
 }
 
 // unmodifiedSince is true in a Txn as long as the entry stands with the value that
@@ -124,12 +125,12 @@ func (h *Hold) Requeue(ctx context.Context, r Request) (_ *Hold, err error) {
 	if !h.Live() {
 		return nil, h.Check()
 	}
-	ctx, r.telemetry = q.sess.Base().Telemetry().Acquire(ctx, q.kind, q.name)
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
 	defer func() { q.reportAcquire(ctx, r, err) }()
 
 	t := q.newTicket(r)
 	ln := q.shared.join(t, false)
-	if !h.endAndRelease(session.ErrReleased) {
+	if !h.endAndRelease(holdfast.ErrReleased) {
 		ln.withdraw(t)
 		return nil, h.Check() // it has ended since Live was asked
 	}
@@ -143,7 +144,7 @@ func (h *Hold) Requeue(ctx context.Context, r Request) (_ *Hold, err error) {
 // Abandon makes the hold lost, unless it has ended already, and returns Check's
 // answer. It waits for the entry to be removed, for giveUpWait at most; the session
 // goes on with it.
-func (h *Hold) Abandon(cause session.Cause) error {
+func (h *Hold) Abandon(cause holdfast.Cause) error {
 	h.endAndRelease(h.lost(cause))
 	h.line.awaitRemoval(h.entry, h.removed)
 	return h.Check()

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 // observers. Nothing is decided by it. Times are those of the clock of the
 // process that wrote them, in UTC, to the millisecond.
 type Value struct {
-	session.Identity // each text cut to 256 bytes
+	lease.Identity // each text cut to 256 bytes
 
 	Mode   string    // of a lock: "exclusive"
 	Queued time.Time // when the entry was put
@@ -45,7 +45,7 @@ type Value struct {
 // Session keys begin the same way.
 type encodedValue struct {
 	V int `json:"v"`
-	session.Identity
+	lease.Identity
 	Mode   string    `json:"mode,omitempty"`
 	Queued time.Time `json:"queued_at"`
 	Held   time.Time `json:"held_since,omitzero"`
@@ -57,7 +57,7 @@ type encodedValue struct {
 func (v Value) Encode() string {
 	enc := encodedValue{
 		V: valueFormat, Mode: cut(v.Mode),
-		Identity: session.Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
+		Identity: lease.Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
 		Queued:   millis(v.Queued), Held: millis(v.Held),
 	}
 	if isText(v.Data) {
@@ -132,7 +132,7 @@ func (q *Queue) entryValue(r Request) string {
 	if q.verbatim() {
 		return r.Data
 	}
-	who := q.sess.Base().Identity()
+	who := q.host.Identity()
 	who.Owner = cmp.Or(r.Owner, who.Owner)
 	return Value{Identity: who, Mode: r.Mode, Queued: time.Now(), Data: r.Data}.Encode()
 }

@@ -10,9 +10,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 const (
@@ -49,7 +50,7 @@ func (e *entry) awaitAhead(ctx context.Context) error {
 		// The watch was healthy before it ended, so pause and patience start anew.
 		patience = 1
 		var pauses pauses
-		if err := pauses.next(ctx, e.q.sess, nil); err != nil {
+		if err := pauses.next(ctx, e.q.host, nil); err != nil {
 			return err
 		}
 	}
@@ -73,13 +74,13 @@ func (e *entry) watchAhead(ctx context.Context, patience time.Duration) error {
 	moved := func() bool { return e.ahead != ahead }
 	streams := &q.shared.streams
 	st, limit := streams.pick()
-	wctx, cancel := context.WithCancel(st.context(q.sess.Base().Context()))
+	wctx, cancel := context.WithCancel(st.context(q.host.Context()))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 
 	arming := time.AfterFunc(patience*limit, cancel) // Watch itself blocks until the server has answered
 	defer arming.Stop()
-	events := q.sess.Client().Watch(wctx, string(ahead.Key), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
+	events := q.host.Client().Watch(wctx, string(ahead.Key), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
 	if _, err := nextEvent(ctx, events, nil); err != nil {
 		if verr := e.verify(ctx); verr != nil {
 			streams.armed(st) // etcd does not answer reads either: not the stream's fault
@@ -117,7 +118,7 @@ func (e *entry) watchAhead(ctx context.Context, patience time.Duration) error {
 			return backoff.Again(errors.New("the watch is on a member that does not answer"))
 		case err == errTick:
 			if streams.progressDue(st) {
-				progress.Go(func() { st.requestProgress(pctx, q.sess.Client()) }) // joined above
+				progress.Go(func() { st.requestProgress(pctx, q.host.Client()) }) // joined above
 			}
 		case err != nil && ctx.Err() == nil && time.Since(armed) >= healthyWatch:
 			return nil
@@ -162,9 +163,9 @@ func nextEvent(ctx context.Context, events clientv3.WatchChan, tick <-chan time.
 // retry calls op, and again with the session's pauses while its error says that
 // repeating can help. Each request of op bounds itself.
 func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) error {
-	policy := q.sess.Base().RetryPolicy()
+	policy := q.host.RetryPolicy()
 	policy.Attempt = 0
-	conn := q.sess.Client().ActiveConnection()
+	conn := q.host.Client().ActiveConnection()
 	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		return backoff.WithConnection(conn, op(ctx))
 	})
@@ -175,8 +176,8 @@ type pauses struct{ backoff *backoff.BackOff }
 
 // next makes the next pause. failed is what the round before has ended with; nil: it
 // is not reported. It returns early when ctx or the session ends, with the reason.
-func (p *pauses) next(ctx context.Context, sess *session.Session, failed error) (err error) {
-	policy := sess.Base().RetryPolicy()
+func (p *pauses) next(ctx context.Context, host lease.Host, failed error) (err error) {
+	policy := host.RetryPolicy()
 	if p.backoff == nil {
 		if p.backoff, err = policy.New(); err != nil {
 			return err
@@ -186,7 +187,7 @@ func (p *pauses) next(ctx context.Context, sess *session.Session, failed error) 
 	if policy.Notify != nil && failed != nil {
 		policy.Notify(failed, pause)
 	}
-	ctx, cancel := withSession(ctx, sess)
+	ctx, cancel := withSession(ctx, host)
 	defer cancel()
 	if !sleep(ctx, pause) {
 		return backoff.ContextErr(ctx)
@@ -198,10 +199,10 @@ func (p *pauses) next(ctx context.Context, sess *session.Session, failed error) 
 func (p *pauses) reset() { p.backoff = nil }
 
 // withSession returns ctx, ended also by the end of the session, with
-// session.ErrClosed as its cause then.
-func withSession(ctx context.Context, sess *session.Session) (context.Context, func()) {
+// holdfast.ErrClosed as its cause then.
+func withSession(ctx context.Context, host lease.Host) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(sess.Base().Context(), func() { cancel(session.ErrClosed) })
+	stop := context.AfterFunc(host.Context(), func() { cancel(holdfast.ErrClosed) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 

@@ -1,0 +1,135 @@
+package service_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// exporter stands for a service of yours: of all its processes, one at a time
+// exports, and notes in etcd how far it has come.
+type exporter struct {
+	sess    *session.Session
+	working atomic.Bool
+	batches atomic.Int64
+}
+
+// Run exports whenever it is this process's turn, until ctx ends.
+func (e *exporter) Run(ctx context.Context) {
+	mu := locker.NewMutex(e.sess, "export")
+	for ctx.Err() == nil {
+		_ = mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
+			e.working.Store(true)
+			defer e.working.Store(false)
+			w := fencing.NewFencedWriter(lk)
+			for {
+				if _, err := w.Put(ctx, "export/progress", fmt.Sprint(e.batches.Add(1))); err != nil {
+					return err // the lock was lost, or ctx has ended
+				}
+			}
+		})
+	}
+}
+
+// startExporter runs an exporter until the test ends.
+func startExporter(t *testing.T, cli *clientv3.Client) *exporter {
+	t.Helper()
+	e := &exporter{sess: newSession(t, cli)}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { // joined in the cleanup
+		defer close(done)
+		e.Run(ctx)
+	}()
+	t.Cleanup(func() { stop(); <-done })
+	return e
+}
+
+// newSession opens a session with a short TTL, so that a loss takes two seconds
+// and not fifteen.
+func newSession(t *testing.T, cli *clientv3.Client) *session.Session {
+	t.Helper()
+	sess, err := session.New(t.Context(), cli, &session.Options{TTL: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sess.Close(context.Background()) })
+	return sess
+}
+
+// within waits for a condition that has no event of its own.
+func within(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+// guide begins
+
+func TestServiceStopsBeforeAnotherProcessHoldsItsLock(t *testing.T) {
+	for name, fail := range map[string]func(*etcdtest.Link){
+		"its connections are reset":   (*etcdtest.Link).Cut,
+		"its packets are dropped":     (*etcdtest.Link).BlackHole,
+		"it hears no answers":         (*etcdtest.Link).BlackHoleReplies,
+		"its renewals alone are lost": func(l *etcdtest.Link) { l.Stall("LeaseKeepAlive") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := etcdtest.Start(t) // a real etcd
+			link := srv.Link(t)      // the service's way to it, which can fail
+			svc := startExporter(t, link.Client())
+			within(t, "it exports", func() bool { return svc.batches.Load() > 0 })
+
+			// Somebody else wants the lock, over a connection that is fine. Two
+			// entries: the service holds, the other one waits.
+			other := locker.NewMutex(newSession(t, srv.Client(t)), "export")
+			acquired := make(chan *locker.Lock, 1)
+			go func() { // received below
+				lk, err := other.Lock(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				acquired <- lk
+			}()
+			srv.WaitForKeys(t, "holdfast/lock/export/@/", 2)
+
+			fail(link)
+			lk := <-acquired
+			if svc.working.Load() {
+				t.Error("the service still works, and another process holds its lock")
+			}
+			// Etcd's own record: everything the service wrote is older than the other's lock.
+			for _, kv := range srv.Keys(t, "export/progress") {
+				if kv.ModRevision > lk.AcquiredRevision() {
+					t.Errorf("the service wrote revision %d, and the other acquired at %d",
+						kv.ModRevision, lk.AcquiredRevision())
+				}
+			}
+
+			// All is well again, and it is the service's turn.
+			link.Heal()
+			before := svc.batches.Load()
+			if err := lk.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			within(t, "it exports again", func() bool { return svc.batches.Load() > before+1 })
+		})
+	}
+}
+
+// guide ends

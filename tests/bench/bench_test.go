@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Benchmark runs all subjects. They are selected by name:
+//
+//	go test -run '^$' -bench /members=1/handover ./tests/bench
+func Benchmark(b *testing.B) {
+	etcds := make(stores)
+	b.Cleanup(func() {
+		if err := etcds.close(); err != nil {
+			b.Error(err)
+		}
+	})
+	for _, sub := range subjects() {
+		for _, size := range sub.sizes() {
+			for _, sd := range sub.sides() {
+				b.Run(title(size)+"/"+sub.name+"/"+sd.name, func(b *testing.B) { run(b, etcds, sub, size, sd) })
+			}
+		}
+	}
+}
+
+func run(b *testing.B, etcds stores, sub subject, size int, sd side) {
+	busy, err := etcds.busy(sub, size)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer busy.close()
+	e, call, err := etcds.begin(sub, size, sd)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.close()
+	if err := errors.Join(e.prepare(), call(&watch{})); err != nil {
+		b.Fatal(err)
+	}
+	if sub.alone {
+		b.ReportAllocs()
+	}
+	for b.Loop() {
+		if err := call(b); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed())/float64(b.N*sub.perCall()), "ns/op")
+}

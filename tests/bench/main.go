@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := command(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// command is the program without its process.
+func command(ctx context.Context, args []string, out io.Writer) (err error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(out)
+	var p plan
+	only := flags.String("run", "", "measure `regexp` only, matched against names such as members=1/handover/sessions=2;\nthen nothing is written to files unless their flags are given")
+	markdown := flags.String("markdown", "docs/performance.md", "rewrite the figures in `file`; empty: in none")
+	svg := flags.String("svg", "docs/performance.svg", "write the chart to `file`; empty: to none")
+	flags.DurationVar(&p.time, "time", 2*time.Second, "how long each side of each subject is measured, all rounds together")
+	flags.IntVar(&p.rounds, "rounds", 5, "how often the sides take turns")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	given := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if given["run"] && !given["markdown"] {
+		*markdown = ""
+	}
+	if given["run"] && !given["svg"] {
+		*svg = ""
+	}
+	selected, err := regexp.Compile(*only)
+	switch {
+	case err != nil:
+		return err
+	case p.rounds < 1 || p.time <= 0:
+		return errors.New("-rounds and -time must be positive")
+	case flags.NArg() > 0:
+		return fmt.Errorf("what is %q?", flags.Args())
+	}
+
+	began := time.Now()
+	results, err := measureAll(ctx, p, selected, out)
+	if err != nil {
+		return err
+	}
+	about := circumstances(strings.Join(append([]string{"go run ./tests/bench"}, args...), " "), p, began)
+	fmt.Fprintf(out, "\n%s\n%s", about, table(results))
+	if *markdown != "" {
+		if err := rewrite(*markdown, "\n"+about+"\n"+chartLink(*svg)+table(results)+"\n"); err != nil {
+			return err
+		}
+	}
+	if *svg != "" {
+		return os.WriteFile(*svg, []byte(chart(results)), 0o644)
+	}
+	return nil
+}
+
+// measureAll measures what is selected, and says so while it does.
+func measureAll(ctx context.Context, p plan, selected *regexp.Regexp, out io.Writer) (results []result, err error) {
+	etcds := make(stores)
+	defer func() { err = errors.Join(err, etcds.close()) }()
+	began := time.Now()
+	for _, sub := range subjects() {
+		for _, size := range sub.sizes() {
+			name := title(size) + "/" + sub.name
+			if !selected.MatchString(name) {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(out, "%4.0f s  %-60s", time.Since(began).Seconds(), name)
+			r, err := p.measure(etcds, sub, size)
+			if err != nil {
+				fmt.Fprintln(out)
+				return nil, err
+			}
+			for _, sd := range sub.sides() {
+				fmt.Fprintf(out, "  %s %s", sd.name, durations(spreadOf(r.sides[sd.name].took)))
+			}
+			fmt.Fprintln(out)
+			results = append(results, r)
+		}
+	}
+	if len(results) == 0 {
+		return nil, fmt.Errorf("nothing is called %q", selected)
+	}
+	return results, nil
+}
+
+// chartLink shows the chart in the document beside it.
+func chartLink(svg string) string {
+	if svg == "" {
+		return ""
+	}
+	return fmt.Sprintf("![How many times faster than upstream](%s)\n\n", path.Base(svg))
+}

@@ -1,0 +1,96 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Every hold is granted once and ends once, and the record says how.
+func TestEveryHoldIsAuditedFromGrantToEnd(t *testing.T) {
+	srv := etcdtest.Start(t)
+	sess, err := session.New(t.Context(), srv.Client(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := make(chan fencing.Record, 10)
+	mu := locker.NewMutex(sess, "job").With(locker.Options{
+		Owner:   "worker 1",
+		Auditor: fencing.AuditFunc(func(_ context.Context, r fencing.Record) { records <- r }),
+	})
+	for _, end := range []struct {
+		event fencing.Event
+		end   func(*locker.Lock)
+		cause holdfast.Cause
+	}{
+		{fencing.Released, func(lk *locker.Lock) {
+			if err := lk.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}, 0},
+		{fencing.Lost, func(lk *locker.Lock) { srv.Revoke(t, lk.Lease()) }, holdfast.CauseRevoked},
+		{fencing.Lost, func(*locker.Lock) {
+			if err := sess.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}, holdfast.CauseClosed},
+	} {
+		before := time.Now()
+		lk, err := mu.Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted := <-records
+		if granted.Event != fencing.Granted || granted.Kind != "lock" || granted.Name != "job" || granted.Key != lk.Key() ||
+			granted.Lease != int64(lk.Lease()) || granted.Token != lk.Token() || granted.At.Before(before) || granted.Err != nil {
+			t.Errorf("granted: %+v", granted)
+		}
+		end.end(lk)
+		ended := <-records
+		var lost *holdfast.LostError
+		if ended.Event != end.event || ended.Token != lk.Token() || ended.Key != lk.Key() || ended.Holder != granted.Holder || ended.Held <= 0 ||
+			(end.cause != 0) != errors.As(ended.Err, &lost) || lost != nil && lost.Cause != end.cause {
+			t.Errorf("ended: %+v", ended)
+		}
+		<-lk.Done()
+	}
+	if len(records) != 0 {
+		t.Errorf("one more: %+v", <-records)
+	}
+}
+
+// A slow auditor keeps nobody from the lock, and a panicking one hurts nobody.
+func TestAuditorThatIsStuckDoesNotKeepTheLock(t *testing.T) {
+	srv := etcdtest.Start(t)
+	sess, err := session.New(t.Context(), srv.Client(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stuck := make(chan struct{})
+	mu := locker.NewMutex(sess, "job").With(locker.Options{Auditor: fencing.AuditFunc(func(_ context.Context, r fencing.Record) {
+		if r.Event == fencing.Released {
+			<-stuck
+			panic("boom")
+		}
+	})})
+	for range 2 {
+		lk, err := mu.Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lk.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stuck)
+	if err := sess.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,204 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Invariant 13.
+func TestUnlockOnADeadContextReleases(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), session.Options{})
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
+	dead, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := lk.Unlock(dead); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+	if kvs := entries(t, srv, "x"); len(kvs) != 0 {
+		t.Errorf("the entry still stands: %v", kvs)
+	}
+}
+
+// Invariant 13: cut off, Unlock returns when its context ends, says that the
+// outcome is unknown, and the session goes on. Scenario 5.
+func TestUnlockWhileCutOffReturnsInTimeAndIsFinishedAfterwards(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	sess := open(t, link.Client(), session.Options{TTL: 60 * time.Second})
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
+	link.BlackHole()
+	start := time.Now()
+	err := lk.Unlock(soon(t, 200*time.Millisecond))
+	if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Unlock: %v", err)
+	}
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("Unlock took %v with a context of 200 ms", d)
+	}
+	if lk.Check() != holdfast.ErrReleased {
+		t.Errorf("Check after an unknown Unlock: %v", lk.Check())
+	}
+	if got := len(entries(t, srv, "x")); got != 1 {
+		t.Fatalf("%d entries; the black hole leaks", got)
+	}
+	link.Heal()
+	srv.WaitForKeys(t, "holdfast/lock/x/@/", 0) // long before the lease would end
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Errorf("Unlock once the outcome is known: %v", err)
+	}
+}
+
+// Scenario 3: the release commits, its reply is lost.
+func TestUnlockWhoseReplyIsLostSucceeds(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	sess := open(t, link.Client(), session.Options{})
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
+	link.LoseReply("Txn", 1, codes.Unavailable)
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+// Scenario 4, upstream issue 22082: a late retry of a release must not remove
+// the session's next lock.
+func TestLateUnlockSparesTheNextLockOfTheSameSession(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	sess := open(t, link.Client(), session.Options{TTL: 60 * time.Second})
+	mu := locker.NewMutex(sess, "x")
+	lk := mustLock(t, mu)
+	late := link.Hold("Txn")
+	unlocked := make(chan error, 1)
+	ctx, cancel := context.WithCancel(deadline(t))
+	go func() { unlocked <- lk.Unlock(ctx) }() // received below
+	<-late.Arrived()
+	cancel()
+	if err := <-unlocked; !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		t.Errorf("Unlock: %v", err)
+	}
+	// The session's own attempt is still under way; an administrator clears
+	// the entry, so that another process, then this session, can have a turn.
+	if _, err := srv.Client(t).Delete(deadline(t), lk.Key()); err != nil {
+		t.Fatal(err)
+	}
+	next := lockLater(deadline(t), mu)
+	late.Deliver()
+	<-late.Delivered()
+	r := <-next
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	if kvs := entries(t, srv, "x"); len(kvs) != 1 || kvs[0].CreateRevision != int64(r.lk.Token()) {
+		t.Errorf("entries %v, want the next lock's", kvs)
+	}
+}
+
+// Invariant 5: an administrator deletes and re-creates the key of a holder.
+// Whoever owns the new entry, it is not the holder. Scenario 22.
+func TestUnlockRemovesOnlyTheEntryItMeans(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), session.Options{})
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
+	admin := srv.Client(t)
+	if _, err := admin.Delete(deadline(t), lk.Key()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.Put(deadline(t), lk.Key(), "somebody else's"); err != nil {
+		t.Fatal(err)
+	}
+	var lost *holdfast.LostError
+	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
+		t.Errorf("Unlock: %v", err)
+	}
+	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Value) != "somebody else's" {
+		t.Errorf("entries %v: the other one was removed", kvs)
+	}
+}
+
+// Scenario 11.
+func TestUnlockFromManyGoroutinesIsOneRelease(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	sess := open(t, link.Client(), session.Options{})
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
+	before := link.Count()
+	var wg sync.WaitGroup
+	for range 30 {
+		wg.Go(func() {
+			_, _, _ = lk.Token(), lk.Check(), lk.IsOwner()
+			if err := lk.Unlock(deadline(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := link.Count().Since(before)["Txn"]; n != 1 {
+		t.Errorf("%d Txns for one release", n)
+	}
+}
+
+func TestUnlockWithoutAContextIsAnArgumentError(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), session.Options{})
+	lk := mustLock(t, locker.NewMutex(sess, "x"))
+	var arg *holdfast.ArgumentError
+	if err := lk.Unlock(noContext); !errors.As(err, &arg) || lk.Check() != nil {
+		t.Errorf("Unlock(nil): %v, Check %v", err, lk.Check())
+	}
+}
+
+// Scenario 28, invariant 12.
+func TestCloseEndsHoldersAndWaitersAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), session.Options{})
+	other := open(t, srv.Client(t), session.Options{})
+	held := mustLock(t, locker.NewMutex(sess, "held"))
+	theirs := mustLock(t, locker.NewMutex(other, "theirs"))
+	inEtcd := lockLater(context.Background(), locker.NewMutex(sess, "theirs"))
+	srv.WaitForKeys(t, "holdfast/lock/theirs/@/", 2)
+	inLine := lockLater(context.Background(), locker.NewMutex(sess, "held"))
+	if err := sess.Close(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []result{<-inEtcd, <-inLine} {
+		if !errors.Is(r.err, holdfast.ErrClosed) {
+			t.Errorf("waiter: %v", r.err)
+		}
+	}
+	var lost *holdfast.LostError
+	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseClosed {
+		t.Errorf("holder: %v", err)
+	}
+	if err := held.Unlock(deadline(t)); !errors.As(err, &lost) {
+		t.Errorf("Unlock after Close: %v", err)
+	}
+	if _, err := locker.NewMutex(sess, "more").Lock(deadline(t)); !errors.Is(err, holdfast.ErrClosed) {
+		t.Errorf("Lock after Close: %v", err)
+	}
+	if kvs := srv.Keys(t, "holdfast/lock/"); len(kvs) != 1 || string(kvs[0].Key) != theirs.Key() {
+		t.Errorf("left behind: %v", kvs)
+	}
+	if err := sess.Close(deadline(t)); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+}

@@ -1,0 +1,312 @@
+package robustness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Scenario 37: the token a client has logged in with expires while a lock is
+// held. It is refreshed, and nothing happens to the lock.
+func TestLockOutlivesTheTokenOfItsClient(t *testing.T) {
+	t.Parallel()
+	g := guard(t, shortTokens(t))
+	g.user(t, "service", "locks", "data")
+	link := g.srv.Link(t)
+	sess := open(t, g.client(t, "service", link), session.Options{TTL: 9 * time.Second})
+	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
+	must(t)(nil, err)
+	token, lease := lk.Token(), lk.Lease()
+
+	g.expire(t)
+	must(t)(fencing.NewFencedWriter(lk).Put(deadline(t), "billing/data/state", "v"))
+	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", link.Count()["LeaseKeepAlive"]+2)) // one is answered
+	eventually(t, "held, not merely suspended", func() bool { return lk.Check() == nil })
+	if lk.Token() != token || lk.Lease() != lease || sess.Lease() != lease {
+		t.Errorf("token %v → %v, lease %x → %x", token, lk.Token(), lease, sess.Lease())
+	}
+	must(t)(nil, lk.Unlock(deadline(t)))
+}
+
+// A stream of watches keeps the token it was opened with, and is kept open by
+// any watch on it; once the token has expired etcd refuses more. Who waits or
+// observes from then on needs another stream. Waiters of a session share streams;
+// the observers of one Election do.
+func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
+	t.Parallel()
+	wait := func(t *testing.T, sess *session.Session, name string) chan error {
+		over := make(chan error, 1)
+		go func() { // joined by who reads over
+			_, err := locker.NewMutex(sess, name).Lock(deadline(t))
+			over <- err
+		}()
+		return over
+	}
+	observe := func(t *testing.T, el *election.Election) chan error {
+		over := make(chan error, 1)
+		go func() { // joined by who reads over
+			for leader, err := range el.Observe(deadline(t)) {
+				if err != nil || leader == (election.Leader{}) {
+					over <- err
+					return
+				}
+			}
+		}()
+		return over
+	}
+	for what, watch := range map[string]func(t *testing.T, sess *session.Session) (standing chan error, later func() chan error){
+		"a waiter": func(t *testing.T, sess *session.Session) (chan error, func() chan error) {
+			return wait(t, sess, "y"), func() chan error { return wait(t, sess, "x") }
+		},
+		"an observer": func(t *testing.T, sess *session.Session) (chan error, func() chan error) {
+			el := election.NewAt(sess, "holdfast/lock/x/@")
+			return observe(t, el), func() chan error { return observe(t, el) }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			g := guard(t, shortTokens(t))
+			g.user(t, "service", "locks", "elections")
+			other := open(t, g.client(t, "service", nil), session.Options{TTL: 600 * time.Second})
+			held, err := locker.NewMutex(other, "x").Lock(deadline(t))
+			must(t)(nil, err)
+			ahead, err := locker.NewMutex(other, "y").Lock(deadline(t))
+			must(t)(nil, err)
+			link := g.srv.Link(t)
+			sess := open(t, g.client(t, "service", link), session.Options{TTL: 600 * time.Second})
+			settled(t, link) // the watch of the session key stands
+			standing, later := watch(t, sess)
+			must(t)(nil, link.Wait(deadline(t), "Watch", 2))
+			must(t)(locker.NewMutex(sess, "audited").Lock(deadline(t)))
+
+			g.expire(t)
+			before := link.Count()
+			over := later()
+			must(t)(nil, link.Wait(deadline(t), "Watch", before["Watch"]+2)) // one was refused
+			audited := link.Count()["Txn"]
+			must(t)(nil, link.Wait(deadline(t), "Txn", audited+6)) // two or three each second
+			// Each of the two streams may have been asked for a sign of life besides.
+			if n := link.Count()["Watch"] - before["Watch"]; n > 4 {
+				t.Errorf("%d watches where two are enough", n)
+			}
+			must(t)(nil, held.Unlock(deadline(t)))
+			must(t)(nil, <-over)
+			must(t)(nil, ahead.Unlock(deadline(t)))
+			if err := <-standing; err != nil {
+				t.Errorf("the watch that stood has ended: %v", err)
+			}
+		})
+	}
+}
+
+// Scenario 37: a role is taken away from a service that holds, waits and
+// observes. Each hears that, and not merely that time has passed; given back,
+// the role is enough to go on.
+func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "service", "locks", "elections")
+	other := locker.NewMutex(open(t, g.admin, session.Options{}), "waited-for")
+	ahead, err := other.Lock(deadline(t))
+	must(t)(nil, err)
+	link := g.srv.Link(t)
+	sess := open(t, g.client(t, "service", link), session.Options{TTL: 5 * time.Second})
+	held, err := locker.NewMutex(sess, "held").Lock(deadline(t))
+	must(t)(nil, err)
+	waiter, observer := make(chan error, 1), make(chan error, 1)
+	go func() { // joined below
+		_, err := locker.NewMutex(sess, "waited-for").Lock(deadline(t))
+		waiter <- err
+	}()
+	must(t)(nil, link.Wait(deadline(t), "Watch", 2)) // that of the session key, too
+	// Of two watches that are refused on one stream, etcd's client may forget to
+	// join one, and then its Close does not return: so the observer has a client,
+	// and with that a stream, of its own.
+	observing := g.srv.Link(t)
+	apart := open(t, g.client(t, "service", observing), session.Options{TTL: 5 * time.Second})
+	go func() { // joined below
+		for _, err := range election.New(apart, "observed").With(election.Options{MaxAge: 3 * time.Second}).Observe(deadline(t)) {
+			if err != nil {
+				observer <- err
+			}
+		}
+	}()
+	must(t)(nil, observing.Wait(deadline(t), "Watch", 2))
+
+	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "locks"))
+	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "elections"))
+	denied := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	start := time.Now()
+	_, err = locker.NewMutex(sess, "new").Lock(deadline(t))
+	denied("Lock", err)
+	if _, err := election.New(sess, "new").Campaign(deadline(t), "v"); backoff.Classify(err) != backoff.Unauthorised {
+		t.Errorf("Campaign: %v", err)
+	}
+	<-held.Done()
+	var lost *holdfast.LostError
+	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
+		t.Errorf("Check: %v", err)
+	}
+	denied("Check", held.Check())
+	var acquire *locker.AcquireError
+	err = <-waiter
+	denied("the waiter", err)
+	if !errors.As(err, &acquire) {
+		t.Errorf("the waiter: %v", err)
+	}
+	denied("the observer", <-observer)
+	t.Logf("all were told after %v", time.Since(start))
+
+	must(t)(g.admin.UserGrantRole(deadline(t), "service", "locks"))
+	must(t)(nil, ahead.Unlock(deadline(t)))
+	must(t)(nil, locker.NewMutex(sess, "held").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }))
+}
+
+// A watch that stands goes on when the role for it is withdrawn. When it has to
+// be made again, who waits is told, not left to wait for the end of a context.
+func TestWaiterThatMayNotWatchAnyMoreIsTold(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "service", "locks")
+	must(t)(locker.NewMutex(open(t, g.admin, session.Options{}), "x").Lock(deadline(t)))
+	link := g.srv.Link(t)
+	sess := open(t, g.client(t, "service", link), session.Options{TTL: 600 * time.Second})
+	waiter := make(chan error, 1)
+	go func() { // joined below
+		_, err := locker.NewMutex(sess, "x").Lock(deadline(t))
+		waiter <- err
+	}()
+	must(t)(nil, link.Wait(deadline(t), "Watch", 2)) // of its session key, and its own
+	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "locks"))
+	link.Cut()
+	link.Heal()
+	if err := <-waiter; !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the waiter: %v", err)
+	}
+}
+
+// A service without any permission has no session, and is told which it lacks.
+func TestSessionThatMayNotWriteItsKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "nobody")
+	_, err := session.New(deadline(t), g.client(t, "nobody", nil), nil)
+	if !errors.Is(err, rpctypes.ErrPermissionDenied) ||
+		!strings.Contains(err.Error(), "etcdctl role grant-permission --prefix ROLE readwrite holdfast/session/") {
+		t.Errorf("%v", err)
+	}
+	leases, err := g.admin.Leases(deadline(t))
+	must(t)(nil, err)
+	if len(leases.Leases) != 0 {
+		t.Errorf("left behind: %v", leases.Leases)
+	}
+}
+
+// A permission that is withdrawn from a session that holds nothing is told by its
+// renewals, whose loss says which.
+func TestSessionThatMayNotReadItsKeyAnyMoreIsLostAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "service", "locks")
+	lost := make(chan session.Event, 100)
+	sess := open(t, g.client(t, "service", nil), session.Options{TTL: time.Second, OnStateChange: func(ev session.Event) {
+		if ev.State == holdfast.Lost {
+			lost <- ev
+		}
+	}})
+	key := "holdfast/session/"
+	g.revoke(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key)})
+	g.grant(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key), kind: clientv3.PermissionType(clientv3.PermWrite)})
+	if ev := <-lost; !errors.Is(ev.Err, rpctypes.ErrPermissionDenied) || !strings.Contains(ev.Err.Error(), lease.Open(sess.Ref()).SessionKey(ev.Lease)) {
+		t.Errorf("%v", ev.Err)
+	}
+}
+
+// No password, no token and nobody's value gets into what is logged or returned.
+func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "service", "locks")
+	const value = "a-value-that-is-nobody-else's"
+	var log bytes.Buffer // written by one handler, read after Close
+	var said []string
+	var mu sync.Mutex // protects secrets
+	note := func(err error) {
+		if err == nil {
+			t.Error("not refused")
+			return
+		}
+		said = append(said, err.Error())
+	}
+	cfg := session.ClientConfig(g.srv.Endpoints()...)
+	cfg.Username, cfg.Password = "service", "wrong-"+password
+	if _, err := clientv3.New(cfg); !errors.Is(err, rpctypes.ErrAuthFailed) {
+		t.Errorf("a wrong password: %v", err)
+	} else {
+		note(err)
+	}
+	cfg.Password = password
+	var secrets []string // at first the token, which only the client's own RPCs show
+	cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			err := invoke(ctx, method, req, reply, cc, opts...)
+			if login, ok := reply.(*pb.AuthenticateResponse); ok && err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				secrets = append(secrets, login.Token)
+			}
+			return err
+		}))
+	cli, err := clientv3.New(cfg)
+	must(t)(nil, err)
+	defer func() { _ = cli.Close() }()
+	sess, err := session.New(deadline(t), cli, &session.Options{
+		TTL: 2 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	must(t)(nil, err)
+	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
+	must(t)(nil, err)
+	_, err = fencing.NewFencedWriter(lk).Put(deadline(t), "elsewhere", value)
+	note(err)
+	_, err = election.New(sess, "x").Campaign(deadline(t), value)
+	note(err)
+	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "locks"))
+	<-lk.Done()
+	note(lk.Check())
+	_ = sess.Close(deadline(t)) // refused
+	mu.Lock()
+	defer mu.Unlock()
+	if len(secrets) < 2 || secrets[0] == "" {
+		t.Fatalf("tokens %q; there is one for each login", secrets)
+	}
+	for _, text := range append(said, log.String()) {
+		for _, secret := range append(secrets, password, value) {
+			if strings.Contains(text, secret) {
+				t.Errorf("%q in %s", secret, text)
+			}
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package robustness
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+const entriesOfX = "holdfast/election/x/@/"
+
+func campaign(t *testing.T, el *election.Election, value string) *election.Term {
+	t.Helper()
+	term, err := el.Campaign(deadline(t), value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return term
+}
+
+func campaignLater(t *testing.T, el *election.Election, value string) <-chan *election.Term {
+	t.Helper()
+	won := make(chan *election.Term, 1)
+	go func() { // ends with its deadline
+		term, err := el.Campaign(deadline(t), value)
+		if err != nil {
+			t.Error(err)
+		}
+		won <- term
+	}()
+	return won
+}
+
+// Scenario 29.
+func TestTermOutlivesEtcdsLeader(t *testing.T) {
+	t.Parallel()
+	for range 2 { // a new cluster each time: one that has just lost a leader may take seconds to get over the next
+		cluster := etcdtest.StartCluster(t, 3)
+		opts := session.Options{TTL: 10 * time.Second, Retry: quick}
+		sess := open(t, cluster.Client(t), opts)
+		term := campaign(t, election.New(sess, "x"), "v")
+		token := term.Token()
+		waiting := campaignLater(t, election.New(open(t, cluster.Client(t), opts), "x"), "next")
+		cluster.WaitForKeys(t, entriesOfX, 2)
+		leader, err := cluster.Leader(deadline(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leader.Stop()
+		if err := term.Proclaim(deadline(t), "still here"); err != nil || term.Token() != token {
+			t.Errorf("Proclaim by token %v, once %v: %v", term.Token(), token, err)
+		}
+		awaitRenewal(t, sess)
+		if err := term.Check(); err != nil {
+			t.Error(err)
+		}
+		if len(waiting) != 0 {
+			t.Fatal("the next leads beside it")
+		}
+		if err := term.Resign(deadline(t)); err != nil {
+			t.Error(err)
+		}
+		if next := <-waiting; next != nil && next.Token() <= token {
+			t.Errorf("token %v after %v", next.Token(), token)
+		}
+	}
+}
+
+// Scenario 31.
+func TestTermIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.StartCluster(t, 3)
+	el := election.New(open(t, cluster.Client(t), session.Options{TTL: 14 * time.Second, Retry: quick}), "x")
+	term := campaign(t, el, "v")
+	token := term.Token()
+	members := cluster.Members()[:2]
+	for _, m := range members {
+		m.Stop()
+	}
+	await(t, "it is suspended", func() bool { return errors.Is(term.Check(), holdfast.ErrSuspended) })
+	restart(t, members...)
+	await(t, "it is connected again", func() bool { return !errors.Is(term.Check(), holdfast.ErrSuspended) })
+	if err := term.Check(); err != nil || term.Token() != token {
+		t.Errorf("token %v, once %v: %v", term.Token(), token, err)
+	}
+	if l, err := el.Leader(deadline(t)); err != nil || l.Token != token {
+		t.Errorf("leader %+v, %v", l, err)
+	}
+}
+
+// Scenario 32.
+func TestTermIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.StartCluster(t, 3)
+	sess := open(t, cluster.Client(t), session.Options{TTL: 2 * time.Second, Retry: quick})
+	el := election.New(sess, "x")
+	term := campaign(t, el, "v")
+	stopped, stays := cluster.Members()[:2], cluster.Member(2).Client(t)
+	await(t, "all members have the entry", func() bool { return stands(t, stays, term.Key()) })
+	for _, m := range stopped {
+		m.Stop()
+	}
+	<-term.Done()
+	var lost *holdfast.LostError
+	if err := term.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
+		t.Errorf("Check: %v", err)
+	}
+	if !stands(t, stays, term.Key()) {
+		t.Error("this test has gone blind: the entry is gone although nobody can remove it")
+	}
+	restart(t, stopped...)
+	await(t, "the session is back", func() bool { return sess.Check() == nil })
+	if err := term.Check(); !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("the term came back: %v", err)
+	}
+	if again := campaign(t, el, "v"); again.Token() <= term.Token() {
+		t.Errorf("token %v after %v", again.Token(), term.Token())
+	}
+}
+
+// Scenario 33: a member that has lost the others knows nothing that counts, least of all when it has led them.
+func TestMinorityDecidesNothing(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.StartCluster(t, 3)
+	minority, others := leaderAndOthers(t, cluster)
+	here := minority.Client(t)
+	there := open(t, clientTo(t, others...), session.Options{TTL: 60 * time.Second, Retry: quick})
+	first := campaign(t, election.New(there, "x"), "first")
+	sess := open(t, here, session.Options{TTL: 60 * time.Second, Retry: quick, CloseTimeout: 100 * time.Millisecond})
+	el := election.New(sess, "x").With(election.Options{MaxAge: 600 * time.Millisecond})
+	o, err := el.Observer(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	if v := o.Current(); v.Leader.Token != first.Token() || !v.Trusted {
+		t.Errorf("at first %+v", v)
+	}
+
+	cluster.Partition(minority)
+	endsByItsDeadline(t, "Campaign", func(ctx context.Context) error {
+		_, err := el.Campaign(ctx, "v")
+		return err
+	})
+	endsByItsDeadline(t, "Leader", func(ctx context.Context) error {
+		_, err := el.Leader(ctx)
+		return err
+	})
+	endsByItsDeadline(t, "Observe", func(ctx context.Context) (last error) {
+		for l, err := range el.Observe(ctx) {
+			if last = err; err == nil {
+				t.Errorf("Observe tells %+v", l)
+			}
+		}
+		return last
+	})
+	await(t, "the observer is not trusted any more", func() bool { return !o.Current().Trusted })
+	// The others decide meanwhile, and the minority still shows what was.
+	if err := first.Resign(deadline(t)); err != nil {
+		t.Error(err)
+	}
+	next := campaign(t, election.New(there, "x"), "next")
+	if !stands(t, here, first.Key()) {
+		t.Error("this test has gone blind: the minority has heard of the others")
+	}
+	if v := o.Current(); v.Trusted {
+		t.Errorf("trusted, without anybody to ask: %+v", v)
+	}
+
+	cluster.Heal()
+	var v election.View
+	await(t, "the observer is trusted again", func() bool { v = o.Current(); return v.Trusted })
+	if v.Leader.Token != next.Token() {
+		t.Errorf("trusted again, and still %+v", v)
+	}
+	// The campaign that failed left no candidate.
+	if kvs := cluster.WaitForKeys(t, entriesOfX, 1); string(kvs[0].Key) != next.Key() {
+		t.Errorf("entries %v", kvs)
+	}
+}
+
+// Scenario 36: members restart, are defragmented, and one is replaced.
+func TestTermOutlivesARollingRestartAndAReplacedMember(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.StartCluster(t, 3)
+	sess := open(t, cluster.Client(t), session.Options{TTL: 12 * time.Second, Retry: quick})
+	term := campaign(t, election.New(sess, "x"), "v")
+	token := term.Token()
+	observer := election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second, Retry: quick}), "x")
+	observed := make(chan []election.Leader, 1)
+	go func() { // joined below
+		var told []election.Leader
+		for l, err := range observer.Observe(deadline(t)) {
+			if err == nil {
+				told = append(told, l)
+			}
+			if l.Value == "last" {
+				break
+			}
+		}
+		observed <- told
+	}()
+	maintain(t, cluster, func(step string) {
+		awaitRenewal(t, sess)
+		if err := term.Check(); err != nil || term.Token() != token {
+			t.Errorf("after the %s: token %v, once %v: %v", step, term.Token(), token, err)
+		}
+	})
+	if err := term.Proclaim(deadline(t), "last"); err != nil {
+		t.Error(err)
+	}
+	told := <-observed
+	if len(told) == 0 || told[len(told)-1].Value != "last" {
+		t.Errorf("an observer has not heard of the last value: %+v", told)
+	}
+	if slices.ContainsFunc(told, func(l election.Leader) bool { return l.Token != token }) {
+		t.Errorf("an observer was told %+v", told)
+	}
+}

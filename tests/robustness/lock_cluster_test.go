@@ -1,0 +1,212 @@
+package robustness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+const entriesOfLockX = "holdfast/lock/x/@/"
+
+func lock(t *testing.T, sess *session.Session, name string) *locker.Lock {
+	t.Helper()
+	lk, err := locker.NewMutex(sess, name).Lock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lk
+}
+
+// lockLater has a session wait for the lock x, as the n-th in its queue.
+func lockLater(t *testing.T, cluster *etcdtest.Cluster, sess *session.Session, n int) <-chan *locker.Lock {
+	t.Helper()
+	acquired := make(chan *locker.Lock, 1)
+	go func() { // ends with its deadline
+		lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
+		if err != nil {
+			t.Error(err)
+		}
+		acquired <- lk
+	}()
+	cluster.WaitForKeys(t, entriesOfLockX, n)
+	return acquired
+}
+
+// unlock releases what is held.
+func unlock(t *testing.T, lk *locker.Lock) {
+	t.Helper()
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// mustHold checks that a lock is held as it was acquired.
+func mustHold(t *testing.T, when string, lk *locker.Lock, sess *session.Session, kept string) {
+	t.Helper()
+	if err := lk.Check(); err != nil || lk.Lease() != sess.Lease() || identity(lk) != kept {
+		t.Errorf("%s: %s, once %s; Check: %v", when, identity(lk), kept, err)
+	}
+}
+
+// identity is what a lock keeps until it is lost.
+func identity(lk *locker.Lock) string {
+	return fmt.Sprintf("token %v, lease %x, key %s", lk.Token(), lk.Lease(), lk.Key())
+}
+
+// Scenario 29.
+func TestLockOutlivesEtcdsLeader(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.StartCluster(t, 3)
+	opts := session.Options{TTL: 12 * time.Second, Retry: quick}
+	sess := open(t, cluster.Client(t), opts)
+	lk := lock(t, sess, "x")
+	kept := identity(lk)
+	second := lockLater(t, cluster, open(t, cluster.Client(t), opts), 2)
+	third := lockLater(t, cluster, open(t, cluster.Client(t), opts), 3)
+	leader, _ := leaderAndOthers(t, cluster)
+	leader.Stop()
+	awaitRenewal(t, sess)
+	mustHold(t, "without the old leader", lk, sess, kept)
+	if len(second)+len(third) != 0 {
+		t.Fatal("a waiter holds it too")
+	}
+	unlock(t, lk)
+	next := <-second
+	if next == nil || next.Token() <= lk.Token() || len(third) != 0 {
+		t.Fatalf("after %s came %v, and %d behind it", kept, next, len(third))
+	}
+	unlock(t, next)
+	if last := <-third; last == nil || last.Token() <= next.Token() {
+		t.Errorf("after token %v came %v", next.Token(), last)
+	}
+}
+
+// Scenario 31.
+func TestLockIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.StartCluster(t, 3)
+	events := make(chan session.Event, 10)
+	sess := open(t, cluster.Client(t), session.Options{
+		TTL: 14 * time.Second, Retry: quick, OnStateChange: func(ev session.Event) { events <- ev },
+	})
+	lk := lock(t, sess, "x")
+	kept := identity(lk)
+	members := cluster.Members()[:2]
+	for _, m := range members {
+		m.Stop()
+	}
+	if ev := <-events; ev.State != holdfast.Suspended || ev.Lease != lk.Lease() {
+		t.Fatalf("first event %+v", ev)
+	}
+	if err := lk.Check(); !errors.Is(err, holdfast.ErrSuspended) {
+		t.Errorf("Check: %v", err)
+	}
+	restart(t, members...)
+	if ev := <-events; !ev.Reconnected() || ev.Lease != lk.Lease() {
+		t.Fatalf("second event %+v", ev)
+	}
+	mustHold(t, "connected again", lk, sess, kept)
+	if kvs := cluster.WaitForKeys(t, entriesOfLockX, 1); string(kvs[0].Key) != lk.Key() {
+		t.Errorf("entries %v", kvs)
+	}
+	unlock(t, lk)
+}
+
+// Scenario 32.
+func TestLockIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
+	t.Parallel()
+	const ttl = 3 * time.Second
+	cluster := etcdtest.StartCluster(t, 3)
+	sess := open(t, cluster.Client(t), session.Options{TTL: ttl, Retry: quick})
+	lk := lock(t, sess, "x")
+	stopped, stays := cluster.Members()[:2], cluster.Member(2).Client(t)
+	await(t, "all members have the entry", func() bool { return stands(t, stays, lk.Key()) })
+	for _, m := range stopped {
+		m.Stop()
+	}
+	<-lk.Done()
+	var lost *holdfast.LostError
+	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
+		t.Fatalf("Check: %v", err)
+	}
+	// Not before the deadline, which is a tenth before the TTL, and not after the TTL.
+	if lost.Since < ttl*9/10 || lost.Since > ttl {
+		t.Errorf("lost %v after the last renewal", lost.Since)
+	}
+	if !stands(t, stays, lk.Key()) {
+		t.Error("this test has gone blind: the entry is gone although nobody can remove it")
+	}
+	restart(t, stopped...)
+	await(t, "the session has another lease", func() bool { return sess.Check() == nil })
+	if err := lk.Check(); !errors.Is(err, holdfast.ErrLost) || sess.Lease() == lk.Lease() {
+		t.Errorf("the lock came back on lease %x: %v", sess.Lease(), err)
+	}
+	if err := lk.Unlock(deadline(t)); !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("Unlock: %v", err)
+	}
+	again := lock(t, sess, "x")
+	if again.Lease() != sess.Lease() || again.Token() <= lk.Token() {
+		t.Errorf("again: %s", identity(again))
+	}
+	unlock(t, again)
+}
+
+// Scenario 36: members restart, are defragmented, and one is replaced. A waiter does not lose its place either.
+func TestLockOutlivesARollingRestartAndAReplacedMember(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.StartCluster(t, 3)
+	opts := session.Options{TTL: 12 * time.Second, Retry: quick}
+	sess := open(t, cluster.Client(t), opts)
+	lk := lock(t, sess, "x")
+	kept := identity(lk)
+	waiting := lockLater(t, cluster, open(t, cluster.Client(t), opts), 2)
+	place := string(cluster.Keys(t, entriesOfLockX)[1].Key)
+	maintain(t, cluster, func(step string) {
+		awaitRenewal(t, sess)
+		mustHold(t, "after the "+step, lk, sess, kept)
+	})
+	if len(waiting) != 0 {
+		t.Fatal("a waiter holds it too")
+	}
+	unlock(t, lk)
+	if next := <-waiting; next != nil && next.Key() != place {
+		t.Errorf("it waited at %s and acquired as %s", place, next.Key())
+	}
+}
+
+// A member that is out of reach for one client takes nothing from it: its connection stays open and answers nothing, and
+// what is sent there has to be sent again to another.
+func TestLocksGoOnWhileOneMemberIsOutOfReachOfTheirClient(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.StartCluster(t, 3)
+	leader, others := leaderAndOthers(t, cluster)
+	link := leader.Link(t)
+	cli := clientTo(t, append(link.Endpoints(), others...)...)
+	sess := open(t, cli, session.Options{TTL: 9 * time.Second, Retry: quick})
+	lk := lock(t, sess, "x")
+	kept := identity(lk)
+	link.BlackHole()
+	await(t, "a request is sent to the member that is out of reach", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := cli.Get(ctx, "x")
+		return err != nil
+	})
+	for range 4 { // each some requests, of which a third goes there
+		unlock(t, lock(t, sess, "y"))
+		cluster.WaitForKeys(t, "holdfast/lock/y/@/", 0)
+	}
+	for range 2 {
+		awaitRenewal(t, sess)
+		mustHold(t, "with one member out of reach", lk, sess, kept)
+	}
+	unlock(t, lk)
+	cluster.WaitForKeys(t, entriesOfLockX, 0)
+}

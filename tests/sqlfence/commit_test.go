@@ -1,0 +1,266 @@
+package sqlfence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+)
+
+func TestCommitWhoseAnswerIsLostIsUnknownAndNotRepeated(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		commits := 0
+		db := d.pool(t, &lossy{d.connector, func(real func() error) error {
+			commits++
+			return errors.Join(io.ErrUnexpectedEOF, real())
+		}})
+		g := d.guardOver(t, db, &sqlfence.Options{Retry: retry()})
+		err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "landed"))
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, io.ErrUnexpectedEOF) || commits != 1 {
+			t.Errorf("%d commits, %v", commits, err)
+		}
+		if works, _ := d.works(t, "r"); !slices.Equal(works, []string{"landed"}) {
+			t.Errorf("works %v", works)
+		}
+	})
+}
+
+func TestContextThatEndsDuringTheCommitLeavesItUnknown(t *testing.T) {
+	d := newDatabase(t, kinds[0])
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	db := d.pool(t, &lossy{d.connector, func(real func() error) error {
+		cancel(why)
+		return errors.Join(context.Canceled, real())
+	}})
+	err := d.guardOver(t, db, nil).Do(ctx, "r", fencing.Token(5), d.write("r", 5, ""))
+	if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, why) {
+		t.Errorf("Do: %v", err)
+	}
+}
+
+func TestCommitThatWasRefusedIsNotUnknown(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		commits := 0
+		db := d.pool(t, &lossy{d.connector, func(real func() error) error {
+			if commits++; commits == 1 {
+				return gaveUp{} // the connection is closed with its transaction open
+			}
+			return real()
+		}})
+		g := d.guardOver(t, db, &sqlfence.Options{Retry: retry()})
+		db.SetMaxIdleConns(0)
+		if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "once")); err != nil {
+			t.Error(err)
+		}
+		if works, _ := d.works(t, "r"); commits != 2 || !slices.Equal(works, []string{"once"}) {
+			t.Errorf("%d commits, works %v", commits, works)
+		}
+	})
+}
+
+func TestConstraintThatFailsAtTheCommitIsNotUnknown(t *testing.T) {
+	for _, k := range kinds[:2] { // InnoDB cannot defer one
+		t.Run(k.name, func(t *testing.T) {
+			d := newDatabase(t, k)
+			d.db.SetMaxOpenConns(1) // what comes next gets the same connection
+			d.exec(t, "CREATE TABLE child (parent BIGINT REFERENCES accounts (id) DEFERRABLE INITIALLY DEFERRED)")
+			g := d.guard(t, nil)
+			err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "INSERT INTO child (parent) VALUES (99)")
+				return err
+			})
+			if err == nil || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+				t.Errorf("Do: %v", err)
+			}
+			if n := d.number(t, "SELECT count(*) FROM child"); n != 0 || d.mark(t, "r") != 0 {
+				t.Errorf("%d rows, mark %v", n, d.mark(t, "r"))
+			}
+			if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestWorkThatEndsItsTransactionIsNotTakenForDone(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		work := map[string]func(context.Context, *sql.Tx) error{
+			"commits":    func(_ context.Context, tx *sql.Tx) error { return tx.Commit() },
+			"rolls back": func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() },
+		}
+		statements := func(queries ...string) func(context.Context, *sql.Tx) error {
+			return func(ctx context.Context, tx *sql.Tx) error {
+				for _, query := range queries {
+					if _, err := tx.ExecContext(ctx, query); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+		}
+		const update = "UPDATE accounts SET balance = 1 WHERE id = 1"
+		switch d.dialect {
+		case sqlfence.Postgres:
+			work["commits in SQL"] = statements("COMMIT", update)
+			work["rolls back in SQL"] = statements("ROLLBACK", update)
+			work["begins another in SQL"] = statements("COMMIT", "BEGIN", update)
+			work["goes on with another"] = statements("COMMIT AND CHAIN", update)
+			work["was pasted"] = statements("BEGIN; "+update+"; COMMIT;", update)
+			work["keeps to itself that a statement failed"] = func(ctx context.Context, tx *sql.Tx) error {
+				_, _ = tx.ExecContext(ctx, "SELECT 1/0")
+				return nil
+			}
+		case sqlfence.MySQL:
+			work["commits in SQL"] = statements("COMMIT", update)
+			work["begins another in SQL"] = statements("COMMIT", "START TRANSACTION", update)
+			work["has DDL, which commits"] = func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "CREATE TABLE more (id INT)")
+				return err
+			}
+		case sqlfence.SQLite:
+			work["keeps to itself that a conflict rolled back"] = func(ctx context.Context, tx *sql.Tx) error {
+				for range 2 {
+					_, _ = tx.ExecContext(ctx, "INSERT OR ROLLBACK INTO accounts (id, balance) VALUES (1, 1)")
+				}
+				return nil
+			}
+		}
+		for name, fn := range work {
+			if err := g.Do(t.Context(), name, fencing.Token(5), fn); !errors.Is(err, sqlfence.ErrTxEnded) {
+				t.Errorf("work that %s: %v", name, err)
+			}
+		}
+	})
+}
+
+// What fn has committed by itself is not called rolled back, and not repeated.
+func TestNothingIsCalledRolledBackThatTheWorkHasCommitted(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, &sqlfence.Options{Retry: retry()})
+		lost := &holder{token: 5}
+		ctx, cancel := context.WithCancel(t.Context())
+		for name, c := range map[string]struct {
+			source fencing.Source
+			ctx    context.Context
+			after  func() error
+		}{
+			"then fails":                 {fencing.Token(5), t.Context(), func() error { return gaveUp{} }},
+			"then loses its lock":        {lost, t.Context(), func() error { lost.err = holdfast.ErrReleased; return nil }},
+			"then its context ends":      {fencing.Token(5), ctx, func() error { cancel(); return nil }},
+			"then its context ends, too": {fencing.Token(5), ctx, func() error { return context.Canceled }},
+		} {
+			if c.ctx.Err() != nil {
+				ctx, cancel = context.WithCancel(t.Context())
+				c.ctx = ctx
+			}
+			calls := 0
+			err := g.Do(c.ctx, name, c.source, func(ctx context.Context, tx *sql.Tx) error {
+				if calls++; calls > 1 {
+					return nil
+				}
+				if err := d.write(name, 5, "committed")(ctx, tx); err != nil {
+					t.Error(err)
+				}
+				return errors.Join(tx.Commit(), c.after())
+			})
+			if err == nil || calls != 1 || strings.Contains(err.Error(), "rolled back") && !errors.Is(err, sqlfence.ErrTxEnded) || strings.Contains(err.Error(), "nothing is written") {
+				t.Errorf("work that commits, %s: %d calls, %v", name, calls, err)
+			}
+		}
+		cancel()
+	})
+}
+
+// A deadlock rolls back all of the transaction in InnoDB. If fn keeps that to
+// itself and goes on, its statements are carried out one by one, and MySQL's
+// COMMIT succeeds.
+func TestDeadlockThatTheWorkIgnoresIsNotTakenForDone(t *testing.T) {
+	for _, k := range kinds[2:] {
+		t.Run(k.name, func(t *testing.T) {
+			d := newDatabase(t, k)
+			d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 0), (2, 0), (3, 0)")
+			g := d.guard(t, nil)
+			other, err := d.db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Rollback()
+			// It has changed more rows than the guarded one, so that is the one
+			// to be rolled back.
+			for _, id := range []int{2, 3} {
+				if _, err := other.ExecContext(t.Context(), "UPDATE accounts SET balance = 7 WHERE id = ?", id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := other.ExecContext(t.Context(), "INSERT INTO accounts (id, balance) VALUES (11, 0), (12, 0), (13, 0), (14, 0), (15, 0)"); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			err = g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+				if _, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = 9 WHERE id = 1"); err != nil {
+					return err
+				}
+				go func() { // joined by the receive
+					_, err := other.ExecContext(t.Context(), "UPDATE accounts SET balance = 7 WHERE id = 1")
+					ended <- errors.Join(err, other.Commit())
+				}()
+				d.waitForWaiters(t, 1)
+				if _, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = 9 WHERE id = 2"); !isDeadlock(err) {
+					t.Errorf("no deadlock: %v", err)
+				}
+				return nil
+			})
+			if !errors.Is(err, sqlfence.ErrTxEnded) {
+				t.Errorf("Do: %v", err)
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if d.mark(t, "r") != 0 {
+				t.Errorf("mark %v", d.mark(t, "r"))
+			}
+		})
+	}
+}
+
+// Whoever loses the connection in the middle has written nothing, and is told
+// that and nothing worse.
+func TestConnectionThatBreaksDuringTheWorkWritesNothing(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			if err := d.write("r", 5, "never")(ctx, tx); err != nil {
+				return err
+			}
+			var id int64
+			if d.dialect == sqlfence.Postgres {
+				if err := tx.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&id); err != nil {
+					return err
+				}
+				var ok bool
+				return d.db.QueryRowContext(ctx, "SELECT pg_terminate_backend($1, 10000)", id).Scan(&ok)
+			}
+			if err := tx.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
+				return err
+			}
+			_, err := d.db.ExecContext(ctx, "KILL ?", id)
+			return err
+		})
+		if err == nil || errors.Is(err, sqlfence.ErrTxEnded) {
+			t.Errorf("Do: %v", err)
+		}
+		t.Log(err)
+		if works, _ := d.works(t, "r"); len(works) > 0 || d.mark(t, "r") != 0 {
+			t.Errorf("works %v, mark %v", works, d.mark(t, "r"))
+		}
+	})
+}

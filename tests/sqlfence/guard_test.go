@@ -1,0 +1,199 @@
+package sqlfence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+)
+
+func TestWorkIsCommittedTogetherWithTheMark(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "a")); err != nil {
+			t.Fatal(err)
+		}
+		if works, _ := d.works(t, "r"); !slices.Equal(works, []string{"a"}) || d.mark(t, "r") != 5 {
+			t.Errorf("works %v, mark %v", works, d.mark(t, "r"))
+		}
+	})
+}
+
+func TestErrorOfTheWorkLeavesNeitherWorkNorMark(t *testing.T) {
+	broken := errors.New("broken")
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		for _, mark := range []fencing.Token{0, 5} { // a first write, and a later one
+			err := g.Do(t.Context(), "r", fencing.Token(7), func(ctx context.Context, tx *sql.Tx) error {
+				if err := d.write("r", 7, "never")(ctx, tx); err != nil {
+					return err
+				}
+				return broken
+			})
+			if err != broken {
+				t.Errorf("Do: %v, want fn's own error", err)
+			}
+			if works, _ := d.works(t, "r"); slices.Contains(works, "never") || d.mark(t, "r") != mark {
+				t.Errorf("works %v, mark %v", works, d.mark(t, "r"))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := g.Do(ctx, "r", fencing.Token(5), d.write("r", 5, "a")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestSmallerTokenIsRefusedAndWritesNothing(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		var records []fencing.Record
+		g := d.guard(t, &sqlfence.Options{Auditor: fencing.AuditFunc(func(_ context.Context, r fencing.Record) { records = append(records, r) })})
+		// Beyond 2⁵³, where a number that goes through a float loses its last bits.
+		const later = fencing.Token(1<<58 + 1)
+		if err := g.Do(t.Context(), "r", later, d.write("r", later, "a")); err != nil {
+			t.Fatal(err)
+		}
+		err := g.Do(t.Context(), "r", later-1, func(context.Context, *sql.Tx) error {
+			t.Error("fn was called for a stale token")
+			return nil
+		})
+		below, ok := errors.AsType[*fencing.MarkError](err)
+		if !errors.Is(err, fencing.ErrStale) || !ok || below.Resource != "r" || below.Claim.Token != later-1 || below.Mark != later {
+			t.Errorf("Do: %v (%+v)", err, below)
+		}
+		if d.mark(t, "r") != later {
+			t.Errorf("mark %v", d.mark(t, "r"))
+		}
+		if len(records) != 1 || records[0].Event != fencing.Refused || records[0].Resource != "r" || records[0].Mark != later {
+			t.Errorf("records %+v", records)
+		}
+	})
+}
+
+func TestEqualTokenPassesAgainAndAgain(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 10)")
+		for range 3 {
+			err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = 11 WHERE id = 1")
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestMarksOfDifferentResourcesAreIndependent(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		// Names that a collation, a pattern or a trimmed blank could take for
+		// one another.
+		names := []string{"a", "A", "á", "a ", " a", "a%", "a_", "a'", `a"`, "a\\", "a\n", "a/b", "日本", "?", "$1", "a\u0301"}
+		for i, name := range names {
+			if err := g.Do(t.Context(), name, fencing.Token(len(names)-i), d.write("x", 1, "")); err != nil {
+				t.Fatalf("%q: %v", name, err)
+			}
+		}
+		for i, name := range names {
+			if got, want := d.mark(t, name), fencing.Token(len(names)-i); got != want {
+				t.Errorf("mark of %q is %v, want %v", name, got, want)
+			}
+		}
+	})
+}
+
+func TestPanicRollsBackAndGoesOn(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		for name, leave := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+			left := make(chan any, 1)
+			go func() { // joined by the receive
+				var returned bool
+				defer func() {
+					if v := recover(); v != nil || returned {
+						left <- v
+					} else {
+						left <- "Goexit"
+					}
+				}()
+				_ = g.Do(t.Context(), "r", fencing.Token(9), func(ctx context.Context, tx *sql.Tx) error {
+					if err := d.write("r", 9, "never")(ctx, tx); err != nil {
+						t.Error(err)
+					}
+					leave()
+					return nil
+				})
+				returned = true
+			}()
+			if v := <-left; v != "boom" && v != "Goexit" {
+				t.Errorf("%s came out as %v", name, v)
+			}
+			// With the row still locked this would wait for ever.
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := g.Do(ctx, "r", fencing.Token(1), d.write("r", 1, "next")); err != nil {
+				t.Errorf("after a %s: %v", name, err)
+			}
+		}
+		if works, _ := d.works(t, "r"); !slices.Equal(works, []string{"next", "next"}) || d.mark(t, "r") != 1 {
+			t.Errorf("works %v, mark %v", works, d.mark(t, "r"))
+		}
+	})
+}
+
+func TestContextThatEndsDuringTheWorkCommitsNothing(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		why := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		err := g.Do(ctx, "r", fencing.Token(9), func(ctx context.Context, tx *sql.Tx) error {
+			if err := d.write("r", 9, "never")(ctx, tx); err != nil {
+				t.Error(err)
+			}
+			cancel(why)
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+			t.Errorf("Do: %v", err)
+		}
+		if works, _ := d.works(t, "r"); len(works) > 0 || d.mark(t, "r") != 0 {
+			t.Errorf("works %v, mark %v", works, d.mark(t, "r"))
+		}
+	})
+}
+
+func TestWaitForAResourceEndsWithTheContext(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		err := g.Do(t.Context(), "r", fencing.Token(5), func(_ context.Context, _ *sql.Tx) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { // joined by the receive
+				ended <- g.Do(ctx, "r", fencing.Token(6), d.write("r", 6, "never"))
+			}()
+			d.waitForWaiters(t, 1)
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("Do: %v", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if works, _ := d.works(t, "r"); len(works) > 0 || d.mark(t, "r") != 5 {
+			t.Errorf("works %v, mark %v", works, d.mark(t, "r"))
+		}
+	})
+}
