@@ -81,12 +81,24 @@ func (e *entry) setCreated(rev int64) {
 	e.rev, e.stage = rev, created
 }
 
+// setPlace records the create revision, and the entry that stood ahead at revision.
+func (e *entry) setPlace(rev int64, ahead *mvccpb.KeyValue, revision int64, delay bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.rev, e.revision = rev, revision
+	e.setAheadLocked(ahead, revision, delay)
+}
+
 // setAhead records the entry that stood ahead at revision; nil if none did. With
 // delay the lock delay begins, or begins again. Both happen in one step: an entry
 // that is placed and has no delay may be removed by beforeRevoke.
 func (e *entry) setAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.setAheadLocked(ahead, revision, delay)
+}
+
+func (e *entry) setAheadLocked(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 	e.ahead, e.aheadSeen, e.stage = ahead, revision, max(e.stage, placed)
 	if delay {
 		e.delayUntil = time.Now().Add(e.q.shared.lockDelay)

@@ -44,24 +44,30 @@ func newKeys() keys { return keys{inUse: make(map[string]*entry)} }
 // newEntry returns an entry with a key that no other entry uses.
 func (k *keys) newEntry(q *Queue, lease *lease.Lease) *entry {
 	e := &entry{q: q, lease: lease}
-	e.id = k.takeFree(lease)
-	for e.id == "" || !k.register(e, q.entries+e.id) {
+	if !k.reuse(e) {
 		e.id = fmt.Sprintf("%x-%s", int64(lease.ID()), rand.Text()[:idNonce])
+		k.register(e, q.entries+e.id) // no other entry has this nonce
 	}
 	return e
 }
 
-// takeFree returns an ending that was used before, or "".
-func (k *keys) takeFree(lease *lease.Lease) (id string) {
+// reuse gives e a key with an ending that was used before. It reports false if there
+// is none.
+func (k *keys) reuse(e *entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.lease != lease {
-		k.lease, k.free = lease, nil
+	if k.lease != e.lease {
+		k.lease, k.free = e.lease, nil
 	}
-	if last := len(k.free) - 1; last >= 0 {
-		id, k.free = k.free[last], k.free[:last]
+	for last := len(k.free) - 1; last >= 0; last-- {
+		e.id, k.free = k.free[last], k.free[:last]
+		e.key = e.q.entries + e.id
+		if k.inUse[e.key] == nil {
+			k.inUse[e.key] = e
+			return true
+		}
 	}
-	return id
+	return false
 }
 
 // register gives e the key. It reports false if the key is in use: by another

@@ -101,25 +101,25 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	if r.unsent {
 		return err
 	}
-	if err == nil || r.unanswered || backoff.Classify(err) == backoff.Unknown {
-		e.reach(sent)
-	}
 	if r.unanswered || time.Since(began) >= slowPut {
 		e.unansweredAt = gate
 		e.q.shared.orphans.scanSoon()
+	}
+	if r.succeeded {
+		responses := r.responses[len(r.responses)-3:]
+		ahead, epoch := responses[0].GetResponseRange(), responses[1].GetResponseRange()
+		e.setPlace(r.revision, first(ahead.Kvs), r.revision, e.requeued)
+		e.position = ahead.Count
+		return e.takeToken(epoch.Kvs)
+	}
+	if err == nil || r.unanswered || backoff.Classify(err) == backoff.Unknown {
+		e.reach(sent)
 	}
 	if err != nil {
 		e.q.reportUnknown("enqueue", err)
 		return err
 	}
-	if !r.succeeded {
-		return e.whyRefused(ctx, gate, c)
-	}
-	n := len(r.responses)
-	ahead, epoch := r.responses[n-3].GetResponseRange(), r.responses[n-2].GetResponseRange()
-	e.setCreated(r.revision)
-	e.setPlace(first(ahead.Kvs), r.revision, ahead.Count, e.requeued)
-	return e.takeToken(epoch.Kvs)
+	return e.whyRefused(ctx, gate, c)
 }
 
 // whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put
@@ -180,14 +180,8 @@ func (e *entry) locate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.setPlace(rangeAt(resp, 0), at, 0, e.requeued || compacted)
+	e.setPlace(e.rev, rangeAt(resp, 0), at, e.requeued || compacted)
 	return e.takeToken(resp.Responses[1].GetResponseRange().Kvs)
-}
-
-// setPlace records what stood ahead when the entry was put.
-func (e *entry) setPlace(ahead *mvccpb.KeyValue, revision, position int64, delay bool) {
-	e.setAhead(ahead, revision, delay)
-	e.position, e.revision = position, revision
 }
 
 // takeToken makes the fencing token from the entry's create revision and the epoch
