@@ -176,7 +176,6 @@ func (e *entry) awaitFront(ctx context.Context) error {
 // canQueueAgain reports whether an attempt that has failed with err is worth
 // another one with a new entry. If so, the old entry is taken care of.
 func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
-	q := e.q
 	switch {
 	case errors.Is(err, holdfast.ErrClosed):
 		return false
@@ -186,13 +185,12 @@ func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 	case ctx.Err() != nil:
 		return false
 	case backoff.Classify(err) == backoff.LeaseGone:
-		q.host.LeaseGone(ctx, e.lease, err) // etcd has told this attempt before the session
+		e.q.host.LeaseGone(ctx, e.lease, err) // etcd has told this attempt before the session
 		e.abandon()
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
-		q.host.Logger().Warn("holdfast: a waiting entry was deleted or has an outdated epoch; queueing again at the back",
-			"queue", q.kind, "name", q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "reason", err)
-		q.host.Go(func(context.Context) { _ = e.remove(e.lease.Context()) }) // joined by Close
+		e.log().Warn("holdfast: queueing again at the back: the waiting entry cannot be used any more", "reason", err)
+		e.q.host.Go(func(context.Context) { _ = e.remove(e.lease.Context()) }) // joined by Close
 		return true
 	default:
 		return false
@@ -260,7 +258,9 @@ func (q *Queue) describeWait(ctx context.Context, e *entry) func() string {
 		text = "; it was first in the queue, and the session was not connected"
 	default:
 		ahead, holder := e.ahead, make(chan string, 1)
-		go func() { holder <- q.ownerOf(ctx, string(ahead.Key), ahead.CreateRevision) }() // joined by the function returned
+		go func() { // joined by the function returned
+			holder <- q.ownerOf(ctx, string(ahead.Key), ahead.CreateRevision)
+		}()
 		return func() string {
 			return fmt.Sprintf("; queued behind entry %s (%s)", names.Quote(string(ahead.Key)), <-holder)
 		}

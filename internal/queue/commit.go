@@ -45,7 +45,7 @@ func (t txn) puts() bool {
 // reply is the answer to a txn. unanswered and unsent are also set beside an error.
 type reply struct {
 	succeeded bool
-	revision  int64 // of the store
+	header    *pb.ResponseHeader
 	responses []*pb.ResponseOp
 
 	// unanswered: a copy of the Txn was sent and not answered. It may have been
@@ -123,18 +123,20 @@ func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 
 // send sends t. While a member does not answer, it sends copies to others.
 func (c *committer) send(ctx context.Context, t txn) (reply, error) {
-	resp, unanswered, err := attempt.Once(ctx, c.host.Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return c.host.Client().Txn(ctx).If(t.cmps...).Then(t.then...).Else(t.els...).Commit()
-	})
+	}
+	resp, unanswered, err := attempt.Once(ctx, c.host.Sender(), attempt.Write, send)
 	if err != nil {
 		return reply{unanswered: unanswered}, err
 	}
-	return reply{succeeded: resp.Succeeded, revision: resp.Header.Revision, responses: resp.Responses, unanswered: unanswered}, nil
+	return reply{resp.Succeeded, resp.Header, resp.Responses, unanswered, false}, nil
 }
 
-// enqueue decides how t is sent. It returns nil if the caller is to send t at
-// once, and to call done afterwards. Otherwise t is in the batch, and full is
-// that batch if t has filled it: the caller is to send it.
+// enqueue returns nil if fewer than maxInFlight Txns are in flight, or if the batch has
+// one about the same queue: then the caller must send t and call done afterwards.
+// Otherwise t is queued in the batch. If that fills the batch, it is returned as full,
+// and the caller must send it.
 func (c *committer) enqueue(t txn) (p *pending, full []*pending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,7 +236,7 @@ func (c *committer) sendBatch(ctx context.Context, batch []*pending) {
 		switch class {
 		case backoff.OK:
 			own := r.responses[i].GetResponseTxn()
-			p.reply = reply{succeeded: own.Succeeded, revision: r.revision, responses: own.Responses, unanswered: r.unanswered}
+			p.reply = reply{own.Succeeded, r.header, own.Responses, r.unanswered, false}
 		case backoff.Permanent, backoff.Unauthorised, backoff.LeaseGone:
 			p.resend = true
 		default:

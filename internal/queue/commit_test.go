@@ -34,7 +34,7 @@ func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
 			put(t, c, q, q+"e")
 		}
 		first, other, second := put(t, c, "/q/", "/q/1"), put(t, c, "/r/", "/r/1"), put(t, c, "/q/", "/q/2")
-		revision, ofOther, ofSecond := (<-first).revision, (<-other).revision, (<-second).revision
+		revision, ofOther, ofSecond := (<-first).header.Revision, (<-other).header.Revision, (<-second).header.Revision
 		if revision == ofSecond {
 			t.Errorf("two entries of one queue were put at revision %d: neither is ahead of the other", revision)
 		}

@@ -3,12 +3,14 @@ package queue
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -65,6 +67,12 @@ type entry struct {
 	ahead      *mvccpb.KeyValue // the nearest entry ahead; nil if the queue is free
 	aheadSeen  int64            // the latest revision at which ahead stood
 	delayUntil time.Time        // end of the lock delay; zero if none has begun
+}
+
+// log returns the session's logger with what identifies the entry.
+func (e *entry) log() *slog.Logger {
+	return e.q.host.Logger().With("queue", e.q.kind, "name", e.q.name, "key", e.key,
+		"lease", holdfast.LeaseID(e.lease.ID()).String())
 }
 
 // reach moves the attempt to a later stage.

@@ -8,7 +8,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -46,7 +45,7 @@ func (w *heldWriter) write(host lease.Host, holds []*Hold) {
 	due, ops := heldUpdates(holds)
 	sent := len(due) > 0 && host.Go(func(ctx context.Context) { // joined by Close
 		defer w.busy.Store(false)
-		sendHeld(ctx, host, due, ops)
+		sendHeld(ctx, due, ops)
 	})
 	if sent {
 		w.latest = time.Now()
@@ -75,29 +74,27 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 			break
 		}
 		due = append(due, h)
-		ops = append(ops, clientv3.OpTxn(
-			e.unmodifiedSince(e.rev), []clientv3.Op{e.putValue(value)}, []clientv3.Op{clientv3.OpGet(e.key, clientv3.WithKeysOnly())}))
+		then, els := []clientv3.Op{e.putValue(value)}, []clientv3.Op{getMeta(e.key)}
+		ops = append(ops, clientv3.OpTxn(e.unmodifiedSince(e.rev), then, els))
 	}
 	return due, ops
 }
 
 // sendHeld sends the operations as one Txn. If it is not answered, the next poll
 // makes another; should both be carried out, the second changes nothing.
-func sendHeld(ctx context.Context, host lease.Host, holds []*Hold, ops []clientv3.Op) {
-	resp, _, err := attempt.Once(ctx, host.Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return host.Client().Txn(ctx).Then(ops...).Commit()
-	})
+func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
+	r, err := holds[0].entry.q.shared.commits.send(ctx, txn{then: ops})
 	if err != nil && (ctx.Err() != nil || backoff.Pending(err)) {
 		return
 	}
 	for i, h := range holds {
 		mod := h.entry.rev // refused, or the entry is gone: do not try again
 		if err == nil {
-			own := resp.Responses[i].GetResponseTxn()
+			own := r.responses[i].GetResponseTxn()
 			if own.Succeeded {
-				mod = resp.Header.Revision
-			} else if kvs := own.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 && kvs[0].CreateRevision == h.entry.rev {
-				mod = kvs[0].ModRevision
+				mod = r.header.Revision
+			} else if kv := first(own.Responses[0].GetResponseRange().Kvs); isEntry(kv, h.entry.rev) {
+				mod = kv.ModRevision
 			}
 		}
 		h.sawModified(mod)

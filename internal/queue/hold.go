@@ -223,7 +223,8 @@ func (h *Hold) EndStale() {
 // lost returns the loss of this hold, by a cause that its lease does not share.
 func (h *Hold) lost(cause holdfast.Cause) *holdfast.LostError {
 	return &holdfast.LostError{
-		Kind: h.entry.q.kind, Name: h.entry.q.name, Lease: holdfast.LeaseID(h.Lease()), Token: int64(h.entry.token), Cause: cause,
+		Kind: h.entry.q.kind, Name: h.entry.q.name, Lease: holdfast.LeaseID(h.Lease()),
+		Token: int64(h.entry.token), Cause: cause,
 	}
 }
 

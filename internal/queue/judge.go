@@ -53,15 +53,12 @@ func (e *entry) verify(ctx context.Context) error {
 // One Txn reads the state as of d. If it read the present instead, it would skip
 // entries that went after d, and with them whether their leases were revoked.
 func (e *entry) judge(ctx context.Context, d int64) error {
-	ops := []clientv3.Op{
-		clientv3.OpGet(e.key, clientv3.WithKeysOnly()),
-		e.q.nearest(e.rev-1, d),
-	}
+	ops := []clientv3.Op{e.q.nearest(e.rev-1, d)}
 	key, ours := e.q.sessionKeyOf(e.ahead)
 	if ours {
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(d), clientv3.WithCountOnly()))
 	}
-	resp, err := e.readJudgement(ctx, ops)
+	resp, err := e.readJudgement(ctx, ops...)
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		return e.judgeCompacted(ctx)
 	}
@@ -92,13 +89,13 @@ func (e *entry) judgeUnknown(ctx context.Context) error {
 		}
 		stood = resp.Kvs
 	}
-	ops := []clientv3.Op{clientv3.OpGet(e.key, clientv3.WithKeysOnly()), e.q.nearest(e.rev-1, 0)}
+	ops := []clientv3.Op{e.q.nearest(e.rev-1, 0)}
 	for _, kv := range stood[:min(len(stood), maxJudged)] {
 		if key, ours := e.q.sessionKeyOf(kv); ours {
 			ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
 		}
 	}
-	resp, err := e.readJudgement(ctx, ops)
+	resp, err := e.readJudgement(ctx, ops...)
 	if err != nil {
 		return err
 	}
@@ -113,7 +110,7 @@ func (e *entry) judgeUnknown(ctx context.Context) error {
 // judgeCompacted is judge if etcd's history no longer says how the entry ahead
 // went. The lock delay begins in any case.
 func (e *entry) judgeCompacted(ctx context.Context) error {
-	resp, err := e.readJudgement(ctx, []clientv3.Op{clientv3.OpGet(e.key, clientv3.WithKeysOnly()), e.q.nearest(e.rev-1, 0)})
+	resp, err := e.readJudgement(ctx, e.q.nearest(e.rev-1, 0))
 	if err != nil {
 		return err
 	}
@@ -121,10 +118,10 @@ func (e *entry) judgeCompacted(ctx context.Context) error {
 	return nil
 }
 
-// readJudgement sends the reads of a judgement in one Txn. The first of them is of
-// the entry itself. If that is gone, the result is errEntryGone.
-func (e *entry) readJudgement(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
-	resp, err := e.q.read(ctx, ops...)
+// readJudgement sends a read of the entry itself, which is response 0, and others in
+// one Txn. If the entry is gone, it returns errEntryGone.
+func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	resp, err := e.q.read(ctx, append([]clientv3.Op{getMeta(e.key)}, others...)...)
 	if err != nil {
 		return nil, err
 	}

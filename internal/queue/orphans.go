@@ -106,8 +106,7 @@ func (s *orphanScanner) scan(ctx context.Context) {
 			e.q.shared.keys.unregister(e)
 			continue
 		}
-		s.host.Logger().Warn("holdfast: removing an entry that no lock accounts for: etcd's client put it by repeating a request",
-			"key", e.key, "lease", fmt.Sprintf("%x", int64(lease.ID())))
+		e.log().Warn("holdfast: removing an orphaned entry, which etcd's client put by repeating a request")
 		e.q.shared.sweeper.add(e)
 	}
 }
@@ -118,12 +117,14 @@ func (s *orphanScanner) list(ctx context.Context, lease *lease.Lease) map[string
 	ctx, cancel := context.WithTimeout(ctx, scanAgainAfter)
 	defer cancel()
 	defer context.AfterFunc(lease.Context(), cancel)()
-	resp, _, err := attempt.Once(ctx, s.host.Sender(), attempt.Read,
-		func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-			return s.host.Client().TimeToLive(ctx, lease.ID(), clientv3.WithAttachedKeys())
-		})
+	client := s.host.Client()
+	send := func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return client.TimeToLive(ctx, lease.ID(), clientv3.WithAttachedKeys())
+	}
+	resp, _, err := attempt.Once(ctx, s.host.Sender(), attempt.Read, send)
 	if err != nil {
-		s.host.Logger().Debug("holdfast: could not list the keys of the lease", "error", backoff.WithConnection(s.host.Client().ActiveConnection(), err))
+		err = backoff.WithConnection(client.ActiveConnection(), err)
+		s.host.Logger().Debug("holdfast: could not list the keys of the lease", "error", err)
 		return nil
 	}
 	shared := sharedBy(s.host)

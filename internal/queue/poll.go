@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -161,10 +160,13 @@ func (p *poller) checkAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 // sends it to other members if one hangs. The second one waits longer, for a
 // cluster that answers slowly.
 func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
-	brief := p.interval() / 2
-	resp, err := p.read(ctx, brief, lease, holds)
+	brief, cancel := context.WithTimeout(ctx, p.interval()/2)
+	defer cancel()
+	resp, err := p.read(brief, lease, holds)
 	if err != nil && ctx.Err() == nil {
-		resp, err = p.read(ctx, p.host.RetryPolicy().Attempt, lease, holds)
+		longer, cancel := context.WithTimeout(ctx, p.host.RetryPolicy().Attempt)
+		defer cancel()
+		resp, err = p.read(longer, lease, holds)
 	}
 	if ctx.Err() != nil {
 		return
@@ -188,19 +190,18 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 // read compares the entries of a batch in one read-only Txn. Its else-branch reads
 // them, and the session key. That also makes the Txn linearizable: without a range
 // a member would answer from its own state, however old.
-func (p *poller) read(ctx context.Context, timeout time.Duration, lease *lease.Lease, holds []*Hold) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (*clientv3.TxnResponse, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
-	gets[0] = clientv3.OpGet(p.host.SessionKey(lease.ID()), clientv3.WithKeysOnly())
+	gets[0] = getMeta(p.host.SessionKey(lease.ID()))
 	for i, h := range holds {
 		cmps[i] = h.IsOwner()
-		gets = append(gets, clientv3.OpGet(h.Key(), clientv3.WithKeysOnly()))
+		gets = append(gets, getMeta(h.Key()))
 	}
-	resp, _, err := attempt.Once(ctx, p.host.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return p.host.Client().Txn(ctx).If(cmps...).Else(gets...).Commit()
-	})
+	}
+	resp, _, err := attempt.Once(ctx, p.host.Sender(), attempt.Read, send)
 	return resp, err
 }
 
@@ -229,8 +230,9 @@ func (p *poller) report(err error) {
 	}
 	p.host.Telemetry().AuditFailed()
 	if !before {
-		p.host.Logger().Warn("holdfast: could not check whether the entries of held locks and terms still exist; a deleted one is noticed once etcd answers",
-			"lease", fmt.Sprintf("%x", int64(p.host.Lease().ID())), "error", err)
+		p.host.Logger().Warn("holdfast: could not check whether the entries of held locks and terms exist; "+
+			"a deleted one is noticed once etcd answers",
+			"lease", holdfast.LeaseID(p.host.Lease().ID()).String(), "error", err)
 	}
 }
 
@@ -253,9 +255,10 @@ func (p *poller) checkLease(lease *lease.Lease) {
 }
 
 func (p *poller) askLease(lease *lease.Lease) {
-	resp, err := attempt.Ask(lease.Context(), p.host.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+	send := func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return p.host.Client().TimeToLive(ctx, lease.ID())
-	})
+	}
+	resp, err := attempt.Ask(lease.Context(), p.host.Sender(), attempt.Read, send)
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
 		p.host.LeaseGone(lease.Context(), lease, nil)
 	}

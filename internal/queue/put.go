@@ -85,7 +85,8 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	cmps := []clientv3.Cmp{createdAt(e.key, 0), clientv3.Compare(clientv3.ModRevision(e.sessionKey()), "=", gate)}
 	// The operations of a Txn see what those before them did: the removal, then
 	// the read of what is ahead, then the put.
-	then := []clientv3.Op{e.q.youngest, e.q.shared.getEpoch, clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.lease.ID()))}
+	put := clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.lease.ID()))
+	then := []clientv3.Op{e.q.youngest, e.q.shared.getEpoch, put}
 	if c.empty {
 		// etcd loads every key of the prefix for this, so it is only asked after a
 		// read has found the queue empty.
@@ -108,7 +109,7 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	if r.succeeded {
 		responses := r.responses[len(r.responses)-3:]
 		ahead, epoch := responses[0].GetResponseRange(), responses[1].GetResponseRange()
-		e.setPlace(r.revision, first(ahead.Kvs), r.revision, e.requeued)
+		e.setPlace(r.header.Revision, first(ahead.Kvs), r.header.Revision, e.requeued)
 		e.position = ahead.Count
 		return e.takeToken(epoch.Kvs)
 	}
@@ -126,11 +127,11 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 // the entry, whose create revision is known now.
 func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	ops := []clientv3.Op{
-		clientv3.OpGet(e.key, clientv3.WithKeysOnly()),
-		clientv3.OpGet(e.sessionKey(), clientv3.WithKeysOnly()),
+		getMeta(e.key),
+		getMeta(e.sessionKey()),
 	}
 	if c.after != nil {
-		ops = append(ops, clientv3.OpGet(c.after.key, clientv3.WithKeysOnly()))
+		ops = append(ops, getMeta(c.after.key))
 	}
 	resp, err := e.q.read(ctx, ops...)
 	if err != nil {
@@ -198,7 +199,8 @@ func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 		}
 		var err error
 		if epoch, err = strconv.ParseInt(string(epochKVs[0].Value), 10, 64); err != nil {
-			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(e.q.host.EpochKey()), epochKVs[0].Value)
+			key := names.Quote(e.q.host.EpochKey())
+			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", key, epochKVs[0].Value)
 		}
 	}
 	var err error

@@ -67,7 +67,10 @@ func entriesPrefix(namespace, kind, name string, foreign bool) string {
 }
 
 // errNoQueue: a Mutex{} or an Election{}.
-var errNoQueue = &holdfast.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with one of the constructors, which take a session and a name"}
+var errNoQueue = &holdfast.ArgumentError{
+	Argument: "receiver",
+	Reason:   "is a zero value: make it with one of the constructors, which take a session and a name",
+}
 
 // Host returns the session that the queue was made with; nil without one.
 func (q *Queue) Host() lease.Host {
@@ -152,18 +155,23 @@ func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
 
 // read sends several reads as one linearizable Txn.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return attempt.Ask(ctx, q.host.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return q.host.Client().Txn(ctx).Then(ops...).Commit()
-	})
+	}
+	return attempt.Ask(ctx, q.host.Sender(), attempt.Read, send)
 }
 
 // get sends one linearizable read.
 func (q *Queue) get(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse, error) {
-	return attempt.Ask(ctx, q.host.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
+	send := func(ctx context.Context) (*clientv3.GetResponse, error) {
 		resp, err := q.host.Client().Do(ctx, op)
 		return resp.Get(), err
-	})
+	}
+	return attempt.Ask(ctx, q.host.Sender(), attempt.Read, send)
 }
+
+// getMeta reads a key without its value.
+func getMeta(key string) clientv3.Op { return clientv3.OpGet(key, clientv3.WithKeysOnly()) }
 
 // rangeAt returns the first key in the i-th response of a Txn, or nil.
 func rangeAt(resp *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
@@ -186,7 +194,8 @@ func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.Creat
 func (q *Queue) checkEmpty(ctx context.Context) error {
 	open, cancel := withSession(ctx, q.host)
 	defer cancel()
-	resp, err := q.get(open, clientv3.OpGet(q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxJudged)))
+	resp, err := q.get(open,
+		clientv3.OpGet(q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxJudged)))
 	if err != nil {
 		return q.closedErr(ctx, err)
 	}

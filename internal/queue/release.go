@@ -112,7 +112,8 @@ func (h *Hold) removalError() error {
 	case errors.Is(h.outcome, holdfast.ErrLost):
 		return h.outcome
 	default:
-		return fmt.Errorf("release %s %s (token %d): %w", h.entry.q.kind, names.Quote(h.entry.q.name), h.entry.token, h.outcome)
+		q := h.entry.q
+		return fmt.Errorf("release %s %s (token %d): %w", q.kind, names.Quote(q.name), h.entry.token, h.outcome)
 	}
 }
 
@@ -121,7 +122,8 @@ func (h *Hold) outcomeUnknown(err error) error {
 	if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
-	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; the session removes the entry once etcd answers, or it goes with the lease",
+	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; "+
+		"the session removes the entry once etcd answers, or it goes with the lease",
 		q.kind, names.Quote(q.name), h.entry.token, int64(h.Lease()), q.host.State(), err)
 }
 

@@ -26,7 +26,7 @@ func (e *entry) tryRemove(ctx context.Context) error {
 		}
 		t := txn{cmps: e.removalCmps(), then: []clientv3.Op{clientv3.OpDelete(e.key)}}
 		if len(t.cmps) > 1 { // which of them was false?
-			t.els = []clientv3.Op{clientv3.OpGet(e.key, clientv3.WithKeysOnly())}
+			t.els = []clientv3.Op{getMeta(e.key)}
 		}
 		r, err := e.commit(ctx, t)
 		if r.unsent {
@@ -78,8 +78,8 @@ func (e *entry) remove(ctx context.Context) error {
 		e.finish()
 		return err
 	case ctx.Err() == nil: // etcd refuses it
-		e.q.host.Logger().Error("holdfast: etcd refuses to remove an entry; the session retries until it succeeds or the lease ends",
-			"queue", e.q.kind, "name", e.q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "error", err)
+		e.log().Error("holdfast: etcd refuses to remove an entry; the session retries until the lease ends",
+			"error", err)
 		e.q.host.Telemetry().Sweeping(e.q.kind)
 		e.q.host.Go(e.removeInBackground) // ends with the lease
 	}
@@ -96,7 +96,7 @@ func (e *entry) removeInBackground(context.Context) {
 	for sleep(ctx, jittered(removeRetry)) {
 		err := e.retry(ctx, e.tryRemove)
 		if err == nil || errors.Is(err, errEntryGone) {
-			e.q.host.Logger().Info("holdfast: removed the entry that etcd had refused to remove", "queue", e.q.kind, "name", e.q.name, "key", e.key)
+			e.log().Info("holdfast: removed the entry that etcd had refused to remove")
 			e.finish()
 			return
 		}

@@ -129,7 +129,8 @@ const streamKey = "holdfast-stream"
 // the session's context, not from a caller's, whose metadata would open another
 // stream.
 func (st *stream) context(session context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(session), streamKey, strconv.FormatInt(st.number, 10))
+	ctx := clientv3.WithRequireLeader(session)
+	return metadata.AppendToOutgoingContext(ctx, streamKey, strconv.FormatInt(st.number, 10))
 }
 
 // requestProgress has etcd send something to all watches of the stream that ctx

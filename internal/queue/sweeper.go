@@ -40,7 +40,7 @@ func newSweeper(host lease.Host) sweeper {
 }
 
 // errPutsInFlight: the sweeper must not put the session key yet.
-var errPutsInFlight = backoff.Again(errors.New("attempts that the last put of the session key refused are still in flight"))
+var errPutsInFlight = backoff.Again(errors.New("puts that the session key has refused are still in flight"))
 
 // add has the sweeper see to an entry whose attempt has ended.
 func (s *sweeper) add(e *entry) {
@@ -69,8 +69,8 @@ func (s *sweeper) run(ctx context.Context) {
 		}
 		if ctx.Err() == nil && !backoff.Retryable(err) && !logged {
 			logged = true
-			s.host.Logger().Error("holdfast: etcd refuses to clean up after requests that it did not answer; their entries may stand until it does or the lease ends",
-				"session_key", s.host.SessionKey(suspects[0].lease.ID()), "entries", len(suspects), "key", suspects[0].key, "error", err)
+			suspects[0].log().Error("holdfast: etcd refuses to clean up after requests that it did not answer; "+
+				"their entries may stand until the lease ends", "entries", len(suspects), "error", err)
 		}
 		if pauses.next(ctx, s.host, nil) != nil {
 			return
@@ -167,7 +167,7 @@ func (e *entry) putInFlight() bool {
 func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool) (refused error) {
 	ops := make([]clientv3.Op, len(batch))
 	for i, e := range batch {
-		ops[i] = clientv3.OpGet(e.key, clientv3.WithKeysOnly())
+		ops[i] = getMeta(e.key)
 	}
 	resp, err := batch[0].q.read(ctx, ops...)
 	switch {

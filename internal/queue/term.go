@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -43,31 +42,29 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	var cause holdfast.Cause // of a loss
 	err := e.q.retry(hctx, func(ctx context.Context) error {
 		mod := max(h.modified.Load(), e.rev)
-		resp, open, err := attempt.Once(ctx, e.q.host.Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-			return e.q.host.Client().Txn(ctx).
-				If(e.unmodifiedSince(mod)...).
-				Then(e.putValue(value)).
-				Else(clientv3.OpGet(e.key), clientv3.OpGet(e.sessionKey(), clientv3.WithKeysOnly())).
-				Commit()
+		r, err := e.q.shared.commits.send(ctx, txn{
+			cmps: e.unmodifiedSince(mod),
+			then: []clientv3.Op{e.putValue(value)},
+			els:  []clientv3.Op{clientv3.OpGet(e.key), getMeta(e.sessionKey())},
 		})
-		unanswered = unanswered || open
+		unanswered = unanswered || r.unanswered
 		if err != nil {
 			unanswered = e.q.reportUnknown("proclaim", err) || unanswered
 			return err
 		}
-		if resp.Succeeded {
-			since = resp.Header.Revision
+		if r.succeeded {
+			since = r.header.Revision
 			h.sawModified(since)
 			return nil
 		}
-		kvs := resp.Responses[0].GetResponseRange().Kvs
-		if len(kvs) == 0 || kvs[0].CreateRevision != e.rev {
-			cause = e.q.shared.poll.causeOf(resp.Header, resp.Responses[1])
+		kv := first(r.responses[0].GetResponseRange().Kvs)
+		if !isEntry(kv, e.rev) {
+			cause = e.q.shared.poll.causeOf(r.header, r.responses[1])
 			return errEntryGone
 		}
-		since = kvs[0].ModRevision
+		since = kv.ModRevision
 		h.sawModified(since)
-		if string(kvs[0].Value) == value {
+		if string(kv.Value) == value {
 			return nil // an earlier request was carried out after all
 		}
 		return backoff.Again(errModified)
@@ -183,6 +180,6 @@ func (h *Hold) Resume(ctx context.Context) error {
 // entryStands reads whether the hold's entry is in etcd. Nothing can have joined the
 // queue ahead of it.
 func (h *Hold) entryStands(ctx context.Context) (bool, error) {
-	resp, err := h.entry.q.get(ctx, clientv3.OpGet(h.entry.key, clientv3.WithKeysOnly()))
+	resp, err := h.entry.q.get(ctx, getMeta(h.entry.key))
 	return err == nil && isEntry(first(resp.Kvs), h.entry.rev), err
 }
