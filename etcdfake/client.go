@@ -5,12 +5,14 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
 // kvClient is the gRPC client below clientv3's KV.
-type kvClient struct{ link *Link }
+type kvClient struct {
+	pb.KVClient // nil: clientv3 calls only the methods below. 3.7 has RangeStream as well, which is not implemented.
+	link        *Link
+}
 
 func (k kvClient) Range(ctx context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
 	linearizable := !r.Serializable
@@ -35,10 +37,6 @@ func (k kvClient) Compact(
 	ctx context.Context, r *pb.CompactionRequest, _ ...grpc.CallOption,
 ) (*pb.CompactionResponse, error) {
 	return unary(ctx, k.link, "Compact", r, unrepeatable, true, k.link.srv.serveCompact)
-}
-
-func (k kvClient) RangeStream(context.Context, *pb.RangeRequest, ...grpc.CallOption) (pb.KV_RangeStreamClient, error) {
-	return nil, status.Error(codes.Unimplemented, "etcdfake: range streams are not implemented")
 }
 
 // leaseClient is the gRPC client below clientv3's Lease.

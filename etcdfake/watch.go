@@ -3,8 +3,6 @@ package etcdfake
 import (
 	"slices"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -54,7 +52,7 @@ func (w *watch) deliver() {
 		return // the watch has ended
 	}
 	if w.next < s.compacted {
-		s.endWatch(w, clientv3.WatchResponse{Header: s.header(0), CompactRevision: s.compacted, Canceled: true})
+		s.endWatch(w, withHeader(s.header(0), clientv3.WatchResponse{CompactRevision: s.compacted, Canceled: true}))
 		return
 	}
 	var events []*clientv3.Event
@@ -62,9 +60,9 @@ func (w *watch) deliver() {
 		if !w.wants(c) {
 			continue
 		}
-		ev := &clientv3.Event{Type: mvccpb.Event_PUT, Kv: clone(c.Kv)}
+		ev := &clientv3.Event{Type: clientv3.EventTypePut, Kv: clone(c.Kv)}
 		if c.Deleted {
-			ev.Type = mvccpb.Event_DELETE
+			ev.Type = clientv3.EventTypeDelete
 		}
 		if w.prevKV && c.Revision-1 >= s.compacted && (c.Deleted || c.Kv.CreateRevision < c.Revision) {
 			ev.PrevKv = clone(s.version(string(c.Kv.Key), c.Revision-1)) // not an earlier put of the same Txn
@@ -74,7 +72,7 @@ func (w *watch) deliver() {
 	w.next = max(w.next, s.rev+1)
 	if len(events) > 0 {
 		w.resume = events[len(events)-1].Kv.ModRevision + 1
-		w.out.put(clientv3.WatchResponse{Header: s.header(0), Events: events})
+		w.out.put(withHeader(s.header(0), clientv3.WatchResponse{Events: events}))
 	}
 }
 
@@ -87,9 +85,9 @@ func (w *watch) wants(c Change) bool {
 func (s *Server) create(w *watch, start int64) {
 	switch {
 	case start < 0:
-		w.out.put(clientv3.WatchResponse{
-			Header: s.header(0), Created: true, Canceled: true, CancelReason: rpctypes.ErrCompacted.Error(),
-		})
+		refused := canceled(rpctypes.ErrCompacted.Error())
+		refused.Created = true
+		w.out.put(withHeader(s.header(0), refused))
 		return
 	case start == 0:
 		w.next, w.resume = s.rev+1, s.rev+1
@@ -97,7 +95,7 @@ func (s *Server) create(w *watch, start int64) {
 		w.next, w.resume = start, start
 	}
 	s.watches = append(s.watches, w)
-	w.out.put(clientv3.WatchResponse{Header: s.header(0), Created: true})
+	w.out.put(withHeader(s.header(0), clientv3.WatchResponse{Created: true}))
 	if w.next <= s.rev {
 		w.look()
 	}
@@ -116,7 +114,7 @@ func (s *Server) forget(w *watch) {
 func (s *Server) cancelWatches(reason error, which func(*watch) bool) {
 	for _, w := range slices.Clone(s.watches) {
 		if which(w) {
-			last := clientv3.WatchResponse{Header: &pb.ResponseHeader{}, Canceled: true, CancelReason: reason.Error()}
+			last := canceled(reason.Error())
 			w.link.pass(replies, w.conn, func() { s.endWatch(w, last) })
 		}
 	}

@@ -2,10 +2,8 @@ package etcdfake
 
 import (
 	"context"
-	"reflect"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -18,7 +16,7 @@ type watcher struct{ link *Link }
 // Watch implements clientv3.Watcher. As there, it returns when the server has replied or ctx has ended, and the channel
 // is closed after the last response.
 func (r watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
-	op := clientv3.OpWatch(key, opts...)
+	op := clientv3.OpGet(key, opts...) // OpWatch is new in 3.7
 	out := make(chan clientv3.WatchResponse, 1)
 	for pause := minFailure; ; pause = min(2*pause, 100*time.Millisecond) {
 		w, err := r.start(ctx, op)
@@ -38,9 +36,7 @@ func (r watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 			close(out)
 			return out
 		case err != errBroken && err != errLost:
-			out <- clientv3.WatchResponse{
-				Header: &pb.ResponseHeader{}, Canceled: true, CancelReason: status.Convert(err).Message(),
-			}
+			out <- canceled(status.Convert(err).Message())
 			close(out)
 			return out
 		}
@@ -117,7 +113,7 @@ func (r watcher) RequestProgress(ctx context.Context) error {
 		for _, w := range s.watches {
 			if w.link == r.link && !w.sending {
 				w.resume = s.rev + 1
-				w.out.put(clientv3.WatchResponse{Header: s.header(0)})
+				w.out.put(withHeader(s.header(0), clientv3.WatchResponse{}))
 			}
 		}
 		return struct{}{}, nil
@@ -129,9 +125,4 @@ func (r watcher) RequestProgress(ctx context.Context) error {
 func (r watcher) Close() error {
 	r.link.Close()
 	return nil
-}
-
-// flag reads an option of a watch that has no accessor in clientv3. A test fails if the field is renamed.
-func flag(op clientv3.Op, name string) bool {
-	return reflect.ValueOf(op).FieldByName(name).Bool()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -90,7 +91,7 @@ func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast in
 			Then(clientv3.OpPut(key, strconv.FormatInt(atLeast, 10))).
 			Commit()
 		if err != nil {
-			ours = ours || backoff.Classify(err) == backoff.Unknown
+			ours = ours || etcderr.Classify(err) == etcderr.Unknown
 			return err
 		}
 		if !resp.Succeeded {

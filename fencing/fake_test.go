@@ -3,6 +3,7 @@ package fencing_test
 import (
 	"bytes"
 	"context"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -61,8 +62,11 @@ func (f *fakeKV) remove(key string) {
 func (f *fakeKV) get(key string) (string, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	kv := f.keys[key]
-	return string(kv.GetValue()), kv != nil
+	kv, ok := f.keys[key]
+	if !ok {
+		return "", false
+	}
+	return string(kv.Value), true
 }
 
 func (f *fakeKV) sent() int {
@@ -122,11 +126,15 @@ func (f *fakeKV) apply(cmps []clientv3.Cmp, then, els []clientv3.Op) *etcdserver
 	resp := &etcdserverpb.TxnResponse{Header: &etcdserverpb.ResponseHeader{}, Succeeded: true}
 	ops := then
 	for i := range cmps {
-		c := cmps[i].GetCompare()
+		c := compareIn(&cmps[i])
 		if c.Target != etcdserverpb.Compare_CREATE || c.Result != etcdserverpb.Compare_EQUAL {
 			panic("fakeKV compares create revisions for equality and nothing else")
 		}
-		if f.keys[string(c.Key)].GetCreateRevision() != c.GetCreateRevision() {
+		var created int64
+		if kv := f.keys[string(c.Key)]; kv != nil {
+			created = kv.CreateRevision
+		}
+		if created != c.GetCreateRevision() {
 			resp.Succeeded, ops = false, els
 			break
 		}
@@ -136,6 +144,18 @@ func (f *fakeKV) apply(cmps []clientv3.Cmp, then, els []clientv3.Op) *etcdserver
 	}
 	return resp
 }
+
+// compareIn is what a Cmp holds: in etcd's client 3.7 a pointer to it, in 3.6 it is the Cmp itself.
+func compareIn(c *clientv3.Cmp) *etcdserverpb.Compare {
+	v := reflect.ValueOf(c)
+	if field := v.Elem().FieldByName("c"); field.IsValid() {
+		v = field
+	}
+	return (*etcdserverpb.Compare)(v.UnsafePointer())
+}
+
+// wantsPrevKV is Op.IsPrevKV, which is new in 3.7.
+func wantsPrevKV(op clientv3.Op) bool { return reflect.ValueOf(op).FieldByName("prevKV").Bool() }
 
 func (f *fakeKV) do(op clientv3.Op) *etcdserverpb.ResponseOp {
 	header := &etcdserverpb.ResponseHeader{Revision: f.rev}
@@ -152,7 +172,7 @@ func (f *fakeKV) do(op clientv3.Op) *etcdserverpb.ResponseOp {
 	case op.IsPut():
 		f.put(op.KeyBytes(), op.ValueBytes())
 		resp := &etcdserverpb.PutResponse{Header: header}
-		if op.IsPrevKV() && len(hit) > 0 {
+		if wantsPrevKV(op) && len(hit) > 0 {
 			resp.PrevKv = hit[0]
 		}
 		return &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponsePut{ResponsePut: resp}}
@@ -161,7 +181,7 @@ func (f *fakeKV) do(op clientv3.Op) *etcdserverpb.ResponseOp {
 			delete(f.keys, string(kv.Key))
 		}
 		resp := &etcdserverpb.DeleteRangeResponse{Header: header, Deleted: int64(len(hit))}
-		if op.IsPrevKV() {
+		if wantsPrevKV(op) {
 			resp.PrevKvs = hit
 		}
 		return &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: resp}}

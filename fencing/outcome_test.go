@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -33,7 +33,7 @@ func TestUnansweredWriteHasAnUnknownOutcome(t *testing.T) {
 			if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, cause) || errors.Is(err, fencing.ErrStale) {
 				t.Errorf("%v became %v", cause, err)
 			}
-			if backoff.Retryable(err) {
+			if etcderr.Retryable(err) {
 				t.Errorf("%v would be sent again by backoff.Retry", err)
 			}
 			if kv.sent() != 1 {

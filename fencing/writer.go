@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/stale"
 )
 
@@ -191,7 +192,7 @@ func (r *request) refuse(err error) error {
 // failed is the error of a request that was sent and not carried out, or not
 // known to be.
 func (r *request) failed(ctx context.Context, err error) error {
-	if backoff.Classify(err) != backoff.Unknown {
+	if etcderr.Classify(err) != etcderr.Unknown {
 		return NotDone(fmt.Errorf("%v: %w", r, err))
 	}
 	// clientv3 replaces some errors by the context's and forgets its cause;

@@ -95,7 +95,7 @@ func TestServiceStopsBeforeAnotherProcessHoldsItsLock(t *testing.T) {
 			svc := startExporter(t, link.Client())
 			within(t, "it exports", func() bool { return svc.batches.Load() > 0 })
 
-			// Somebody else wants the lock, over a connection that is fine. Two
+			// Another client wants the lock, over a connection that works. Two
 			// entries: the service holds, the other one waits.
 			other := locker.NewMutex(newSession(t, srv.Client(t)), "export")
 			acquired := make(chan *locker.Lock, 1)

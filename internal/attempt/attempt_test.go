@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
@@ -310,13 +311,13 @@ func TestOnlyAVerdictEndsARaceBeforeItsLastSend(t *testing.T) {
 
 func TestNoLeaderIsARefusalOfASingleRequest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		for k, want := range map[attempt.Kind]backoff.Class{
-			attempt.Write: backoff.Transient, attempt.Read: backoff.Transient, attempt.Proof: backoff.Transient, attempt.Renewal: backoff.Unknown,
+		for k, want := range map[attempt.Kind]etcderr.Class{
+			attempt.Write: etcderr.Transient, attempt.Read: etcderr.Transient, attempt.Proof: etcderr.Transient, attempt.Renewal: etcderr.Unknown,
 		} {
 			r := newRequests(t, 3, reply{0, rpctypes.ErrNoLeader})
 			_, open, err := r.once(t.Context(), k)
-			if backoff.Classify(err) != want || open != (want == backoff.Unknown) || !errors.Is(err, rpctypes.ErrNoLeader) {
-				t.Errorf("kind %d: class %v, open %v, %v", k, backoff.Classify(err), open, err)
+			if etcderr.Classify(err) != want || open != (want == etcderr.Unknown) || !errors.Is(err, rpctypes.ErrNoLeader) {
+				t.Errorf("kind %d: class %v, open %v, %v", k, etcderr.Classify(err), open, err)
 			}
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
@@ -184,7 +185,7 @@ func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 		return true
 	case ctx.Err() != nil:
 		return false
-	case backoff.Classify(err) == backoff.LeaseGone:
+	case etcderr.Classify(err) == etcderr.LeaseGone:
 		e.q.host.LeaseGone(ctx, e.lease, err) // etcd has told this attempt before the session
 		e.abandon()
 		return true

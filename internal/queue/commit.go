@@ -9,7 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -229,15 +229,15 @@ func (c *committer) sendBatch(ctx context.Context, batch []*pending) {
 		all.then = append(all.then, clientv3.OpTxn(p.cmps, p.then, p.els))
 	}
 	r, err := c.send(ctx, all)
-	class := backoff.Classify(err)
-	storeFull := class == backoff.Unknown && !backoff.Pending(err)
+	class := etcderr.Classify(err)
+	storeFull := class == etcderr.Unknown && !etcderr.Pending(err)
 	for i, p := range batch {
 		p.reply.unanswered = r.unanswered
 		switch class {
-		case backoff.OK:
+		case etcderr.OK:
 			own := r.responses[i].GetResponseTxn()
 			p.reply = reply{own.Succeeded, r.header, own.Responses, r.unanswered, false}
-		case backoff.Permanent, backoff.Unauthorised, backoff.LeaseGone:
+		case etcderr.Permanent, etcderr.Unauthorised, etcderr.LeaseGone:
 			p.resend = true
 		default:
 			p.err = err

@@ -57,14 +57,11 @@ type FrontReader struct {
 
 // ReaderOptions are the options of a FrontReader.
 type ReaderOptions struct {
-	Kind      string // "lock" or "election"
-	Namespace string // empty: names.DefaultNamespace
-	Retry     backoff.Policy
+	Kind      string               // "lock" or "election"
+	Namespace string               // empty: names.DefaultNamespace
+	Retry     backoff.Policy       // Attempt must be set
 	Clock     func() time.Duration // elapsed time; must be set
 }
-
-// readAttempt bounds a read if ReaderOptions.Retry.Attempt is 0.
-const readAttempt = 4 * time.Second
 
 // NewReader returns a reader of the queue that New makes of a name or, with foreign,
 // At of a prefix.
@@ -79,9 +76,6 @@ func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions)
 	namespace, err := names.Namespace(o.Namespace)
 	if err := errors.Join(check(o.Kind, name), err); err != nil {
 		return nil, err
-	}
-	if o.Retry.Attempt == 0 {
-		o.Retry.Attempt = readAttempt
 	}
 	q := &Queue{kind: o.Kind, name: name, foreign: foreign, entries: entriesPrefix(namespace, o.Kind, name, foreign)}
 	return &FrontReader{

@@ -7,7 +7,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -84,7 +84,7 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 // makes another; should both be carried out, the second changes nothing.
 func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
 	r, err := holds[0].entry.q.shared.commits.send(ctx, txn{then: ops})
-	if err != nil && (ctx.Err() != nil || backoff.Pending(err)) {
+	if err != nil && (ctx.Err() != nil || etcderr.Pending(err)) {
 		return
 	}
 	for i, h := range holds {

@@ -10,7 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -123,7 +123,7 @@ func (s *orphanScanner) list(ctx context.Context, lease *lease.Lease) map[string
 	}
 	resp, _, err := attempt.Once(ctx, s.host.Sender(), attempt.Read, send)
 	if err != nil {
-		err = backoff.WithConnection(client.ActiveConnection(), err)
+		err = etcderr.WithConnection(client.ActiveConnection(), err)
 		s.host.Logger().Debug("holdfast: could not list the keys of the lease", "error", err)
 		return nil
 	}

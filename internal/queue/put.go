@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
@@ -113,7 +114,7 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 		e.position = ahead.Count
 		return e.takeToken(epoch.Kvs)
 	}
-	if err == nil || r.unanswered || backoff.Classify(err) == backoff.Unknown {
+	if err == nil || r.unanswered || etcderr.Classify(err) == etcderr.Unknown {
 		e.reach(sent)
 	}
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 )
 
 // removeRetry is the pause after etcd has refused to remove an entry.
@@ -73,7 +73,7 @@ func (e *entry) remove(ctx context.Context) error {
 		return err
 	case e.lease.Lost() != nil:
 		e.abandon()
-	case backoff.Classify(err) == backoff.LeaseGone:
+	case etcderr.Classify(err) == etcderr.LeaseGone:
 		e.q.host.LeaseGone(ctx, e.lease, err)
 		e.finish()
 		return err

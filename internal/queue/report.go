@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -47,7 +47,7 @@ func releaseOutcome(err error) string {
 // reportUnknown reports whether err leaves open if the request was carried out,
 // and counts it if so.
 func (q *Queue) reportUnknown(request string, err error) bool {
-	if backoff.Classify(err) != backoff.Unknown {
+	if etcderr.Classify(err) != etcderr.Unknown {
 		return false
 	}
 	q.host.Telemetry().Ambiguous(q.kind, request)

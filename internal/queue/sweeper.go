@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -67,7 +68,7 @@ func (s *sweeper) run(ctx context.Context) {
 			pauses.reset()
 			continue
 		}
-		if ctx.Err() == nil && !backoff.Retryable(err) && !logged {
+		if ctx.Err() == nil && !etcderr.Retryable(err) && !logged {
 			logged = true
 			suspects[0].log().Error("holdfast: etcd refuses to clean up after requests that it did not answer; "+
 				"their entries may stand until the lease ends", "entries", len(suspects), "error", err)
@@ -142,7 +143,7 @@ func (s *sweeper) moveGate(ctx context.Context, lease *lease.Lease, suspects []*
 		return errPutsInFlight
 	}
 	_, err := s.host.PutSessionKey(ctx, lease)
-	if backoff.Classify(err) == backoff.LeaseGone {
+	if etcderr.Classify(err) == etcderr.LeaseGone {
 		s.host.LeaseGone(ctx, lease, err)
 	}
 	// The put may have been carried out, whatever err is.
@@ -172,7 +173,7 @@ func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool
 	resp, err := batch[0].q.read(ctx, ops...)
 	switch {
 	case err == nil:
-	case len(batch) == 1 || ctx.Err() != nil || backoff.Retryable(err):
+	case len(batch) == 1 || ctx.Err() != nil || etcderr.Retryable(err):
 		return err
 	default:
 		for i := range batch {

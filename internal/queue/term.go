@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -76,7 +77,7 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 		h.endAndRelease(h.lossOfEntry(cause))
 		e.q.shared.poll.checkLease(e.lease)
 		return 0, h.Check()
-	case backoff.Classify(err) == backoff.LeaseGone:
+	case etcderr.Classify(err) == etcderr.LeaseGone:
 		e.q.host.LeaseGone(ctx, e.lease, err) // etcd has told this call before the session
 		return 0, h.Check()
 	case !h.Live():

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
@@ -167,7 +168,7 @@ func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) e
 	policy.Attempt = 0
 	conn := q.host.Client().ActiveConnection()
 	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		return backoff.WithConnection(conn, op(ctx))
+		return etcderr.WithConnection(conn, op(ctx))
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -138,7 +138,7 @@ func TestPutCarriesItsLease(t *testing.T) {
 		t.Errorf("k outlived its lease: %s", got)
 	}
 	_, err = f.w.Put(t.Context(), "k", "v", clientv3.WithLease(lease.ID))
-	if !errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, holdfast.ErrOutcomeUnknown) || backoff.Classify(err) != backoff.LeaseGone {
+	if !errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, holdfast.ErrOutcomeUnknown) || etcderr.Classify(err) != etcderr.LeaseGone {
 		t.Errorf("put with a lease that is gone: %v", err)
 	}
 }
@@ -206,7 +206,7 @@ func TestStaleHolderWritesNothing(t *testing.T) {
 					if !errors.Is(err, fencing.ErrStale) || !errors.As(err, &stale) || stale.Token != f.token {
 						t.Errorf("%s: %v", name, err)
 					}
-					if errors.Is(err, holdfast.ErrOutcomeUnknown) || backoff.Retryable(err) {
+					if errors.Is(err, holdfast.ErrOutcomeUnknown) || etcderr.Retryable(err) {
 						t.Errorf("%s: %v leaves something open", name, err)
 					}
 				})

@@ -7,7 +7,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -117,12 +117,12 @@ func TestEpochThatMayNotBeReadIsNamed(t *testing.T) {
 	}
 	defer poor.Close()
 	_, err = fencing.Epoch(ctx, poor, "ns")
-	if backoff.Classify(err) != backoff.Unauthorised {
+	if etcderr.Classify(err) != etcderr.Unauthorised {
 		t.Fatal(err)
 	}
 	mustSay(t, err, `"ns/epoch"`, "role grant-permission ROLE read ns/epoch")
 	_, err = fencing.BumpEpoch(ctx, poor, "ns", 1, &journal{})
-	if backoff.Classify(err) != backoff.Unauthorised {
+	if etcderr.Classify(err) != etcderr.Unauthorised {
 		t.Fatal(err)
 	}
 	mustSay(t, err, `"ns/epoch"`, "role grant-permission ROLE readwrite ns/epoch")

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
@@ -162,7 +162,7 @@ func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
 	start := time.Now()
 	_, err = locker.NewMutex(sess, "new").Lock(deadline(t))
 	denied("Lock", err)
-	if _, err := election.New(sess, "new").Campaign(deadline(t), "v"); backoff.Classify(err) != backoff.Unauthorised {
+	if _, err := election.New(sess, "new").Campaign(deadline(t), "v"); etcderr.Classify(err) != etcderr.Unauthorised {
 		t.Errorf("Campaign: %v", err)
 	}
 	<-held.Done()
