@@ -58,6 +58,7 @@ type entry struct {
 
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
 	removing     bool  // a removal was sent and not answered
+	refused      bool  // the session key was put again since the attempt began; the sweeper's
 
 	// mu protects what follows from beforeRevoke, which reads it on another
 	// goroutine. Only the working goroutine writes, so it reads without mu.

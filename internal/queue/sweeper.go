@@ -32,8 +32,6 @@ type sweeper struct {
 	mu       sync.Mutex      // protects what follows
 	suspects map[*entry]bool // entries that may stand or appear although their attempts have ended
 	running  bool
-
-	refused []*entry // attempts that the latest put of the session key may have refused; of run
 }
 
 func newSweeper(host lease.Host) sweeper {
@@ -139,24 +137,22 @@ func (s *sweeper) moveGate(ctx context.Context, lease *lease.Lease, suspects []*
 	if !slices.ContainsFunc(suspects, func(e *entry) bool { return e.lease == lease && e.unansweredAt >= gate }) {
 		return nil
 	}
-	if slices.ContainsFunc(s.refused, (*entry).putInFlight) {
+	if slices.ContainsFunc(s.keys.of(lease), func(e *entry) bool { return e.refused && e.putInFlight() }) {
 		return errPutsInFlight
 	}
 	_, err := s.host.PutSessionKey(ctx, lease)
 	if etcderr.Classify(err) == etcderr.LeaseGone {
 		s.host.LeaseGone(ctx, lease, err)
 	}
-	// The put may have been carried out, whatever err is.
-	s.refused = slices.DeleteFunc(s.keys.of(lease), func(e *entry) bool { return !e.putInFlight() })
+	for _, e := range s.keys.of(lease) {
+		e.refused = true // perhaps: the put may have been carried out, whatever err is
+	}
 	return err
 }
 
 // putInFlight reports whether the entry is about to be put: its attempt has neither
 // its place nor ended.
 func (e *entry) putInFlight() bool {
-	if e.lease.Lost() != nil {
-		return false
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.stage < created
