@@ -3,6 +3,7 @@ package fencing
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -57,10 +58,10 @@ func (t *fencedTxn) If(cs ...clientv3.Cmp) clientv3.Txn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.advance(hasIf) {
-		// Deep copies, as clientv3 makes: a Cmp is a pointer inside.
-		for i := range cs {
-			t.cmps = append(t.cmps, cs[i].Clone())
-		}
+		// Copied, so that a later change of the caller's slice or of a Cmp in it
+		// does not reach the transaction. From 3.7 on a Cmp holds a pointer, and
+		// OpTxn copies what that points to.
+		t.cmps, _, _ = clientv3.OpTxn(slices.Clone(cs), nil, nil).Txn()
 	}
 	return t
 }
