@@ -11,13 +11,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-)
 
-// ErrOutcomeUnknown is what the packages of holdfast return when a write was
-// sent and not answered: it may have been carried out, may be carried out later,
-// or may be lost. The cause is joined to it. Only reading back, with a request
-// that also shuts out the late one, can tell.
-var ErrOutcomeUnknown = errors.New("outcome unknown: the request was sent and may or may not take effect")
+	"github.com/holdfast-go/holdfast"
+)
 
 // Class is what an error says about a request that changes something.
 type Class int
@@ -70,7 +66,7 @@ func (c Class) String() string {
 
 // Classify tells what err, returned by etcd's client for a request that changes
 // something, says about that request. It recognises gRPC status errors, etcd's
-// own rpctypes errors, context errors and [ErrOutcomeUnknown], also when they
+// own rpctypes errors, context errors and holdfast.ErrOutcomeUnknown, also when they
 // are wrapped or joined with others. Marks set by [Again] and [Final] make no
 // difference to it.
 //
@@ -104,8 +100,8 @@ func Classify(err error) Class {
 //
 // The end of a context counts as passing, since it may have been the context of
 // a single attempt: a loop has to look at its own context as well, as [Retry]
-// does. Not retryable are a nil error, [ErrOutcomeUnknown] (who
-// returned it has decided against sending again), an exhausted quota, messages
+// does. Not retryable are a nil error, holdfast.ErrOutcomeUnknown (its
+// sender decided not to send again), an exhausted quota, messages
 // that are too large, a closed client, and errors that are not recognised.
 //
 // Marks set by [Again] and [Final] override all of this.
@@ -193,7 +189,7 @@ func judge(err error) judgement {
 	switch err {
 	case context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF:
 		return known(Unknown, true)
-	case ErrOutcomeUnknown:
+	case holdfast.ErrOutcomeUnknown:
 		return known(Unknown, false)
 	}
 	switch e := err.(type) {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast"
 	. "github.com/holdfast-go/holdfast/backoff"
 )
 
@@ -237,7 +238,7 @@ func TestErrorsThatAreNotEtcds(t *testing.T) {
 		"deadline":                {context.DeadlineExceeded, unknown},
 		"wrapped deadline":        {fmt.Errorf("x: %w", context.DeadlineExceeded), unknown},
 		"end of a stream":         {io.EOF, unknown},
-		"outcome unknown":         {fmt.Errorf("put: %w: %w", ErrOutcomeUnknown, rpctypes.ErrTimeout), unknownStay},
+		"outcome unknown":         {fmt.Errorf("put: %w: %w", holdfast.ErrOutcomeUnknown, rpctypes.ErrTimeout), unknownStay},
 		"not recognised":          {errors.New("boom"), unknownStay},
 		"status OK is no error":   {fmt.Errorf("x: %w", okStatus{}), unknownStay},
 		"client closed":           {status.Error(codes.Canceled, "grpc: the client connection is closing"), unknownStay},
@@ -287,7 +288,7 @@ func TestGravestOfJoinedErrorsCounts(t *testing.T) {
 		{[]error{denied, gone}, leaseGone},
 		{[]error{gone, timeout}, unknownStay},
 		{[]error{tooMany, context.Canceled}, unknown},
-		{[]error{tooMany, ErrOutcomeUnknown}, unknownStay},
+		{[]error{tooMany, holdfast.ErrOutcomeUnknown}, unknownStay},
 		{[]error{boom, nil, timeout}, unknown},
 	} {
 		check(t, errors.Join(c.errs...), c.want)

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
@@ -49,7 +50,7 @@ func TestWithConnectionAddsTheReasonToTheEndOfAContextOnly(t *testing.T) {
 	if n := link.Count().Since(before).Total(); n != 3 {
 		t.Errorf("%d questions, want one each", n)
 	}
-	for _, err := range []error{nil, errors.New("refused"), backoff.ErrOutcomeUnknown} {
+	for _, err := range []error{nil, errors.New("refused"), holdfast.ErrOutcomeUnknown} {
 		if with := backoff.WithConnection(cli.ActiveConnection(), err); with != err {
 			t.Errorf("%v: %v", err, with)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/holdfast-go/holdfast"
 	. "github.com/holdfast-go/holdfast/backoff"
 )
 
@@ -29,12 +30,12 @@ func TestOnlyAFullStoreLeavesWhatWasDoneUnknownAndNothingPending(t *testing.T) {
 		{nil, false},
 		{errors.New("nobody has heard of it"), true},
 		{context.DeadlineExceeded, true},
-		{ErrOutcomeUnknown, true},
+		{holdfast.ErrOutcomeUnknown, true},
 		{errors.Join(full, denied), false},
 		{errors.Join(denied, full), false},
 		{errors.Join(full, context.Canceled), true},
 		{errors.Join(context.Canceled, full), true},
-		{fmt.Errorf("%w: %w", ErrOutcomeUnknown, full), true},
+		{fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, full), true},
 	} {
 		if Pending(c.err) != c.want {
 			t.Errorf("%v: pending %v", c.err, !c.want)

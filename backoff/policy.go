@@ -7,6 +7,8 @@ import (
 	"time"
 
 	cenkalti "github.com/cenkalti/backoff/v4"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 // What the zero fields of a [Policy] stand for.
@@ -59,32 +61,25 @@ type Policy struct {
 	Notify func(err error, pause time.Duration)
 }
 
-// PolicyError says which field of a [Policy] cannot be used, and why.
-type PolicyError struct {
-	Field  string // name of the field, such as "Multiplier"
-	Value  any    // its value, after the default was put in
-	Reason string
-}
-
-func (e *PolicyError) Error() string {
-	return fmt.Sprintf("backoff: Policy.%s is %v: %s", e.Field, e.Value, e.Reason)
-}
-
-// Validate returns a *[PolicyError] for the first field out of its range, or
+// Validate returns a *holdfast.ArgumentError for the first field out of its range, or
 // nil. [Policy.New] and [Retry] call it.
 func (p Policy) Validate() error {
 	p = p.withDefaults()
 	switch {
 	case p.Initial < minInitial:
-		return &PolicyError{"Initial", p.Initial, fmt.Sprintf("must be %v or more", minInitial)}
+		return invalid("Initial", "is %v; it must be %v or more", p.Initial, minInitial)
 	case p.Max < p.Initial:
-		return &PolicyError{"Max", p.Max, fmt.Sprintf("must not be less than Initial, %v", p.Initial)}
+		return invalid("Max", "is %v; it must not be less than Initial, %v", p.Max, p.Initial)
 	case math.IsNaN(p.Multiplier) || math.IsInf(p.Multiplier, 0) || p.Multiplier < 1:
-		return &PolicyError{"Multiplier", p.Multiplier, "must be a finite number of 1 or more"}
+		return invalid("Multiplier", "is %v; it must be a finite number of 1 or more", p.Multiplier)
 	case p.Attempt < 0:
-		return &PolicyError{"Attempt", p.Attempt, "must not be negative"}
+		return invalid("Attempt", "is %v; it must not be negative", p.Attempt)
 	}
 	return nil
+}
+
+func invalid(field, reason string, args ...any) error {
+	return &holdfast.ArgumentError{Argument: "Policy." + field, Reason: fmt.Sprintf(reason, args...)}
 }
 
 func (p Policy) withDefaults() Policy {
@@ -104,7 +99,7 @@ func (p Policy) withDefaults() Policy {
 }
 
 // New returns the pauses of one loop, starting with the first. The error is a
-// *[PolicyError].
+// *holdfast.ArgumentError.
 func (p Policy) New() (*BackOff, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 
 	cenkalti "github.com/cenkalti/backoff/v4"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
@@ -206,8 +207,8 @@ func TestInvalidPolicyIsAnErrorNamingTheField(t *testing.T) {
 		{"Attempt", backoff.Policy{Attempt: -1}},
 	} {
 		t.Run(fmt.Sprintf("%s/%+v", c.field, c.p), func(t *testing.T) {
-			var pe *backoff.PolicyError
-			if err := c.p.Validate(); !errors.As(err, &pe) || pe.Field != c.field {
+			var pe *holdfast.ArgumentError
+			if err := c.p.Validate(); !errors.As(err, &pe) || pe.Argument != "Policy."+c.field {
 				t.Errorf("Validate: %v", err)
 			}
 			if b, err := c.p.New(); b != nil || !errors.As(err, &pe) {

@@ -27,7 +27,7 @@ import (
 //     and what the last attempt said, so that errors.Is and errors.As find all
 //     three. An attempt that did nothing but notice the end of ctx is passed
 //     over in favour of the one before, which had more to say;
-//   - a *[PolicyError], with op not called, if p is invalid.
+//   - a *holdfast.ArgumentError, with op not called, if p is invalid.
 func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) error {
 	if err := p.Validate(); err != nil {
 		return err

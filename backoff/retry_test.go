@@ -12,6 +12,7 @@ import (
 	cenkalti "github.com/cenkalti/backoff/v4"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
@@ -47,7 +48,7 @@ func TestRetryReturnsAtOnceWhatMustNotBeRepeated(t *testing.T) {
 		"unauthorised":        {rpctypes.ErrPermissionDenied, rpctypes.ErrPermissionDenied},
 		"lease gone":          {rpctypes.ErrLeaseNotFound, rpctypes.ErrLeaseNotFound},
 		"no space":            {rpctypes.ErrNoSpace, rpctypes.ErrNoSpace},
-		"outcome unknown":     {backoff.ErrOutcomeUnknown, backoff.ErrOutcomeUnknown},
+		"outcome unknown":     {holdfast.ErrOutcomeUnknown, holdfast.ErrOutcomeUnknown},
 		"not recognised":      {boom, boom},
 		"marked":              {backoff.Final(rpctypes.ErrTimeout), rpctypes.ErrTimeout},
 		"marked by cenkalti":  {cenkalti.Permanent(boom), boom},
@@ -239,12 +240,12 @@ func TestNotifyIsToldBeforeEachPause(t *testing.T) {
 }
 
 func TestRetryRefusesAnInvalidPolicy(t *testing.T) {
-	var pe *backoff.PolicyError
+	var pe *holdfast.ArgumentError
 	err := backoff.Retry(t.Context(), backoff.Policy{Multiplier: math.NaN()}, func(context.Context) error {
 		t.Error("called")
 		return nil
 	})
-	if !errors.As(err, &pe) || pe.Field != "Multiplier" {
+	if !errors.As(err, &pe) || pe.Argument != "Policy.Multiplier" {
 		t.Errorf("error is %v", err)
 	}
 }

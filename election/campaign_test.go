@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
@@ -59,7 +60,7 @@ func TestCampaignReturnsATermWhoseEntryStands(t *testing.T) {
 	if kvs := srv.Keys(t, prefix); len(kvs) != 0 {
 		t.Errorf("after Resign: %v", kvs)
 	}
-	if !errors.Is(context.Cause(ctx), session.ErrReleased) || term.Check() != session.ErrReleased {
+	if !errors.Is(context.Cause(ctx), holdfast.ErrReleased) || term.Check() != holdfast.ErrReleased {
 		t.Errorf("after Resign: cause %v, Check %v", context.Cause(ctx), term.Check())
 	}
 	if _, err := el.Leader(deadline(t)); !errors.Is(err, election.ErrNoLeader) {
@@ -142,14 +143,14 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 	}
 	argument := func(t *testing.T, what, want string, err error) {
 		t.Helper()
-		var bad *session.ArgumentError
+		var bad *holdfast.ArgumentError
 		if !errors.As(err, &bad) || bad.Argument != want {
 			t.Errorf("%s: %v, want an ArgumentError for %s", what, err, want)
 		}
 	}
 	for name, call := range calls {
 		for what, el := range names {
-			var bad *session.NameError
+			var bad *holdfast.NameError
 			if err := call(el, ctx, "v"); !errors.As(err, &bad) {
 				t.Errorf("%s, %s: %v, want a NameError", name, what, err)
 			}
@@ -164,7 +165,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 		err := calls[name](good, ctx, tooLarge)
 		argument(t, name+" with a large value", "value", err)
 		var failed *election.CampaignError
-		if !errors.As(err, &failed) || failed.Name != "good" || failed.Lease != sess.Lease() || failed.State != session.Connected {
+		if !errors.As(err, &failed) || failed.Name != "good" || failed.Lease != sess.Lease() || failed.State != holdfast.Connected {
 			t.Errorf("%s: %+v, want a CampaignError", name, err)
 		}
 	}
@@ -198,7 +199,7 @@ func TestCampaignWithAContextOfALiveTermIsReentrant(t *testing.T) {
 		"Yield":          func() error { _, err := term.Yield(ctx); return err }(),
 	} {
 		var failed *election.CampaignError
-		if !errors.Is(err, session.ErrReentrant) || !errors.As(err, &failed) {
+		if !errors.Is(err, holdfast.ErrReentrant) || !errors.As(err, &failed) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -282,7 +283,7 @@ func TestCampaignThatFailsLeavesNoCandidate(t *testing.T) {
 		if err := sess.Close(deadline(t)); err != nil {
 			t.Error(err)
 		}
-		if r := await(t, "Campaign returns", c); !errors.Is(r.err, session.ErrClosed) {
+		if r := await(t, "Campaign returns", c); !errors.Is(r.err, holdfast.ErrClosed) {
 			t.Errorf("%v", r.err)
 		}
 		if kvs := srv.Keys(t, prefix); len(kvs) != 1 {

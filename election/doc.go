@@ -28,7 +28,7 @@
 //	 is left          released
 //
 // [Term.Check] judges the state at the call, without an RPC: nil,
-// session.ErrSuspended, a *session.LostError or session.ErrReleased. Lost and
+// holdfast.ErrSuspended, a *holdfast.LostError or holdfast.ErrReleased. Lost and
 // released are final; the next term is another Term, with a larger token.
 //
 //   - Leading: renewals of the session's lease are confirmed in time.

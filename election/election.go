@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
@@ -63,7 +64,7 @@ func (e *Election) Name() string { return e.queue.Name() }
 // it queues again under the session's next lease until ctx ends. Two calls with a
 // plain context are two candidates, also in one goroutine; a context from a live
 // term of the same election, made with the same client, gets
-// session.ErrReentrant.
+// holdfast.ErrReentrant.
 //
 // RunWhileLeader and Run are the forms to prefer: they wait for the work
 // before they let go of the term.
@@ -97,7 +98,7 @@ func (e *Election) admit(ctx context.Context, value string) error {
 	}
 	for h := range fencing.Holders(ctx) {
 		if t, ok := h.(*Term); ok && t != nil && t.hold.Queue().Same(e.queue) && t.hold.Live() {
-			return session.ErrReentrant
+			return holdfast.ErrReentrant
 		}
 	}
 	return nil
@@ -109,14 +110,14 @@ func (e *Election) usable(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	return nil
 }
 
 func checkValue(value string) error {
 	if len(value) > MaxValue {
-		return &session.ArgumentError{Argument: "value", Reason: fmt.Sprintf("has %d bytes, more than %d", len(value), MaxValue)}
+		return &holdfast.ArgumentError{Argument: "value", Reason: fmt.Sprintf("has %d bytes, more than %d", len(value), MaxValue)}
 	}
 	return nil
 }

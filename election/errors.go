@@ -7,8 +7,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 var (
@@ -27,7 +28,7 @@ var (
 )
 
 // CheckName reports whether name can name an election: nil or a
-// *session.NameError. Names are non-empty segments joined by "/", none starting
+// *holdfast.NameError. Names are non-empty segments joined by "/", none starting
 // with "@", at most 512 bytes, taken byte for byte. Check constants and
 // configuration at boot; Campaign says the same before it sends anything.
 func CheckName(name string) error { return queue.CheckName("election", name) }
@@ -40,23 +41,23 @@ func CheckName(name string) error { return queue.CheckName("election", name) }
 type CampaignError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session
-	State  session.State    // the session's, at the end; 0 without a session
+	State  holdfast.State   // the session's, at the end; 0 without a session
 	Waited time.Duration
 	// Err is the reason: the context's error together with what the last
-	// attempt met, session.ErrReentrant, session.ErrClosed, ErrFunctionRuns (Yield), *session.LostError
+	// attempt met, holdfast.ErrReentrant, holdfast.ErrClosed, ErrFunctionRuns (Yield), *holdfast.LostError
 	// (under session.Options.StayLost), ErrNotDrained (joined with the
 	// context's error: what kept RunWhileLeader from leading was a function of
-	// an earlier term), *session.NameError, *session.ArgumentError, or what
+	// an earlier term), *holdfast.NameError, *holdfast.ArgumentError, or what
 	// etcd said.
 	Err error
 }
 
 func (e *CampaignError) Error() string {
 	if e.State == 0 {
-		return fmt.Sprintf("election %s not won: %v", session.Quote(e.Name), e.Err)
+		return fmt.Sprintf("election %s not won: %v", names.Quote(e.Name), e.Err)
 	}
 	return fmt.Sprintf("election %s not won after %s (lease %x, session %s): %v",
-		session.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
+		names.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
 }
 
 func (e *CampaignError) Unwrap() error { return e.Err }

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // LeaderHandler answers "does this process lead?": 200 while a term of the
@@ -110,7 +110,7 @@ func (o *Observer) leaderAnswer() leaderAnswer {
 }
 
 // leading returns the term that is held on this session, with
-// session.ErrSuspended if it cannot be proved just now; or nil, with the error
+// holdfast.ErrSuspended if it cannot be proved just now; or nil, with the error
 // that keeps a term from counting, if there is one.
 func (e *Election) leading() (*Term, error) {
 	terms, _ := rosterOf(e).present()
@@ -119,9 +119,9 @@ func (e *Election) leading() (*Term, error) {
 		switch err := t.Check(); {
 		case err == nil:
 			return t, nil
-		case errors.Is(err, session.ErrSuspended) && e.queue.Session().Unconfirmed() <= e.opts.HealthTolerance:
+		case errors.Is(err, holdfast.ErrSuspended) && e.queue.Session().Unconfirmed() <= e.opts.HealthTolerance:
 			return t, err
-		case errors.Is(err, session.ErrSuspended):
+		case errors.Is(err, holdfast.ErrSuspended):
 			reason = err
 		}
 	}
@@ -174,7 +174,7 @@ func (e *Election) health() healthAnswer {
 	sess, tolerance := e.queue.Session(), e.opts.HealthTolerance
 	proof := sess.Unconfirmed()
 	a.Session, a.ConfirmedMS = sess.State().String(), proof.Milliseconds()
-	if err := sess.Check(); err != nil && (proof > tolerance || errors.Is(err, session.ErrClosed)) {
+	if err := sess.Check(); err != nil && (proof > tolerance || errors.Is(err, holdfast.ErrClosed)) {
 		a.Reason = err.Error()
 	}
 	terms, _ := rosterOf(e).present()

@@ -10,6 +10,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/session"
@@ -26,7 +27,7 @@ func TestLeaderHandlerOfAProcessWhoseTermWasLostNamesNoOtherCandidate(t *testing
 		synctest.Wait()
 		link.BlackHole()
 		time.Sleep(shortOutage)
-		if status, answer := ask(t, o.LeaderHandler()); status != 503 || answer["reason"] != session.ErrSuspended.Error() {
+		if status, answer := ask(t, o.LeaderHandler()); status != 503 || answer["reason"] != holdfast.ErrSuspended.Error() {
 			t.Errorf("suspended: %d %v", status, answer)
 		} else if current := answer["current"].(map[string]any); current["trusted"] != false {
 			t.Errorf("suspended, and trusted all the same: %v", current)

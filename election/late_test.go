@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -33,7 +34,7 @@ func TestNoWorkIsStartedInATermThatIsLostAlready(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				l.Lose(session.CauseExpired, errors.New("the auditor took its time"))
+				l.Lose(holdfast.CauseExpired, errors.New("the auditor took its time"))
 			})
 		})})
 		runs := 0
@@ -63,10 +64,10 @@ func TestLeaderEndsWithTheSessionWhileEtcdIsAway(t *testing.T) {
 			done <- err
 		}()
 		time.Sleep(time.Second)
-		if err := sess.Close(soon(t, time.Second)); !errors.Is(err, session.ErrOutcomeUnknown) {
+		if err := sess.Close(soon(t, time.Second)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Errorf("Close: %v", err)
 		}
-		if err := <-done; !errors.Is(err, session.ErrClosed) || time.Since(asked) > 3*time.Second {
+		if err := <-done; !errors.Is(err, holdfast.ErrClosed) || time.Since(asked) > 3*time.Second {
 			t.Errorf("after %v: %v", time.Since(asked), err)
 		}
 	})

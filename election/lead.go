@@ -7,7 +7,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // RunWhileLeader campaigns, runs fn for one term, and resigns when fn has
@@ -18,13 +19,13 @@ import (
 // The order at the end is drain, then release: when fn's context ends, fn is
 // waited for; until it has returned the entry stays, if the term is not lost,
 // and the lease is renewed. If fn has not returned after Options.DrainTimeout,
-// the term is lost with session.CauseNotDrained, its entry, and only that, is
+// the term is lost with holdfast.CauseNotDrained, its entry, and only that, is
 // removed, and the call returns an error that Is ErrNotDrained. fn then still
 // runs, and nothing but fencing keeps it from doing harm; no other fn of this
 // election is run on this session before it has returned.
 //
 // Errors before fn ran are a *CampaignError. Afterwards it is fn's own, joined
-// with the *session.LostError if the term was lost meanwhile, even if fn
+// with the *holdfast.LostError if the term was lost meanwhile, even if fn
 // returned nil; or ErrNotDrained joined with how the term ended. A resignation
 // whose outcome is unknown is no error: the work is done, and the session goes
 // on removing the entry.
@@ -42,7 +43,7 @@ func (e *Election) RunWhileLeader(ctx context.Context, value string, fn Func) er
 
 func (e *Election) admitFunc(ctx context.Context, value string, fn Func) error {
 	if fn == nil {
-		return &session.ArgumentError{Argument: "fn", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "fn", Reason: "is nil"}
 	}
 	return e.admit(ctx, value)
 }
@@ -80,11 +81,11 @@ func (e *Election) elect(ctx context.Context, value string, fn Func) (*Term, err
 
 // served is how a term went.
 type served struct {
-	err         error              // fn's own, of its last call
-	end         error              // why fn's context had ended before that call returned; nil: it had not
-	interrupted bool               // the caller's context had
-	lost        *session.LostError // the term was lost before fn had returned
-	undrained   error              // not nil: fn has not returned
+	err         error               // fn's own, of its last call
+	end         error               // why fn's context had ended before that call returned; nil: it had not
+	interrupted bool                // the caller's context had
+	lost        *holdfast.LostError // the term was lost before fn had returned
+	undrained   error               // not nil: fn has not returned
 }
 
 // result is what a caller is told.
@@ -136,16 +137,16 @@ func (e *Election) call(ctx context.Context, t *Term, fn Func) (w *work, undrain
 	if w.join(fctx, limit) {
 		return w, nil
 	}
-	how := t.hold.Abandon(session.CauseNotDrained)
+	how := t.hold.Abandon(holdfast.CauseNotDrained)
 	w.log().Warn("holdfast: a function has not returned in time after its context ended; it goes on running without its term",
 		"drain_timeout", limit, "term", how)
-	return w, fmt.Errorf("election %s: %w, within %v: %w", session.Quote(e.Name()), ErrNotDrained, limit, how)
+	return w, fmt.Errorf("election %s: %w, within %v: %w", names.Quote(e.Name()), ErrNotDrained, limit, how)
 }
 
 // carries reports whether err has this very loss in its chain already, as when
 // fn returned its context's cause.
-func carries(err error, lost *session.LostError) bool {
-	var found *session.LostError
+func carries(err error, lost *holdfast.LostError) bool {
+	var found *holdfast.LostError
 	return errors.As(err, &found) && found == lost
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -47,7 +48,7 @@ func TestRunWhileLeaderRunsOneTermAndResigns(t *testing.T) {
 		if err != want {
 			t.Errorf("returned %v, want %v", err, want)
 		}
-		if term.Check() != session.ErrReleased {
+		if term.Check() != holdfast.ErrReleased {
 			t.Errorf("afterwards: %v", term.Check())
 		}
 		if kvs := srv.Keys(t, prefix); len(kvs) != 0 {
@@ -74,7 +75,7 @@ func TestEntryStaysAndIsRenewedUntilTheWorkHasDrained(t *testing.T) {
 		if err := link.Wait(deadline(t), "LeaseKeepAlive", link.Count()["LeaseKeepAlive"]+4); err != nil { // at least a TTL
 			t.Error(err)
 		}
-		if len(other) != 0 || errors.Is(term.Check(), session.ErrLost) {
+		if len(other) != 0 || errors.Is(term.Check(), holdfast.ErrLost) {
 			t.Errorf("released while the work runs: %v", term.Check())
 		}
 		return ctx.Err()
@@ -115,18 +116,18 @@ func TestWorkThatDoesNotDrainLosesItsTermAndNothingElse(t *testing.T) {
 		<-release
 		return errors.New("late")
 	})
-	var lost *session.LostError
-	if !errors.Is(err, election.ErrNotDrained) || !errors.As(err, &lost) || lost.Cause != session.CauseNotDrained {
+	var lost *holdfast.LostError
+	if !errors.Is(err, election.ErrNotDrained) || !errors.As(err, &lost) || lost.Cause != holdfast.CauseNotDrained {
 		t.Errorf("returned %v", err)
 	}
-	if !errors.As(term.Check(), &lost) || lost.Cause != session.CauseNotDrained {
+	if !errors.As(term.Check(), &lost) || lost.Cause != holdfast.CauseNotDrained {
 		t.Errorf("Check: %v", term.Check())
 	}
 	if kvs := srv.Keys(t, prefix); len(kvs) != 1 || candidate(kvs[0].Value) != "next" {
 		t.Errorf("its entry stands: %v", kvs)
 	}
 	won(t, other)
-	if _, err := fencing.NewFencedWriter(term).Put(deadline(t), "data", "stale"); !errors.Is(err, session.ErrLost) {
+	if _, err := fencing.NewFencedWriter(term).Put(deadline(t), "data", "stale"); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("the straggler's guarded write: %v", err)
 	}
 	if resp, err := term.Client().Txn(deadline(t)).If(term.IsOwner()).Commit(); err != nil || resp.Succeeded {
@@ -196,8 +197,8 @@ func TestLossIsJoinedToWhatTheWorkReturned(t *testing.T) {
 			<-ctx.Done()
 			return want
 		})
-		var lost *session.LostError
-		if !errors.As(err, &lost) || lost.Cause != session.CauseRevoked || lost.Name != "x" || want != nil && !errors.Is(err, want) {
+		var lost *holdfast.LostError
+		if !errors.As(err, &lost) || lost.Cause != holdfast.CauseRevoked || lost.Name != "x" || want != nil && !errors.Is(err, want) {
 			t.Errorf("fn returned %s; RunWhileLeader %v", name, err)
 		}
 	}
@@ -207,7 +208,7 @@ func TestLossIsJoinedToWhatTheWorkReturned(t *testing.T) {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
-	if _, bare := err.(*session.LostError); !bare {
+	if _, bare := err.(*holdfast.LostError); !bare {
 		t.Errorf("the loss is said twice: %v", err)
 	}
 }
@@ -239,13 +240,13 @@ func TestContextOfTheWorkEndsOnSuspensionWhereThatIsAskedFor(t *testing.T) {
 	err := el.RunWhileLeader(deadline(t), "v", func(ctx context.Context, term *election.Term) error {
 		link.BlackHole()
 		<-ctx.Done()
-		if !errors.Is(term.Check(), session.ErrSuspended) {
+		if !errors.Is(term.Check(), holdfast.ErrSuspended) {
 			t.Errorf("Check: %v", term.Check())
 		}
 		link.Heal()
 		return context.Cause(ctx)
 	})
-	if !errors.Is(err, session.ErrSuspended) {
+	if !errors.Is(err, holdfast.ErrSuspended) {
 		t.Errorf("returned %v", err)
 	}
 }
@@ -289,7 +290,7 @@ func TestNoFunctionOverlapsOneWhoseTermWasLost(t *testing.T) {
 				})
 			})
 			if drain != 0 {
-				if err := await(t, "the first is given up", first); !errors.Is(err, election.ErrNotDrained) || !errors.Is(err, session.ErrLost) {
+				if err := await(t, "the first is given up", first); !errors.Is(err, election.ErrNotDrained) || !errors.Is(err, holdfast.ErrLost) {
 					t.Error(err)
 				}
 			}
@@ -306,7 +307,7 @@ func TestNoFunctionOverlapsOneWhoseTermWasLost(t *testing.T) {
 				t.Errorf("a third, for a while: %v", err)
 			}
 			ctx := fencing.NewContext(deadline(t), old)
-			if err := el.RunWhileLeader(ctx, "v", func(context.Context, *election.Term) error { enter(); return nil }); !errors.Is(err, session.ErrReentrant) {
+			if err := el.RunWhileLeader(ctx, "v", func(context.Context, *election.Term) error { enter(); return nil }); !errors.Is(err, holdfast.ErrReentrant) {
 				t.Errorf("from within the first: %v", err)
 			}
 			close(release)
@@ -314,7 +315,7 @@ func TestNoFunctionOverlapsOneWhoseTermWasLost(t *testing.T) {
 				t.Error(err)
 			}
 			if drain == 0 {
-				if err := await(t, "the first returns", first); !errors.Is(err, session.ErrLost) {
+				if err := await(t, "the first returns", first); !errors.Is(err, holdfast.ErrLost) {
 					t.Error(err)
 				}
 			}
@@ -371,7 +372,7 @@ func TestCandidateThatWasQueuedDoesNotRunBesideOneWhoseTermWasLost(t *testing.T)
 	if err := await(t, "the second runs", waiting); err != nil {
 		t.Error(err)
 	}
-	if err := await(t, "the first returns", first); !errors.Is(err, session.ErrLost) {
+	if err := await(t, "the first returns", first); !errors.Is(err, holdfast.ErrLost) {
 		t.Error(err)
 	}
 }

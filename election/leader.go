@@ -63,11 +63,11 @@ func (l Leader) sameBut(before Leader) bool {
 }
 
 // Leader asks etcd who leads: Reader.Leader on the session's client. It ends with
-// the session too, with session.ErrClosed.
+// the session too, with holdfast.ErrClosed.
 func (e *Election) Leader(ctx context.Context) (Leader, error) { return e.reader().Leader(ctx) }
 
 // Observe ranges over who leads: Reader.Observe on the session's client. It ends
-// with the session too, with session.ErrClosed.
+// with the session too, with holdfast.ErrClosed.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return e.reader().Observe(ctx)
 }

@@ -12,6 +12,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -229,13 +230,13 @@ func TestObserveEndsWithAnErrorAndNeverWithoutOne(t *testing.T) {
 		t.Errorf("its context had ended: %v", err)
 	}
 	sess := open(t, srv.Client(t), session.Options{})
-	if _, err := last(t.Context(), election.New(sess, "x"), func() { _ = sess.Close(deadline(t)) }); !errors.Is(err, session.ErrClosed) || errors.Is(err, context.Canceled) {
+	if _, err := last(t.Context(), election.New(sess, "x"), func() { _ = sess.Close(deadline(t)) }); !errors.Is(err, holdfast.ErrClosed) || errors.Is(err, context.Canceled) {
 		t.Errorf("the session was closed: %v", err)
 	}
-	if _, err := last(t.Context(), election.New(sess, "x"), func() {}); !errors.Is(err, session.ErrClosed) {
+	if _, err := last(t.Context(), election.New(sess, "x"), func() {}); !errors.Is(err, holdfast.ErrClosed) {
 		t.Errorf("the session had been closed: %v", err)
 	}
-	if _, err := election.New(sess, "x").Leader(deadline(t)); !errors.Is(err, session.ErrClosed) {
+	if _, err := election.New(sess, "x").Leader(deadline(t)); !errors.Is(err, holdfast.ErrClosed) {
 		t.Errorf("Leader when the session had been closed: %v", err)
 	}
 	campaign(t, el, "v")

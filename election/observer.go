@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // Observer keeps the current leader in memory, so that asking costs no RPC. It
@@ -47,7 +47,7 @@ type View struct {
 	Trusted bool
 
 	// Err is why the observer has ended: context.Canceled after Close,
-	// session.ErrClosed, session.ErrClientClosed, or what etcd said. nil while
+	// holdfast.ErrClosed, holdfast.ErrClientClosed, or what etcd said. nil while
 	// it observes.
 	Err error
 }
@@ -55,7 +55,7 @@ type View struct {
 var errObserverClosed = fmt.Errorf("the observer was closed: %w", context.Canceled)
 
 // Observer starts an observer: Reader.Observer on the session's client. It ends
-// with the session too, with session.ErrClosed. Its LeaderHandler can say that
+// with the session too, with holdfast.ErrClosed. Its LeaderHandler can say that
 // this process leads.
 func (e *Election) Observer(ctx context.Context) (*Observer, error) {
 	r := e.reader()
@@ -67,7 +67,7 @@ func (e *Election) Observer(ctx context.Context) (*Observer, error) {
 
 func (r *Reader) observer(ctx context.Context, e *Election) (*Observer, error) {
 	if ctx == nil {
-		return nil, &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	o := &Observer{
 		reader: r, election: e,
@@ -77,7 +77,7 @@ func (r *Reader) observer(ctx context.Context, e *Election) (*Observer, error) {
 	o.cancel = cancel
 	if !r.start(func() { o.run(octx) }) { // joined by Close, the session's too
 		cancel()
-		return nil, r.failed("observe", session.ErrClosed)
+		return nil, r.failed("observe", holdfast.ErrClosed)
 	}
 	var err error
 	select {

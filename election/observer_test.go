@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
@@ -76,10 +77,10 @@ func TestObserverSaysWhenItCanNoLongerBeTrusted(t *testing.T) {
 	if err := sess.Close(deadline(t)); err != nil {
 		t.Error(err)
 	}
-	if v := o.Current(); v.Trusted || v.Err != session.ErrClosed {
+	if v := o.Current(); v.Trusted || v.Err != holdfast.ErrClosed {
 		t.Errorf("session closed: %+v", v)
 	}
-	if _, err := election.New(sess, "x").Observer(deadline(t)); !errors.Is(err, session.ErrClosed) {
+	if _, err := election.New(sess, "x").Observer(deadline(t)); !errors.Is(err, holdfast.ErrClosed) {
 		t.Errorf("after the session was closed: %v", err)
 	}
 }
@@ -174,7 +175,7 @@ func TestLeaderThatCannotProveItselfTurnsUnhealthy(t *testing.T) {
 	}
 	check("connected", map[string]int{"leader": 200, "leader, tolerated": 200, "health": 200, "health, tolerated": 200})
 	link.BlackHole()
-	eventually(t, "it is suspended", func() bool { return errors.Is(term.Check(), session.ErrSuspended) })
+	eventually(t, "it is suspended", func() bool { return errors.Is(term.Check(), holdfast.ErrSuspended) })
 	check("suspended", map[string]int{"leader": 503, "leader, tolerated": 200, "health": 503, "health, tolerated": 200})
 	<-term.Done()
 	// A lost term leads no more, whatever is tolerated.

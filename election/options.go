@@ -3,9 +3,9 @@ package election
 import (
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 const (
@@ -14,13 +14,13 @@ const (
 )
 
 // Options are policies of an Election. The zero value of every field is its
-// default; a value that cannot be used is a *session.ArgumentError from the
+// default; a value that cannot be used is a *holdfast.ArgumentError from the
 // first call, before anything is sent.
 type Options struct {
 	// DrainTimeout is how long RunWhileLeader and Run wait for the function to
 	// return once its context has ended, by the end of the caller's context or
 	// of the term. The term, if not lost, is held and its lease renewed
-	// meanwhile. After it the term is lost with session.CauseNotDrained, its
+	// meanwhile. After it the term is lost with holdfast.CauseNotDrained, its
 	// entry is removed, and the call goes on with ErrNotDrained; the function
 	// keeps running. Default 30 s. Too short, and a leader that is cleaning up
 	// meets its successor; too long, and a stuck one keeps the others waiting.
@@ -28,7 +28,7 @@ type Options struct {
 
 	// CancelOnSuspended cancels contexts of a term (RunWhileLeader's, Run's and
 	// those from Context) as soon as the session is suspended, with cause
-	// session.ErrSuspended. By default they are cancelled when the term is
+	// holdfast.ErrSuspended. By default they are cancelled when the term is
 	// lost: work goes on through a short outage of etcd, while fenced writers
 	// refuse.
 	CancelOnSuspended bool
@@ -54,7 +54,7 @@ type Options struct {
 
 	// OnDeposed is told by Run when a term of its own has ended, at the moment
 	// its contexts end, and never without an elected before it. The reason is
-	// Check's answer: a *session.LostError, or session.ErrReleased after the
+	// Check's answer: a *holdfast.LostError, or holdfast.ErrReleased after the
 	// function has returned.
 	OnDeposed func(t *Term, reason error)
 
@@ -79,7 +79,7 @@ type Options struct {
 
 func (o Options) check() error {
 	bad := func(field, reason string) error {
-		return &session.ArgumentError{Argument: "Options." + field, Reason: reason}
+		return &holdfast.ArgumentError{Argument: "Options." + field, Reason: reason}
 	}
 	switch {
 	case o.DrainTimeout < 0:

@@ -9,7 +9,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -28,7 +30,7 @@ type Reader struct {
 }
 
 // ReaderOptions of a Reader. The zero value of every field is its default; a
-// value that cannot be used is a *session.ArgumentError or *session.NameError
+// value that cannot be used is a *holdfast.ArgumentError or *holdfast.NameError
 // from the first call, before anything is sent.
 type ReaderOptions struct {
 	// Namespace is that of the candidates' sessions. Default "holdfast". It is
@@ -56,10 +58,10 @@ func (o ReaderOptions) check() error {
 		return err
 	}
 	if err := o.Retry.Validate(); err != nil {
-		return &session.ArgumentError{Argument: "ReaderOptions.Retry", Reason: err.Error()}
+		return &holdfast.ArgumentError{Argument: "ReaderOptions.Retry", Reason: err.Error()}
 	}
 	if o.Retry.Attempt >= maxAttempt {
-		return &session.ArgumentError{
+		return &holdfast.ArgumentError{
 			Argument: "ReaderOptions.Retry.Attempt", Reason: fmt.Sprintf("is %v, not less than %v", o.Retry.Attempt, maxAttempt),
 		}
 	}
@@ -69,7 +71,7 @@ func (o ReaderOptions) check() error {
 // NewReader returns a reader of the election that New makes of name in a session
 // of that namespace. A nil o means all defaults. A bad name, option or client is
 // an error of the first call. The client is the caller's to close, after the
-// reader's observers; a closed one ends them with session.ErrClientClosed.
+// reader's observers; a closed one ends them with holdfast.ErrClientClosed.
 func NewReader(cli *clientv3.Client, name string, o *ReaderOptions) *Reader {
 	return newReader(cli, name, false, o)
 }
@@ -113,8 +115,8 @@ func (r *Reader) Name() string { return r.name }
 // etcd out of reach it goes on trying until then.
 //
 // errors.Is targets: ErrNoLeader when nobody leads; the context's error, with
-// what the last attempt met; session.ErrClientClosed; what etcd said that no retry can mend, such as that
-// reading is not permitted. *session.NameError and *session.ArgumentError come
+// what the last attempt met; holdfast.ErrClientClosed; what etcd said that no retry can mend, such as that
+// reading is not permitted. *holdfast.NameError and *holdfast.ArgumentError come
 // before anything is sent.
 //
 // To ask often, or to be told, use an Observer or Observe.
@@ -127,7 +129,7 @@ func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 		return Leader{}, r.failed("leader of", err)
 	}
 	if f.Entry == nil {
-		return Leader{}, fmt.Errorf("election %s: %w", session.Quote(r.name), ErrNoLeader)
+		return Leader{}, fmt.Errorf("election %s: %w", names.Quote(r.name), ErrNoLeader)
 	}
 	return leaderOf(f), nil
 }
@@ -147,8 +149,8 @@ func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 //	}
 //
 // The sequence ends with an error and never without one, unless the loop is
-// left: the context's error when ctx ends; session.ErrClientClosed; a
-// *session.NameError or *session.ArgumentError; or what etcd said that no retry can mend, such as that
+// left: the context's error when ctx ends; holdfast.ErrClientClosed; a
+// *holdfast.NameError or *holdfast.ArgumentError; or what etcd said that no retry can mend, such as that
 // reading is not permitted. The Leader beside an error is zero and says nothing.
 //
 // What is told may be over when it arrives. Each range is an observation of its
@@ -189,18 +191,18 @@ func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
 
 func (r *Reader) usable() error {
 	if r.err == nil && r.front == nil {
-		return &session.ArgumentError{Argument: "Reader", Reason: "is the zero value: make it with NewReader or NewReaderAt"}
+		return &holdfast.ArgumentError{Argument: "Reader", Reason: "is the zero value: make it with NewReader or NewReaderAt"}
 	}
 	return r.err
 }
 
 func (r *Reader) failed(doing string, err error) error {
-	var name *session.NameError
-	var argument *session.ArgumentError
+	var name *holdfast.NameError
+	var argument *holdfast.ArgumentError
 	if errors.As(err, &name) || errors.As(err, &argument) {
 		return err
 	}
-	return fmt.Errorf("%s election %s: %w", doing, session.Quote(r.name), err)
+	return fmt.Errorf("%s election %s: %w", doing, names.Quote(r.name), err)
 }
 
 // refresh is the time between two reads.
@@ -211,7 +213,7 @@ func (r *Reader) refresh() time.Duration { return r.maxAge / 3 }
 // fronts do not queue up, the latest replaces the one before.
 func (r *Reader) follow(ctx context.Context, tell func(queue.Front) bool) error {
 	if ctx == nil {
-		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	latest := make(chan queue.Front, 1)

@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
@@ -97,8 +98,8 @@ func TestReaderThatCannotBeUsedSaysWhyBeforeItSends(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	cli := link.Client()
-	argument := func(err error) bool { var e *session.ArgumentError; return errors.As(err, &e) }
-	name := func(err error) bool { var e *session.NameError; return errors.As(err, &e) }
+	argument := func(err error) bool { var e *holdfast.ArgumentError; return errors.As(err, &e) }
+	name := func(err error) bool { var e *holdfast.NameError; return errors.As(err, &e) }
 	for what, tc := range map[string]struct {
 		r    *election.Reader
 		want func(error) bool
@@ -219,15 +220,15 @@ func TestReaderWhoseClientIsClosedEndsWithAnError(t *testing.T) {
 	if err := cli.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s := await(t, "Observe ends", told); !errors.Is(s.err, session.ErrClientClosed) {
+	if s := await(t, "Observe ends", told); !errors.Is(s.err, holdfast.ErrClientClosed) {
 		t.Errorf("told %+v, %v", s.leader, s.err)
 	}
 	eventually(t, "the observer ends", func() bool { return o.Current().Err != nil })
-	if v := o.Current(); v.Trusted || !errors.Is(v.Err, session.ErrClientClosed) {
+	if v := o.Current(); v.Trusted || !errors.Is(v.Err, holdfast.ErrClientClosed) {
 		t.Errorf("%+v", v)
 	}
 	o.Close()
-	if _, err := r.Leader(soon(t, 10*time.Second)); !errors.Is(err, session.ErrClientClosed) {
+	if _, err := r.Leader(soon(t, 10*time.Second)); !errors.Is(err, holdfast.ErrClientClosed) {
 		t.Errorf("Leader: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
@@ -181,13 +182,13 @@ func (r roster) cleared(ctx context.Context, sess *session.Session) error {
 		}
 		for h := range fencing.Holders(ctx) {
 			if h == fencing.Holder(t) {
-				return session.ErrReentrant // it would wait for itself
+				return holdfast.ErrReentrant // it would wait for itself
 			}
 		}
 		select {
 		case <-changed:
 		case <-sess.Base().Context().Done():
-			return session.ErrClosed
+			return holdfast.ErrClosed
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w (token %v)", backoff.ContextErr(ctx), ErrNotDrained, t.Token())
 		}

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // lastedLong is how long a term must last for the pauses to start anew.
@@ -35,7 +35,7 @@ const lastedLong = time.Second
 //     was lost, so OnDeposed and OnElected are not called. Otherwise the next
 //     term follows. The wait ends with ctx.
 //   - A campaign failed: it is logged and tried again, unless that is hopeless:
-//     bad arguments, session.ErrClosed, session.ErrReentrant, or a session that
+//     bad arguments, holdfast.ErrClosed, holdfast.ErrReentrant, or a session that
 //     was lost under session.Options.StayLost. Then Run returns the
 //     *CampaignError.
 //   - fn did not return in time after its context ended (ErrNotDrained): the
@@ -117,7 +117,7 @@ func (r *run) term(ctx context.Context, value string, fn Func, pauses *backoff.B
 // had ended because the session was suspended, and by now the session is
 // connected on the same lease and the entry has been seen to stand.
 func (r *run) resumed(ctx context.Context, t *Term, s served) bool {
-	if ctx.Err() != nil || !errors.Is(s.end, session.ErrSuspended) {
+	if ctx.Err() != nil || !errors.Is(s.end, holdfast.ErrSuspended) {
 		return false
 	}
 	if err := t.hold.Resume(ctx); err != nil {
@@ -142,11 +142,11 @@ func (r *run) logFailure(s served) {
 
 // hopeless are the reasons for which no further campaign can succeed.
 func hopeless(err error) bool {
-	var name *session.NameError
-	var argument *session.ArgumentError
+	var name *holdfast.NameError
+	var argument *holdfast.ArgumentError
 	return errors.As(err, &name) || errors.As(err, &argument) ||
-		errors.Is(err, session.ErrClosed) || errors.Is(err, session.ErrReentrant) ||
-		errors.Is(err, session.ErrLost) // a campaign survives losses, unless the session stays lost
+		errors.Is(err, holdfast.ErrClosed) || errors.Is(err, holdfast.ErrReentrant) ||
+		errors.Is(err, holdfast.ErrLost) // a campaign survives losses, unless the session stays lost
 }
 
 // tellElected queues the notice that t begins and sees to it that its end is
@@ -192,7 +192,7 @@ func (r *run) watchLeaders(ctx context.Context) (stop func()) {
 			last = l.Token
 			r.notices.tell(notice{callback: "OnNewLeader", call: func() { tell(l) }, replaced: true})
 		})
-		if ctx.Err() == nil && !errors.Is(err, session.ErrClosed) {
+		if ctx.Err() == nil && !errors.Is(err, holdfast.ErrClosed) {
 			r.notices.log.Warn("holdfast: leaders can no longer be observed; OnNewLeader is not called any more", "error", err)
 		}
 	}()

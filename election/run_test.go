@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -25,7 +26,7 @@ func TestRunLeadsTermAfterTermUntilFnFails(t *testing.T) {
 	sess := open(t, srv.Client(t), session.Options{TTL: 2 * time.Second})
 	var tokens []fencing.Token
 	err := election.New(sess, "x").Run(deadline(t), "v", func(ctx context.Context, term *election.Term) error {
-		if errors.Is(term.Check(), session.ErrLost) || len(tokens) > 0 && term.Token() <= tokens[len(tokens)-1] {
+		if errors.Is(term.Check(), holdfast.ErrLost) || len(tokens) > 0 && term.Token() <= tokens[len(tokens)-1] {
 			t.Errorf("term %d: token %v after %v, %v", len(tokens), term.Token(), tokens, term.Check())
 		}
 		tokens = append(tokens, term.Token())
@@ -48,7 +49,7 @@ func TestRunLeadsTermAfterTermUntilFnFails(t *testing.T) {
 		}
 		return fmt.Errorf("term %d: %w", len(tokens), errWork)
 	})
-	if !errors.Is(err, errWork) || len(tokens) != 6 || errors.Is(err, session.ErrLost) {
+	if !errors.Is(err, errWork) || len(tokens) != 6 || errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("%d terms, %v", len(tokens), err)
 	}
 	if kvs := srv.Keys(t, prefix); len(kvs) != 0 {
@@ -109,7 +110,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		})
-		if !errors.Is(err, session.ErrClosed) {
+		if !errors.Is(err, holdfast.ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -121,7 +122,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			return nil
 		})
 		var failed *election.CampaignError
-		if !errors.Is(err, session.ErrLost) || !errors.As(err, &failed) {
+		if !errors.Is(err, holdfast.ErrLost) || !errors.As(err, &failed) {
 			t.Error(err)
 		}
 	})
@@ -258,11 +259,11 @@ func TestCallbacksTellTermsInOrder(t *testing.T) {
 	el := election.New(sess, "x").With(opts{
 		OnElected: func(term *election.Term) { number[term] = len(number) + 1; told.say("elected %d", number[term]) },
 		OnDeposed: func(term *election.Term, reason error) {
-			var lost *session.LostError
+			var lost *holdfast.LostError
 			switch {
 			case errors.As(reason, &lost):
 				told.say("deposed %d: %v", number[term], lost.Cause)
-			case reason == session.ErrReleased:
+			case reason == holdfast.ErrReleased:
 				told.say("deposed %d: released", number[term])
 			default:
 				told.say("deposed %d: %v", number[term], reason)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
@@ -74,7 +75,7 @@ func TestRunGoesOnInTheSameTermAfterAShortOutage(t *testing.T) {
 					link.BlackHole()
 					time.AfterFunc(shortOutage, link.Heal)
 					<-ctx.Done()
-					if !errors.Is(context.Cause(ctx), session.ErrSuspended) {
+					if !errors.Is(context.Cause(ctx), holdfast.ErrSuspended) {
 						t.Errorf("its context has ended with %v", context.Cause(ctx))
 					}
 					return end(ctx)
@@ -130,7 +131,7 @@ func TestRunTakesTheNextTermWhenTheOutageCostThisOne(t *testing.T) {
 					if !errors.Is(err, errWork) || len(terms) != 2 || terms[1].Token() <= terms[0].Token() {
 						t.Errorf("%d terms, %v", len(terms), err)
 					}
-					if !errors.Is(terms[0].Check(), session.ErrLost) {
+					if !errors.Is(terms[0].Check(), holdfast.ErrLost) {
 						t.Errorf("the first term: %v", terms[0].Check())
 					}
 				})
@@ -158,7 +159,7 @@ func TestRunThatWaitsForAReconnectionEndsWithItsContext(t *testing.T) {
 		if err != context.Canceled || calls != 1 {
 			t.Errorf("%d calls, %v", calls, err)
 		}
-		if term.Check() != session.ErrReleased {
+		if term.Check() != holdfast.ErrReleased {
 			t.Errorf("the term: %v", term.Check())
 		}
 	})

@@ -76,8 +76,8 @@ func (t *Term) Value() string {
 }
 
 // Check says, judged now and without an RPC, whether the term is held: nil;
-// session.ErrSuspended (perhaps: stop side effects for now); a
-// *session.LostError (no, for good); session.ErrReleased. It reads the clock,
+// holdfast.ErrSuspended (perhaps: stop side effects for now); a
+// *holdfast.LostError (no, for good); holdfast.ErrReleased. It reads the clock,
 // so it is right even before any timer has fired after a pause. Between a
 // Check and what follows it time passes: only a fence closes that gap.
 func (t *Term) Check() error { return t.hold.Check() }
@@ -86,7 +86,7 @@ func (t *Term) Check() error { return t.hold.Check() }
 func (t *Term) Done() <-chan struct{} { return t.hold.Done() }
 
 // Context returns a child of ctx that is done when the term has ended, with a
-// *session.LostError or session.ErrReleased as its context.Cause, and that
+// *holdfast.LostError or holdfast.ErrReleased as its context.Cause, and that
 // carries the term for fencing.FromContext. With Options.CancelOnSuspended it
 // is done on suspension too. If the term has ended before, the context is done
 // when Context returns. Call cancel when done with it.
@@ -100,11 +100,11 @@ func (t *Term) Context(ctx context.Context) (context.Context, context.CancelFunc
 //
 //   - nil: the value stands, and no earlier Proclaim that went unanswered can
 //     undo it later;
-//   - *session.ArgumentError: nothing was sent;
-//   - a *session.LostError or session.ErrReleased: the term has ended; if
+//   - *holdfast.ArgumentError: nothing was sent;
+//   - a *holdfast.LostError or holdfast.ErrReleased: the term has ended; if
 //     etcd's answer is how that became known, it is lost with
-//     session.CauseEntryDeleted or session.CauseRevoked from now on;
-//   - an error that Is session.ErrOutcomeUnknown: not answered before ctx
+//     holdfast.CauseEntryDeleted or holdfast.CauseRevoked from now on;
+//   - an error that Is holdfast.ErrOutcomeUnknown: not answered before ctx
 //     ended. It may take effect until a later Proclaim succeeds or the term
 //     ends;
 //   - other errors, ctx's among them: it did not take effect.
@@ -130,9 +130,9 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 // held, whatever it returns:
 //
 //   - nil: the entry is gone;
-//   - a *session.LostError: the term had been lost before. Nothing was sent: by
+//   - a *holdfast.LostError: the term had been lost before. Nothing was sent: by
 //     an ex-leader Resign is a no-op, whoever leads now;
-//   - an error that Is session.ErrOutcomeUnknown: etcd did not answer before
+//   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before
 //     ctx ended; the session goes on removing the entry, and if it cannot, the
 //     entry goes with the lease.
 //
@@ -146,10 +146,10 @@ func (t *Term) Resign(ctx context.Context) error { return t.hold.Release(ctx) }
 // next term when its turn has come. Candidates of the same session that were
 // waiting have their turns first. The value is the last one proclaimed.
 //
-// Any error is a *CampaignError. If it Is session.ErrReentrant (ctx comes from
+// Any error is a *CampaignError. If it Is holdfast.ErrReentrant (ctx comes from
 // this term, and would end with it), Is ErrFunctionRuns (see below) or holds a
-// *session.ArgumentError, nothing has happened and the term goes on; so it does
-// if ctx had ended before the call. If it Is session.ErrLost or session.ErrReleased, the term had ended
+// *holdfast.ArgumentError, nothing has happened and the term goes on; so it does
+// if ctx had ended before the call. If it Is holdfast.ErrLost or holdfast.ErrReleased, the term had ended
 // before. Otherwise the term is released and no candidacy is left: see
 // Campaign.
 //

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
@@ -33,7 +34,7 @@ func TestProclaimChangesTheValueAndNothingElse(t *testing.T) {
 			t.Errorf("leader %.80v, %v after Proclaim(%.20q)", leader, err, value)
 		}
 	}
-	var bad *session.ArgumentError
+	var bad *holdfast.ArgumentError
 	if err := term.Proclaim(deadline(t), strings.Repeat("v", election.MaxValue+1)); !errors.As(err, &bad) || bad.Argument != "value" {
 		t.Errorf("a value too large: %v", err)
 	}
@@ -41,7 +42,7 @@ func TestProclaimChangesTheValueAndNothingElse(t *testing.T) {
 	if kvs := srv.Keys(t, prefix); len(kvs) != 0 {
 		t.Errorf("after Resign: %v", kvs)
 	}
-	if err := term.Proclaim(deadline(t), "late"); err != session.ErrReleased {
+	if err := term.Proclaim(deadline(t), "late"); err != holdfast.ErrReleased {
 		t.Errorf("Proclaim after Resign: %v", err)
 	}
 }
@@ -55,7 +56,7 @@ func TestLateProclaimDoesNotUndoALaterOne(t *testing.T) {
 	term := campaign(t, el, "zero")
 	late := link.Hold("Txn", isTxnThatPuts("one"))
 	err := term.Proclaim(soon(t, 50*time.Millisecond), "one")
-	if !errors.Is(err, session.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Proclaim that was not answered: %v", err)
 	}
 	if err := term.Proclaim(deadline(t), "two"); err != nil {
@@ -76,7 +77,7 @@ func TestProclaimFindsThatAnEarlierOneArrivedAfterAll(t *testing.T) {
 	el := election.New(open(t, link.Client(), session.Options{Retry: quickAttempts}), "x")
 	term := campaign(t, el, "zero")
 	late := link.Hold("Txn", isTxnThatPuts("one"))
-	if err := term.Proclaim(soon(t, 50*time.Millisecond), "one"); !errors.Is(err, session.ErrOutcomeUnknown) {
+	if err := term.Proclaim(soon(t, 50*time.Millisecond), "one"); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		t.Errorf("Proclaim that was not answered: %v", err)
 	}
 	late.Deliver()
@@ -147,13 +148,13 @@ func TestProclaimWithoutAnEntryEndsTheTerm(t *testing.T) {
 		term := campaign(t, election.New(open(t, srv.Client(t), session.Options{TTL: 60 * time.Second}), "x"), "v")
 		remove(srv, srv.Client(t), term)
 		err := term.Proclaim(deadline(t), "other")
-		var lost *session.LostError
+		var lost *holdfast.LostError
 		if !errors.As(err, &lost) || lost.Kind != "election" || lost.Name != "x" || lost.Token != int64(term.Token()) {
 			t.Errorf("%s: Proclaim: %v", name, err)
 		}
-		cause := session.CauseEntryDeleted
+		cause := holdfast.CauseEntryDeleted
 		if name == "lease revoked" {
-			cause = session.CauseRevoked
+			cause = holdfast.CauseRevoked
 		}
 		if !errors.As(term.Check(), &lost) || lost.Cause != cause {
 			t.Errorf("%s: Check: %v", name, term.Check())
@@ -174,11 +175,11 @@ func TestResignThatFailedCanBeRetried(t *testing.T) {
 	term := campaign(t, election.New(open(t, link.Client(), session.Options{TTL: 60 * time.Second, Retry: quickAttempts}), "x"), "v")
 	link.Stall("Txn")
 	for range 2 {
-		if err := term.Resign(soon(t, 50*time.Millisecond)); !errors.Is(err, session.ErrOutcomeUnknown) {
+		if err := term.Resign(soon(t, 50*time.Millisecond)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Errorf("Resign that was not answered: %v", err)
 		}
 	}
-	if term.Check() != session.ErrReleased {
+	if term.Check() != holdfast.ErrReleased {
 		t.Errorf("Check: %v", term.Check())
 	}
 	link.Heal()
@@ -216,8 +217,8 @@ func TestResignOfAnExLeaderIsANoOp(t *testing.T) {
 	<-old.Done()
 	eventually(t, "the session has cleared up, once", func() bool { return removals.Load() == 1 })
 	for range 2 {
-		var lost *session.LostError
-		if err := old.Resign(deadline(t)); !errors.As(err, &lost) || lost.Cause != session.CauseEntryDeleted {
+		var lost *holdfast.LostError
+		if err := old.Resign(deadline(t)); !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
 			t.Errorf("Resign: %v", err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast"
 )
 
 // Func is what runs in a term.
@@ -51,7 +51,7 @@ func (w *work) reason(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	err := w.term.Check()
-	if errors.Is(err, session.ErrSuspended) && !w.term.election.opts.CancelOnSuspended {
+	if errors.Is(err, holdfast.ErrSuspended) && !w.term.election.opts.CancelOnSuspended {
 		return nil
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/etcdtest"
@@ -38,7 +39,7 @@ func TestYieldQueuesAtTheBackInOneTxn(t *testing.T) {
 	srv.WaitForKeys(t, prefix, 2)
 	yielded := yieldLater(deadline(t), first)
 	second := won(t, other)
-	if first.Check() != session.ErrReleased {
+	if first.Check() != holdfast.ErrReleased {
 		t.Errorf("Check of the term that was yielded: %v", first.Check())
 	}
 	kvs := srv.Keys(t, prefix)
@@ -72,7 +73,7 @@ func TestYieldWithNobodyElseLeadsAgainWithALargerToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next.Token() <= first.Token() || next.Check() != nil || first.Check() != session.ErrReleased {
+	if next.Token() <= first.Token() || next.Check() != nil || first.Check() != holdfast.ErrReleased {
 		t.Errorf("token %v after %v; %v, %v", next.Token(), first.Token(), next.Check(), first.Check())
 	}
 }
@@ -117,15 +118,15 @@ func TestYieldOfATermThatHasEndedQueuesNothing(t *testing.T) {
 	el := election.New(open(t, srv.Client(t), session.Options{TTL: 60 * time.Second}), "x")
 	term := campaign(t, el, "v")
 	resign(t, term)
-	if _, err := term.Yield(deadline(t)); !errors.Is(err, session.ErrReleased) {
+	if _, err := term.Yield(deadline(t)); !errors.Is(err, holdfast.ErrReleased) {
 		t.Errorf("after Resign: %v", err)
 	}
 	term = campaign(t, el, "v")
 	srv.Revoke(t, term.Lease())
-	if err := term.Proclaim(deadline(t), "v"); !errors.Is(err, session.ErrLost) { // it finds out
+	if err := term.Proclaim(deadline(t), "v"); !errors.Is(err, holdfast.ErrLost) { // it finds out
 		t.Error(err)
 	}
-	if _, err := term.Yield(deadline(t)); !errors.Is(err, session.ErrLost) {
+	if _, err := term.Yield(deadline(t)); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("after a loss: %v", err)
 	}
 	if kvs := srv.Keys(t, prefix); len(kvs) != 0 {
@@ -158,7 +159,7 @@ func TestYieldWhoseContextEndsLeavesNoCandidate(t *testing.T) {
 	if kvs := srv.WaitForKeys(t, prefix, 1); string(kvs[0].Key) != second.Key() {
 		t.Errorf("entries %v", kvs)
 	}
-	if first.Check() != session.ErrReleased {
+	if first.Check() != holdfast.ErrReleased {
 		t.Errorf("Check: %v", first.Check())
 	}
 }
@@ -197,7 +198,7 @@ func TestTwoYieldsOfOneTermAreOneCandidacy(t *testing.T) {
 		refused = await(t, "the other is refused", other)
 	}
 	cancel()
-	if won.err != nil || !errors.Is(refused.err, session.ErrReleased) {
+	if won.err != nil || !errors.Is(refused.err, holdfast.ErrReleased) {
 		t.Errorf("one: %v, the other: %v", won.err, refused.err)
 	}
 }

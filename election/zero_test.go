@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestZeroElectionGivesAnErrorAndDoesNotPanic(t *testing.T) {
@@ -26,7 +26,7 @@ func TestZeroElectionGivesAnErrorAndDoesNotPanic(t *testing.T) {
 			return last
 		}(),
 	} {
-		var argument *session.ArgumentError
+		var argument *holdfast.ArgumentError
 		if !errors.As(err, &argument) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -46,7 +47,7 @@ func Example() {
 
 		link.BlackHole()
 		err = <-stopped
-		fmt.Println("lost:", errors.Is(err, session.ErrLost), "after", time.Since(start))
+		fmt.Println("lost:", errors.Is(err, holdfast.ErrLost), "after", time.Since(start))
 
 		link.Heal()
 		fmt.Println("closed:", sess.Close(context.Background()))

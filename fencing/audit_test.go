@@ -85,7 +85,7 @@ func TestOnlyWhatSpeaksAgainstAClaimIsARefusal(t *testing.T) {
 	}{
 		"stale":       {fmt.Errorf("wrapped: %w", &fencing.MarkError{Resource: "r", Claim: claim(5), Mark: 7}), true, 7},
 		"stale, SQL":  {fencing.ErrStale, true, 0},
-		"other name":  {&fencing.NameError{}, true, 0},
+		"other name":  {&fencing.OtherNameError{}, true, 0},
 		"none":        {fencing.ErrNoToken, true, 0},
 		"malformed":   {&fencing.ClaimError{}, true, 0},
 		"full":        {fencing.ErrFull, false, 0},

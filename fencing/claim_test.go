@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -19,12 +20,8 @@ func (n *named) Name() string { return n.name }
 
 func claim(token int64) fencing.Claim { return fencing.Claim{Name: "job", Token: fencing.Token(token)} }
 
-type temporary struct{ error }
-
-func (temporary) Temporary() bool { return true }
-
 func TestHolderThatMayNotBeUsedPresentsNothing(t *testing.T) {
-	lost, suspended := errors.New("lost"), temporary{errors.New("suspended")}
+	lost, suspended := errors.New("lost"), holdfast.ErrSuspended
 	holds := func(name string, token fencing.Token, check error) *named {
 		return &named{&holder{token: token, check: func() error { return check }}, name}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -78,7 +79,7 @@ func TestEpochOutOfBoundsIsRefused(t *testing.T) {
 	}
 	for _, ns := range []string{"a/b", "@a", strings.Repeat("n", 65)} {
 		_, err := fencing.BumpEpoch(t.Context(), link.Client(), ns, 1, &j)
-		if !errors.As(err, new(*fencing.NamespaceError)) {
+		if !errors.As(err, new(*holdfast.NameError)) {
 			t.Errorf("namespace %q: %v", ns, err)
 		}
 	}

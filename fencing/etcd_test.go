@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -137,7 +138,7 @@ func TestPutCarriesItsLease(t *testing.T) {
 		t.Errorf("k outlived its lease: %s", got)
 	}
 	_, err = f.w.Put(t.Context(), "k", "v", clientv3.WithLease(lease.ID))
-	if !errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, backoff.ErrOutcomeUnknown) || backoff.Classify(err) != backoff.LeaseGone {
+	if !errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, holdfast.ErrOutcomeUnknown) || backoff.Classify(err) != backoff.LeaseGone {
 		t.Errorf("put with a lease that is gone: %v", err)
 	}
 }
@@ -205,7 +206,7 @@ func TestStaleHolderWritesNothing(t *testing.T) {
 					if !errors.Is(err, fencing.ErrStale) || !errors.As(err, &stale) || stale.Token != f.token {
 						t.Errorf("%s: %v", name, err)
 					}
-					if errors.Is(err, backoff.ErrOutcomeUnknown) || backoff.Retryable(err) {
+					if errors.Is(err, holdfast.ErrOutcomeUnknown) || backoff.Retryable(err) {
 						t.Errorf("%s: %v leaves something open", name, err)
 					}
 				})
@@ -270,7 +271,7 @@ func TestLateWriteIsRefusedOnceTheEntryIsGone(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-held.Arrived(); cancel() }() // ends with Arrived, which the next line waits for
 		err := write(ctx, f.w)
-		if !errors.Is(err, backoff.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) || errors.Is(err, fencing.ErrStale) {
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) || errors.Is(err, fencing.ErrStale) {
 			t.Errorf("given up: %v", err)
 		}
 		f.delete(t, entry)
@@ -296,7 +297,7 @@ func TestLostAnswerIsAnUnknownOutcome(t *testing.T) {
 	f.link.LoseReply("Txn", 1, codes.Unavailable)
 	f.oneRPC(t, func() {
 		_, err := f.w.Put(t.Context(), "k", "v")
-		if !errors.Is(err, backoff.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrStale) {
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrStale) {
 			t.Errorf("error is %v", err)
 		}
 	})
@@ -326,7 +327,7 @@ func TestUnreachableEtcdEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := f.w.Put(ctx, "k", "v")
-	if !errors.Is(err, backoff.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error is %v", err)
 	}
 	mustSay(t, err, `"k"`, fmt.Sprint("token ", f.token))

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -164,7 +165,7 @@ func TestLateCommitIsRefusedOnceALargerTokenHasCommitted(t *testing.T) {
 	held := m.link.Hold("Txn")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-held.Arrived(); cancel() }() // ends with Arrived, which the next line waits for
-	if err := m.write(ctx, claim(5)); !errors.Is(err, backoff.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) || errors.Is(err, fencing.ErrStale) {
+	if err := m.write(ctx, claim(5)); !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) || errors.Is(err, fencing.ErrStale) {
 		t.Errorf("given up: %v", err)
 	}
 	if err := m.write(t.Context(), claim(7)); err != nil {
@@ -181,7 +182,7 @@ func TestCommitIsNeverSentTwice(t *testing.T) {
 	m := newMarks(t, nil)
 	m.link.LoseReply("Txn", 1, codes.Unavailable)
 	before := m.link.Count()
-	if err := m.write(t.Context(), claim(5)); !errors.Is(err, backoff.ErrOutcomeUnknown) {
+	if err := m.write(t.Context(), claim(5)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		t.Errorf("error is %v", err)
 	}
 	if n := m.link.Count().Since(before); n.Total() != 1 {

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -100,7 +101,7 @@ func TestAttemptThatMaySendAWriteTwiceIsRefused(t *testing.T) {
 	h, kv := holding(t)
 	for _, attempt := range []time.Duration{5 * time.Second, time.Hour} {
 		_, err := fencing.NewFencedWriter(h).With(fencing.Options{Retry: backoff.Policy{Attempt: attempt}}).Put(t.Context(), "k", "v")
-		if !errors.As(err, new(*backoff.PolicyError)) || kv.sent() != 0 {
+		if !errors.As(err, new(*holdfast.ArgumentError)) || kv.sent() != 0 {
 			t.Errorf("%v: %v, %d sent", attempt, err, kv.sent())
 		}
 	}

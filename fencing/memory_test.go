@@ -85,7 +85,7 @@ func TestTokensOfAnotherLockAreNotCompared(t *testing.T) {
 	do(t, s, "r", claim(5))
 	for _, token := range []fencing.Token{1, 5, 9} {
 		ran, err := do(t, s, "r", fencing.Claim{Name: "other", Token: token})
-		var other *fencing.NameError
+		var other *fencing.OtherNameError
 		if ran || !errors.Is(err, fencing.ErrOtherName) || errors.Is(err, fencing.ErrStale) || !errors.As(err, &other) || other.Want != "job" || other.Got != "other" {
 			t.Errorf("token %v of another lock: ran %v, %v", token, ran, err)
 		}

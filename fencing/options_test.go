@@ -10,18 +10,11 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
-
-// suspendedError is like session.ErrSuspended.
-type suspendedError struct{ temporary bool }
-
-func (suspendedError) Error() string     { return "session is suspended" }
-func (e suspendedError) Temporary() bool { return e.temporary }
-
-var errSuspended = suspendedError{true}
 
 // state is what Check of a holder returns, changed from outside, and how often
 // it was asked.
@@ -47,15 +40,15 @@ func (s *state) set(err error) {
 func TestSuspendedHolderIsRefusedByDefault(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
 		h, kv := holding(t)
-		h.check = func() error { return fmt.Errorf("lk: %w", errSuspended) }
-		refused(t, kv, write(t.Context(), fencing.NewFencedWriter(h)), errSuspended)
+		h.check = func() error { return fmt.Errorf("lk: %w", holdfast.ErrSuspended) }
+		refused(t, kv, write(t.Context(), fencing.NewFencedWriter(h)), holdfast.ErrSuspended)
 	})
 }
 
 func TestSuspendedHolderProceedsOnRequest(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
 		h, kv := holding(t)
-		h.check = func() error { return fmt.Errorf("lk: %w", errSuspended) }
+		h.check = func() error { return fmt.Errorf("lk: %w", holdfast.ErrSuspended) }
 		w := fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Proceed})
 		if err := write(t.Context(), w); err != nil || kv.sent() != 1 {
 			t.Errorf("%d RPCs, %v", kv.sent(), err)
@@ -72,7 +65,7 @@ func TestSuspendedHolderIsWaitedForOnRequest(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
 		bubble.Test(t, func(t *testing.T) {
 			h, kv := holding(t)
-			s := &state{err: errSuspended}
+			s := &state{err: holdfast.ErrSuspended}
 			h.check = s.check
 			w := fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Wait})
 			time.AfterFunc(30*time.Second, func() {
@@ -100,7 +93,7 @@ func TestWaitingEndsWithTheLoss(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
 		bubble.Test(t, func(t *testing.T) {
 			h, kv := holding(t)
-			s := &state{err: errSuspended}
+			s := &state{err: holdfast.ErrSuspended}
 			h.check = s.check
 			// What the last renewal said is one that backoff would try again.
 			lost := &lostError{rpctypes.ErrTimeout}
@@ -119,12 +112,12 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
 		bubble.Test(t, func(t *testing.T) {
 			h, kv := holding(t)
-			h.check = func() error { return errSuspended }
+			h.check = func() error { return holdfast.ErrSuspended }
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			start := time.Now()
 			err := write(ctx, fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Wait}))
-			refused(t, kv, err, context.DeadlineExceeded, errSuspended) // nothing was sent: nothing is unknown
+			refused(t, kv, err, context.DeadlineExceeded, holdfast.ErrSuspended) // nothing was sent: nothing is unknown
 			if d := time.Since(start); d != 10*time.Second {
 				t.Errorf("returned after %v", d)
 			}
@@ -132,11 +125,12 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	})
 }
 
-func TestTemporaryFalseIsTheEnd(t *testing.T) {
+func TestLossThatWrapsASuspensionIsFinal(t *testing.T) {
 	h, kv := holding(t)
-	h.check = func() error { return suspendedError{false} }
+	lost := &holdfast.LostError{Err: holdfast.ErrSuspended}
+	h.check = func() error { return lost }
 	_, err := fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Proceed}).Put(t.Context(), "k", "v")
-	refused(t, kv, err, suspendedError{false})
+	refused(t, kv, err, lost)
 }
 
 func TestOptionsThatDoNotExistAreErrors(t *testing.T) {
@@ -146,14 +140,14 @@ func TestOptionsThatDoNotExistAreErrors(t *testing.T) {
 		for _, bad := range []fencing.WhileSuspended{-1, 3} {
 			err := write(t.Context(), w.With(fencing.Options{WhileSuspended: bad}))
 			refused(t, kv, err)
-			var oe *fencing.OptionError
-			if !errors.As(err, &oe) || oe.Field != "WhileSuspended" {
+			var oe *holdfast.ArgumentError
+			if !errors.As(err, &oe) || oe.Argument != "Options.WhileSuspended" {
 				t.Errorf("error is %v", err)
 			}
 		}
 		err := write(t.Context(), w.With(fencing.Options{Retry: backoff.Policy{Max: -1}}))
 		refused(t, kv, err)
-		var pe *backoff.PolicyError
+		var pe *holdfast.ArgumentError
 		if !errors.As(err, &pe) {
 			t.Errorf("error is %v", err)
 		}

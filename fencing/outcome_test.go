@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -29,7 +30,7 @@ func TestUnansweredWriteHasAnUnknownOutcome(t *testing.T) {
 			h, kv := holding(t)
 			kv.after = func(context.Context) error { return cause } // done, and the answer lost
 			err := write(t.Context(), fencing.NewFencedWriter(h))
-			if !errors.Is(err, backoff.ErrOutcomeUnknown) || !errors.Is(err, cause) || errors.Is(err, fencing.ErrStale) {
+			if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, cause) || errors.Is(err, fencing.ErrStale) {
 				t.Errorf("%v became %v", cause, err)
 			}
 			if backoff.Retryable(err) {
@@ -55,7 +56,7 @@ func TestEndOfContextDuringWriteIsJoinedWithItsCause(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				kv.before = func(context.Context) error { cancel(cause); return answer }
 				err := write(ctx, fencing.NewFencedWriter(h))
-				for _, want := range []error{backoff.ErrOutcomeUnknown, context.Canceled, cause, answer} {
+				for _, want := range []error{holdfast.ErrOutcomeUnknown, context.Canceled, cause, answer} {
 					if !errors.Is(err, want) {
 						t.Errorf("%v is not %v", err, want)
 					}
@@ -78,7 +79,7 @@ func TestRefusalByEtcdIsDefinite(t *testing.T) {
 			h, kv := holding(t)
 			kv.before = func(context.Context) error { return cause }
 			err := write(t.Context(), fencing.NewFencedWriter(h))
-			if !errors.Is(err, cause) || errors.Is(err, backoff.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrStale) {
+			if !errors.Is(err, cause) || errors.Is(err, holdfast.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrStale) {
 				t.Errorf("%v became %v", cause, err)
 			}
 			if kv.sent() != 1 {
@@ -106,7 +107,7 @@ func TestAnswerOfAnotherFormIsAnUnknownOutcome(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				h, kv := holding(t)
 				kv.rewrite = rewrite
-				if err := write(t.Context(), fencing.NewFencedWriter(h)); !errors.Is(err, backoff.ErrOutcomeUnknown) {
+				if err := write(t.Context(), fencing.NewFencedWriter(h)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 					t.Errorf("error is %v", err)
 				}
 			})

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -22,7 +22,7 @@ func TestVerdictPromisesNothingThatIsNotKnown(t *testing.T) {
 	}{
 		"nil":                                  {nil, fencing.Done},
 		"stale":                                {fmt.Errorf("write: %w", below), fencing.StaleToken},
-		"other lock":                           {&fencing.NameError{}, fencing.OtherLock},
+		"other lock":                           {&fencing.OtherNameError{}, fencing.OtherLock},
 		"bad claim":                            {&fencing.ClaimError{Part: "token"}, fencing.BadClaim},
 		"token of zero":                        {claim(0).Validate(), fencing.BadClaim},
 		"epoch step":                           {claim(1<<62).CheckMark("r", fencing.Claim{}), fencing.BadClaim},
@@ -32,9 +32,9 @@ func TestVerdictPromisesNothingThatIsNotKnown(t *testing.T) {
 		"not done, wrapped":                    {fmt.Errorf("a: %w", fencing.NotDone(plain)), fencing.NothingDone},
 		"each of a join not done":              {errors.Join(fencing.NotDone(plain), fencing.ErrFull), fencing.NothingDone},
 		"one of a join not done":               {errors.Join(fencing.NotDone(plain), plain), fencing.OutcomeUnknown},
-		"unknown":                              {fmt.Errorf("commit: %w: %w", backoff.ErrOutcomeUnknown, plain), fencing.OutcomeUnknown},
-		"unknown, and stale":                   {errors.Join(below, backoff.ErrOutcomeUnknown), fencing.OutcomeUnknown},
-		"unknown, marked as not done":          {fencing.NotDone(backoff.ErrOutcomeUnknown), fencing.OutcomeUnknown},
+		"unknown":                              {fmt.Errorf("commit: %w: %w", holdfast.ErrOutcomeUnknown, plain), fencing.OutcomeUnknown},
+		"unknown, and stale":                   {errors.Join(below, holdfast.ErrOutcomeUnknown), fencing.OutcomeUnknown},
+		"unknown, marked as not done":          {fencing.NotDone(holdfast.ErrOutcomeUnknown), fencing.OutcomeUnknown},
 		"of a driver":                          {plain, fencing.OutcomeUnknown},
 		"deadline":                             {context.DeadlineExceeded, fencing.OutcomeUnknown},
 		"of a service that the handler called": {status.Error(codes.Unavailable, "down"), fencing.OutcomeUnknown},

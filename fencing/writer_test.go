@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -41,7 +41,7 @@ func forEachWrite(t *testing.T, test func(t *testing.T, write func(context.Conte
 // refused checks that a write failed without being sent.
 func refused(t *testing.T, kv *fakeKV, err error, is ...error) {
 	t.Helper()
-	if err == nil || errors.Is(err, backoff.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrStale) {
+	if err == nil || errors.Is(err, holdfast.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrStale) {
 		t.Errorf("error is %v", err)
 	}
 	for _, want := range is {
@@ -85,8 +85,6 @@ func (e *lostError) Unwrap() error { return e.cause }
 func TestLostHolderIsRefusedWithoutAnRPC(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
 		for _, policy := range []fencing.WhileSuspended{fencing.Refuse, fencing.Wait, fencing.Proceed} {
-			// Network errors, the end of a context among them, have a method
-			// Temporary too: as causes they must not pass for "suspended".
 			for _, cause := range []error{errors.New("expired"), rpctypes.ErrTimeout, context.DeadlineExceeded} {
 				h, kv := holding(t)
 				h.check = func() error { return fmt.Errorf("lk: %w", &lostError{cause}) }
@@ -161,15 +159,15 @@ func TestWriterIsSharedByGoroutines(t *testing.T) {
 
 func TestWithLeavesTheOriginalAlone(t *testing.T) {
 	h, kv := holding(t)
-	h.check = func() error { return errSuspended }
+	h.check = func() error { return holdfast.ErrSuspended }
 	w := fencing.NewFencedWriter(h)
 	bold := w.With(fencing.Options{WhileSuspended: fencing.Proceed})
 	_, err := w.Put(t.Context(), "k", "v")
-	refused(t, kv, err, errSuspended)
+	refused(t, kv, err, holdfast.ErrSuspended)
 	if _, err := bold.Put(t.Context(), "k", "v"); err != nil {
 		t.Error(err)
 	}
-	if _, err := bold.With(fencing.Options{}).Put(t.Context(), "k", "v"); !errors.Is(err, errSuspended) {
+	if _, err := bold.With(fencing.Options{}).Put(t.Context(), "k", "v"); !errors.Is(err, holdfast.ErrSuspended) {
 		t.Errorf("options were added up instead of replaced: %v", err)
 	}
 }

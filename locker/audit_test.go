@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
@@ -27,19 +28,19 @@ func TestEveryHoldIsAuditedFromGrantToEnd(t *testing.T) {
 	for _, end := range []struct {
 		event fencing.Event
 		end   func(*locker.Lock)
-		cause session.Cause
+		cause holdfast.Cause
 	}{
 		{fencing.Released, func(lk *locker.Lock) {
 			if err := lk.Unlock(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}, 0},
-		{fencing.Lost, func(lk *locker.Lock) { srv.Revoke(t, lk.Lease()) }, session.CauseRevoked},
+		{fencing.Lost, func(lk *locker.Lock) { srv.Revoke(t, lk.Lease()) }, holdfast.CauseRevoked},
 		{fencing.Lost, func(*locker.Lock) {
 			if err := sess.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
-		}, session.CauseClosed},
+		}, holdfast.CauseClosed},
 	} {
 		before := time.Now()
 		lk, err := mu.Lock(t.Context())
@@ -53,7 +54,7 @@ func TestEveryHoldIsAuditedFromGrantToEnd(t *testing.T) {
 		}
 		end.end(lk)
 		ended := <-records
-		var lost *session.LostError
+		var lost *holdfast.LostError
 		if ended.Event != end.event || ended.Token != lk.Token() || ended.Key != lk.Key() || ended.Holder != granted.Holder || ended.Held <= 0 ||
 			(end.cause != 0) != errors.As(ended.Err, &lost) || lost != nil && lost.Cause != end.cause {
 			t.Errorf("ended: %+v", ended)

@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/locker"
@@ -130,9 +131,9 @@ func (p *process) suspend(d time.Duration) {
 type recorder chan session.Event
 
 // states are the states entered so far.
-func (r recorder) states() []session.State {
+func (r recorder) states() []holdfast.State {
 	synctest.Wait()
-	var all []session.State
+	var all []holdfast.State
 	for len(r) > 0 {
 		all = append(all, (<-r).State)
 	}

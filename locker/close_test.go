@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -33,7 +34,7 @@ func TestCloseWaitsUntilTheLossesItCausesAreRecorded(t *testing.T) {
 		if len(recorded) != 2 {
 			t.Fatalf("%d records when Close has returned, want 2", len(recorded))
 		}
-		if r := <-recorded; r.Event != fencing.Lost || !errors.Is(r.Err, session.ErrClosed) {
+		if r := <-recorded; r.Event != fencing.Lost || !errors.Is(r.Err, holdfast.ErrClosed) {
 			t.Errorf("%v: %v", r.Event, r.Err)
 		}
 	})
@@ -66,12 +67,12 @@ func TestCloseEndsCallsWhileEtcdIsAway(t *testing.T) {
 				done := make(chan error, 1)
 				go func() { done <- tc.call(ctx, locker.NewMutex(sess, "x")) }() // ends with ctx
 				time.Sleep(tc.after)
-				if err := sess.Close(soon(t, time.Second)); !errors.Is(err, session.ErrOutcomeUnknown) {
+				if err := sess.Close(soon(t, time.Second)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 					t.Errorf("Close: %v", err)
 				}
 				select {
 				case err := <-done:
-					if !errors.Is(err, session.ErrClosed) {
+					if !errors.Is(err, holdfast.ErrClosed) {
 						t.Error(err)
 					}
 				case <-time.After(time.Second):

@@ -9,9 +9,9 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // The contexts of a lock end as Unlock begins. That does not cut the release
@@ -64,7 +64,7 @@ func TestUnlockIsBoundedByTheContextThatLivesOnceTheLockHasEnded(t *testing.T) {
 					if reachable && (err != nil || took != 2*oneWay) {
 						t.Errorf("Unlock: %v after %v, want success after a round trip", err, took)
 					}
-					if !reachable && (took != c.bound || !errors.Is(err, session.ErrOutcomeUnknown)) {
+					if !reachable && (took != c.bound || !errors.Is(err, holdfast.ErrOutcomeUnknown)) {
 						t.Errorf("cut off, Unlock returned after %v, want %v: %v", took, c.bound, err)
 					}
 				}
@@ -90,13 +90,13 @@ func TestContextOfALockThatHasEndedIsDeadFromTheStart(t *testing.T) {
 		}
 		lk := mustLock(t, mu)
 		mustUnlock(t, lk)
-		expectDead(lk, session.ErrReleased)
+		expectDead(lk, holdfast.ErrReleased)
 
 		lk = mustLock(t, mu)
 		p.suspend(7 * time.Second) // the clock has gone on; no timer has fired yet
-		expectDead(lk, session.ErrSuspended)
+		expectDead(lk, holdfast.ErrSuspended)
 		p.suspend(7 * time.Second)
-		expectDead(lk, session.ErrLost)
+		expectDead(lk, holdfast.ErrLost)
 	})
 }
 
@@ -158,15 +158,15 @@ func TestUnlockThatIsUnansweredWhenItsLeaseIsRevokedReportsTheLoss(t *testing.T)
 				}
 				expectLoss := func(what string, err error) {
 					t.Helper()
-					var lost *session.LostError
-					if !errors.As(err, &lost) || lost.Cause != session.CauseRevoked || errors.Is(err, session.ErrOutcomeUnknown) {
+					var lost *holdfast.LostError
+					if !errors.As(err, &lost) || lost.Cause != holdfast.CauseRevoked || errors.Is(err, holdfast.ErrOutcomeUnknown) {
 						t.Errorf("%s: %v", what, err)
 					}
 				}
 				lk := mustLock(t, mu)
 				unanswered(lk)
 				expectLoss("Unlock", lk.Unlock(soon(t, patience)))
-				if err := lk.Check(); err != session.ErrReleased {
+				if err := lk.Check(); err != holdfast.ErrReleased {
 					t.Errorf("Check: %v", err)
 				}
 				p.heal()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -89,7 +90,7 @@ func TestDoReportsALossEvenIfTheWorkDidNot(t *testing.T) {
 		srv.Revoke(t, lk.Lease())
 		<-ctx.Done()
 	}
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	err := mu.Do(deadline(t), func(ctx context.Context, lk *locker.Lock) error { lose(ctx, lk); return nil })
 	if !errors.As(err, &lost) || lost.Name != "x" {
 		t.Errorf("work that returned nil: %v", err)
@@ -100,7 +101,7 @@ func TestDoReportsALossEvenIfTheWorkDidNot(t *testing.T) {
 		t.Errorf("work that failed: %v", err)
 	}
 	err = mu.Do(deadline(t), func(ctx context.Context, lk *locker.Lock) error { lose(ctx, lk); return context.Cause(ctx) })
-	if found, ok := err.(*session.LostError); !ok || found.Name != "x" { // joined once, not twice
+	if found, ok := err.(*holdfast.LostError); !ok || found.Name != "x" { // joined once, not twice
 		t.Errorf("work that returned its cause: %v", err)
 	}
 }
@@ -116,8 +117,8 @@ func TestDoReportsALossThatOnlyTheReleaseHasFound(t *testing.T) {
 		_, err := admin.Delete(deadline(t), lk.Key())
 		return err
 	})
-	var lost *session.LostError
-	if !errors.As(err, &lost) || lost.Cause != session.CauseEntryDeleted {
+	var lost *holdfast.LostError
+	if !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
 		t.Errorf("Do: %v", err)
 	}
 }
@@ -129,7 +130,7 @@ func TestDoDoesNotFailFinishedWorkForALeaseThatExpiresDuringTheRelease(t *testin
 			p.link.BlackHole()
 			return nil
 		})
-		if err != nil || !errors.Is(p.sess.Check(), session.ErrLost) {
+		if err != nil || !errors.Is(p.sess.Check(), holdfast.ErrLost) {
 			t.Errorf("Do: %v, the session: %v", err, p.sess.Check())
 		}
 	})

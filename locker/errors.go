@@ -7,8 +7,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 var (
@@ -23,7 +24,7 @@ var (
 	ErrUnconfirmed = queue.ErrUnconfirmed
 )
 
-// CheckName reports whether name can name a lock: nil or a *session.NameError.
+// CheckName reports whether name can name a lock: nil or a *holdfast.NameError.
 // Names are non-empty segments joined by "/", none starting with "@", at most
 // 512 bytes, taken byte for byte. Check constants and configuration at boot;
 // Lock says the same before it sends anything.
@@ -37,20 +38,20 @@ func CheckName(name string) error { return queue.CheckName("lock", name) }
 type AcquireError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session
-	State  session.State    // the session's, at the end; 0 without a session
+	State  holdfast.State   // the session's, at the end; 0 without a session
 	Waited time.Duration
 	// Err is the reason: the context's error together with what the last
-	// attempt met, ErrLocked, ErrUnconfirmed, session.ErrReentrant, session.ErrClosed,
-	// *session.NameError, *session.ArgumentError, or what etcd said.
+	// attempt met, ErrLocked, ErrUnconfirmed, holdfast.ErrReentrant, holdfast.ErrClosed,
+	// *holdfast.NameError, *holdfast.ArgumentError, or what etcd said.
 	Err error
 }
 
 func (e *AcquireError) Error() string {
 	if e.State == 0 {
-		return fmt.Sprintf("lock %s not acquired: %v", session.Quote(e.Name), e.Err)
+		return fmt.Sprintf("lock %s not acquired: %v", names.Quote(e.Name), e.Err)
 	}
 	return fmt.Sprintf("lock %s not acquired after %s (lease %x, session %s): %v",
-		session.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
+		names.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
 }
 
 func (e *AcquireError) Unwrap() error { return e.Err }

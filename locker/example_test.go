@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
@@ -152,13 +153,13 @@ func ExampleLock_Unlock() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	switch err := lk.Unlock(ctx); {
 	case err == nil:
 		fmt.Println("released")
 	case errors.As(err, &lost):
 		fmt.Println("it had been lost:", lost.Cause)
-	case errors.Is(err, session.ErrOutcomeUnknown):
+	case errors.Is(err, holdfast.ErrOutcomeUnknown):
 		fmt.Println("not answered; the session goes on releasing")
 	}
 	fmt.Println(lk.Check())
@@ -180,7 +181,7 @@ func ExampleLock_Check() {
 
 	_, _ = cli.Revoke(ctx, lk.Lease()) // an administrator's mistake
 	<-lk.Done()
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	if errors.As(lk.Check(), &lost) {
 		fmt.Println("after: lost,", lost.Cause)
 	}

@@ -7,14 +7,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // noticed waits until a lock has ended and returns its loss, and how long it took.
-func noticed(t *testing.T, lk *locker.Lock) (lost *session.LostError, after time.Duration) {
+func noticed(t *testing.T, lk *locker.Lock) (lost *holdfast.LostError, after time.Duration) {
 	t.Helper()
 	begin := time.Now()
 	select {
@@ -47,10 +47,10 @@ func TestEntryDeletedAndPutAgainIsALoss(t *testing.T) {
 				srv.Delete(lk.Key())
 				srv.Put(lk.Key(), "again")
 				again(t, a, lk)
-				if _, err := fencing.NewFencedWriter(lk).Put(t.Context(), "data", "late"); !errors.Is(err, fencing.ErrStale) && !errors.Is(err, session.ErrLost) {
+				if _, err := fencing.NewFencedWriter(lk).Put(t.Context(), "data", "late"); !errors.Is(err, fencing.ErrStale) && !errors.Is(err, holdfast.ErrLost) {
 					t.Errorf("guarded write: %v", err)
 				}
-				if lost, after := noticed(t, lk); lost.Cause != session.CauseEntryDeleted || after > 2*time.Second {
+				if lost, after := noticed(t, lk); lost.Cause != holdfast.CauseEntryDeleted || after > 2*time.Second {
 					t.Errorf("after %v: %v", after, lost)
 				}
 			})
@@ -73,7 +73,7 @@ func TestRevokedLeaseEndsEveryLockOnIt(t *testing.T) {
 		revoked := time.Now()
 		srv.Revoke(a.sess.Lease())
 		for _, lk := range locks {
-			if lost, _ := noticed(t, lk); lost.Cause != session.CauseRevoked || lost.Name != lk.Name() || time.Since(revoked) > 2*time.Second {
+			if lost, _ := noticed(t, lk); lost.Cause != holdfast.CauseRevoked || lost.Name != lk.Name() || time.Since(revoked) > 2*time.Second {
 				t.Errorf("%s after %v: %v", lk.Name(), time.Since(revoked), lost)
 			}
 		}

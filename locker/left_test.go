@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // The caller of Unlock sends the request, and leaves before it is answered. What
@@ -40,7 +40,7 @@ func TestUnlockThatWasCarriedOutForACallerWhoLeftIsNoLoss(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 				leave()
-				if err := <-left; !errors.Is(err, session.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+				if err := <-left; !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 					t.Errorf("Unlock: %v", err)
 				}
 				if err := lk.Unlock(deadline(t)); err != nil {
@@ -94,7 +94,7 @@ func TestUnlockThatIsNotAnsweredEndsWithTheLease(t *testing.T) {
 		const before = time.Second // less than an attempt may take
 		time.Sleep(p.sess.Remaining() - before)
 		began := time.Now()
-		if err := lk.Unlock(deadline(t)); !errors.Is(err, session.ErrLost) && !errors.Is(err, session.ErrOutcomeUnknown) {
+		if err := lk.Unlock(deadline(t)); !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Errorf("Unlock: %v", err)
 		}
 		if took := time.Since(began); took > before+time.Millisecond {

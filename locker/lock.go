@@ -55,8 +55,8 @@ func (l *Lock) Client() *clientv3.Client { return l.hold.Client() }
 func (l *Lock) IsOwner() clientv3.Cmp { return l.hold.IsOwner() }
 
 // Check says, judged now and without an RPC, whether the lock is held: nil;
-// session.ErrSuspended (perhaps: stop side effects for now); a
-// *session.LostError (no, for good); session.ErrReleased. It reads the clock,
+// holdfast.ErrSuspended (perhaps: stop side effects for now); a
+// *holdfast.LostError (no, for good); holdfast.ErrReleased. It reads the clock,
 // so it is right even before any timer has fired after a pause. Between a
 // Check and what follows it time passes: only a fence closes that gap.
 func (l *Lock) Check() error { return l.hold.Check() }
@@ -65,7 +65,7 @@ func (l *Lock) Check() error { return l.hold.Check() }
 func (l *Lock) Done() <-chan struct{} { return l.hold.Done() }
 
 // Context returns a child of ctx that is done when the lock is lost or
-// released, with a *session.LostError or session.ErrReleased as its
+// released, with a *holdfast.LostError or holdfast.ErrReleased as its
 // context.Cause, and that carries the lock for fencing.FromContext. With
 // Options.CancelOnSuspended it is done on suspension too. If the lock has ended
 // before, the context is done when Context returns. Call cancel when done with it.
@@ -77,9 +77,9 @@ func (l *Lock) Context(ctx context.Context) (context.Context, context.CancelFunc
 // returns:
 //
 //   - nil: the entry is gone;
-//   - a *session.LostError: the lock had been lost before, or the lease was
+//   - a *holdfast.LostError: the lock had been lost before, or the lease was
 //     revoked before etcd answered, and so perhaps before Unlock was called;
-//   - an error that Is session.ErrOutcomeUnknown: etcd did not answer before
+//   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before
 //     ctx ended; the session goes on removing the entry, and if it cannot, the
 //     entry goes with the lease.
 //

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -43,8 +44,8 @@ func TestHolderThatIsCutOffIsToldBeforeAnotherAcquires(t *testing.T) {
 	if margin <= 0 {
 		t.Errorf("told %v after the other had acquired", -margin)
 	}
-	var lost *session.LostError
-	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired || lost.Name != "x" || lost.Lease != lk.Lease() {
+	var lost *holdfast.LostError
+	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || lost.Name != "x" || lost.Lease != holdfast.LeaseID(lk.Lease()) {
 		t.Errorf("Check: %v", err)
 	}
 	if !errors.As(context.Cause(hctx), &lost) {
@@ -58,10 +59,10 @@ func TestHolderThatIsCutOffIsToldBeforeAnotherAcquires(t *testing.T) {
 	}
 	link.Heal()
 	eventually(t, "the session is back", func() bool { return sess.Check() == nil })
-	if err := lk.Check(); !errors.Is(err, session.ErrLost) {
+	if err := lk.Check(); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("the lock came back: %v", err)
 	}
-	if err := lk.Unlock(deadline(t)); !errors.Is(err, session.ErrLost) {
+	if err := lk.Unlock(deadline(t)); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("Unlock: %v", err)
 	}
 	if kvs := entries(t, srv, "x"); len(kvs) != 1 || kvs[0].CreateRevision != int64(next.Token()) {
@@ -85,7 +86,7 @@ func TestEntryDeletedUnderItsHolderIsNoticed(t *testing.T) {
 	if r := <-next; r.err != nil {
 		t.Error(r.err)
 	}
-	if _, err := fencing.NewFencedWriter(lk).Put(deadline(t), "data", "stale"); !errors.Is(err, fencing.ErrStale) && !errors.Is(err, session.ErrLost) {
+	if _, err := fencing.NewFencedWriter(lk).Put(deadline(t), "data", "stale"); !errors.Is(err, fencing.ErrStale) && !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("guarded write: %v", err)
 	}
 	select {
@@ -93,8 +94,8 @@ func TestEntryDeletedUnderItsHolderIsNoticed(t *testing.T) {
 	case <-deadline(t).Done():
 		t.Fatal("the holder never noticed")
 	}
-	var lost *session.LostError
-	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseEntryDeleted {
+	var lost *holdfast.LostError
+	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
 		t.Errorf("Check: %v", err)
 	}
 	if err := sess.Check(); err != nil {
@@ -161,7 +162,7 @@ func TestLostHolderMakesRoomInItsOwnProcess(t *testing.T) {
 	lk := mustLock(t, mu)
 	srv.Revoke(t, lk.Lease())
 	next := mustLock(t, mu)
-	if !errors.Is(lk.Check(), session.ErrLost) || next.Check() != nil || next.Token() <= lk.Token() {
+	if !errors.Is(lk.Check(), holdfast.ErrLost) || next.Check() != nil || next.Token() <= lk.Token() {
 		t.Errorf("old: %v, new: %v", lk.Check(), next.Check())
 	}
 }
@@ -173,8 +174,8 @@ func TestMaxHoldEndsAHoldThatLastsTooLong(t *testing.T) {
 	mu := locker.NewMutex(sess, "x").With(locker.Options{MaxHold: 100 * time.Millisecond})
 	lk := mustLock(t, mu)
 	next := mustLock(t, locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x"))
-	var lost *session.LostError
-	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Cause != session.CauseMaxHold {
+	var lost *holdfast.LostError
+	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Cause != holdfast.CauseMaxHold {
 		t.Errorf("Unlock: %v", err)
 	}
 	if next.Token() <= lk.Token() {
@@ -195,10 +196,10 @@ func TestStrictContextsEndOnSuspension(t *testing.T) {
 	defer cancel()
 	link.BlackHole()
 	<-strictCtx.Done()
-	if cause := context.Cause(strictCtx); !errors.Is(cause, session.ErrSuspended) {
+	if cause := context.Cause(strictCtx); !errors.Is(cause, holdfast.ErrSuspended) {
 		t.Errorf("cause %v", cause)
 	}
-	if laxCtx.Err() != nil || !errors.Is(lax.Check(), session.ErrSuspended) {
+	if laxCtx.Err() != nil || !errors.Is(lax.Check(), holdfast.ErrSuspended) {
 		t.Errorf("lax: %v, %v", context.Cause(laxCtx), lax.Check())
 	}
 	link.Heal()

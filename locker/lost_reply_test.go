@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -205,8 +206,8 @@ func TestUnlockThatFindsTheLeaseRevokedSaysLost(t *testing.T) {
 	link.LoseReply("Txn", 1, codes.Unavailable)
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	srv.Revoke(t, lk.Lease())
-	var lost *session.LostError
-	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Cause != session.CauseRevoked || lost.Name != "x" {
+	var lost *holdfast.LostError
+	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Cause != holdfast.CauseRevoked || lost.Name != "x" {
 		t.Errorf("Unlock: %v", err)
 	}
 }
@@ -228,7 +229,7 @@ func TestEntryThatComesBackAfterItWasDeletedByHandIsRemoved(t *testing.T) {
 	if kvs := entries(t, srv, "x"); len(kvs) != 1 || kvs[0].CreateRevision == int64(lk.Token()) {
 		t.Fatalf("entries %v: the late request has not come through", kvs)
 	}
-	if err := lk.Unlock(deadline(t)); !errors.Is(err, session.ErrLost) {
+	if err := lk.Unlock(deadline(t)); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("Unlock: %v", err)
 	}
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 0)

@@ -10,10 +10,10 @@ import (
 	"time"
 	"weak"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // tag is an auditor, and a value of contexts, that can be told from all others:
@@ -128,7 +128,7 @@ func TestNothingRemainsOfALockThatIsOver(t *testing.T) {
 				if n := runtime.NumGoroutine(); n > running {
 					t.Errorf("%d goroutines, before there were %d", n, running)
 				}
-				if err := p.sess.Check(); err != nil && !errors.Is(err, session.ErrSuspended) {
+				if err := p.sess.Check(); err != nil && !errors.Is(err, holdfast.ErrSuspended) {
 					t.Errorf("the session: %v", err)
 				}
 			})

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // These tests put one event at every moment of a short exchange: a bubble for
@@ -113,12 +113,12 @@ func TestUnlockCancelledOnTheWayHasReleasedOrSaysUnknown(t *testing.T) {
 			if left := standing(srv, "x"); len(left) != 0 {
 				t.Errorf("Unlock returned nil, entries %v", left)
 			}
-		case errors.Is(err, session.ErrOutcomeUnknown) && errors.Is(err, context.DeadlineExceeded):
+		case errors.Is(err, holdfast.ErrOutcomeUnknown) && errors.Is(err, context.DeadlineExceeded):
 			unknown++
 		default:
 			t.Errorf("Unlock: %v", err)
 		}
-		if err := lk.Check(); err != session.ErrReleased {
+		if err := lk.Check(); err != holdfast.ErrReleased {
 			t.Errorf("Check: %v", err)
 		}
 		time.Sleep(2 * oneWay)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
@@ -43,7 +44,7 @@ func (m *Mutex) Name() string { return m.queue.Name() }
 // holder for fencing, and is a child of ctx.
 //
 // An error before fn ran is an *AcquireError. Afterwards it is fn's own,
-// joined with the *session.LostError if the lock was lost meanwhile, even if fn
+// joined with the *holdfast.LostError if the lock was lost meanwhile, even if fn
 // returned nil and only the release has found that out. A release whose outcome
 // is unknown is no error of Do: the work is done, and the session goes on
 // releasing. A panic in fn releases and goes on panicking.
@@ -62,7 +63,7 @@ func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *Lock
 
 func (m *Mutex) do(ctx context.Context, fn func(context.Context, *Lock) error, acquire func(context.Context) (*Lock, error)) (err error) {
 	if fn == nil {
-		return m.failed(0, &session.ArgumentError{Argument: "fn", Reason: "is nil"})
+		return m.failed(0, &holdfast.ArgumentError{Argument: "fn", Reason: "is nil"})
 	}
 	lk, err := acquire(ctx)
 	if err != nil {
@@ -81,8 +82,8 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context, *Lock) error, a
 
 // carries reports whether err has this very loss in its chain already, as when
 // fn returned its context's cause.
-func carries(err error, lost *session.LostError) bool {
-	var found *session.LostError
+func carries(err error, lost *holdfast.LostError) bool {
+	var found *holdfast.LostError
 	return errors.As(err, &found) && found == lost
 }
 
@@ -97,7 +98,7 @@ func carries(err error, lost *session.LostError) bool {
 // queues again under the session's next lease until ctx ends. Two calls with a
 // plain context are two contenders, also in one goroutine; a context from a
 // live hold of the same lock, made with the same client, gets
-// session.ErrReentrant.
+// holdfast.ErrReentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, m.queue.Acquire)
 }
@@ -115,7 +116,7 @@ func (m *Mutex) acquire(ctx context.Context, acquire func(context.Context, queue
 		return nil, m.failed(0, err)
 	}
 	if ctx != nil && m.queue.Err() == nil && m.heldIn(ctx) {
-		return nil, m.failed(0, session.ErrReentrant)
+		return nil, m.failed(0, holdfast.ErrReentrant)
 	}
 	hold, err := acquire(ctx, queue.Request{
 		Value: func() string { return m.queue.NewValue(m.opts.Owner, "exclusive", "") }, MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,

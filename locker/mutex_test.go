@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
@@ -43,7 +44,7 @@ func TestLockIsOneEntryWithTheTokenOfItsCreateRevision(t *testing.T) {
 	if left := srv.Keys(t, "holdfast/lock/"); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	if err := lk.Check(); err != session.ErrReleased {
+	if err := lk.Check(); err != holdfast.ErrReleased {
 		t.Errorf("Check after Unlock: %v", err)
 	}
 	<-lk.Done()
@@ -138,7 +139,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 			"TryLock":   second(mu.TryLock(deadline(t))),
 			"Do":        mu.Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }),
 		} {
-			var bad *session.NameError
+			var bad *holdfast.NameError
 			if !errors.As(err, &bad) || bad.Name != name {
 				t.Errorf("%s(%.20q): %v", verb, name, err)
 			}
@@ -157,8 +158,8 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 		"neg. MaxHold": second(good.With(locker.Options{MaxHold: -1}).Lock(deadline(t))),
 	} {
 		var ae *locker.AcquireError
-		var bad *session.NameError
-		var arg *session.ArgumentError
+		var bad *holdfast.NameError
+		var arg *holdfast.ArgumentError
 		if !errors.As(err, &ae) || !errors.As(err, &bad) && !errors.As(err, &arg) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -209,10 +210,10 @@ func TestReentryIsAnErrorInsteadOfAHang(t *testing.T) {
 				"another session": locker.NewMutex(sess2, "outer"),
 				"as a prefix":     locker.NewMutexAt(sess, "holdfast/lock/outer/@"),
 			} {
-				if _, err := mu.Lock(ctx); !errors.Is(err, session.ErrReentrant) {
+				if _, err := mu.Lock(ctx); !errors.Is(err, holdfast.ErrReentrant) {
 					t.Errorf("%s: Lock: %v", what, err)
 				}
-				if _, err := mu.TryLock(ctx); !errors.Is(err, session.ErrReentrant) {
+				if _, err := mu.TryLock(ctx); !errors.Is(err, holdfast.ErrReentrant) {
 					t.Errorf("%s: TryLock: %v", what, err)
 				}
 			}
@@ -228,7 +229,7 @@ func TestReentryIsAnErrorInsteadOfAHang(t *testing.T) {
 	}
 	// By hand, through the carrier.
 	lk := mustLock(t, outer)
-	if _, err := outer.Lock(fencing.NewContext(deadline(t), lk)); !errors.Is(err, session.ErrReentrant) {
+	if _, err := outer.Lock(fencing.NewContext(deadline(t), lk)); !errors.Is(err, holdfast.ErrReentrant) {
 		t.Errorf("with NewContext: %v", err)
 	}
 	// With a plain context it queues, as any two contenders do.
@@ -250,8 +251,8 @@ func TestErrorsNameTheLockTheLeaseAndTheState(t *testing.T) {
 	}
 	srv.Revoke(t, lk.Lease())
 	<-lk.Done()
-	var lost *session.LostError
-	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Name != "x" || lost.Token != int64(lk.Token()) || lost.Cause != session.CauseRevoked {
+	var lost *holdfast.LostError
+	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Name != "x" || lost.Token != int64(lk.Token()) || lost.Cause != holdfast.CauseRevoked {
 		t.Errorf("Unlock of a lost lock: %v", err)
 	}
 }

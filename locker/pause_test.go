@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // Scenario 15. A process is stopped for longer than its TTL, another acquires,
@@ -35,8 +35,8 @@ func TestHolderStoppedPastItsTTLIsLostAtTheFirstCheck(t *testing.T) {
 		}
 		time.Sleep(15 * time.Second)
 		a.resume()
-		var lost *session.LostError
-		if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired || lost.Since < 30*time.Second {
+		var lost *holdfast.LostError
+		if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || lost.Since < 30*time.Second {
 			t.Errorf("first Check: %v", err)
 		}
 		if r.lk.Token() <= lk.Token() || !owns(srv, r.lk) {
@@ -51,11 +51,11 @@ func TestHolderStoppedPastItsTTLIsLostAtTheFirstCheck(t *testing.T) {
 			t.Errorf("IsOwner in a Txn: %v, %v", resp, err)
 		}
 		time.Sleep(time.Second)
-		if err := lk.Check(); !errors.Is(err, session.ErrLost) || a.sess.Check() != nil {
+		if err := lk.Check(); !errors.Is(err, holdfast.ErrLost) || a.sess.Check() != nil {
 			t.Errorf("afterwards: lock %v, session %v", err, a.sess.Check())
 		}
-		if got := a.events.states(); !slices.Equal(got, []session.State{session.Lost, session.Connected}) &&
-			!slices.Equal(got, []session.State{session.Suspended, session.Lost, session.Connected}) {
+		if got := a.events.states(); !slices.Equal(got, []holdfast.State{holdfast.Lost, holdfast.Connected}) &&
+			!slices.Equal(got, []holdfast.State{holdfast.Suspended, holdfast.Lost, holdfast.Connected}) {
 			t.Errorf("events %v", got)
 		}
 	})
@@ -74,14 +74,14 @@ func TestHolderStoppedForLessThanItsTTLStillHolds(t *testing.T) {
 	)
 	for name, c := range map[string]struct {
 		until  time.Duration
-		events []session.State
+		events []holdfast.State
 	}{
 		"between two renewals":                  {14 * time.Second, nil},
 		"past a renewal":                        {suspended - confirm - time.Millisecond, nil},
-		"just too long to stay connected":       {suspended - confirm + time.Millisecond, []session.State{session.Suspended, session.Connected}},
-		"past the suspension":                   {20 * time.Second, []session.State{session.Suspended, session.Connected}},
-		"until just in time for a renewal":      {lost - confirm - time.Millisecond, []session.State{session.Suspended, session.Connected}},
-		"until just too late for one, and lost": {lost - confirm + time.Millisecond, []session.State{session.Suspended, session.Lost, session.Connected}},
+		"just too long to stay connected":       {suspended - confirm + time.Millisecond, []holdfast.State{holdfast.Suspended, holdfast.Connected}},
+		"past the suspension":                   {20 * time.Second, []holdfast.State{holdfast.Suspended, holdfast.Connected}},
+		"until just in time for a renewal":      {lost - confirm - time.Millisecond, []holdfast.State{holdfast.Suspended, holdfast.Connected}},
+		"until just too late for one, and lost": {lost - confirm + time.Millisecond, []holdfast.State{holdfast.Suspended, holdfast.Lost, holdfast.Connected}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -96,11 +96,11 @@ func TestHolderStoppedForLessThanItsTTLStillHolds(t *testing.T) {
 				synctest.Wait()
 				// Nothing is confirmed yet: what is said now is by the clock.
 				overdue := c.until >= suspended
-				if err := lk.Check(); overdue != errors.Is(err, session.ErrSuspended) || !overdue && err != nil {
+				if err := lk.Check(); overdue != errors.Is(err, holdfast.ErrSuspended) || !overdue && err != nil {
 					t.Errorf("first Check: %v", err)
 				}
 				time.Sleep(2 * confirm)
-				if gone := slices.Contains(c.events, session.Lost); gone != errors.Is(lk.Check(), session.ErrLost) || !gone && (lk.Check() != nil || !owns(srv, lk)) {
+				if gone := slices.Contains(c.events, holdfast.Lost); gone != errors.Is(lk.Check(), holdfast.ErrLost) || !gone && (lk.Check() != nil || !owns(srv, lk)) {
 					t.Errorf("Check %v, token %v, entries %v", lk.Check(), lk.Token(), standing(srv, "x"))
 				}
 				if got := a.events.states(); !slices.Equal(got, c.events) {
@@ -118,8 +118,8 @@ func TestHolderOnAMachineThatSleptPastTheTTLIsLostAtTheFirstCheck(t *testing.T) 
 		a := start(t, srv)
 		lk := mustLock(t, locker.NewMutex(a.sess, "x"))
 		a.suspend(14 * time.Second) // no time passes in the bubble, no timer fires
-		var lost *session.LostError
-		if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired || lost.Name != "x" {
+		var lost *holdfast.LostError
+		if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || lost.Name != "x" {
 			t.Errorf("first Check: %v", err)
 		}
 		select {

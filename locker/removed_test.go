@@ -12,6 +12,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
@@ -35,15 +36,15 @@ func TestManyEntriesThatGoAtOnceAreToldAtOnce(t *testing.T) {
 	const n = 1000
 	for name, c := range map[string]struct {
 		remove   func(srv *etcdfake.Server, p *process, locks []*locker.Lock)
-		cause    session.Cause
+		cause    holdfast.Cause
 		mostAsks int
 	}{
 		"deleted": {func(srv *etcdfake.Server, _ *process, locks []*locker.Lock) {
 			for _, lk := range locks {
 				srv.Delete(lk.Key())
 			}
-		}, session.CauseEntryDeleted, 0},
-		"revoked": {func(srv *etcdfake.Server, p *process, _ []*locker.Lock) { srv.Revoke(p.sess.Lease()) }, session.CauseRevoked, 1},
+		}, holdfast.CauseEntryDeleted, 0},
+		"revoked": {func(srv *etcdfake.Server, p *process, _ []*locker.Lock) { srv.Revoke(p.sess.Lease()) }, holdfast.CauseRevoked, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -60,7 +61,7 @@ func TestManyEntriesThatGoAtOnceAreToldAtOnce(t *testing.T) {
 					t.Errorf("the last of %d was told after %v, want one period of %v and a few round trips", n, took, auditEvery)
 				}
 				for _, lk := range locks {
-					var lost *session.LostError
+					var lost *holdfast.LostError
 					if !errors.As(lk.Check(), &lost) || lost.Cause != c.cause || lost.Name != lk.Name() {
 						t.Fatalf("%s: %v, want cause %v", lk.Name(), lk.Check(), c.cause)
 					}
@@ -135,7 +136,7 @@ func TestRefusedWriteEndsTheLockAtOnce(t *testing.T) {
 				if _, err := fencing.NewFencedWriter(lk).Put(t.Context(), "data", "late"); !errors.Is(err, fencing.ErrStale) {
 					t.Errorf("fenced write: %v", err)
 				}
-				if err := lk.Check(); !errors.Is(err, session.ErrLost) || !errors.Is(context.Cause(ctx), session.ErrLost) {
+				if err := lk.Check(); !errors.Is(err, holdfast.ErrLost) || !errors.Is(context.Cause(ctx), holdfast.ErrLost) {
 					t.Errorf("after the refusal: Check %v, context %v", err, context.Cause(ctx))
 				}
 				if name == "revoked" {

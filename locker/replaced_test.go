@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -56,15 +57,15 @@ func TestClusterThatWasReplacedEndsItsLocksAndWaitersQueueInTheNewOne(t *testing
 		case <-soon(t, 15*time.Second).Done():
 			t.Fatal("the holder is not told")
 		}
-		var lost *session.LostError
-		if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseClusterChanged || lost.Name != lk.Name() {
+		var lost *holdfast.LostError
+		if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseClusterChanged || lost.Name != lk.Name() {
 			t.Errorf("Check: %v", err)
 		}
 	}
-	if ev := <-events; ev.State != session.Lost || !errors.Is(ev.Err, session.ErrLost) {
+	if ev := <-events; ev.State != holdfast.Lost || !errors.Is(ev.Err, holdfast.ErrLost) {
 		t.Errorf("event %+v", ev)
 	}
-	if ev := <-events; ev.State != session.Connected || a.Base().Cluster() == old {
+	if ev := <-events; ev.State != holdfast.Connected || a.Base().Cluster() == old {
 		t.Errorf("event %+v, cluster %x (was %x)", ev, a.Base().Cluster(), old)
 	}
 	r := <-waiter

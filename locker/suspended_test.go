@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // unrenewed is a connection on which renewals vanish and all else works.
@@ -24,7 +24,7 @@ func TestWaiterAtTheFrontIsNotGrantedWhileItsLeaseIsSuspended(t *testing.T) {
 		b.link.Plan(unrenewed)
 		waiter := lockLater(deadline(t), locker.NewMutex(b.sess, "x"))
 		time.Sleep(8 * time.Second)
-		if err := b.sess.Check(); !errors.Is(err, session.ErrSuspended) {
+		if err := b.sess.Check(); !errors.Is(err, holdfast.ErrSuspended) {
 			t.Fatalf("the waiter's session: %v, want suspended", err)
 		}
 		if err := lk.Unlock(deadline(t)); err != nil {

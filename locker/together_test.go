@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // Of internal/queue: how many Txns of a session are under way before others wait
@@ -282,7 +282,7 @@ func TestCloseEndsThoseThatGoTogether(t *testing.T) {
 			t.Errorf("Close took %v", took)
 		}
 		for _, done := range all {
-			if r := <-done; !errors.Is(r.err, session.ErrClosed) {
+			if r := <-done; !errors.Is(r.err, holdfast.ErrClosed) {
 				t.Error(r.err)
 			}
 		}

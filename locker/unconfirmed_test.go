@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -29,7 +30,7 @@ func TestTryLockTellsAnEntryOfItsOwnSessionFromALock(t *testing.T) {
 		lk := mustLock(t, mu)
 		expect("held by this session", locker.ErrLocked)
 		p.link.BlackHole()
-		if err := lk.Unlock(soon(t, 50*time.Millisecond)); !errors.Is(err, session.ErrOutcomeUnknown) {
+		if err := lk.Unlock(soon(t, 50*time.Millisecond)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Fatal(err)
 		}
 		expect("after an Unlock that was not answered", locker.ErrUnconfirmed)

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -41,13 +42,13 @@ func TestUnlockWhileCutOffReturnsInTimeAndIsFinishedAfterwards(t *testing.T) {
 	link.BlackHole()
 	start := time.Now()
 	err := lk.Unlock(soon(t, 200*time.Millisecond))
-	if !errors.Is(err, session.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Unlock: %v", err)
 	}
 	if d := time.Since(start); d > 5*time.Second {
 		t.Errorf("Unlock took %v with a context of 200 ms", d)
 	}
-	if lk.Check() != session.ErrReleased {
+	if lk.Check() != holdfast.ErrReleased {
 		t.Errorf("Check after an unknown Unlock: %v", lk.Check())
 	}
 	if got := len(entries(t, srv, "x")); got != 1 {
@@ -88,7 +89,7 @@ func TestLateUnlockSparesTheNextLockOfTheSameSession(t *testing.T) {
 	go func() { unlocked <- lk.Unlock(ctx) }() // received below
 	<-late.Arrived()
 	cancel()
-	if err := <-unlocked; !errors.Is(err, session.ErrOutcomeUnknown) {
+	if err := <-unlocked; !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		t.Errorf("Unlock: %v", err)
 	}
 	// The session's own attempt is still under way; an administrator clears
@@ -122,8 +123,8 @@ func TestUnlockRemovesOnlyTheEntryItMeans(t *testing.T) {
 	if _, err := admin.Put(deadline(t), lk.Key(), "somebody else's"); err != nil {
 		t.Fatal(err)
 	}
-	var lost *session.LostError
-	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Cause != session.CauseEntryDeleted {
+	var lost *holdfast.LostError
+	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
 		t.Errorf("Unlock: %v", err)
 	}
 	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Value) != "somebody else's" {
@@ -159,7 +160,7 @@ func TestUnlockWithoutAContextIsAnArgumentError(t *testing.T) {
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
-	var arg *session.ArgumentError
+	var arg *holdfast.ArgumentError
 	if err := lk.Unlock(noContext); !errors.As(err, &arg) || lk.Check() != nil {
 		t.Errorf("Unlock(nil): %v, Check %v", err, lk.Check())
 	}
@@ -180,18 +181,18 @@ func TestCloseEndsHoldersAndWaitersAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range []result{<-inEtcd, <-inLine} {
-		if !errors.Is(r.err, session.ErrClosed) {
+		if !errors.Is(r.err, holdfast.ErrClosed) {
 			t.Errorf("waiter: %v", r.err)
 		}
 	}
-	var lost *session.LostError
-	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseClosed {
+	var lost *holdfast.LostError
+	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseClosed {
 		t.Errorf("holder: %v", err)
 	}
 	if err := held.Unlock(deadline(t)); !errors.As(err, &lost) {
 		t.Errorf("Unlock after Close: %v", err)
 	}
-	if _, err := locker.NewMutex(sess, "more").Lock(deadline(t)); !errors.Is(err, session.ErrClosed) {
+	if _, err := locker.NewMutex(sess, "more").Lock(deadline(t)); !errors.Is(err, holdfast.ErrClosed) {
 		t.Errorf("Lock after Close: %v", err)
 	}
 	if kvs := srv.Keys(t, "holdfast/lock/"); len(kvs) != 1 || string(kvs[0].Key) != theirs.Key() {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -54,7 +55,7 @@ func TestEveryCallEndsByItsContextWhileEtcdIsAway(t *testing.T) {
 				t.Errorf("%d RPCs in the meantime", n)
 			}
 			start := time.Now()
-			if err := sess.Close(soon(t, 300*time.Millisecond)); name != "only writes" && !errors.Is(err, session.ErrOutcomeUnknown) {
+			if err := sess.Close(soon(t, 300*time.Millisecond)); name != "only writes" && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 				t.Errorf("Close: %v", err)
 			}
 			if d := time.Since(start); d > 5*time.Second {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/locker"
@@ -28,8 +29,8 @@ func TestEntryDeletedOnALeaseOfOneSecondIsNoLossOfTheLease(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		srv.Delete(deleted.Key())
 		<-deleted.Done()
-		var lost *session.LostError
-		if err := deleted.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseEntryDeleted {
+		var lost *holdfast.LostError
+		if err := deleted.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
 			t.Errorf("the lock whose entry was deleted: %v", err)
 		}
 		if err := other.Check(); err != nil {

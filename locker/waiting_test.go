@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // Scenario 17. A waiter is cut off until its lease is gone: whatever the holder
@@ -139,7 +139,7 @@ func TestUnansweredReleaseIsFinishedAsSoonAsEtcdIsBack(t *testing.T) {
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		if err := lk.Unlock(ctx); !errors.Is(err, session.ErrOutcomeUnknown) || time.Since(begin) != 2*time.Second {
+		if err := lk.Unlock(ctx); !errors.Is(err, holdfast.ErrOutcomeUnknown) || time.Since(begin) != 2*time.Second {
 			t.Errorf("Unlock after %v: %v", time.Since(begin), err)
 		}
 		time.Sleep(8 * time.Second)

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestZeroMutexGivesAnErrorAndDoesNotPanic(t *testing.T) {
@@ -19,7 +19,7 @@ func TestZeroMutexGivesAnErrorAndDoesNotPanic(t *testing.T) {
 		"Do":      zero.Do(t.Context(), nothing),
 		"TryDo":   zero.TryDo(t.Context(), nothing),
 	} {
-		var argument *session.ArgumentError
+		var argument *holdfast.ArgumentError
 		if !errors.As(err, &argument) {
 			t.Errorf("%s: %v", what, err)
 		}

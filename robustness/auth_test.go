@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -221,7 +222,7 @@ func TestWhatARoleCanDoToOthers(t *testing.T) {
 	must(t)(nil, lk.Unlock(deadline(t)))
 
 	must(t)(other.Revoke(deadline(t), sess.Lease()))
-	for _, want := range []session.State{session.Lost, session.Connected} {
+	for _, want := range []holdfast.State{holdfast.Lost, holdfast.Connected} {
 		if ev := <-events; ev.State != want {
 			t.Errorf("an idle session whose lease was revoked: %v (%v), want %v", ev.State, ev.Err, want)
 		}

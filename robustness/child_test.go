@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/session"
@@ -55,7 +56,7 @@ type childEvent struct {
 	Writer string        // what a guarded write met when it was no longer suspended
 	Etcd   string        // lost: and what it met had it passed the Check: "stale"
 	Cause  string        // lost: of the end of the handle's context
-	States []session.State
+	States []holdfast.State
 }
 
 // ofAnOrder is what every event is for package child.
@@ -193,7 +194,7 @@ func firstCheckAfterAPause(h handle, last time.Time, length time.Duration) (paus
 		if after.Sub(before) > length/2 {
 			err = h.Check() // the pause was within: that one may have been before it
 		}
-		if pause := after.Sub(last); length > 0 && pause > length || errors.Is(err, session.ErrLost) {
+		if pause := after.Sub(last); length > 0 && pause > length || errors.Is(err, holdfast.ErrLost) {
 			return pause, err
 		}
 		last = after
@@ -204,7 +205,7 @@ func firstCheckAfterAPause(h handle, last time.Time, length time.Duration) (paus
 func awaitConnected(h handle) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for errors.Is(h.Check(), session.ErrSuspended) {
+	for errors.Is(h.Check(), holdfast.ErrSuspended) {
 		<-tick.C
 	}
 }
@@ -213,9 +214,9 @@ func said(err error) string {
 	switch {
 	case err == nil:
 		return "all is well"
-	case errors.Is(err, session.ErrLost):
+	case errors.Is(err, holdfast.ErrLost):
 		return "lost"
-	case errors.Is(err, session.ErrSuspended):
+	case errors.Is(err, holdfast.ErrSuspended):
 		return "suspended"
 	case errors.Is(err, fencing.ErrStale):
 		return "stale"
@@ -227,7 +228,7 @@ func said(err error) string {
 // stateLog is what a session has told.
 type stateLog struct {
 	mu  sync.Mutex // protects all
-	all []session.State
+	all []holdfast.State
 }
 
 func (l *stateLog) add(ev session.Event) {
@@ -236,8 +237,8 @@ func (l *stateLog) add(ev session.Event) {
 	l.all = append(l.all, ev.State)
 }
 
-func (l *stateLog) seen() []session.State {
+func (l *stateLog) seen() []holdfast.State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]session.State(nil), l.all...)
+	return append([]holdfast.State(nil), l.all...)
 }

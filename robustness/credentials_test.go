@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -164,8 +165,8 @@ func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
 		t.Errorf("Campaign: %v", err)
 	}
 	<-held.Done()
-	var lost *session.LostError
-	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired {
+	var lost *holdfast.LostError
+	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 		t.Errorf("Check: %v", err)
 	}
 	denied("Check", held.Check())
@@ -231,7 +232,7 @@ func TestSessionThatMayNotReadItsKeyAnyMoreIsLostAndSaysWhy(t *testing.T) {
 	g.user(t, "service", "locks")
 	lost := make(chan session.Event, 100)
 	sess := open(t, g.client(t, "service", nil), session.Options{TTL: time.Second, OnStateChange: func(ev session.Event) {
-		if ev.State == session.Lost {
+		if ev.State == holdfast.Lost {
 			lost <- ev
 		}
 	}})

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
@@ -98,7 +99,7 @@ func cutOffOnce(t *testing.T, srv *etcdtest.Server, name string, slow bool, cut 
 		return 0
 	}
 	margin := acquired.Sub(<-told)
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	if err := lk.Check(); !errors.As(err, &lost) {
 		t.Errorf("%s: Check: %v", name, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
@@ -82,9 +83,9 @@ func TestTermIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
 	for _, m := range members {
 		m.Stop()
 	}
-	await(t, "it is suspended", func() bool { return errors.Is(term.Check(), session.ErrSuspended) })
+	await(t, "it is suspended", func() bool { return errors.Is(term.Check(), holdfast.ErrSuspended) })
 	restart(t, members...)
-	await(t, "it is connected again", func() bool { return !errors.Is(term.Check(), session.ErrSuspended) })
+	await(t, "it is connected again", func() bool { return !errors.Is(term.Check(), holdfast.ErrSuspended) })
 	if err := term.Check(); err != nil || term.Token() != token {
 		t.Errorf("token %v, once %v: %v", term.Token(), token, err)
 	}
@@ -106,8 +107,8 @@ func TestTermIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
 		m.Stop()
 	}
 	<-term.Done()
-	var lost *session.LostError
-	if err := term.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired {
+	var lost *holdfast.LostError
+	if err := term.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 		t.Errorf("Check: %v", err)
 	}
 	if !stands(t, stays, term.Key()) {
@@ -115,7 +116,7 @@ func TestTermIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
 	}
 	restart(t, stopped...)
 	await(t, "the session is back", func() bool { return sess.Check() == nil })
-	if err := term.Check(); !errors.Is(err, session.ErrLost) {
+	if err := term.Check(); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("the term came back: %v", err)
 	}
 	if again := campaign(t, el, "v"); again.Token() <= term.Token() {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -117,7 +118,7 @@ func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, 
 			if term.Token() <= old.Token() {
 				t.Errorf("%s: token %v after %v", name, term.Token(), old.Token())
 			}
-			if err := old.Check(); !errors.Is(err, session.ErrLost) {
+			if err := old.Check(); !errors.Is(err, holdfast.ErrLost) {
 				t.Errorf("%s: the old term's Check while the new one lasts: %v", name, err)
 			}
 			link.Heal() // it is back, and still believes nothing
@@ -133,7 +134,7 @@ func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, 
 	if err := <-queued; err != nil {
 		t.Error(err)
 	}
-	if err := <-returned; !errors.Is(err, session.ErrLost) {
+	if err := <-returned; !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("%s: the old RunWhileLeader returned %v", name, err)
 	}
 	return began.Sub(<-told), began.Sub(silent)

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
@@ -92,8 +93,8 @@ func TestLockAndLossSayWhyThereIsNoConnection(t *testing.T) {
 		t.Errorf("Lock: %v", err)
 	}
 	<-held.Done()
-	var lost *session.LostError
-	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired || !errors.Is(err, backoff.ErrNotConnected) ||
+	var lost *holdfast.LostError
+	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || !errors.Is(err, backoff.ErrNotConnected) ||
 		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("Check: %v", err)
 	}

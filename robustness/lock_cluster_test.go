@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -101,10 +102,10 @@ func TestLockIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
 	for _, m := range members {
 		m.Stop()
 	}
-	if ev := <-events; ev.State != session.Suspended || ev.Lease != lk.Lease() {
+	if ev := <-events; ev.State != holdfast.Suspended || ev.Lease != lk.Lease() {
 		t.Fatalf("first event %+v", ev)
 	}
-	if err := lk.Check(); !errors.Is(err, session.ErrSuspended) {
+	if err := lk.Check(); !errors.Is(err, holdfast.ErrSuspended) {
 		t.Errorf("Check: %v", err)
 	}
 	restart(t, members...)
@@ -131,8 +132,8 @@ func TestLockIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
 		m.Stop()
 	}
 	<-lk.Done()
-	var lost *session.LostError
-	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired {
+	var lost *holdfast.LostError
+	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 		t.Fatalf("Check: %v", err)
 	}
 	// Not before the deadline, which is a tenth before the TTL, and not after the TTL.
@@ -144,10 +145,10 @@ func TestLockIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
 	}
 	restart(t, stopped...)
 	await(t, "the session has another lease", func() bool { return sess.Check() == nil })
-	if err := lk.Check(); !errors.Is(err, session.ErrLost) || sess.Lease() == lk.Lease() {
+	if err := lk.Check(); !errors.Is(err, holdfast.ErrLost) || sess.Lease() == lk.Lease() {
 		t.Errorf("the lock came back on lease %x: %v", sess.Lease(), err)
 	}
-	if err := lk.Unlock(deadline(t)); !errors.Is(err, session.ErrLost) {
+	if err := lk.Unlock(deadline(t)); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("Unlock: %v", err)
 	}
 	again := lock(t, sess, "x")

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -71,7 +72,7 @@ func decidesNothing(t *testing.T, cluster *etcdtest.Cluster, minority *etcdtest.
 	}
 	endsByItsDeadline(t, "Unlock", func(ctx context.Context) error {
 		err := other.Unlock(ctx)
-		if !errors.Is(err, session.ErrOutcomeUnknown) {
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Errorf("Unlock knows its outcome: %v", err)
 		}
 		return err
@@ -84,7 +85,7 @@ func decidesNothing(t *testing.T, cluster *etcdtest.Cluster, minority *etcdtest.
 	if margin := began.Sub(<-told); margin <= 0 {
 		t.Errorf("the holder was told %v after another had acquired", -margin)
 	}
-	if err := held.Check(); !errors.Is(err, session.ErrLost) || next.Token() <= held.Token() {
+	if err := held.Check(); !errors.Is(err, holdfast.ErrLost) || next.Token() <= held.Token() {
 		t.Errorf("token %v after %v; Check: %v", next.Token(), held.Token(), err)
 	}
 	if !stands(t, here, held.Key()) {

@@ -12,6 +12,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
@@ -188,7 +189,7 @@ func (r *lyingRound) judge(t *testing.T, told, trusted *durations) {
 			continue
 		}
 		told.add(next.began.Sub(<-h.told))
-		if err := h.held.Check(); !errors.Is(err, session.ErrLost) || next.Token() <= h.held.Token() {
+		if err := h.held.Check(); !errors.Is(err, holdfast.ErrLost) || next.Token() <= h.held.Token() {
 			t.Errorf("%s %s: token %v after %v; Check: %v", h.kind, h.name, next.Token(), h.held.Token(), err)
 		}
 	}

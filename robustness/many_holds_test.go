@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/locker"
@@ -97,8 +98,8 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 		lost := time.Now()
 		for _, lk := range locks {
 			<-lk.Done()
-			var why *session.LostError
-			if err := lk.Check(); !errors.As(err, &why) || why.Cause != session.CauseExpired || why.Name != lk.Name() {
+			var why *holdfast.LostError
+			if err := lk.Check(); !errors.As(err, &why) || why.Cause != holdfast.CauseExpired || why.Name != lk.Name() {
 				t.Fatalf("%s: %v", lk.Name(), err)
 			}
 		}

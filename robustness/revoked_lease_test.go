@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -125,8 +126,8 @@ type revocations struct {
 	cluster *etcdtest.Cluster
 	lines   []*contended // of this round
 
-	lost                      map[session.Cause]int // holders, by why
-	told, toldBesideHung      durations             // after a revoke by hand
+	lost                      map[holdfast.Cause]int // holders, by why
+	told, toldBesideHung      durations              // after a revoke by hand
 	handOver, unlock, closing durations
 }
 
@@ -162,7 +163,7 @@ func (c *revocations) begin(t *testing.T, round, lines int, ttl time.Duration) {
 			l.waiting.Go(func() { l.wait(t, sess, fmt.Sprint(n+1)) })
 			await(t, "a waiter queues", func() bool {
 				resp, err := sess.Client().Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
-				return err == nil && resp.Count >= int64(n+2) || errors.Is(l.held.Check(), session.ErrLost)
+				return err == nil && resp.Count >= int64(n+2) || errors.Is(l.held.Check(), holdfast.ErrLost)
 			})
 		}
 		c.lines[i] = l
@@ -187,7 +188,7 @@ func (l *contended) wait(t *testing.T, sess *session.Session, owner string) {
 	l.mu.Unlock()
 	<-l.held.Done()
 	l.referee.leave(h)
-	if err := release(ctx, h); err != nil && !errors.Is(err, session.ErrLost) {
+	if err := release(ctx, h); err != nil && !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("%s: %v", l.name, err)
 	}
 }
@@ -200,7 +201,7 @@ func (c *revocations) settle(t *testing.T) {
 		now := time.Now()
 		for _, l := range c.lines {
 			await(t, "a renewal is confirmed or the lease is lost", func() bool {
-				return errors.Is(l.held.Check(), session.ErrLost) || l.sessions[0].Unconfirmed() < time.Since(now)
+				return errors.Is(l.held.Check(), holdfast.ErrLost) || l.sessions[0].Unconfirmed() < time.Since(now)
 			})
 		}
 	}
@@ -211,17 +212,17 @@ func (c *revocations) end(t *testing.T, hung *etcdtest.Server) {
 	t.Helper()
 	for _, l := range c.lines {
 		err := l.held.Check()
-		var why *session.LostError
+		var why *holdfast.LostError
 		lost := errors.As(err, &why)
 		if lost {
 			if c.lost == nil {
-				c.lost = make(map[session.Cause]int)
+				c.lost = make(map[holdfast.Cause]int)
 			}
 			c.lost[why.Cause]++
 		}
 		l.referee.leave(l.held)
 		began := time.Now()
-		if err := release(deadline(t), l.held); err != nil && !errors.Is(err, session.ErrLost) {
+		if err := release(deadline(t), l.held); err != nil && !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("%s: release: %v", l.name, err)
 		}
 		released := time.Now()

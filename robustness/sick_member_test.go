@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -179,9 +180,9 @@ func (p *sickCluster) watch(t *testing.T, ttls ...time.Duration) *ward {
 			b.sess = open(t, cli, session.Options{TTL: ttl, OnStateChange: func(ev session.Event) {
 				switch {
 				case ctx.Err() != nil: // the end of the test
-				case ev.State == session.Lost:
+				case ev.State == holdfast.Lost:
 					b.lost.Add(1)
-				case ev.State == session.Suspended:
+				case ev.State == holdfast.Suspended:
 					b.suspended.Add(1)
 				}
 			}})

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // The same schedules and the same judge, with candidates in place of those who
@@ -57,7 +57,7 @@ func useElections(s *simulation, c *simClient, i int) {
 				start = s.now()
 				err := term.Proclaim(ctx, fmt.Sprint(who, step))
 				s.inTime(who+" proclaiming", start, bound)
-				if held := term.Check(); err == nil && errors.Is(held, session.ErrReleased) {
+				if held := term.Check(); err == nil && errors.Is(held, holdfast.ErrReleased) {
 					s.fail("%s: proclaimed, and %v", who, held)
 				}
 			}
@@ -87,7 +87,7 @@ func (s *simulation) observe(el *election.Election, who string, d time.Duration)
 	var last fencing.Token
 	for l, err := range el.Observe(ctx) {
 		switch {
-		case err != nil && ctx.Err() == nil && !errors.Is(err, session.ErrClosed):
+		case err != nil && ctx.Err() == nil && !errors.Is(err, holdfast.ErrClosed):
 			s.fail("%s: observing ended with %v", who, err)
 		case err == nil && l.Token != 0 && l.Token < last:
 			s.fail("%s: observed token %v after %v", who, l.Token, last)

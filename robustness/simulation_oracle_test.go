@@ -11,9 +11,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // noticeForced is how soon a holder must notice that its entry was removed by
@@ -202,9 +202,9 @@ func (o *oracle) lookAtSession(s *simulation, c *simClient) {
 	lease, err := c.sess.Lease(), c.sess.Check()
 	switch {
 	case lease != c.sess.Lease(): // it was just replaced
-	case errors.Is(err, session.ErrLost):
+	case errors.Is(err, holdfast.ErrLost):
 		c.lost = lease
-	case err != session.ErrClosed && lease == c.lost:
+	case err != holdfast.ErrClosed && lease == c.lost:
 		s.fail("session %d: lease %x was lost, and now Check says %v", c.id, int64(lease), err)
 	}
 }
@@ -221,12 +221,12 @@ func (o *oracle) look(s *simulation, h *held) {
 	}
 	err := h.lock.Check()
 	if h.ended != nil {
-		if err == nil || errors.Is(err, session.ErrSuspended) {
+		if err == nil || errors.Is(err, holdfast.ErrSuspended) {
 			s.fail("%s: was %v and now %v", h.who, h.ended, err)
 		}
 		return
 	}
-	if err != nil && !errors.Is(err, session.ErrSuspended) {
+	if err != nil && !errors.Is(err, holdfast.ErrSuspended) {
 		h.ended, h.until = err, s.now()
 		s.log(fmt.Sprintf("%s: ended, %v", h.who, err))
 		return
@@ -246,7 +246,7 @@ func (o *oracle) look(s *simulation, h *held) {
 		if d := s.now() - since; d > noticeForced && err == nil {
 			s.fail("%s: Check says %v, %v after the entry was removed by force", h.who, err, d)
 		}
-	case h.gone.Cause == etcdfake.ByExpiry && errors.Is(err, session.ErrSuspended):
+	case h.gone.Cause == etcdfake.ByExpiry && errors.Is(err, holdfast.ErrSuspended):
 		s.fail("%s: expired at %v, and is only told that it is suspended", h.who, h.gone.At.Sub(s.begin))
 	case err == nil:
 		s.fail("%s: Check says %v, and the entry was removed at %v (cause %d); in front is %q", h.who, err, h.gone.At.Sub(s.begin), h.gone.Cause, front.Key)

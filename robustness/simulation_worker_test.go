@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // useMutexes is one goroutine of a process: it locks, holds and unlocks, with
@@ -87,7 +87,7 @@ func (s *simulation) unlocked(h *held, err error) {
 				s.fail("%s: Unlock returned nil and the entry stands", h.who)
 			}
 		}
-	case errors.Is(err, session.ErrLost) || errors.Is(err, session.ErrOutcomeUnknown):
+	case errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrOutcomeUnknown):
 	default:
 		s.fail("%s: Unlock returned %v", h.who, err)
 	}
@@ -113,7 +113,7 @@ func (s *simulation) scoped(c *simClient, mu *locker.Mutex, who string, bound, h
 	})
 	s.inTime(who+" in Do", start+held, max(bound, simCloseTimeout)+simGiveUp+simCloseTimeout)
 	var failed *locker.AcquireError
-	if err != nil && !errors.As(err, &failed) && !errors.Is(err, session.ErrLost) && ctx.Err() == nil {
+	if err != nil && !errors.As(err, &failed) && !errors.Is(err, holdfast.ErrLost) && ctx.Err() == nil {
 		s.fail("%s: Do returned %v", who, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -112,10 +113,10 @@ func TestHolderStoppedForLessThanItsLeaseStillHolds(t *testing.T) {
 			mu.Lock()
 			found[ev.Check]++
 			mu.Unlock()
-			if ev.Check == "lost" || ev.Writer != "all is well" || ev.Token != held[j].Token || slices.Contains(ev.States, session.Lost) {
+			if ev.Check == "lost" || ev.Writer != "all is well" || ev.Token != held[j].Token || slices.Contains(ev.States, holdfast.Lost) {
 				t.Errorf("%s %s: after a pause of %v the holder found %+v", o.Kind, o.Name, ev.Pause, ev)
 			}
-			if n := len(ev.States); n > 0 && ev.States[n-1] != session.Connected {
+			if n := len(ev.States); n > 0 && ev.States[n-1] != holdfast.Connected {
 				t.Errorf("%s %s: states %v", o.Kind, o.Name, ev.States)
 			}
 			c.hear(t, o.Kind, o.Name, "released")

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -18,8 +20,8 @@ func (s *Session) Base() Base { return Base{s} }
 
 // Await returns the latest lease once it is not lost: at once if it is
 // connected or suspended, otherwise when a new one has followed. It ends with
-// ctx's error, with ErrClosed, with ErrClientClosed, under Options.StayLost with
-// the *LostError, and where permission for a new lease is refused with that error.
+// ctx's error, with holdfast.ErrClosed, with holdfast.ErrClientClosed, under Options.StayLost with
+// the *holdfast.LostError, and where permission for a new lease is refused with that error.
 func (b Base) Await(ctx context.Context) (*Lease, error) {
 	s := b.s
 	known := -1 // refusals when the call began: roles may have been mended since
@@ -31,7 +33,7 @@ func (b Base) Await(ctx context.Context) (*Lease, error) {
 			known = refusals
 		}
 		if s.ctx.Err() != nil {
-			return nil, ErrClosed
+			return nil, holdfast.ErrClosed
 		}
 		if l.Context().Err() == nil {
 			return l, nil
@@ -117,7 +119,7 @@ func (b Base) Extension(key any, create func() any) any {
 
 // EpochKey is where the fencing epoch of this namespace is kept. It is read
 // with every acquisition and to confirm renewals.
-func (b Base) EpochKey() string { return b.s.opts.Namespace + "/epoch" }
+func (b Base) EpochKey() string { return names.EpochKey(b.s.opts.Namespace) }
 
 // RetryPolicy is the policy in force; its Attempt, which bounds a single RPC, is
 // set.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -69,7 +70,7 @@ func TestNothingButTheSessionsClockDecides(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if sess.State() != session.Connected || sess.Lease() != lease || sess.Remaining() != remaining || l.ConnectedContext().Err() != nil || len(events) != 0 {
+		if sess.State() != holdfast.Connected || sess.Lease() != lease || sess.Remaining() != remaining || l.ConnectedContext().Err() != nil || len(events) != 0 {
 			t.Errorf("state %v, lease %x (was %x), remaining %v (was %v), %d events", sess.State(), sess.Lease(), lease, sess.Remaining(), remaining, len(events))
 		}
 	})

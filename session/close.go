@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
@@ -15,8 +16,8 @@ import (
 // it is in a callback.
 const joinGrace = time.Second
 
-// Close ends every handle of the session (they are told first: *LostError with
-// CauseClosed), takes its entries out of etcd, revokes the lease, and joins
+// Close ends every handle of the session (they are told first: *holdfast.LostError with
+// holdfast.CauseClosed), takes its entries out of etcd, revokes the lease, and joins
 // every goroutine and callback. It does not wait for users' work that is still
 // running under a lock: release first what must be released in order.
 //
@@ -25,14 +26,14 @@ const joinGrace = time.Second
 // CloseTimeout in the background. Idempotent: later calls wait for the same
 // end.
 //
-// nil: all is revoked and joined. An error that Is ErrOutcomeUnknown: the
+// nil: all is revoked and joined. An error that Is holdfast.ErrOutcomeUnknown: the
 // revocation was not answered; entries stay until etcd expires the lease. One
-// that Is ErrClientClosed: the client was closed before, so they stay likewise. A
+// that Is holdfast.ErrClientClosed: the client was closed before, so they stay likewise. A
 // *CallbackError: callbacks have not returned within CloseTimeout. So Close may be
 // called from a callback, and returns that error then.
 func (s *Session) Close(ctx context.Context) error {
 	if ctx == nil {
-		return &ArgumentError{"ctx", "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	s.mu.Lock()
 	first := !s.closing
@@ -42,8 +43,8 @@ func (s *Session) Close(ctx context.Context) error {
 	if first {
 		state := s.State()
 		s.cancel()
-		l.Lose(CauseClosed, nil)
-		s.publish(Event{State: Closed, Previous: state, Lease: l.id, Err: ErrClosed})
+		l.Lose(holdfast.CauseClosed, nil)
+		s.publish(Event{State: holdfast.Closed, Previous: state, Lease: l.id, Err: holdfast.ErrClosed})
 		go s.finish(l) // bounded by CloseTimeout, then joins; ends by closing s.done
 	}
 	ctx, cancel := s.Base().Detached(ctx)
@@ -58,7 +59,7 @@ func (s *Session) Close(ctx context.Context) error {
 		return fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.id), context.Cause(ctx), s.stuck())
 	default:
 		return fmt.Errorf("holdfast: session of lease %x is not closed yet: %w: %w",
-			int64(l.id), ErrOutcomeUnknown, context.Cause(ctx))
+			int64(l.id), holdfast.ErrOutcomeUnknown, context.Cause(ctx))
 	}
 }
 
@@ -115,13 +116,13 @@ func (s *Session) endLease(ctx context.Context, l *Lease) error {
 	policy.Attempt = 0 // hooks and requests are bounded each
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		if s.clientClosed() {
-			return backoff.Final(ErrClientClosed)
+			return backoff.Final(holdfast.ErrClientClosed)
 		}
 		s.beforeRevoke(ctx, l)
 		return s.revokeOnce(ctx, l.id)
 	})
-	if backoff.Pending(err) && !errors.Is(err, ErrClientClosed) {
-		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	if backoff.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
+		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return err
 }
@@ -133,7 +134,7 @@ type hooks struct {
 }
 
 func (s *Session) beforeRevoke(ctx context.Context, l *Lease) {
-	if lost := l.Lost(); lost == nil || lost.Cause == CauseRevoked || lost.Cause == CauseClusterChanged {
+	if lost := l.Lost(); lost == nil || lost.Cause == holdfast.CauseRevoked || lost.Cause == holdfast.CauseClusterChanged {
 		return // never used, gone with its entries, or elsewhere
 	}
 	s.hooks.Lock()

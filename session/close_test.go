@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -24,7 +25,7 @@ func TestCloseFromACallbackReturnsAndNamesIt(t *testing.T) {
 		ready := make(chan struct{})
 		sess = f.open(t, session.Options{OnStateChange: func(ev session.Event) {
 			<-ready
-			if ev.State == session.Lost {
+			if ev.State == holdfast.Lost {
 				start = time.Now()
 				closed <- sess.Close(context.Background())
 			}
@@ -34,7 +35,7 @@ func TestCloseFromACallbackReturnsAndNamesIt(t *testing.T) {
 		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(sess.Lease())) })
 		var stuck *session.CallbackError
 		err := <-closed // after a renewal has told of the loss
-		if !errors.As(err, &stuck) || time.Since(start) != 5*time.Second || errors.Is(err, session.ErrOutcomeUnknown) {
+		if !errors.As(err, &stuck) || time.Since(start) != 5*time.Second || errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Fatalf("after %v: %v", time.Since(start), err)
 		}
 		if len(stuck.Callbacks) != 1 || !strings.Contains(stuck.Callbacks[0], "TestCloseFromACallback") {
@@ -166,8 +167,8 @@ func TestHooksDoNotRunForALeaseThatWasRevoked(t *testing.T) {
 			}
 		})
 		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(revoked)) })
-		events.next(t, session.Lost)
-		events.next(t, session.Connected)
+		events.next(t, holdfast.Lost)
+		events.next(t, holdfast.Connected)
 		time.Sleep(5 * time.Second)
 	})
 }
@@ -204,12 +205,12 @@ func TestClosedClientIsTheEndOfTheSessionAndSaysSo(t *testing.T) {
 		if err := link.Client().Close(); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		lost := lossOf(t, events.next(t, session.Lost))
-		if lost.Cause != session.CauseClientClosed || !errors.Is(lost, session.ErrClientClosed) || held.Check() == nil {
+		lost := lossOf(t, events.next(t, holdfast.Lost))
+		if lost.Cause != holdfast.CauseClientClosed || !errors.Is(lost, holdfast.ErrClientClosed) || held.Check() == nil {
 			t.Errorf("%v", lost)
 		}
 		start, before := time.Now(), link.Count()
-		if _, err := sess.Base().Await(t.Context()); !errors.Is(err, session.ErrClientClosed) || !errors.Is(err, session.ErrLost) {
+		if _, err := sess.Base().Await(t.Context()); !errors.Is(err, holdfast.ErrClientClosed) || !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Await: %v", err)
 		}
 		if time.Since(start) != 0 {
@@ -221,10 +222,10 @@ func TestClosedClientIsTheEndOfTheSessionAndSaysSo(t *testing.T) {
 		}
 		start = time.Now()
 		err := sess.Close(t.Context())
-		if !errors.Is(err, session.ErrClientClosed) || errors.Is(err, session.ErrOutcomeUnknown) || time.Since(start) != 0 {
+		if !errors.Is(err, holdfast.ErrClientClosed) || errors.Is(err, holdfast.ErrOutcomeUnknown) || time.Since(start) != 0 {
 			t.Errorf("Close after %v: %v", time.Since(start), err)
 		}
-		if _, err := session.New(t.Context(), link.Client(), nil); !errors.Is(err, session.ErrClientClosed) {
+		if _, err := session.New(t.Context(), link.Client(), nil); !errors.Is(err, holdfast.ErrClientClosed) {
 			t.Errorf("New: %v", err)
 		}
 	})
@@ -237,8 +238,8 @@ func TestWaiterForANewLeaseIsToldThatTheClientIsClosed(t *testing.T) {
 		link := srv.Link()
 		sess := openOn(t, link, session.Options{OnStateChange: events.tell})
 		link.BlackHole()
-		events.next(t, session.Suspended)
-		events.next(t, session.Lost)
+		events.next(t, holdfast.Suspended)
+		events.next(t, holdfast.Lost)
 		waiter := make(chan error, 1)
 		go func() { // joined below
 			_, err := sess.Base().Await(t.Context())
@@ -249,8 +250,8 @@ func TestWaiterForANewLeaseIsToldThatTheClientIsClosed(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-waiter:
-			var lost *session.LostError
-			if !errors.Is(err, session.ErrClientClosed) || !errors.As(err, &lost) || lost.Cause != session.CauseExpired {
+			var lost *holdfast.LostError
+			if !errors.Is(err, holdfast.ErrClientClosed) || !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 				t.Errorf("%v", err)
 			}
 		default:

@@ -78,7 +78,7 @@
 //	the session key is deleted     it is put again; a warning, nothing is lost. Lost
 //	                               if etcd does not answer that within a quarter of
 //	                               Options.LockDelay
-//	the etcd client is closed      Lost at once, for good: ErrClientClosed
+//	the etcd client is closed      Lost at once, for good: holdfast.ErrClientClosed
 //
 // # In etcd
 //
@@ -87,7 +87,7 @@
 // NAMESPACE/session/. The value is a JSON object: v, the number of the format, 1;
 // owner; host; pid. See Options.Owner and Options.Anonymous.
 //
-// Errors that several packages return live here: ErrSuspended, ErrClosed,
-// ErrClientClosed, ErrReleased, ErrOutcomeUnknown, ErrReentrant, *LostError,
-// *CallbackError, *NameError, *ArgumentError.
+// Errors that several packages return live here: holdfast.ErrSuspended, holdfast.ErrClosed,
+// holdfast.ErrClientClosed, holdfast.ErrReleased, holdfast.ErrOutcomeUnknown, holdfast.ErrReentrant, *holdfast.LostError,
+// *CallbackError, *holdfast.NameError, *holdfast.ArgumentError.
 package session

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -38,10 +39,10 @@ func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
 	link.BlackHole()
 	// A busy machine may have suspended and reconnected it before.
 	lost := <-events
-	for lost.State != session.Lost {
+	for lost.State != holdfast.Lost {
 		lost = <-events
 	}
-	if lost.Previous != session.Suspended {
+	if lost.Previous != holdfast.Suspended {
 		t.Errorf("lost out of %v", lost.Previous)
 	}
 	resp, err := srv.Client(t).TimeToLive(ctx, old)
@@ -51,13 +52,13 @@ func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
 	if resp.TTL < 0 {
 		t.Errorf("told %v, when etcd had let go of the lease already", lost.Err)
 	}
-	var why *session.LostError
-	if !errors.As(lost.Err, &why) || why.Cause != session.CauseExpired || why.Lease != old {
+	var why *holdfast.LostError
+	if !errors.As(lost.Err, &why) || why.Cause != holdfast.CauseExpired || why.Lease != holdfast.LeaseID(old) {
 		t.Errorf("cause: %v", lost.Err)
 	}
 
 	link.Heal()
-	events.next(t, session.Connected)
+	events.next(t, holdfast.Connected)
 	if sess.Lease() == old {
 		t.Error("the lost lease came back")
 	}
@@ -82,11 +83,11 @@ func TestLeaseRevokedInARealEtcdIsToldAtOnce(t *testing.T) {
 		if _, err := srv.Client(t).Revoke(ctx, sess.Lease()); err != nil {
 			t.Fatal(err)
 		}
-		if lost := lossOf(t, events.next(t, session.Lost)); lost.Cause != session.CauseRevoked {
+		if lost := lossOf(t, events.next(t, holdfast.Lost)); lost.Cause != holdfast.CauseRevoked {
 			t.Errorf("%v", lost)
 		}
 		t.Logf("told after %v", time.Since(start))
-		events.next(t, session.Connected)
+		events.next(t, holdfast.Connected)
 	}
 	if n := link.Count()["LeaseKeepAlive"]; n != 0 {
 		t.Errorf("%d renewals were sent", n)

@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -16,9 +17,9 @@ import (
 func (f *fakeEtcd) outage(t *testing.T, told recorder) {
 	t.Helper()
 	f.set(func(f *fakeEtcd) { f.noRenew = true })
-	told.next(t, session.Suspended)
+	told.next(t, holdfast.Suspended)
 	f.set(func(f *fakeEtcd) { f.noRenew = false })
-	told.next(t, session.Connected)
+	told.next(t, holdfast.Connected)
 }
 
 // lose revokes the session's lease and waits for the next.
@@ -26,8 +27,8 @@ func (f *fakeEtcd) lose(t *testing.T, sess *session.Session, told recorder) (los
 	t.Helper()
 	lost = sess.Lease()
 	f.set(func(f *fakeEtcd) { delete(f.expiry, int64(lost)) })
-	told.next(t, session.Lost)
-	told.next(t, session.Connected)
+	told.next(t, holdfast.Lost)
+	told.next(t, holdfast.Connected)
 	return lost
 }
 
@@ -57,10 +58,10 @@ func TestSubscriberThatIsSlowIsToldEverythingInOrder(t *testing.T) {
 		if err := sess.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(all); n != 41 || all[n-1].State != session.Closed {
+		if n := len(all); n != 41 || all[n-1].State != holdfast.Closed {
 			t.Fatalf("%d events, the last is %+v", n, all[n-1])
 		}
-		state := session.Connected
+		state := holdfast.Connected
 		for i, ev := range all {
 			if ev.Previous != state {
 				t.Errorf("event %d leaves %v, the one before entered %v", i, ev.Previous, state)
@@ -92,7 +93,7 @@ func TestEveryTerminalEventArrivesHoweverManyWait(t *testing.T) {
 			defer cancel()
 			closed <- sess.Close(ctx)
 		}()
-		told.next(t, session.Closed)
+		told.next(t, holdfast.Closed)
 		close(release)
 		if err := <-closed; err != nil {
 			t.Error(err)
@@ -100,11 +101,11 @@ func TestEveryTerminalEventArrivesHoweverManyWait(t *testing.T) {
 		var got []clientv3.LeaseID
 		var last session.Event
 		for len(blocked) > 0 {
-			if last = <-blocked; last.State == session.Lost {
+			if last = <-blocked; last.State == holdfast.Lost {
 				got = append(got, last.Lease)
 			}
 		}
-		if !slices.Equal(got, want) || last.State != session.Closed {
+		if !slices.Equal(got, want) || last.State != holdfast.Closed {
 			t.Errorf("told of %d losses in a row, then %v; want %d, and closed", len(got), last.State, len(want))
 		}
 	})
@@ -120,7 +121,7 @@ func TestSubscriberThatPanicsIsToldTheNextEvent(t *testing.T) {
 		sess.Subscribe(told.tell)
 		f.outage(t, told)
 		f.lose(t, sess, told)
-		for _, want := range []session.State{session.Suspended, session.Connected, session.Lost, session.Connected} {
+		for _, want := range []holdfast.State{holdfast.Suspended, holdfast.Connected, holdfast.Lost, holdfast.Connected} {
 			panics.next(t, want)
 		}
 	})

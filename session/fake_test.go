@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -294,7 +295,7 @@ func newRecorder() recorder { return make(recorder, 1000) }
 
 func (r recorder) tell(ev session.Event) { r <- ev }
 
-func (r recorder) next(t *testing.T, want session.State) session.Event {
+func (r recorder) next(t *testing.T, want holdfast.State) session.Event {
 	t.Helper()
 	select {
 	case ev := <-r:

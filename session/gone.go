@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 )
@@ -17,11 +18,11 @@ import (
 const goneWait = 250 * time.Millisecond
 
 // LeaseGone makes l lost because etcd says that there is no such lease, and
-// returns the loss. The cause is CauseClusterChanged if the endpoints lead to
+// returns the loss. The cause is holdfast.CauseClusterChanged if the endpoints lead to
 // another cluster by now, which is an error of operation and no revocation, and
-// CauseRevoked otherwise: the answer that refused the lease does not say who
+// holdfast.CauseRevoked otherwise: the answer that refused the lease does not say who
 // gave it, so a read asks, for a quarter of a second at most.
-func (b Base) LeaseGone(ctx context.Context, l *Lease, err error) *LostError {
+func (b Base) LeaseGone(ctx context.Context, l *Lease, err error) *holdfast.LostError {
 	if lost := l.Lost(); lost != nil {
 		return lost
 	}
@@ -31,17 +32,17 @@ func (b Base) LeaseGone(ctx context.Context, l *Lease, err error) *LostError {
 		return b.s.readSessionKey(ctx, l)
 	})
 	if rerr == nil && resp.Header.ClusterId != l.cluster {
-		return l.Lose(CauseClusterChanged, err)
+		return l.Lose(holdfast.CauseClusterChanged, err)
 	}
-	return l.Lose(CauseRevoked, err)
+	return l.Lose(holdfast.CauseRevoked, err)
 }
 
 // noneFollows is why no lease will follow l, which is lost; or nil.
 func (s *Session) noneFollows(l *Lease) error {
 	lost := l.Lost()
 	switch {
-	case s.clientClosed() && lost.Cause != CauseClientClosed:
-		return fmt.Errorf("%w; before, %w", ErrClientClosed, lost)
+	case s.clientClosed() && lost.Cause != holdfast.CauseClientClosed:
+		return fmt.Errorf("%w; before, %w", holdfast.ErrClientClosed, lost)
 	case s.clientClosed() || s.opts.StayLost:
 		return lost
 	}
@@ -73,7 +74,7 @@ func (s *Session) watchClient() (stop func() bool) {
 	if s.client.Ctx() == nil {
 		return func() bool { return true }
 	}
-	return context.AfterFunc(s.client.Ctx(), func() { s.latest().Lose(CauseClientClosed, ErrClientClosed) })
+	return context.AfterFunc(s.client.Ctx(), func() { s.latest().Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed) })
 }
 
 // unanswered is the reason of a loss when nothing has answered.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
@@ -25,8 +26,8 @@ func TestAcknowledgementIsKeptUntilItsProofIsAnswered(t *testing.T) {
 			t.Errorf("%d renewals, want one: it was acknowledged", n)
 		}
 		f.set(func(f *fakeEtcd) { f.noRead = false })
-		events.next(t, session.Suspended)
-		events.next(t, session.Connected)
+		events.next(t, holdfast.Suspended)
+		events.next(t, holdfast.Connected)
 		// It counts from when it was sent, so the next one is due at once.
 		synctest.Wait()
 		if n, left := f.count("LeaseKeepAlive"), sess.Remaining(); n != 2 || left < 13*time.Second {
@@ -98,9 +99,9 @@ func TestRenewalsThatAreRefusedAtOnceArePaced(t *testing.T) {
 					synctest.Wait() // the watch of the session key stands
 					f.set(func(f *fakeEtcd) { f.refuse[rpc] = status.Error(code, "refused") })
 					before := f.count(rpc)
-					events.next(t, session.Suspended)
+					events.next(t, holdfast.Suspended)
 					f.set(func(f *fakeEtcd) { delete(f.refuse, rpc) })
-					events.next(t, session.Connected)
+					events.next(t, holdfast.Connected)
 					if err := sess.Check(); err != nil {
 						t.Error(err)
 					}
@@ -173,7 +174,7 @@ func TestSlowAnswersAreNotAskedForAgain(t *testing.T) {
 			renewals, reads := f.count("LeaseKeepAlive"), f.count("Range")
 			time.Sleep(10 * time.Minute)
 			renewals, reads = f.count("LeaseKeepAlive")-renewals, f.count("Range")-reads
-			if err := sess.Check(); errors.Is(err, session.ErrLost) || max(renewals, reads) > int(600*c.most) {
+			if err := sess.Check(); errors.Is(err, holdfast.ErrLost) || max(renewals, reads) > int(600*c.most) {
 				t.Errorf("TTL %v, round trip %v: %d renewals and %d reads in ten minutes; %v", c.ttl, c.trip, renewals, reads, err)
 			} else {
 				t.Logf("TTL %v, round trip %v: %d renewals and %d reads in ten minutes", c.ttl, c.trip, renewals, reads)

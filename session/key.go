@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 )
@@ -196,7 +197,7 @@ func (s *Session) readSessionKey(ctx context.Context, l *Lease) (*clientv3.GetRe
 func (s *Session) keepSessionKey(l *Lease, read *clientv3.GetResponse) error {
 	switch {
 	case read.Header.ClusterId != l.cluster:
-		l.Lose(CauseClusterChanged, nil)
+		l.Lose(holdfast.CauseClusterChanged, nil)
 		return errClusterChanged
 	case len(read.Kvs) == 1 && read.Kvs[0].Lease == int64(l.id):
 		l.SawGate(read.Kvs[0].ModRevision)
@@ -228,8 +229,8 @@ func (s *Session) restoreSessionKey(l *Lease, seen int64) error {
 			"it was put again and nothing is lost", "key", s.Base().SessionKey(l.id))
 		return nil
 	case backoff.Classify(err) == backoff.LeaseGone:
-		return l.Lose(CauseRevoked, err)
+		return l.Lose(holdfast.CauseRevoked, err)
 	default:
-		return l.Lose(CauseKeyDeleted, fmt.Errorf("not put again within %v: %w", within, err))
+		return l.Lose(holdfast.CauseKeyDeleted, fmt.Errorf("not put again within %v: %w", within, err))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
@@ -49,9 +50,9 @@ func newServer(t *testing.T) *etcdfake.Server {
 
 func keyOf(sess *session.Session) string { return sess.Base().SessionKey(sess.Lease()) }
 
-func lossOf(t *testing.T, ev session.Event) *session.LostError {
+func lossOf(t *testing.T, ev session.Event) *holdfast.LostError {
 	t.Helper()
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	if !errors.As(ev.Err, &lost) {
 		t.Fatalf("event %v: %v", ev.State, ev.Err)
 	}
@@ -118,15 +119,15 @@ func TestLeaseRevokedByHandIsToldByTheWatchOfItsKey(t *testing.T) {
 		time.Sleep(time.Second)
 		revoked := time.Now()
 		srv.Revoke(sess.Lease())
-		lost := lossOf(t, events.next(t, session.Lost))
+		lost := lossOf(t, events.next(t, holdfast.Lost))
 		// The event travels 10 ms, the put 20.
-		if took := time.Since(revoked); lost.Cause != session.CauseRevoked || took != 30*time.Millisecond {
+		if took := time.Since(revoked); lost.Cause != holdfast.CauseRevoked || took != 30*time.Millisecond {
 			t.Errorf("told after %v: %v", took, lost)
 		}
 		if !strings.Contains(lost.Error(), "former etcd leader") {
 			t.Errorf("%v", lost)
 		}
-		events.next(t, session.Connected)
+		events.next(t, holdfast.Connected)
 	})
 }
 
@@ -226,12 +227,12 @@ func TestSessionKeyThatCannotBePutAgainIsALossAfterAQuarterOfTheLockDelay(t *tes
 			link.LoseRequest("Put", 0)
 			start := time.Now()
 			srv.Delete(key)
-			lost := lossOf(t, events.next(t, session.Lost))
-			if took := time.Since(start); took != want || lost.Cause != session.CauseKeyDeleted || !strings.Contains(lost.Error(), key) {
+			lost := lossOf(t, events.next(t, holdfast.Lost))
+			if took := time.Since(start); took != want || lost.Cause != holdfast.CauseKeyDeleted || !strings.Contains(lost.Error(), key) {
 				t.Errorf("LockDelay %v: after %v: %v", delay, took, lost)
 			}
 			link.Heal()
-			events.next(t, session.Connected)
+			events.next(t, holdfast.Connected)
 		})
 	}
 }
@@ -257,11 +258,11 @@ func TestWatchOfTheSessionKeyIsArmedAgain(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				revoked := time.Now()
 				srv.Revoke(sess.Lease())
-				lost := lossOf(t, events.next(t, session.Lost))
-				if time.Since(revoked) != 0 || lost.Cause != session.CauseRevoked {
+				lost := lossOf(t, events.next(t, holdfast.Lost))
+				if time.Since(revoked) != 0 || lost.Cause != holdfast.CauseRevoked {
 					t.Errorf("after %v: %v", time.Since(revoked), lost)
 				}
-				events.next(t, session.Connected)
+				events.next(t, holdfast.Connected)
 			})
 		})
 	}
@@ -277,11 +278,11 @@ func TestRevocationBeforeTheWatchStandsIsFoundByTheReadAfterIt(t *testing.T) {
 		srv.CancelWatches(rpctypes.ErrNoLeader)
 		srv.Revoke(revoked)
 		start := time.Now()
-		lost := lossOf(t, events.next(t, session.Lost))
-		if took := time.Since(start); took > 500*time.Millisecond || lost.Lease != revoked {
+		lost := lossOf(t, events.next(t, holdfast.Lost))
+		if took := time.Since(start); took > 500*time.Millisecond || lost.Lease != holdfast.LeaseID(revoked) {
 			t.Errorf("after %v: %v", took, lost)
 		}
-		events.next(t, session.Connected)
+		events.next(t, holdfast.Connected)
 	})
 }
 
@@ -332,7 +333,7 @@ func TestWaiterForANewLeaseIsToldThatItIsRefused(t *testing.T) {
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		synctest.Wait()
 		f.set(func(f *fakeEtcd) { f.denyPut = true; delete(f.expiry, int64(sess.Lease())) })
-		events.next(t, session.Lost)
+		events.next(t, holdfast.Lost)
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			if _, err := sess.Base().Await(ctx); !errors.Is(err, rpctypes.ErrPermissionDenied) || ctx.Err() != nil {
@@ -347,7 +348,7 @@ func TestWaiterForANewLeaseIsToldThatItIsRefused(t *testing.T) {
 			}
 			f.denyPut = false
 		})
-		events.next(t, session.Connected)
+		events.next(t, holdfast.Connected)
 		if _, err := sess.Base().Await(t.Context()); err != nil {
 			t.Errorf("Await: %v", err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
@@ -26,19 +27,19 @@ type Lease struct {
 	ttl     time.Duration // as granted
 	margin  time.Duration
 	clock   Clock
-	ctx     context.Context // done once lost, with the *LostError as its cause
+	ctx     context.Context // done once lost, with the *holdfast.LostError as its cause
 	cancel  context.CancelCauseFunc
 	renewed chan struct{} // wakes the watchdog after a confirmed renewal
 	cluster uint64
 	trust   time.Duration      // for how long a renewal is trusted
 	surplus []clientv3.LeaseID // granted beside it, to be revoked
 
-	mu        sync.Mutex    // protects what follows
-	confirmed time.Duration // send time of the last confirmed renewal
-	trusted   time.Duration // trusted-until
-	lost      *LostError    // written once
-	gate      int64         // mod revision of the session key
-	failure   error         // what the last failed renewal said
+	mu        sync.Mutex          // protects what follows
+	confirmed time.Duration       // send time of the last confirmed renewal
+	trusted   time.Duration       // trusted-until
+	lost      *holdfast.LostError // written once
+	gate      int64               // mod revision of the session key
+	failure   error               // what the last failed renewal said
 	connected context.Context
 	suspend   context.CancelCauseFunc // ends connected
 	changed   chan struct{}           // closed at the next change of state, and at each confirmed renewal
@@ -66,18 +67,18 @@ func newLease(id clientv3.LeaseID, cluster uint64, ttl, margin, sent time.Durati
 // ID is the lease's ID in etcd.
 func (l *Lease) ID() clientv3.LeaseID { return l.id }
 
-// Context is done once the lease is lost; its cause is the *LostError.
+// Context is done once the lease is lost; its cause is the *holdfast.LostError.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // ConnectedContext is done as soon as the lease is suspended (cause
-// ErrSuspended) or lost (cause *LostError). After a reconnection, ask again.
+// holdfast.ErrSuspended) or lost (cause *holdfast.LostError). After a reconnection, ask again.
 func (l *Lease) ConnectedContext() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.connected
 }
 
-// Check judges the lease now: nil, ErrSuspended or a *LostError. It reads the
+// Check judges the lease now: nil, holdfast.ErrSuspended or a *holdfast.LostError. It reads the
 // clock at every call, because the timers that would tell fire late after a
 // pause.
 //
@@ -91,18 +92,18 @@ func (l *Lease) Check() error {
 		suspended := now >= l.suspendAtLocked()
 		l.mu.Unlock()
 		if suspended {
-			return ErrSuspended
+			return holdfast.ErrSuspended
 		}
 		return nil
 	}
-	lost := l.loseLocked(CauseExpired, now, nil)
+	lost := l.loseLocked(holdfast.CauseExpired, now, nil)
 	l.mu.Unlock()
 	l.cancel(lost)
 	return lost
 }
 
 // Lose makes the lease lost, unless it is already, and returns the loss.
-func (l *Lease) Lose(cause Cause, err error) *LostError {
+func (l *Lease) Lose(cause holdfast.Cause, err error) *holdfast.LostError {
 	now := l.clock()
 	l.mu.Lock()
 	lost := l.loseLocked(cause, now, err)
@@ -112,30 +113,30 @@ func (l *Lease) Lose(cause Cause, err error) *LostError {
 }
 
 // Lost is the loss, or nil while there is none. It does not judge: see Check.
-func (l *Lease) Lost() *LostError {
+func (l *Lease) Lost() *holdfast.LostError {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
-func (l *Lease) loseLocked(cause Cause, now time.Duration, err error) *LostError {
+func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *holdfast.LostError {
 	if l.lost == nil {
-		if err == nil && cause == CauseExpired {
+		if err == nil && cause == holdfast.CauseExpired {
 			err = l.failure
 		}
-		l.lost = &LostError{Lease: l.id, Cause: cause, Since: now - l.confirmed, Err: err}
+		l.lost = &holdfast.LostError{Lease: holdfast.LeaseID(l.id), Cause: cause, Since: now - l.confirmed, Err: err}
 	}
 	return l.lost
 }
 
 // AwaitConnected waits while the lease is suspended. It returns nil when it is
-// connected, the *LostError when it is lost, ctx's error when that ends first.
+// connected, the *holdfast.LostError when it is lost, ctx's error when that ends first.
 func (l *Lease) AwaitConnected(ctx context.Context) error {
 	for {
 		l.mu.Lock()
 		changed := l.changed
 		l.mu.Unlock()
-		if err := l.Check(); !errors.Is(err, ErrSuspended) {
+		if err := l.Check(); !errors.Is(err, holdfast.ErrSuspended) {
 			return err
 		}
 		select {
@@ -172,7 +173,7 @@ func (l *Lease) confirm(sent, ttl time.Duration) bool {
 	return true
 }
 
-// failed remembers why a renewal did not succeed, for the LostError.
+// failed remembers why a renewal did not succeed, for the holdfast.LostError.
 func (l *Lease) failed(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,17 +202,17 @@ func (l *Lease) suspendAtLocked() time.Duration {
 }
 
 // enter records a change of state that the watchdog has seen.
-func (l *Lease) enter(s State) {
+func (l *Lease) enter(s holdfast.State) {
 	l.mu.Lock()
 	suspend := l.suspend
-	if s == Connected {
+	if s == holdfast.Connected {
 		l.reconnectLocked()
 		suspend = func(error) {}
 	}
 	close(l.changed)
 	l.changed = make(chan struct{})
 	l.mu.Unlock()
-	suspend(ErrSuspended)
+	suspend(holdfast.ErrSuspended)
 }
 
 // reconnectLocked sees to it that the connected context is a live one. A

@@ -3,21 +3,22 @@ package session
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 const (
 	// DefaultTTL is the lease TTL asked for when Options.TTL is zero.
 	DefaultTTL = 15 * time.Second
 	// DefaultNamespace is the namespace when Options.Namespace is empty.
-	DefaultNamespace = "holdfast"
+	DefaultNamespace = names.DefaultNamespace
 
 	minTTL = time.Second
 	maxTTL = 600 * time.Second
@@ -43,13 +44,12 @@ const (
 	minLockDelay = 200 * time.Millisecond
 	maxLockDelay = 60 * time.Second
 
-	// maxNamespace bounds a namespace in bytes, maxOwner an owner.
-	maxNamespace = 64
-	maxOwner     = 256
+	// maxOwner bounds an owner, in bytes.
+	maxOwner = 256
 )
 
 // Options of a session. The zero value of every field is its default; a value
-// that cannot be used is an *ArgumentError or *NameError from New, never
+// that cannot be used is an *holdfast.ArgumentError or *holdfast.NameError from New, never
 // silently repaired.
 type Options struct {
 	// TTL of the lease: how long etcd keeps locks of a process that has
@@ -148,31 +148,29 @@ func (o *Options) resolved() (Options, error) {
 		r.TTL = DefaultTTL
 	}
 	if r.TTL < minTTL || r.TTL > maxTTL || r.TTL%time.Second != 0 {
-		return r, &ArgumentError{"Options.TTL", fmt.Sprintf("%v is not a whole number of seconds from %v to %v", r.TTL, minTTL, maxTTL)}
+		return r, &holdfast.ArgumentError{Argument: "Options.TTL", Reason: fmt.Sprintf("%v is not a whole number of seconds from %v to %v", r.TTL, minTTL, maxTTL)}
 	}
 	if r.DriftMargin < 0 || r.DriftMargin > r.TTL/4 {
-		return r, &ArgumentError{"Options.DriftMargin", fmt.Sprintf("%v is not between 0 and a quarter of the TTL (%v)", r.DriftMargin, r.TTL/4)}
+		return r, &holdfast.ArgumentError{Argument: "Options.DriftMargin", Reason: fmt.Sprintf("%v is not between 0 and a quarter of the TTL (%v)", r.DriftMargin, r.TTL/4)}
 	}
-	if r.Namespace == "" {
-		r.Namespace = DefaultNamespace
-	}
-	if reason := badNamespace(r.Namespace); reason != "" {
-		return r, &NameError{"namespace", r.Namespace, reason}
+	var err error
+	if r.Namespace, err = names.Namespace(r.Namespace); err != nil {
+		return r, err
 	}
 	if len(r.Owner) > maxOwner {
-		return r, &ArgumentError{"Options.Owner", fmt.Sprintf("is longer than %d bytes", maxOwner)}
+		return r, &holdfast.ArgumentError{Argument: "Options.Owner", Reason: fmt.Sprintf("is longer than %d bytes", maxOwner)}
 	}
 	if r.CloseTimeout == 0 {
 		r.CloseTimeout = 5 * time.Second
 	}
 	if r.CloseTimeout < 0 {
-		return r, &ArgumentError{"Options.CloseTimeout", "is negative"}
+		return r, &holdfast.ArgumentError{Argument: "Options.CloseTimeout", Reason: "is negative"}
 	}
 	if err := r.Retry.Validate(); err != nil {
-		return r, &ArgumentError{"Options.Retry", err.Error()}
+		return r, &holdfast.ArgumentError{Argument: "Options.Retry", Reason: err.Error()}
 	}
 	if r.Retry.Attempt >= maxAttempt {
-		return r, &ArgumentError{"Options.Retry", fmt.Sprintf("Attempt is %v, and must be less than %v: "+
+		return r, &holdfast.ArgumentError{Argument: "Options.Retry", Reason: fmt.Sprintf("Attempt is %v, and must be less than %v: "+
 			"etcd's client could repeat a write by itself", r.Retry.Attempt, maxAttempt)}
 	}
 	switch {
@@ -181,7 +179,7 @@ func (o *Options) resolved() (Options, error) {
 	case r.LockDelay < 0:
 		r.LockDelay = 0
 	case r.LockDelay < minLockDelay || r.LockDelay > maxLockDelay:
-		return r, &ArgumentError{"Options.LockDelay", fmt.Sprintf("%v is not between %v and %v; negative means none",
+		return r, &holdfast.ArgumentError{Argument: "Options.LockDelay", Reason: fmt.Sprintf("%v is not between %v and %v; negative means none",
 			r.LockDelay, minLockDelay, maxLockDelay)}
 	}
 	if r.Retry.Attempt == 0 {
@@ -194,17 +192,4 @@ func (o *Options) resolved() (Options, error) {
 		r.Logger = slog.Default()
 	}
 	return r, nil
-}
-
-func badNamespace(ns string) string {
-	switch {
-	case strings.Contains(ns, "/"):
-		return `contains "/"; a namespace is a single segment`
-	case ns[0] == '@':
-		return `starts with "@", which is reserved`
-	case len(ns) > maxNamespace:
-		return fmt.Sprintf("is longer than %d bytes", maxNamespace)
-	default:
-		return ""
-	}
 }

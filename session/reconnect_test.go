@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
@@ -22,7 +23,7 @@ func TestConnectedContextLivesAsSoonAsTheRenewalIsConfirmed(t *testing.T) {
 		}
 		for range 30 { // who is faster is for the scheduler to say
 			f.set(func(f *fakeEtcd) { f.noRenew = true })
-			for !errors.Is(l.Check(), session.ErrSuspended) {
+			for !errors.Is(l.Check(), holdfast.ErrSuspended) {
 				time.Sleep(time.Second)
 			}
 			synctest.Wait()

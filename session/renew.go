@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 )
@@ -67,8 +68,8 @@ func (s *Session) successor() *Lease {
 // It sends nothing, so that nothing can keep it from telling in time; why there is
 // no connection is asked of the connection, for 100 ms at most. It returns
 // when l is lost, with the last state told.
-func (s *Session) watchdog(l *Lease) State {
-	state := Connected
+func (s *Session) watchdog(l *Lease) holdfast.State {
+	state := holdfast.Connected
 	timer := time.NewTimer(l.untilChange())
 	defer timer.Stop()
 	for {
@@ -79,15 +80,15 @@ func (s *Session) watchdog(l *Lease) State {
 			return state
 		}
 		switch err := l.Check(); {
-		case err == nil && state == Suspended:
-			state = Connected
-			l.enter(Connected)
-			s.publish(Event{State: Connected, Previous: Suspended, Lease: l.id})
-		case errors.Is(err, ErrSuspended) && state == Connected:
-			state = Suspended
-			l.enter(Suspended)
+		case err == nil && state == holdfast.Suspended:
+			state = holdfast.Connected
+			l.enter(holdfast.Connected)
+			s.publish(Event{State: holdfast.Connected, Previous: holdfast.Suspended, Lease: l.id})
+		case errors.Is(err, holdfast.ErrSuspended) && state == holdfast.Connected:
+			state = holdfast.Suspended
+			l.enter(holdfast.Suspended)
 			s.explainFailure(l)
-			s.publish(Event{State: Suspended, Previous: Connected, Lease: l.id, Err: l.lastFailure()})
+			s.publish(Event{State: holdfast.Suspended, Previous: holdfast.Connected, Lease: l.id, Err: l.lastFailure()})
 		}
 		timer.Reset(l.untilChange())
 	}
@@ -190,7 +191,7 @@ func (s *Session) renewAndProve(ctx context.Context, l *Lease, kept **acknowledg
 		return 0, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.id), err)
 	}
 	if read.Header.ClusterId != l.cluster {
-		l.Lose(CauseClusterChanged, nil)
+		l.Lose(holdfast.CauseClusterChanged, nil)
 		return 0, errClusterChanged
 	}
 	if read.Header.RaftTerm != ack.term {
@@ -224,7 +225,7 @@ func (s *Session) acknowledge(ctx context.Context, l *Lease) (*acknowledgement, 
 	case err != nil:
 		return nil, fmt.Errorf("renew lease %x: %w", int64(l.id), err)
 	case ack.cluster != l.cluster:
-		l.Lose(CauseClusterChanged, nil)
+		l.Lose(holdfast.CauseClusterChanged, nil)
 		return nil, errClusterChanged
 	}
 	return ack, nil

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -67,8 +68,8 @@ func TestLossIsToldBeforeTheLeaseExpires(t *testing.T) {
 				if margin := expires.Sub(told); margin < 1500*time.Millisecond {
 					t.Errorf("told %v before the expiry, want at least the drift margin of 1.5 s", margin)
 				}
-				var lost *session.LostError
-				if err := sess.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired {
+				var lost *holdfast.LostError
+				if err := sess.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 					t.Errorf("Check: %v", err)
 				}
 			})
@@ -85,7 +86,7 @@ func TestAClockThatRunsSlowIsCoveredByTheMargin(t *testing.T) {
 		sess := f.open(t, session.Options{StayLost: true, Clock: slow})
 		time.Sleep(31 * time.Second)
 		f.set(func(f *fakeEtcd) { f.cut = true })
-		for sess.State() != session.Lost {
+		for sess.State() != holdfast.Lost {
 			time.Sleep(time.Millisecond)
 		}
 		if told, expires := time.Now(), f.expires(sess.Lease()); !told.Before(expires) {
@@ -103,8 +104,8 @@ func TestRenewalAcknowledgedAtAnotherTermDoesNotCount(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		expires := f.expires(sess.Lease())
 		f.set(func(f *fakeEtcd) { f.oldTerm, f.term = 3, 4 })
-		events.next(t, session.Suspended)
-		lost := events.next(t, session.Lost)
+		events.next(t, holdfast.Suspended)
+		lost := events.next(t, holdfast.Lost)
 		if now := time.Now(); !now.Before(expires) {
 			t.Errorf("told %v after the expiry", now.Sub(expires))
 		}
@@ -126,22 +127,22 @@ func TestShortOutageSuspendsAndReconnectsTheSameLease(t *testing.T) {
 		f.set(func(f *fakeEtcd) { f.noRenew = true })
 		start := time.Now()
 		connected := held.ConnectedContext()
-		events.next(t, session.Suspended)
+		events.next(t, holdfast.Suspended)
 		if d := time.Since(start); d != 6750*time.Millisecond {
 			t.Errorf("suspended after %v, want half of the trusted 13.5 s", d)
 		}
-		if err := sess.Check(); !errors.Is(err, session.ErrSuspended) || sess.State() != session.Suspended {
+		if err := sess.Check(); !errors.Is(err, holdfast.ErrSuspended) || sess.State() != holdfast.Suspended {
 			t.Errorf("Check %v, state %v", err, sess.State())
 		}
 		<-connected.Done()
-		if !errors.Is(context.Cause(connected), session.ErrSuspended) {
+		if !errors.Is(context.Cause(connected), holdfast.ErrSuspended) {
 			t.Errorf("cause %v", context.Cause(connected))
 		}
 		f.set(func(f *fakeEtcd) { f.noRenew = false })
 		if err := held.AwaitConnected(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		ev := events.next(t, session.Connected)
+		ev := events.next(t, holdfast.Connected)
 		if !ev.Reconnected() || ev.Lease != lease || sess.Lease() != lease {
 			t.Errorf("event %+v, lease %x", ev, sess.Lease())
 		}
@@ -158,10 +159,10 @@ func TestLostIsForeverAndANewLeaseFollows(t *testing.T) {
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		old, _ := sess.Base().Await(t.Context())
 		f.set(func(f *fakeEtcd) { f.cut = true })
-		events.next(t, session.Suspended)
-		events.next(t, session.Lost)
+		events.next(t, holdfast.Suspended)
+		events.next(t, holdfast.Lost)
 		f.set(func(f *fakeEtcd) { f.cut = false })
-		ev := events.next(t, session.Connected)
+		ev := events.next(t, holdfast.Connected)
 		if ev.Reconnected() || ev.Lease == old.ID() || sess.Lease() != ev.Lease {
 			t.Errorf("event %+v, old lease %x", ev, old.ID())
 		}
@@ -169,7 +170,7 @@ func TestLostIsForeverAndANewLeaseFollows(t *testing.T) {
 			t.Errorf("the session did not recover: %v", err)
 		}
 		time.Sleep(time.Minute)
-		if err := old.Check(); !errors.Is(err, session.ErrLost) {
+		if err := old.Check(); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("the old lease came back: %v", err)
 		}
 		if !f.expires(old.ID()).IsZero() {
@@ -189,9 +190,9 @@ func TestLostLeaseIsNotRevokedBeforeTheMarginHasPassed(t *testing.T) {
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		old := sess.Lease()
 		f.set(func(f *fakeEtcd) { f.noRenew = true }) // all but renewals is answered
-		events.next(t, session.Suspended)
-		events.next(t, session.Lost)
-		events.next(t, session.Connected)
+		events.next(t, holdfast.Suspended)
+		events.next(t, holdfast.Lost)
+		events.next(t, holdfast.Connected)
 		time.Sleep(1400 * time.Millisecond)
 		if f.expires(old).IsZero() {
 			t.Error("revoked within 1.4 s of the loss, the margin is 1.5 s")
@@ -217,7 +218,7 @@ func TestRenewalConfirmedTooLateDoesNotRevive(t *testing.T) {
 		synctest.Wait()
 		ahead.Store(int64(10 * time.Second)) // 20.1 s
 		time.Sleep(600 * time.Millisecond)   // both answers have arrived; they would mean 23.5 s
-		if err := sess.Check(); !errors.Is(err, session.ErrLost) {
+		if err := sess.Check(); !errors.Is(err, holdfast.ErrLost) {
 			t.Fatalf("Check: %v", err)
 		}
 	})
@@ -231,8 +232,8 @@ func TestMachineSuspendIsSeenByTheFirstCheck(t *testing.T) {
 		sess := f.open(t, session.Options{StayLost: true, Clock: func() time.Duration { return mono() + time.Duration(slept.Load()) }})
 		synctest.Wait()
 		slept.Store(int64(14 * time.Second))
-		var lost *session.LostError
-		if err := sess.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseExpired {
+		var lost *holdfast.LostError
+		if err := sess.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 			t.Fatalf("first Check after the suspend: %v", err)
 		}
 		if r := sess.Remaining(); r != 0 {
@@ -247,12 +248,12 @@ func TestRevokedLeaseIsLostWithItsCause(t *testing.T) {
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		revoked := int64(sess.Lease())
 		f.set(func(f *fakeEtcd) { delete(f.expiry, revoked) })
-		ev := events.next(t, session.Lost)
-		var lost *session.LostError
-		if !errors.As(ev.Err, &lost) || lost.Cause != session.CauseRevoked {
+		ev := events.next(t, holdfast.Lost)
+		var lost *holdfast.LostError
+		if !errors.As(ev.Err, &lost) || lost.Cause != holdfast.CauseRevoked {
 			t.Errorf("%v", ev.Err)
 		}
-		events.next(t, session.Connected)
+		events.next(t, holdfast.Connected)
 	})
 }
 
@@ -261,12 +262,12 @@ func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		f.open(t, session.Options{OnStateChange: events.tell})
 		f.set(func(f *fakeEtcd) { f.cluster = 8 })
-		ev := events.next(t, session.Lost)
-		var lost *session.LostError
-		if !errors.As(ev.Err, &lost) || lost.Cause != session.CauseClusterChanged {
+		ev := events.next(t, holdfast.Lost)
+		var lost *holdfast.LostError
+		if !errors.As(ev.Err, &lost) || lost.Cause != holdfast.CauseClusterChanged {
 			t.Errorf("%v", ev.Err)
 		}
-		events.next(t, session.Connected)
+		events.next(t, holdfast.Connected)
 	})
 }
 
@@ -276,11 +277,11 @@ func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 func TestLeaseThatAnotherClusterDoesNotKnowIsLostToThatCluster(t *testing.T) {
 	for name, c := range map[string]struct {
 		silent bool
-		cause  session.Cause
+		cause  holdfast.Cause
 		after  time.Duration
 	}{
-		"that says who it is": {false, session.CauseClusterChanged, renewal},
-		"that does not":       {true, session.CauseRevoked, renewal + 250*time.Millisecond},
+		"that says who it is": {false, holdfast.CauseClusterChanged, renewal},
+		"that does not":       {true, holdfast.CauseRevoked, renewal + 250*time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -289,13 +290,13 @@ func TestLeaseThatAnotherClusterDoesNotKnowIsLostToThatCluster(t *testing.T) {
 				synctest.Wait() // the watch of its key stands
 				old, granted := int64(sess.Lease()), time.Now()
 				f.set(func(f *fakeEtcd) { f.cluster, f.noRead = 8, c.silent; delete(f.expiry, old) })
-				ev := events.next(t, session.Lost)
-				var lost *session.LostError
+				ev := events.next(t, holdfast.Lost)
+				var lost *holdfast.LostError
 				if !errors.As(ev.Err, &lost) || lost.Cause != c.cause || time.Since(granted) != c.after {
 					t.Errorf("after %v: %v", time.Since(granted), ev.Err)
 				}
 				f.set(func(f *fakeEtcd) { f.noRead = false })
-				events.next(t, session.Connected)
+				events.next(t, holdfast.Connected)
 			})
 		})
 	}
@@ -337,7 +338,7 @@ func TestWaiterThatSawASuspensionTheWatchdogMissedIsWoken(t *testing.T) {
 		}
 		time.Sleep(4900 * time.Millisecond) // the renewal is due in 100 ms, the watchdog's timer in 1.85 s
 		slept.Store(int64(3 * time.Second))
-		if err := l.Check(); !errors.Is(err, session.ErrSuspended) {
+		if err := l.Check(); !errors.Is(err, holdfast.ErrSuspended) {
 			t.Fatalf("Check: %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -359,7 +360,7 @@ func TestLossSaysWhichRequestNoEndpointHasAnswered(t *testing.T) {
 			f.open(t, session.Options{OnStateChange: events.tell})
 			synctest.Wait() // the watch of its key stands
 			f.set(cut)
-			for _, state := range []session.State{session.Suspended, session.Lost} {
+			for _, state := range []holdfast.State{holdfast.Suspended, holdfast.Lost} {
 				if ev := events.next(t, state); ev.Err == nil || !strings.Contains(ev.Err.Error(), request) {
 					t.Errorf("%v: %v, want %q", state, ev.Err, request)
 				}

@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
@@ -35,12 +36,12 @@ type Session struct {
 	unwatchClient func() bool
 	hooks         hooks
 
-	mu         sync.Mutex    // protects what follows
-	lease      *Lease        // the latest
-	refused    error         // why etcd refused another when last asked; nil: it did not
-	refusals   int           // how often it did
-	replaced   chan struct{} // closed when another lease follows, or is refused
-	told       State         // by the last event; Close and the watchdog may differ on what came before
+	mu         sync.Mutex     // protects what follows
+	lease      *Lease         // the latest
+	refused    error          // why etcd refused another when last asked; nil: it did not
+	refusals   int            // how often it did
+	replaced   chan struct{}  // closed when another lease follows, or is refused
+	told       holdfast.State // by the last event; Close and the watchdog may differ on what came before
 	closing    bool
 	revokeErr  error
 	subs       map[*subscriber]struct{}
@@ -52,19 +53,19 @@ type Session struct {
 // ctx bounds New only. Close the session when it is no longer needed.
 //
 // The session uses cli's KV, Lease and Watcher, never closes it, and respects
-// its TLS and auth. Errors: *ArgumentError and *NameError before anything is
+// its TLS and auth. Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is
 // sent; otherwise what etcd said, joined with ctx's error when that ended the
 // attempts; backoff.ErrNotConnected, with the reason, when the client could not
-// connect. It tries to until ctx ends, so give it one that does. ErrClientClosed.
+// connect. It tries to until ctx ends, so give it one that does. holdfast.ErrClientClosed.
 // rpctypes.ErrPermissionDenied when the session key may not be written: the
 // message has the command that grants it. Nothing is left to close, and no lease
 // left in an etcd that answers, when err is not nil.
 func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, error) {
 	if ctx == nil {
-		return nil, &ArgumentError{"ctx", "is nil"}
+		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if cli == nil || cli.KV == nil || cli.Lease == nil || cli.Watcher == nil {
-		return nil, &ArgumentError{"cli", "is nil, or lacks its KV, Lease or Watcher"}
+		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Lease or Watcher"}
 	}
 	resolved, err := opts.resolved()
 	if err != nil {
@@ -86,7 +87,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	}
 	s.keyValue = sessionValue(s.identity)
 	if s.clientClosed() {
-		return nil, fmt.Errorf("holdfast: no session: %w", ErrClientClosed)
+		return nil, fmt.Errorf("holdfast: no session: %w", holdfast.ErrClientClosed)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	policy := resolved.Retry
@@ -102,8 +103,8 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	if resolved.OnStateChange != nil {
 		s.Subscribe(resolved.OnStateChange)
 	}
-	s.told = Connected
-	s.telemetry.State("", Connected.metric())
+	s.told = holdfast.Connected
+	s.telemetry.State("", stateLabel(holdfast.Connected))
 	s.unwatchClient = s.watchClient()
 	l := s.lease
 	s.Base().Go(func(context.Context) { s.run(l) }) // joined by Close
@@ -113,24 +114,24 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 }
 
 // State is the state judged now.
-func (s *Session) State() State {
+func (s *Session) State() holdfast.State {
 	switch err := s.Check(); {
 	case err == nil:
-		return Connected
-	case errors.Is(err, ErrSuspended):
-		return Suspended
-	case err == ErrClosed:
-		return Closed
+		return holdfast.Connected
+	case errors.Is(err, holdfast.ErrSuspended):
+		return holdfast.Suspended
+	case err == holdfast.ErrClosed:
+		return holdfast.Closed
 	default:
-		return Lost
+		return holdfast.Lost
 	}
 }
 
-// Check judges the session now, without an RPC: nil, ErrSuspended, a
-// *LostError (until a new lease has followed), or ErrClosed.
+// Check judges the session now, without an RPC: nil, holdfast.ErrSuspended, a
+// *holdfast.LostError (until a new lease has followed), or holdfast.ErrClosed.
 func (s *Session) Check() error {
 	if s.ctx.Err() != nil {
-		return ErrClosed
+		return holdfast.ErrClosed
 	}
 	return s.latest().Check()
 }
@@ -216,7 +217,7 @@ func (s *Session) install(next *Lease) bool {
 	s.replaced = make(chan struct{})
 	s.mu.Unlock()
 	s.Base().Go(func(context.Context) { s.watchSessionKey(next) })
-	s.publish(Event{State: Connected, Previous: Lost, Lease: next.id})
+	s.publish(Event{State: holdfast.Connected, Previous: holdfast.Lost, Lease: next.id})
 	return true
 }
 
@@ -228,9 +229,9 @@ func (s *Session) dropLease(l *Lease) {
 	s.revoke(ctx, l)
 }
 
-func (s *Session) tellLost(l *Lease, last State) {
+func (s *Session) tellLost(l *Lease, last holdfast.State) {
 	lost := l.Lost()
-	s.publish(Event{State: Lost, Previous: last, Lease: l.id, Err: lost})
+	s.publish(Event{State: holdfast.Lost, Previous: last, Lease: l.id, Err: lost})
 	s.opts.Logger.Warn("holdfast: session lost; locks and terms on its lease are gone",
 		"lease", fmt.Sprintf("%x", int64(l.id)), "cause", lost.Cause.String(), "since_last_renewal", lost.Since, "error", lost)
 	s.telemetry.SessionLost(lost.Cause.String(), lost.Since)
@@ -239,7 +240,7 @@ func (s *Session) tellLost(l *Lease, last State) {
 func (s *Session) publish(ev Event) {
 	ev.At = time.Now()
 	s.mu.Lock()
-	if s.told == Closed {
+	if s.told == holdfast.Closed {
 		s.mu.Unlock()
 		return // a loss, or a new lease, that Close has overtaken: its event is the last
 	}
@@ -250,7 +251,7 @@ func (s *Session) publish(ev Event) {
 	previous := s.told
 	s.told = ev.State
 	s.mu.Unlock()
-	s.telemetry.State(previous.metric(), ev.State.metric())
+	s.telemetry.State(stateLabel(previous), stateLabel(ev.State))
 }
 
 // Client is the etcd client the session was made with.

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
@@ -50,8 +51,8 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 			"namespace too long":  {cli, session.Options{Namespace: long}, ""},
 		} {
 			_, err := session.New(t.Context(), tc.cli, &tc.opts)
-			var argument *session.ArgumentError
-			var bad *session.NameError
+			var argument *holdfast.ArgumentError
+			var bad *holdfast.NameError
 			switch {
 			case tc.argument == "" && !errors.As(err, &bad):
 				t.Errorf("%s: %v, want a NameError", name, err)
@@ -61,7 +62,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 		}
 		//lint:ignore SA1012 a nil context is the bad input here
 		_, err := session.New(nil, cli, nil)
-		var argument *session.ArgumentError
+		var argument *holdfast.ArgumentError
 		if !errors.As(err, &argument) || argument.Argument != "ctx" {
 			t.Errorf("nil ctx: %v", err)
 		}
@@ -94,7 +95,7 @@ func TestNothingSpinsWhileNothingAnswers(t *testing.T) {
 		sess := f.open(t, session.Options{})
 		f.set(func(f *fakeEtcd) { f.cut, f.counts = true, make(map[string]int) })
 		time.Sleep(time.Hour)
-		if sess.State() != session.Lost {
+		if sess.State() != holdfast.Lost {
 			t.Errorf("state %v", sess.State())
 		}
 		for rpc, n := range map[string]int{"LeaseKeepAlive": 6, "LeaseGrant": 2600, "LeaseRevoke": 2600} {
@@ -112,10 +113,10 @@ func TestStayLostGetsNoNewLease(t *testing.T) {
 		lease := sess.Lease()
 		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(lease)) })
 		time.Sleep(time.Minute)
-		if _, err := sess.Base().Await(t.Context()); !errors.Is(err, session.ErrLost) {
+		if _, err := sess.Base().Await(t.Context()); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Await: %v", err)
 		}
-		if sess.State() != session.Lost || sess.Lease() != lease || f.count("LeaseGrant") != 1 {
+		if sess.State() != holdfast.Lost || sess.Lease() != lease || f.count("LeaseGrant") != 1 {
 			t.Errorf("state %v, lease %x, %d grants", sess.State(), sess.Lease(), f.count("LeaseGrant"))
 		}
 	})
@@ -132,15 +133,15 @@ func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
 		if !f.expires(held.ID()).IsZero() {
 			t.Error("the lease still stands")
 		}
-		events.next(t, session.Closed)
-		var lost *session.LostError
-		if err := held.Check(); !errors.As(err, &lost) || lost.Cause != session.CauseClosed || !errors.Is(err, session.ErrClosed) {
+		events.next(t, holdfast.Closed)
+		var lost *holdfast.LostError
+		if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseClosed || !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("handle after Close: %v", err)
 		}
-		if err := sess.Check(); err != session.ErrClosed || sess.State() != session.Closed || sess.Remaining() != 0 {
+		if err := sess.Check(); err != holdfast.ErrClosed || sess.State() != holdfast.Closed || sess.Remaining() != 0 {
 			t.Errorf("session after Close: %v, %v, %v", err, sess.State(), sess.Remaining())
 		}
-		if _, err := sess.Base().Await(t.Context()); err != session.ErrClosed {
+		if _, err := sess.Base().Await(t.Context()); err != holdfast.ErrClosed {
 			t.Errorf("Await after Close: %v", err)
 		}
 		if sess.Lease() == 0 {
@@ -181,10 +182,10 @@ func TestCloseReturnsWhenItsContextEndsAndSaysWhatIsUnknown(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		err := sess.Close(ctx)
-		if !errors.Is(err, session.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 2*time.Second {
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 2*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
-		if err := sess.Close(t.Context()); !errors.Is(err, session.ErrOutcomeUnknown) {
+		if err := sess.Close(t.Context()); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Errorf("second Close: %v", err)
 		}
 	})
@@ -276,21 +277,21 @@ func TestCallbacksHurtNothingButThemselves(t *testing.T) {
 		// Many short outages, then a loss.
 		for range 100 {
 			f.set(func(f *fakeEtcd) { f.noRenew = true })
-			good.next(t, session.Suspended)
+			good.next(t, holdfast.Suspended)
 			f.set(func(f *fakeEtcd) { f.noRenew = false })
-			good.next(t, session.Connected)
+			good.next(t, holdfast.Connected)
 		}
 		lease := sess.Lease()
 		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(lease)) })
-		good.next(t, session.Lost)
-		good.next(t, session.Connected)
+		good.next(t, holdfast.Lost)
+		good.next(t, holdfast.Connected)
 		close(release)
 		synctest.Wait()
-		var states []session.State
+		var states []holdfast.State
 		for len(blocked) > 0 {
 			states = append(states, (<-blocked).State)
 		}
-		if n := len(states); n > 70 || n < 3 || states[n-2] != session.Lost || states[n-1] != session.Connected {
+		if n := len(states); n > 70 || n < 3 || states[n-2] != holdfast.Lost || states[n-1] != holdfast.Connected {
 			t.Errorf("the blocked subscriber was told %v", states)
 		}
 		if err := sess.Check(); err != nil {
@@ -307,17 +308,4 @@ func TestCheckAllocatesNothing(t *testing.T) {
 			t.Errorf("%v allocations per Check", n)
 		}
 	})
-}
-
-func TestErrorsSayWhatAPersonNeeds(t *testing.T) {
-	lost := (&session.LostError{Lease: 0x694d81, Cause: session.CauseExpired, Since: 13500 * time.Millisecond, Err: errors.New("connection refused")}).Of("lock", "billing/job-7", 42)
-	for _, want := range []string{`"billing/job-7"`, "42", "694d81", "no renewal was confirmed", "13.5s", "connection refused", "acquire again"} {
-		if !strings.Contains(lost.Error(), want) {
-			t.Errorf("%q lacks %q", lost.Error(), want)
-		}
-	}
-	evil := &session.NameError{Kind: "lock", Name: "a\nb" + strings.Repeat("x", 1000), Reason: "is longer than 512 bytes"}
-	if s := evil.Error(); strings.Contains(s, "\n") || len(s) > 300 {
-		t.Errorf("a name is data, not layout: %q", s)
-	}
 }

@@ -31,6 +31,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
@@ -239,7 +240,7 @@ func (s *story) firstIsTold(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if ev.Lost != session.CauseExpired.String() {
+	if ev.Lost != holdfast.CauseExpired.String() {
 		return fmt.Errorf("it says %v", ev)
 	}
 	s.out.row("A", s.tokens[0], good, "Check: lost (%s)", ev.Lost)

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/locker"
@@ -31,7 +32,7 @@ type event struct {
 	Token fencing.Token `json:",omitzero"` // acquired
 	Entry string        // acquired: the lock's key in etcd
 	Error string
-	Lost  string // the cause, if Error is a *session.LostError
+	Lost  string // the cause, if Error is a *holdfast.LostError
 	Stale bool   // Error is a fencing.ErrStale
 }
 
@@ -123,7 +124,7 @@ func outcome(err error) (ev event) {
 	if err != nil {
 		ev.Error = err.Error()
 	}
-	if lost, ok := errors.AsType[*session.LostError](err); ok {
+	if lost, ok := errors.AsType[*holdfast.LostError](err); ok {
 		ev.Lost = lost.Cause.String()
 	}
 	ev.Stale = errors.Is(err, fencing.ErrStale)

@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/locker"
@@ -31,7 +32,7 @@ type event struct {
 	Token fencing.Token `json:",omitzero"` // acquired
 	Entry string        // acquired: the lock's key in etcd
 	Error string
-	Lost  bool          // Error is a *session.LostError
+	Lost  bool          // Error is a *holdfast.LostError
 	Stale bool          // Error is a fencing.ErrStale
 	Mark  fencing.Token `json:",omitzero"` // the larger token that the guard has seen, if Error is a *fencing.MarkError
 }
@@ -109,7 +110,7 @@ func outcome(err error) (ev event) {
 	if err != nil {
 		ev.Error = err.Error()
 	}
-	ev.Lost, ev.Stale = errors.Is(err, session.ErrLost), errors.Is(err, fencing.ErrStale)
+	ev.Lost, ev.Stale = errors.Is(err, holdfast.ErrLost), errors.Is(err, fencing.ErrStale)
 	if below, ok := errors.AsType[*fencing.MarkError](err); ok {
 		ev.Mark = below.Mark
 	}

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 )
@@ -23,7 +23,7 @@ import (
 // A client that repeats UNAVAILABLE, as many are configured to, over a counter
 // whose increment is carried out and not answered.
 func TestIncrementOfUnknownOutcomeIsNotRepeatedByTheClient(t *testing.T) {
-	unanswered := fmt.Errorf("commit: %w", backoff.ErrOutcomeUnknown)
+	unanswered := fmt.Errorf("commit: %w", holdfast.ErrOutcomeUnknown)
 	for name, build := range map[string]func(counter *atomic.Int64) (*grpcfence.Server, *service){
 		"ToStatus": func(counter *atomic.Int64) (*grpcfence.Server, *service) {
 			return grpcfence.NewRequire(resourceOf), &service{put: func(context.Context, string) error {
@@ -51,7 +51,7 @@ func TestIncrementOfUnknownOutcomeIsNotRepeatedByTheClient(t *testing.T) {
 			if n := counter.Load(); n != 1 {
 				t.Errorf("one call made the counter %d", n)
 			}
-			if status.Code(err) != codes.Unknown || !errors.Is(err, backoff.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrNotDone) {
+			if status.Code(err) != codes.Unknown || !errors.Is(err, holdfast.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrNotDone) {
 				t.Errorf("answered %v", err)
 			}
 		})

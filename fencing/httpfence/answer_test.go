@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 )
@@ -158,9 +158,9 @@ func TestAnswerIsSentAfterTheCommit(t *testing.T) {
 				}
 
 				// The same, and the commit is not answered.
-				l.commit = func() error { return fmt.Errorf("commit: %w", backoff.ErrOutcomeUnknown) }
+				l.commit = func() error { return fmt.Errorf("commit: %w", holdfast.ErrOutcomeUnknown) }
 				resp, text, err = s.put(t, 5, nil)
-				if resp == nil || resp.StatusCode != 500 || !errors.Is(err, backoff.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrNotDone) || strings.Contains(text, "done\n") {
+				if resp == nil || resp.StatusCode != 500 || !errors.Is(err, holdfast.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrNotDone) || strings.Contains(text, "done\n") {
 					t.Errorf("unknown outcome: answered %v %q, %v", resp, text, err)
 				}
 				// And the database has refused.
@@ -344,7 +344,7 @@ func TestAnswerThatIsTooLongCommitsNothing(t *testing.T) {
 		}
 	}), l, byPath, httpfence.Options{MaxAnswer: 100}), 1)
 	resp, text, err := s.put(t, 5, nil)
-	if resp == nil || resp.StatusCode != 500 || !errors.Is(err, backoff.ErrOutcomeUnknown) || !strings.Contains(text, "MaxAnswer") || l.has() != "" {
+	if resp == nil || resp.StatusCode != 500 || !errors.Is(err, holdfast.ErrOutcomeUnknown) || !strings.Contains(text, "MaxAnswer") || l.has() != "" {
 		t.Errorf("answered %v %q, %v; committed %q", resp, text, err, l.has())
 	}
 }

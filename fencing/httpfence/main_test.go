@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -37,7 +38,7 @@ func (n nameless) IsOwner() clientv3.Cmp    { return clientv3.Cmp{} }
 
 var (
 	errLost      = errors.New("lost")
-	errSuspended = errors.New("suspended")
+	errSuspended = holdfast.ErrSuspended
 )
 
 // journal is an auditor that remembers.

@@ -4,7 +4,9 @@ import (
 	"database/sql"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Column is a fencing token in a table of your own: the bare form of the guard,
@@ -44,13 +46,13 @@ type Column struct {
 
 // NewColumn returns a column by its name: 1 to 63 letters, digits and
 // underscores of ASCII, the first no digit. It is not quoted. The error is an
-// *[ArgumentError].
+// *holdfast.ArgumentError.
 func NewColumn(dialect Dialect, name string) (*Column, error) {
 	if dialect < Postgres || dialect > SQLite {
-		return nil, &ArgumentError{"dialect", "is " + dialect.String() + ", which is not one of its values"}
+		return nil, &holdfast.ArgumentError{Argument: "dialect", Reason: "is " + dialect.String() + ", which is not one of its values"}
 	}
 	if !identifier.MatchString(name) {
-		return nil, &ArgumentError{"name", "is " + quote(name) + ", which is not the name of a column"}
+		return nil, &holdfast.ArgumentError{Argument: "name", Reason: "is " + names.Quote(name) + ", which is not the name of a column"}
 	}
 	return &Column{dialect, name}, nil
 }
@@ -93,7 +95,7 @@ func (c *Column) Stale(res sql.Result, resource string, token fencing.Token) err
 	}
 	rows, err := res.RowsAffected()
 	if err != nil {
-		return fmt.Errorf("sqlfence: write to %s: %w", quote(resource), err)
+		return fmt.Errorf("sqlfence: write to %s: %w", names.Quote(resource), err)
 	}
 	if rows > 0 {
 		return nil
@@ -101,7 +103,7 @@ func (c *Column) Stale(res sql.Result, resource string, token fencing.Token) err
 	if c.dialect == MySQL {
 		id, err := res.LastInsertId()
 		if err != nil {
-			return fmt.Errorf("sqlfence: write to %s: %w", quote(resource), err)
+			return fmt.Errorf("sqlfence: write to %s: %w", names.Quote(resource), err)
 		}
 		if id == int64(token) {
 			return nil
@@ -119,7 +121,7 @@ type RowError struct {
 }
 
 func (e *RowError) Error() string {
-	return fmt.Sprintf("sqlfence: write to %s with token %v refused: no row whose mark is not above it", quote(e.Resource), e.Token)
+	return fmt.Sprintf("sqlfence: write to %s with token %v refused: no row whose mark is not above it", names.Quote(e.Resource), e.Token)
 }
 
 // Is makes errors.Is(err, fencing.ErrStale) true.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -89,5 +90,5 @@ func (r *request) uncertain(ctx context.Context, err error) (again bool, _ error
 	case r.g.transient(err) || r.m.dialect.refused(err):
 		return r.g.transient(err), r.failed(ctx, "commit", err)
 	}
-	return false, fmt.Errorf("%v: commit: %w: %w", r, backoff.ErrOutcomeUnknown, withContext(ctx, err))
+	return false, fmt.Errorf("%v: commit: %w: %w", r, holdfast.ErrOutcomeUnknown, withContext(ctx, err))
 }

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestCommitWhoseAnswerIsLostIsUnknownAndNotRepeated(t *testing.T) {
@@ -24,7 +23,7 @@ func TestCommitWhoseAnswerIsLostIsUnknownAndNotRepeated(t *testing.T) {
 		}})
 		g := d.guardOver(t, db, &sqlfence.Options{Retry: retry()})
 		err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "landed"))
-		if !errors.Is(err, backoff.ErrOutcomeUnknown) || !errors.Is(err, io.ErrUnexpectedEOF) || commits != 1 {
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, io.ErrUnexpectedEOF) || commits != 1 {
 			t.Errorf("%d commits, %v", commits, err)
 		}
 		if works, _ := d.works(t, "r"); !slices.Equal(works, []string{"landed"}) {
@@ -42,7 +41,7 @@ func TestContextThatEndsDuringTheCommitLeavesItUnknown(t *testing.T) {
 		return errors.Join(context.Canceled, real())
 	}})
 	err := d.guardOver(t, db, nil).Do(ctx, "r", fencing.Token(5), d.write("r", 5, ""))
-	if !errors.Is(err, backoff.ErrOutcomeUnknown) || !errors.Is(err, why) {
+	if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, why) {
 		t.Errorf("Do: %v", err)
 	}
 }
@@ -78,7 +77,7 @@ func TestConstraintThatFailsAtTheCommitIsNotUnknown(t *testing.T) {
 				_, err := tx.ExecContext(ctx, "INSERT INTO child (parent) VALUES (99)")
 				return err
 			})
-			if err == nil || errors.Is(err, backoff.ErrOutcomeUnknown) {
+			if err == nil || errors.Is(err, holdfast.ErrOutcomeUnknown) {
 				t.Errorf("Do: %v", err)
 			}
 			if n := d.number(t, "SELECT count(*) FROM child"); n != 0 || d.mark(t, "r") != 0 {
@@ -155,7 +154,7 @@ func TestNothingIsCalledRolledBackThatTheWorkHasCommitted(t *testing.T) {
 			after  func() error
 		}{
 			"then fails":                 {fencing.Token(5), t.Context(), func() error { return gaveUp{} }},
-			"then loses its lock":        {lost, t.Context(), func() error { lost.err = session.ErrReleased; return nil }},
+			"then loses its lock":        {lost, t.Context(), func() error { lost.err = holdfast.ErrReleased; return nil }},
 			"then its context ends":      {fencing.Token(5), ctx, func() error { cancel(); return nil }},
 			"then its context ends, too": {fencing.Token(5), ctx, func() error { return context.Canceled }},
 		} {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 var (
@@ -25,8 +26,8 @@ var (
 
 // UncommittedError says that fn has done its work, and that it was rolled back,
 // because the holder could no longer be sure of its lock: Check failed before
-// the commit. errors.Is finds what Check said: session.ErrLost,
-// session.ErrSuspended, session.ErrReleased.
+// the commit. errors.Is finds what Check said: holdfast.ErrLost,
+// holdfast.ErrSuspended, holdfast.ErrReleased.
 type UncommittedError struct {
 	Resource string
 	Token    fencing.Token
@@ -34,7 +35,7 @@ type UncommittedError struct {
 }
 
 func (e *UncommittedError) Error() string {
-	return fmt.Sprintf("sqlfence: write to %s with token %v was rolled back before its commit: %v", quote(e.Resource), e.Token, e.Err)
+	return fmt.Sprintf("sqlfence: write to %s with token %v was rolled back before its commit: %v", names.Quote(e.Resource), e.Token, e.Err)
 }
 
 // Is makes errors.Is(err, fencing.ErrNotDone) true.
@@ -64,7 +65,7 @@ func (e *RewoundError) Error() string {
 	b := e.Below
 	return fmt.Sprintf("sqlfence: write to %s refused: token %v of %s is below the mark %v, and yet its holder is the present one: "+
 		"after a restore of etcd, raise the epoch to %d or more (fencing.BumpEpoch) and acquire again",
-		quote(b.Resource), b.Claim.Token, quote(b.Claim.Name), b.Mark, b.NeedsEpoch())
+		names.Quote(b.Resource), b.Claim.Token, names.Quote(b.Claim.Name), b.Mark, b.NeedsEpoch())
 }
 
 // Is makes errors.Is(err, ErrRewound) true.

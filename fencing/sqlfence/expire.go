@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // ErrExpired is returned for the token of a holder from before a mark expired.
@@ -24,7 +26,7 @@ type ExpiredError struct {
 func (e *ExpiredError) Error() string {
 	b := e.Below
 	return fmt.Sprintf("sqlfence: write to %s with token %v refused: the resource has no mark, and marks up to %v have expired: release and acquire again",
-		quote(b.Resource), b.Claim.Token, b.Mark)
+		names.Quote(b.Resource), b.Claim.Token, b.Mark)
 }
 
 // Is makes errors.Is(err, ErrExpired) true.
@@ -50,12 +52,12 @@ func (e *ExpiredError) Unwrap() error { return e.Below }
 // etcd and one namespace: tokens of others cannot be compared. Give each its own
 // Options.Table.
 //
-// Errors: *[ArgumentError] if idle is not positive, fencing.ErrNoToken or what
+// Errors: *holdfast.ArgumentError if idle is not positive, fencing.ErrNoToken or what
 // source's Check says, and what the database said. The marks may be forgotten
 // then; repeating is safe.
 func (g *Guard) Expire(ctx context.Context, source fencing.Source, idle time.Duration) (forgotten int64, err error) {
 	if idle <= 0 {
-		return 0, &ArgumentError{"idle", fmt.Sprintf("is %v, which is not positive", idle)}
+		return 0, &holdfast.ArgumentError{Argument: "idle", Reason: fmt.Sprintf("is %v, which is not positive", idle)}
 	}
 	c := &claimant{m: &g.m, source: source}
 	if err := c.check(); err != nil {

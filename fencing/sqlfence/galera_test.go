@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -183,7 +183,7 @@ func TestStaleWriteThroughALaggingGaleraNodeIsRefused(t *testing.T) {
 		}
 		if err == nil {
 			landed++
-		} else if errors.Is(err, backoff.ErrOutcomeUnknown) {
+		} else if errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Errorf("a refused commit is called unknown: %v", err)
 		}
 		second.caughtUpWith(t, first)

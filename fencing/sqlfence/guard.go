@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"reflect"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -22,11 +23,11 @@ type Guard struct {
 }
 
 // New returns a guard over db. It does no I/O; see [Guard.EnsureSchema]. A nil
-// opts means all defaults. The error is an *[ArgumentError] or a
-// *backoff.PolicyError.
+// opts means all defaults. The error is an *holdfast.ArgumentError or a
+// *holdfast.ArgumentError.
 func New(db *sql.DB, dialect Dialect, opts *Options) (*Guard, error) {
 	if db == nil {
-		return nil, &ArgumentError{"db", "is nil"}
+		return nil, &holdfast.ArgumentError{Argument: "db", Reason: "is nil"}
 	}
 	g := &Guard{db: db}
 	if opts != nil {
@@ -66,15 +67,15 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 // and must be done with tx when it returns.
 //
 // nil means that work and mark are committed. On any other error than
-// backoff.ErrOutcomeUnknown and [ErrTxEnded], nothing is written: neither fn's
+// holdfast.ErrOutcomeUnknown and [ErrTxEnded], nothing is written: neither fn's
 // work nor the mark, if fn has left it to Do to end the transaction. A value that
 // fn writes must be read in fn: what was read before may be as old as the read.
 // The errors are:
 //
-//   - *[ArgumentError], *[ResourceError] or *fencing.ClaimError (the holder's
+//   - *holdfast.ArgumentError, *holdfast.NameError or *fencing.ClaimError (the holder's
 //     name): refused as it stands, without a query.
-//   - fencing.ErrNoToken, or what source's Check says (session.ErrLost,
-//     session.ErrSuspended): refused without a query. To write while suspended
+//   - fencing.ErrNoToken, or what source's Check says (holdfast.ErrLost,
+//     holdfast.ErrSuspended): refused without a query. To write while suspended
 //     all the same, and leave it to the database to compare, give the holder's
 //     Token as the source.
 //   - fencing.ErrStale, a *fencing.MarkError with resource, token and mark: a
@@ -84,13 +85,13 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 //     to do something, and the error says what.
 //   - [ErrExpired], which Is fencing.ErrStale too: the mark of the resource has
 //     expired, and the token is from before. Acquire again. fn was not called.
-//   - fencing.ErrOtherName, a *fencing.NameError: the resource was written under
+//   - fencing.ErrOtherName, a *fencing.OtherNameError: the resource was written under
 //     a lock of another name. fn was not called.
 //   - fencing.ErrEpochStep: no lock issues such a token. fn was not called.
 //   - *[SchemaError]: the table is of an older version. fn was not called.
 //   - *[UncommittedError]: fn has returned nil, but source's Check has failed
 //     since, so its work was rolled back.
-//   - backoff.ErrOutcomeUnknown: the commit was sent and not answered. It may
+//   - holdfast.ErrOutcomeUnknown: the commit was sent and not answered. It may
 //     have taken effect, or may yet; but never after a later holder's write, as
 //     that waits until the database has decided on this one.
 //   - [ErrTxEnded]: the transaction was gone before it could be committed.

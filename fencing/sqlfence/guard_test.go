@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -164,7 +164,7 @@ func TestContextThatEndsDuringTheWorkCommitsNothing(t *testing.T) {
 			cancel(why)
 			return nil
 		})
-		if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || errors.Is(err, backoff.ErrOutcomeUnknown) {
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Errorf("Do: %v", err)
 		}
 		if works, _ := d.works(t, "r"); len(works) > 0 || d.mark(t, "r") != 0 {

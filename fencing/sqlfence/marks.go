@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Marks raises marks in transactions of your own: those of an ORM, of pgx, or
@@ -26,27 +28,27 @@ type Marks struct {
 // NewMarks returns marks in the table Options.Table, which must exist: see
 // [Migrations] and [Guard.EnsureSchema]. Of the options it takes Table and
 // Auditor; the others are about transactions of a [Guard], and must be zero. A nil
-// opts means all defaults. The error is an *[ArgumentError].
+// opts means all defaults. The error is an *holdfast.ArgumentError.
 func NewMarks(dialect Dialect, opts *Options) (*Marks, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
 	if opts.Isolation != sql.LevelDefault || opts.Retry != nil || opts.Transient != nil {
-		return nil, &ArgumentError{"Options", "has more than Table and Auditor, and the transactions are yours"}
+		return nil, &holdfast.ArgumentError{Argument: "Options", Reason: "has more than Table and Auditor, and the transactions are yours"}
 	}
 	return newMarks(dialect, opts)
 }
 
 func newMarks(dialect Dialect, opts *Options) (*Marks, error) {
 	if dialect < Postgres || dialect > SQLite {
-		return nil, &ArgumentError{"dialect", "is " + dialect.String() + ", which is not one of its values"}
+		return nil, &holdfast.ArgumentError{Argument: "dialect", Reason: "is " + dialect.String() + ", which is not one of its values"}
 	}
 	table := opts.Table
 	if table == "" {
 		table = DefaultTable
 	}
 	if !tableName.MatchString(table) {
-		return nil, &ArgumentError{"Options.Table", "is " + quote(table) + ", which is not the name of a table"}
+		return nil, &holdfast.ArgumentError{Argument: "Options.Table", Reason: "is " + names.Quote(table) + ", which is not the name of a table"}
 	}
 	m := &Marks{dialect: dialect, table: dialect.quoteTable(table), auditor: opts.Auditor}
 	m.sql = dialect.statements(m.table)
@@ -76,7 +78,7 @@ func newMarks(dialect Dialect, opts *Options) (*Marks, error) {
 // overwritten by them.
 //
 // After an error roll the transaction back. The errors are those of [Guard.Do]
-// from before fn: *[ArgumentError], *[ResourceError], *fencing.ClaimError,
+// from before fn: *holdfast.ArgumentError, *holdfast.NameError, *fencing.ClaimError,
 // fencing.ErrNoToken, what Check says, fencing.ErrStale (an *[ExpiredError] is
 // one; [ErrRewound] is not looked for, as that asks etcd), fencing.ErrOtherName,
 // fencing.ErrEpochStep, a *[SchemaError], and what the database said.
@@ -98,7 +100,7 @@ func (m *Marks) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 
 func (m *Marks) raise(ctx context.Context, tx Tx, c *claimant) error {
 	if tx == nil {
-		return &ArgumentError{"tx", "is nil"}
+		return &holdfast.ArgumentError{Argument: "tx", Reason: "is nil"}
 	}
 	if err := CheckResource(c.resource); err != nil {
 		return err
@@ -127,7 +129,7 @@ type claimant struct {
 }
 
 func (c *claimant) String() string {
-	return fmt.Sprintf("sqlfence: write to %s with token %v", quote(c.resource), c.claim.Token)
+	return fmt.Sprintf("sqlfence: write to %s with token %v", names.Quote(c.resource), c.claim.Token)
 }
 
 func (c *claimant) audit(ctx context.Context, err error) {

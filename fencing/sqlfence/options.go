@@ -3,6 +3,7 @@ package sqlfence
 import (
 	"database/sql"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -52,7 +53,7 @@ func (o *Options) validate() error {
 	switch o.Isolation {
 	case sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable:
 	default:
-		return &ArgumentError{"Options.Isolation", "is " + o.Isolation.String() + ", which is not one of its values"}
+		return &holdfast.ArgumentError{Argument: "Options.Isolation", Reason: "is " + o.Isolation.String() + ", which is not one of its values"}
 	}
 	if o.Retry == nil {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -34,7 +35,7 @@ func (r *request) do(ctx context.Context, retry *backoff.Policy) error {
 // repeat makes as many attempts as retry allows; nil is one.
 func (r *request) repeat(ctx context.Context, retry *backoff.Policy) error {
 	if r.fn == nil {
-		return &ArgumentError{"fn", "is nil"}
+		return &holdfast.ArgumentError{Argument: "fn", Reason: "is nil"}
 	}
 	if err := CheckResource(r.resource); err != nil {
 		return err

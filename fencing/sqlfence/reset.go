@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Reset drops the mark of a resource, and tells a of that (nil: Options.Auditor):
@@ -14,7 +15,7 @@ import (
 // the floor (see [Guard.Expire]), so make sure first that no stale holder is left.
 // Without a mark it does nothing. It waits for a guarded write that is on its way.
 //
-// The error is a *[ResourceError] or what the database said, with the context's.
+// The error is a *holdfast.NameError or what the database said, with the context's.
 // The mark may have been dropped then, and the record has the error. Repeating is
 // safe: a mark that was set since the reset read it is left alone.
 func (g *Guard) Reset(ctx context.Context, resource string, a fencing.Auditor) error {
@@ -51,7 +52,7 @@ func (g *Guard) Reset(ctx context.Context, resource string, a fencing.Auditor) e
 }
 
 func resetFailed(ctx context.Context, resource string, err error) error {
-	return fmt.Errorf("sqlfence: reset of the mark of %s: %w", quote(resource), withContext(ctx, err))
+	return fmt.Errorf("sqlfence: reset of the mark of %s: %w", names.Quote(resource), withContext(ctx, err))
 }
 
 // mark reads a mark as it is committed.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
@@ -99,7 +100,7 @@ func TestNamesThatCannotBeResourcesAreRefusedWithoutAQuery(t *testing.T) {
 	g := closed(t)
 	for _, name := range []string{"", "a\x00b", "\xff", "a\xc3", strings.Repeat("a", fencing.MaxResource+1)} {
 		err := g.Do(t.Context(), name, fencing.Token(5), neverCalled(t))
-		if e, ok := errors.AsType[*sqlfence.ResourceError](err); !ok || e.Resource != name {
+		if e, ok := errors.AsType[*holdfast.NameError](err); !ok || e.Name != name {
 			t.Errorf("%q: %v", name, err)
 		}
 		if err.Error() != sqlfence.CheckResource(name).Error() || len(err.Error()) > 800 {
@@ -150,7 +151,7 @@ func TestOptionsThatCannotBeUsedAreRefused(t *testing.T) {
 		t.Errorf("NewColumn: %v", err)
 	}
 	_, err := sqlfence.New(db, sqlfence.SQLite, &sqlfence.Options{Retry: &backoff.Policy{Max: -1}})
-	if _, ok := errors.AsType[*backoff.PolicyError](err); !ok {
+	if _, ok := errors.AsType[*holdfast.ArgumentError](err); !ok {
 		t.Errorf("New: %v", err)
 	}
 }

@@ -9,10 +9,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // holder is a fencing.Holder that needs no etcd.
@@ -56,7 +56,7 @@ func neverCalled(t *testing.T) func(context.Context, *sql.Tx) error {
 
 func TestWhatCannotWriteIsRefusedWithoutAQuery(t *testing.T) {
 	g := closed(t)
-	lost := (&session.LostError{Cause: session.CauseExpired}).Of("lock", "job", 5)
+	lost := &holdfast.LostError{Kind: "lock", Name: "job", Token: 5, Cause: holdfast.CauseExpired}
 	var nilLock *locker.Lock
 	for name, c := range map[string]struct {
 		source fencing.Source
@@ -67,9 +67,9 @@ func TestWhatCannotWriteIsRefusedWithoutAQuery(t *testing.T) {
 		"zero":              {fencing.Token(0), fencing.ErrNoToken},
 		"negative":          {fencing.Token(-1), fencing.ErrNoToken},
 		"holder of nothing": {&holder{}, fencing.ErrNoToken},
-		"lost":              {&holder{token: 5, err: lost}, session.ErrLost},
-		"suspended":         {&holder{token: 5, err: session.ErrSuspended}, session.ErrSuspended},
-		"released":          {&holder{token: 5, err: session.ErrReleased}, session.ErrReleased},
+		"lost":              {&holder{token: 5, err: lost}, holdfast.ErrLost},
+		"suspended":         {&holder{token: 5, err: holdfast.ErrSuspended}, holdfast.ErrSuspended},
+		"released":          {&holder{token: 5, err: holdfast.ErrReleased}, holdfast.ErrReleased},
 		"NUL in its name":   {namedHolder{&holder{"a\x00b", 5, nil}}, fencing.ErrBadClaim},
 		"name not of UTF-8": {namedHolder{&holder{"a\xff", 5, nil}}, fencing.ErrBadClaim},
 		"long name":         {namedHolder{&holder{strings.Repeat("a", fencing.MaxName+1), 5, nil}}, fencing.ErrBadClaim},
@@ -96,7 +96,7 @@ func TestWhatCannotWriteIsRefusedWithoutAQuery(t *testing.T) {
 }
 
 func isArgument(err error, argument string) bool {
-	e, ok := errors.AsType[*sqlfence.ArgumentError](err)
+	e, ok := errors.AsType[*holdfast.ArgumentError](err)
 	return ok && e.Argument == argument
 }
 
@@ -105,11 +105,11 @@ func TestHolderThatIsLostDuringItsWorkDoesNotCommit(t *testing.T) {
 		g := d.guard(t, nil)
 		h := &holder{token: 5}
 		err := g.Do(t.Context(), "r", h, func(ctx context.Context, tx *sql.Tx) error {
-			h.err = (&session.LostError{Cause: session.CauseExpired}).Of("lock", "job", 5)
+			h.err = &holdfast.LostError{Kind: "lock", Name: "job", Token: 5, Cause: holdfast.CauseExpired}
 			return d.write("r", 5, "never")(ctx, tx)
 		})
 		e, ok := errors.AsType[*sqlfence.UncommittedError](err)
-		if !ok || e.Resource != "r" || e.Token != 5 || !errors.Is(err, session.ErrLost) || fencing.VerdictOf(err) != fencing.NothingDone {
+		if !ok || e.Resource != "r" || e.Token != 5 || !errors.Is(err, holdfast.ErrLost) || fencing.VerdictOf(err) != fencing.NothingDone {
 			t.Errorf("Do: %v", err)
 		}
 		if works, _ := d.works(t, "r"); len(works) > 0 || d.mark(t, "r") != 0 {
@@ -148,7 +148,7 @@ func TestTokenOfAnotherLockIsRefused(t *testing.T) {
 		}
 		for _, token := range []fencing.Token{6, 7, 8} {
 			err := g.Do(t.Context(), "r", namedHolder{&holder{"A", token, nil}}, neverCalled(t))
-			if e, ok := errors.AsType[*fencing.NameError](err); !ok || e.Want != "a" || e.Got != "A" || e.Resource != "r" || !errors.Is(err, fencing.ErrOtherName) {
+			if e, ok := errors.AsType[*fencing.OtherNameError](err); !ok || e.Want != "a" || e.Got != "A" || e.Resource != "r" || !errors.Is(err, fencing.ErrOtherName) {
 				t.Errorf("token %v: %v", token, err)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
@@ -86,7 +87,7 @@ func writeUntilRefused(ctx context.Context, _ string, j writerJob, parent *child
 	writes := 0
 	for {
 		lk, err := locker.NewMutex(sess, j.Name).Lock(ctx)
-		if errors.Is(err, session.ErrLost) { // it was stopped while it waited
+		if errors.Is(err, holdfast.ErrLost) { // it was stopped while it waited
 			continue
 		}
 		if err != nil {

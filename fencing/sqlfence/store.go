@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -23,7 +24,7 @@ type store struct{ g *Guard }
 // of [Guard.Do].
 func (s store) Do(ctx context.Context, resource string, c fencing.Claim, effect func(ctx context.Context) error) error {
 	if effect == nil {
-		return &ArgumentError{"effect", "is nil"}
+		return &holdfast.ArgumentError{Argument: "effect", Reason: "is nil"}
 	}
 	return s.g.doClaim(ctx, resource, c, nil, func(ctx context.Context, tx *sql.Tx) error {
 		return effect(context.WithValue(ctx, txKey{}, tx))

@@ -22,19 +22,22 @@ const module = "github.com/holdfast-go/holdfast"
 //
 // A new package gets a line here, and one in DESIGN.md's file map.
 var rooms = map[string][]string{
-	"":                   {}, // the landing page
-	"backoff":            {},
+	"":                   {}, // the vocabulary: errors, causes, states
+	"internal/names":     {""},
+	"backoff":            {""},
 	"internal/telemetry": {},
 	"internal/stale":     {},
-	"fencing":            {"backoff", "internal/telemetry", "internal/stale"},
-	"fencing/sqlfence":   {"backoff", "internal/telemetry", "fencing"},
-	"fencing/httpfence":  {"backoff", "internal/telemetry", "fencing"},
-	"fencing/grpcfence":  {"backoff", "internal/telemetry", "fencing"},
-	"internal/attempt":   {"backoff"},
-	"session":            {"backoff", "internal/telemetry", "internal/attempt"},
-	"internal/queue":     {"backoff", "internal/telemetry", "internal/attempt", "fencing", "session"},
-	"locker":             {"backoff", "internal/telemetry", "internal/attempt", "internal/stale", "fencing", "session", "internal/queue"},
-	"election":           {"backoff", "internal/telemetry", "internal/attempt", "internal/stale", "fencing", "session", "internal/queue"},
+	"fencing":            {"", "internal/names", "backoff", "internal/telemetry", "internal/stale"},
+	"fencing/sqlfence":   {"", "internal/names", "backoff", "internal/telemetry", "fencing"},
+	"fencing/httpfence":  {"", "internal/names", "backoff", "internal/telemetry", "fencing"},
+	"fencing/grpcfence":  {"", "internal/names", "backoff", "internal/telemetry", "fencing"},
+	"internal/attempt":   {"", "backoff"},
+	"session":            {"", "internal/names", "backoff", "internal/telemetry", "internal/attempt"},
+	"internal/queue":     {"", "internal/names", "backoff", "internal/telemetry", "internal/attempt", "fencing", "session"},
+	"locker": {"", "internal/names", "backoff", "internal/telemetry", "internal/attempt", "internal/stale", "fencing", "session",
+		"internal/queue"},
+	"election": {"", "internal/names", "backoff", "internal/telemetry", "internal/attempt", "internal/stale", "fencing", "session",
+		"internal/queue"},
 }
 
 // kits are for tests, ours and users', and for the examples. They must not depend

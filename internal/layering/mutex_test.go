@@ -17,7 +17,7 @@ import (
 var harmless = map[string]string{
 	"calls append": builtin, "calls close": builtin, "calls delete": builtin, "calls len": builtin, "calls time.Duration": builtin, "calls make": builtin, "calls int64": builtin,
 	"calls max": builtin, "calls min": builtin,
-	"calls fmt.Errorf": pure, "calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
+	"calls holdfast.LeaseID": pure, "calls fmt.Errorf": pure, "calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
 	"calls slices.Collect": pure, "calls maps.Keys": pure, "calls maps.DeleteFunc": pure, "calls maps.Clone": pure,
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure, "calls ln.waiting.Len": pure,
 	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure, "calls lastStream.Add": pure, "calls e.until.IsZero": pure, "calls acquired.After": pure,

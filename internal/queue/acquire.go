@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // giveUpWait is how long a call goes on after its context has ended: to hear the
@@ -35,7 +35,7 @@ type Request struct {
 }
 
 // Acquire waits in line and returns the hold of a verified entry. It ends with
-// ctx's error, session.ErrClosed, or what etcd said that no retry can mend;
+// ctx's error, holdfast.ErrClosed, or what etcd said that no retry can mend;
 // then nothing is held. If etcd did not answer, an entry may still stand or
 // appear; the session removes it once etcd answers.
 //
@@ -60,7 +60,7 @@ func (q *Queue) inLine(ctx context.Context, ln *line, t *ticket, r Request) (*Ho
 	case <-ctx.Done():
 		err = fmt.Errorf("%w; queued behind another goroutine of this session", backoff.ContextErr(ctx))
 	case <-q.sess.Base().Context().Done():
-		err = session.ErrClosed
+		err = holdfast.ErrClosed
 	}
 	q.stepOut(ln, t)
 	return nil, err
@@ -105,7 +105,7 @@ func (q *Queue) usable(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	return backoff.ContextErr(ctx)
 }
@@ -151,14 +151,14 @@ func (q *Queue) acquire(ctx context.Context, ln *line, t *ticket, r Request, e *
 // pauses for must not outlast it.
 func (q *Queue) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(q.sess.Base().Context(), func() { cancel(session.ErrClosed) })
+	stop := context.AfterFunc(q.sess.Base().Context(), func() { cancel(holdfast.ErrClosed) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
 // orClosed is err, or why what is untilClosed(ctx) has ended before ctx.
 func (q *Queue) orClosed(ctx context.Context, err error) error {
 	if ctx.Err() == nil && q.sess.Base().Context().Err() != nil {
-		return session.ErrClosed
+		return holdfast.ErrClosed
 	}
 	return err
 }
@@ -232,7 +232,7 @@ func (e *entry) sending(ctx context.Context) (context.Context, context.CancelFun
 // entry; then the old one is taken care of.
 func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 	switch {
-	case errors.Is(err, session.ErrClosed):
+	case errors.Is(err, holdfast.ErrClosed):
 		return false
 	case e.lease.Lost() != nil:
 		e.abandon()

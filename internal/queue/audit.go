@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -163,7 +164,7 @@ func (a *auditor) look(ctx context.Context, lease *session.Lease, holds []*Hold)
 			h.end(h.entryGone(cause))
 		}
 	}
-	if cause != session.CauseEntryDeleted {
+	if cause != holdfast.CauseEntryDeleted {
 		a.askFor(lease)
 	}
 }
@@ -171,14 +172,14 @@ func (a *auditor) look(ctx context.Context, lease *session.Lease, holds []*Hold)
 // causeOf is why an entry is gone, by the answer that shows it: another cluster
 // gave the answer, or the session key has gone together with the entry and so
 // the lease was revoked, or only the entry was deleted.
-func (a *auditor) causeOf(header *pb.ResponseHeader, sessionKey *pb.ResponseOp) session.Cause {
+func (a *auditor) causeOf(header *pb.ResponseHeader, sessionKey *pb.ResponseOp) holdfast.Cause {
 	switch {
 	case header.ClusterId != a.sess.Base().Cluster():
-		return session.CauseClusterChanged
+		return holdfast.CauseClusterChanged
 	case len(sessionKey.GetResponseRange().Kvs) == 0:
-		return session.CauseRevoked
+		return holdfast.CauseRevoked
 	default:
-		return session.CauseEntryDeleted
+		return holdfast.CauseEntryDeleted
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 func mustClose(t *testing.T, p *process) {
@@ -25,7 +25,7 @@ func TestCloseTakesOutWhatIsHeldAndWhatWaitsAndCostsNoLockDelay(t *testing.T) {
 		last := acquireLater(within(t, time.Minute), c.queue("x"))
 		queued(t, srv, entriesX, 3)
 		mustClose(t, b)
-		if r := <-waiter; r.err != session.ErrClosed {
+		if r := <-waiter; r.err != holdfast.ErrClosed {
 			t.Errorf("the waiter: %v", r.err)
 		}
 		time.Sleep(20 * oneWay) // the last watches the first
@@ -87,7 +87,7 @@ func TestCloseLeavesWhatWasNeverAnsweredToTheLease(t *testing.T) {
 func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 	for name, lose := range map[string]func(*etcdfake.Server, *process){
 		"revoked":  func(srv *etcdfake.Server, p *process) { srv.Revoke(p.sess.Lease()) },
-		"given up": func(_ *etcdfake.Server, p *process) { p.sess.Base().Lease().Lose(session.CauseExpired, nil) },
+		"given up": func(_ *etcdfake.Server, p *process) { p.sess.Base().Lease().Lose(holdfast.CauseExpired, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -11,9 +11,11 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -57,7 +59,7 @@ type FrontReader struct {
 // ReaderOptions of a FrontReader.
 type ReaderOptions struct {
 	Kind      string // "lock" or "election"
-	Namespace string // "" is session.DefaultNamespace
+	Namespace string // "" is names.DefaultNamespace
 	Retry     backoff.Policy
 	Clock     session.Clock // nil is session.SystemClock
 }
@@ -69,17 +71,15 @@ const readAttempt = 4 * time.Second
 // of the one that At makes of it.
 func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions) (*FrontReader, error) {
 	if cli == nil || cli.KV == nil || cli.Watcher == nil {
-		return nil, &session.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
+		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
 	}
 	check := CheckName
 	if foreign {
 		check = checkPrefix
 	}
-	if err := errors.Join(check(o.Kind, name), session.CheckNamespace(o.Namespace)); err != nil {
+	namespace, err := names.Namespace(o.Namespace)
+	if err := errors.Join(check(o.Kind, name), err); err != nil {
 		return nil, err
-	}
-	if o.Namespace == "" {
-		o.Namespace = session.DefaultNamespace
 	}
 	if o.Retry.Attempt == 0 {
 		o.Retry.Attempt = readAttempt
@@ -87,10 +87,10 @@ func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions)
 	if o.Clock == nil {
 		o.Clock = session.SystemClock()
 	}
-	q := &Queue{kind: o.Kind, name: name, foreign: foreign, entries: entriesPrefix(o.Namespace, o.Kind, name, foreign)}
+	q := &Queue{kind: o.Kind, name: name, foreign: foreign, entries: entriesPrefix(namespace, o.Kind, name, foreign)}
 	return &FrontReader{
 		client: cli, sender: attempt.New(cli, o.Retry), policy: o.Retry, clock: o.Clock,
-		entries: q.entries, epoch: o.Namespace + "/epoch", verbatim: q.verbatim(),
+		entries: q.entries, epoch: names.EpochKey(namespace), verbatim: q.verbatim(),
 		open: context.Background(),
 	}, nil
 }
@@ -116,7 +116,7 @@ func (q *Queue) Prefix() string { return q.entries }
 func (r *FrontReader) Clock() session.Clock { return r.clock }
 
 // Read reads who holds: one linearizable read. It ends with ctx's error,
-// session.ErrClosed, session.ErrClientClosed, or what etcd said that no retry can mend.
+// holdfast.ErrClosed, holdfast.ErrClientClosed, or what etcd said that no retry can mend.
 func (r *FrontReader) Read(ctx context.Context) (Front, error) {
 	if err := r.ended(ctx); err != nil {
 		return Front{}, err
@@ -134,7 +134,7 @@ func (r *FrontReader) Read(ctx context.Context) (Front, error) {
 func (r *FrontReader) ended(ctx context.Context) error {
 	switch {
 	case ctx == nil:
-		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	case ctx.Err() != nil:
 		return backoff.ContextErr(ctx)
 	default:
@@ -142,13 +142,13 @@ func (r *FrontReader) ended(ctx context.Context) error {
 	}
 }
 
-// closedErr is session.ErrClosed or session.ErrClientClosed, or nil.
+// closedErr is holdfast.ErrClosed or holdfast.ErrClientClosed, or nil.
 func (r *FrontReader) closedErr() error {
 	switch client := r.client.Ctx(); {
 	case r.open.Err() != nil:
-		return session.ErrClosed
+		return holdfast.ErrClosed
 	case client != nil && client.Err() != nil:
-		return session.ErrClientClosed
+		return holdfast.ErrClientClosed
 	default:
 		return nil
 	}
@@ -241,7 +241,7 @@ func (r *FrontReader) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev i
 	}
 	epoch, err := strconv.ParseInt(string(kv.Value), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("fencing epoch at %s is not a number: %.64q", session.Quote(r.epoch), kv.Value)
+		return 0, fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(r.epoch), kv.Value)
 	}
 	return epoch, nil
 }

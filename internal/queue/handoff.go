@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast"
 )
 
 // handOff ends the head's turn. Its entry leaves etcd, in one Txn with the entry
@@ -80,7 +80,7 @@ func unanswered(err error) error {
 	if err == nil || errors.Is(err, errEntryGone) {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 }
 
 // handOffLater is handOff on a goroutine of the session. The channel closes when

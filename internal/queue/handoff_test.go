@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestHandOffToTheNextInLineWhileTheEntryAheadStands(t *testing.T) {
@@ -90,7 +90,7 @@ func TestHandOffOfAnEntryThatWasDeletedReportsTheLossAndTheNextGetsIn(t *testing
 		p := start(t, srv)
 		h, next := holdWithNext(t, p)
 		srv.Delete(h.Key())
-		if err := h.Release(within(t, time.Minute)); !errors.Is(err, session.ErrLost) {
+		if err := h.Release(within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Release: %v", err)
 		}
 		mustRelease(t, granted(t, srv, next).h)

@@ -9,9 +9,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // Hold is one acquisition, from the verified entry to its end. Locks and terms
@@ -60,7 +60,7 @@ func (h *Hold) bind(maxHold time.Duration) {
 	unwatch := context.AfterFunc(h.entry.lease.Context(), func() { _ = h.Check() }) // which finds out, and ends it
 	var limit *time.Timer
 	if maxHold > 0 {
-		limit = time.AfterFunc(maxHold, func() { h.end(h.lost(session.CauseMaxHold)) })
+		limit = time.AfterFunc(maxHold, func() { h.end(h.lost(holdfast.CauseMaxHold)) })
 	}
 	unbind := func() {
 		unwatch()
@@ -98,19 +98,19 @@ func (h *Hold) Queue() *Queue { return h.entry.q }
 // Done is closed when the hold has ended.
 func (h *Hold) Done() <-chan struct{} { return h.ctx.Done() }
 
-// Check judges now: nil, session.ErrSuspended, a *session.LostError, or
-// session.ErrReleased. It allocates nothing while held.
+// Check judges now: nil, holdfast.ErrSuspended, a *holdfast.LostError, or
+// holdfast.ErrReleased. It allocates nothing while held.
 func (h *Hold) Check() error {
 	if cause := h.cause.Load(); cause != nil {
 		return *cause
 	}
 	err := h.entry.lease.Check()
-	if err == nil || errors.Is(err, session.ErrSuspended) {
+	if err == nil || errors.Is(err, holdfast.ErrSuspended) {
 		return err
 	}
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	if errors.As(err, &lost) {
-		h.end(lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token)))
+		h.end(h.named(lost))
 	}
 	return *h.cause.Load()
 }
@@ -126,7 +126,7 @@ func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, conte
 		return ctx, func() {}
 	}
 	stopStrict := func() bool { return true }
-	if strict && errors.Is(err, session.ErrSuspended) {
+	if strict && errors.Is(err, holdfast.ErrSuspended) {
 		cancel(err)
 	} else if strict {
 		connected := h.entry.lease.ConnectedContext()
@@ -168,17 +168,24 @@ func (h *Hold) takeContexts() map[*context.CancelCauseFunc]struct{} {
 	return contexts
 }
 
-func (h *Hold) lost(cause session.Cause) *session.LostError {
-	return &session.LostError{
-		Kind: h.entry.q.kind, Name: h.entry.q.name, Lease: h.Lease(), Token: int64(h.entry.token), Cause: cause,
+func (h *Hold) lost(cause holdfast.Cause) *holdfast.LostError {
+	return &holdfast.LostError{
+		Kind: h.entry.q.kind, Name: h.entry.q.name, Lease: holdfast.LeaseID(h.Lease()), Token: int64(h.entry.token), Cause: cause,
 	}
+}
+
+// named returns the loss of the lease as that of this hold.
+func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
+	e := *lost
+	e.Kind, e.Name, e.Token = h.entry.q.kind, h.entry.q.name, int64(h.entry.token)
+	return &e
 }
 
 // entryGone is the loss of a hold whose entry is not in etcd any more: that of
 // its lease, if that is known to be lost already.
-func (h *Hold) entryGone(cause session.Cause) *session.LostError {
+func (h *Hold) entryGone(cause holdfast.Cause) *holdfast.LostError {
 	if lost := h.entry.lease.Lost(); lost != nil {
-		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+		return h.named(lost)
 	}
 	return h.lost(cause)
 }
@@ -187,7 +194,7 @@ func (h *Hold) entryGone(cause session.Cause) *session.LostError {
 // entry. It is the hook of internal/stale. The refusal does not say whether the
 // lease is gone too, so that is asked for afterwards.
 func (h *Hold) EndStale() {
-	if h.end(h.entryGone(session.CauseEntryDeleted)) {
+	if h.end(h.entryGone(holdfast.CauseEntryDeleted)) {
 		h.line.all.audit.askFor(h.entry.lease)
 	}
 }
@@ -225,5 +232,5 @@ func (h *Hold) stop(cause error) (ended bool) {
 // Live reports whether the hold has not ended: held, or suspended.
 func (h *Hold) Live() bool {
 	err := h.Check()
-	return err == nil || errors.Is(err, session.ErrSuspended)
+	return err == nil || errors.Is(err, holdfast.ErrSuspended)
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // queueUp joins a line behind a head that stays.
@@ -99,7 +99,7 @@ func TestAttemptThatBeganWithoutALeaseAndLosesTheNextIsDelayed(t *testing.T) {
 		p := start(t, srv)
 		ahead := join(t, srv, entriesX)
 		lost := p.sess.Base().Lease()
-		lost.Lose(session.CauseExpired, nil)
+		lost.Lose(holdfast.CauseExpired, nil)
 		done := acquireLater(within(t, time.Minute), p.queue("x"))
 		queued(t, srv, entriesX, 2)
 		if p.sess.Base().Lease() == lost {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // measured runs one acquisition under a span, which its hold remembers.
@@ -24,11 +24,11 @@ func (q *Queue) outcome(ctx context.Context, err error) (outcome string, isError
 	switch {
 	case errors.Is(err, ErrOccupied):
 		return "occupied", false
-	case errors.Is(err, session.ErrClosed):
+	case errors.Is(err, holdfast.ErrClosed):
 		return "closed", true
 	case ctx.Err() != nil:
 		return "cancelled", false
-	case errors.Is(err, session.ErrLost):
+	case errors.Is(err, holdfast.ErrLost):
 		return "lost", true
 	default:
 		return "failed", true
@@ -42,9 +42,9 @@ func (h *Hold) measureRelease(ctx context.Context) func(error) {
 		switch {
 		case err == nil:
 			end("released")
-		case errors.Is(err, session.ErrOutcomeUnknown):
+		case errors.Is(err, holdfast.ErrOutcomeUnknown):
 			end("unknown")
-		case errors.Is(err, session.ErrLost):
+		case errors.Is(err, holdfast.ErrLost):
 			end("lost")
 		default:
 			end("failed")

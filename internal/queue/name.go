@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast"
 )
 
 // maxName bounds a name or prefix in bytes: etcd compares whole keys, and a
@@ -16,7 +16,7 @@ const maxName = 512
 // starting with "@", taken byte for byte: so the entries of one name, which
 // stand under NAME/@/, are never inside another's prefix.
 func CheckName(kind, name string) error {
-	bad := func(reason string) error { return &session.NameError{Kind: kind, Name: name, Reason: reason} }
+	bad := func(reason string) error { return &holdfast.NameError{Kind: kind, Name: name, Reason: reason} }
 	switch {
 	case name == "":
 		return bad("is empty")
@@ -40,9 +40,9 @@ func CheckName(kind, name string) error {
 func checkPrefix(kind, prefix string) error {
 	switch {
 	case prefix == "":
-		return &session.NameError{Kind: kind + " prefix", Name: prefix, Reason: "is empty"}
+		return &holdfast.NameError{Kind: kind + " prefix", Name: prefix, Reason: "is empty"}
 	case len(prefix) > maxName:
-		return &session.NameError{Kind: kind + " prefix", Name: prefix, Reason: fmt.Sprintf("is longer than %d bytes", maxName)}
+		return &holdfast.NameError{Kind: kind + " prefix", Name: prefix, Reason: fmt.Sprintf("is longer than %d bytes", maxName)}
 	}
 	return nil
 }

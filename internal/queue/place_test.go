@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -24,7 +25,7 @@ func TestLockDelayFollowsALeaseThatEndedAndNothingElse(t *testing.T) {
 		"deleted by hand":  {func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Delete(h.Key()) }, false},
 		"revoked":          {func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Revoke(h.Lease()) }, true},
 		"expired":          {func(_ *etcdfake.Server, p *process, _ *Hold) { p.link.Cut() }, true},
-		"given up unheard": {func(_ *etcdfake.Server, p *process, h *Hold) { p.sess.Base().Lease().Lose(session.CauseExpired, nil) }, false},
+		"given up unheard": {func(_ *etcdfake.Server, p *process, h *Hold) { p.sess.Base().Lease().Lose(holdfast.CauseExpired, nil) }, false},
 		"revoked, its session key deleted by hand before": {func(srv *etcdfake.Server, p *process, h *Hold) {
 			p.link.Cut() // or it is put again
 			srv.Delete(p.sessionKey())

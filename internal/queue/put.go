@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 var (
@@ -208,7 +208,7 @@ func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 		}
 		var err error
 		if epoch, err = strconv.ParseInt(string(epochKVs[0].Value), 10, 64); err != nil {
-			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", session.Quote(e.q.sess.Base().EpochKey()), epochKVs[0].Value)
+			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(e.q.sess.Base().EpochKey()), epochKVs[0].Value)
 		}
 	}
 	var err error

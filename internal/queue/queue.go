@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -31,7 +32,7 @@ type Queue struct {
 func New(sess *session.Session, kind, name string) *Queue {
 	q := &Queue{sess: sess, kind: kind, name: name}
 	if sess == nil {
-		q.err = &session.ArgumentError{Argument: "sess", Reason: "is nil"}
+		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
 	q.err, q.local = CheckName(kind, name), linesOf(sess)
@@ -44,7 +45,7 @@ func New(sess *session.Session, kind, name string) *Queue {
 func At(sess *session.Session, kind, prefix string) *Queue {
 	q := &Queue{sess: sess, kind: kind, name: prefix, foreign: true}
 	if sess == nil {
-		q.err = &session.ArgumentError{Argument: "sess", Reason: "is nil"}
+		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
 	q.err, q.local = checkPrefix(kind, prefix), linesOf(sess)
@@ -61,7 +62,7 @@ func entriesPrefix(namespace, kind, name string, foreign bool) string {
 }
 
 // errNoQueue: a Mutex{} or an Election{}.
-var errNoQueue = &session.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with one of the constructors, which take a session and a name"}
+var errNoQueue = &holdfast.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with one of the constructors, which take a session and a name"}
 
 // Session is the session the queue was made with; nil without one.
 func (q *Queue) Session() *session.Session {

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // What the steps of an acquisition send, in round trips and in requests.
@@ -142,7 +142,7 @@ func TestSuspendedSessionHoldsNothingNew(t *testing.T) {
 		default:
 		}
 		p.plan(nil)
-		if r := granted(t, srv, waiter); r.h.Check() != nil || p.sess.State() != session.Connected {
+		if r := granted(t, srv, waiter); r.h.Check() != nil || p.sess.State() != holdfast.Connected {
 			t.Errorf("Check %v, the session is %v", r.h.Check(), p.sess.State())
 		}
 	})

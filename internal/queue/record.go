@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // maxHolder bounds what a record says of the holder, in bytes.
@@ -46,15 +46,15 @@ func (h *Hold) recordEnd() {
 	r := h.record(fencing.Released, h.until)
 	r.Held = h.until.Sub(h.since) // by the monotonic clock
 	switch cause := *h.cause.Load(); {
-	case cause != session.ErrReleased:
+	case cause != holdfast.ErrReleased:
 		r.Event, r.Err = fencing.Lost, cause
-	case errors.Is(h.outcome, session.ErrLost) && !endedOnTheWay(h.outcome):
+	case errors.Is(h.outcome, holdfast.ErrLost) && !endedOnTheWay(h.outcome):
 		r.Event, r.Err = fencing.Lost, h.outcome // before the release began, perhaps
 	default:
 		r.Err = h.outcome
 	}
 	h.tell(r)
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	if r.Event == fencing.Lost && errors.As(r.Err, &lost) {
 		h.telemetry.Lost(r.Held, lost.Cause.String(), lost.Since)
 	} else {
@@ -65,8 +65,8 @@ func (h *Hold) recordEnd() {
 // endedOnTheWay reports whether a loss that a release met has come after it began:
 // this process had to let go of the lease, and no other had taken it before.
 func endedOnTheWay(err error) bool {
-	var lost *session.LostError
-	return errors.As(err, &lost) && (lost.Cause == session.CauseExpired || lost.Cause == session.CauseClosed)
+	var lost *holdfast.LostError
+	return errors.As(err, &lost) && (lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed)
 }
 
 // audited reports whether somebody is told of the hold, and may take time for it.

@@ -5,29 +5,30 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Release gives the hold back and waits until its entry is gone. nil: it is.
-// *session.LostError: it had been lost. session.ErrOutcomeUnknown: ctx ended
+// *holdfast.LostError: it had been lost. holdfast.ErrOutcomeUnknown: ctx ended
 // first, and the session goes on. With a ctx that is dead, or that ends with the
 // hold, it waits for Options.CloseTimeout. Idempotent.
 func (h *Hold) Release(ctx context.Context) (err error) {
 	if ctx == nil {
-		return &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if h.Live() {
 		measured := h.measureRelease(ctx)
 		defer func() { measured(err) }()
 	}
-	stopped := h.stop(session.ErrReleased)
+	stopped := h.stop(holdfast.ErrReleased)
 	// A context of the hold's own is done by now, so it is judged as any other.
 	ctx, cancel := h.entry.q.sess.Base().Detached(ctx)
 	defer cancel()
 	if stopped {
 		h.leave(ctx)
 	}
-	if cause := *h.cause.Load(); cause != session.ErrReleased {
+	if cause := *h.cause.Load(); cause != holdfast.ErrReleased {
 		return cause
 	}
 	select {
@@ -47,12 +48,12 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	switch {
 	case h.outcome == nil:
 		return nil
-	case errors.Is(h.outcome, session.ErrOutcomeUnknown):
+	case errors.Is(h.outcome, holdfast.ErrOutcomeUnknown):
 		return h.unknown(h.outcome)
-	case errors.Is(h.outcome, session.ErrLost):
+	case errors.Is(h.outcome, holdfast.ErrLost):
 		return h.outcome
 	default:
-		return fmt.Errorf("release %s %s (token %d): %w", h.entry.q.kind, session.Quote(h.entry.q.name), h.entry.token, h.outcome)
+		return fmt.Errorf("release %s %s (token %d): %w", h.entry.q.kind, names.Quote(h.entry.q.name), h.entry.token, h.outcome)
 	}
 }
 
@@ -101,37 +102,37 @@ func (h *Hold) over() {
 
 func (h *Hold) unknown(err error) error {
 	q := h.entry.q
-	if !errors.Is(err, session.ErrOutcomeUnknown) {
-		err = fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; its entry is removed as soon as etcd answers, or goes with the lease",
-		q.kind, session.Quote(q.name), h.entry.token, int64(h.Lease()), q.sess.State(), err)
+		q.kind, names.Quote(q.name), h.entry.token, int64(h.Lease()), q.sess.State(), err)
 }
 
 // revoked is the loss of the hold if etcd has let go of its lease, or nil. That
 // may have been before the release began, so where no answer tells otherwise
 // the hold counts as lost.
-func (h *Hold) revoked() *session.LostError {
+func (h *Hold) revoked() *holdfast.LostError {
 	lost := h.entry.lease.Lost()
-	if lost == nil || lost.Cause != session.CauseRevoked && lost.Cause != session.CauseClusterChanged {
+	if lost == nil || lost.Cause != holdfast.CauseRevoked && lost.Cause != holdfast.CauseClusterChanged {
 		return nil
 	}
-	return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+	return h.named(lost)
 }
 
 // explain turns what handOff said into the loss behind it, where there is one.
 func (h *Hold) explain(err error) error {
 	lost := h.entry.lease.Lost()
 	switch {
-	case err == nil || *h.cause.Load() != session.ErrReleased: // or its loss is known
+	case err == nil || *h.cause.Load() != holdfast.ErrReleased: // or its loss is known
 		return err
-	case errors.Is(err, session.ErrOutcomeUnknown):
+	case errors.Is(err, holdfast.ErrOutcomeUnknown):
 		if lost := h.revoked(); lost != nil {
 			return lost
 		}
 		return err
 	case lost != nil:
-		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+		return h.named(lost)
 	case errors.Is(err, errEntryGone):
 		return h.vanished(h.entry.lease.Context())
 	default:
@@ -142,7 +143,7 @@ func (h *Hold) explain(err error) error {
 // vanished is the loss of a hold whose entry is no longer there although the
 // session knows of nothing: with its lease, or by itself? ctx ends with the
 // lease.
-func (h *Hold) vanished(ctx context.Context) *session.LostError {
+func (h *Hold) vanished(ctx context.Context) *holdfast.LostError {
 	lease := h.entry.lease
 	ctx, cancel := context.WithTimeout(ctx, h.entry.q.sess.Base().RetryPolicy().Attempt)
 	defer cancel()
@@ -152,26 +153,26 @@ func (h *Hold) vanished(ctx context.Context) *session.LostError {
 	}
 	// Another hold may have found it out before, and ended this request by it.
 	if lost := lease.Lost(); lost != nil {
-		return lost.Of(h.entry.q.kind, h.entry.q.name, int64(h.entry.token))
+		return h.named(lost)
 	}
-	return h.lost(session.CauseEntryDeleted)
+	return h.lost(holdfast.CauseEntryDeleted)
 }
 
 // ReleaseQuietly is Release for work that is done. It returns the loss of a hold
 // that was none any more when the work ended, also where only the release has
 // found that out. What happens later is not the work's failure: an outcome that
 // is not known yet is logged, and a lease may expire meanwhile.
-func (h *Hold) ReleaseQuietly(ctx context.Context) *session.LostError {
+func (h *Hold) ReleaseQuietly(ctx context.Context) *holdfast.LostError {
 	err := h.Release(ctx)
-	if errors.Is(err, session.ErrOutcomeUnknown) {
+	if errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		h.entry.q.sess.Logger().Warn("holdfast: the work is done, its release is not answered yet", "error", err)
 		return nil
 	}
-	var lost *session.LostError
+	var lost *holdfast.LostError
 	if !errors.As(err, &lost) {
 		return nil
 	}
-	if *h.cause.Load() == session.ErrReleased && (lost.Cause == session.CauseExpired || lost.Cause == session.CauseClosed) {
+	if *h.cause.Load() == holdfast.ErrReleased && (lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed) {
 		return nil // on the way
 	}
 	return lost

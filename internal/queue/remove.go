@@ -8,8 +8,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // removeAgain is the pause after etcd has refused to remove an entry.
@@ -45,8 +45,8 @@ func (e *entry) remove(ctx context.Context) error {
 		e.q.sess.Base().Telemetry().Sweeping(e.q.kind)
 		e.q.sess.Base().Go(e.removeLater) // ends with the lease
 	}
-	if unknown && !errors.Is(err, session.ErrOutcomeUnknown) {
-		return fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	if unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return err
 }
@@ -82,7 +82,7 @@ func (e *entry) removedAtOnce(ctx context.Context) bool {
 // abandon ends an attempt whose lease is lost. The session removes the entry
 // before it revokes the lease, unless etcd has let go of both.
 func (e *entry) abandon() {
-	if cause := e.lease.Lost().Cause; cause == session.CauseRevoked || cause == session.CauseClusterChanged {
+	if cause := e.lease.Lost().Cause; cause == holdfast.CauseRevoked || cause == holdfast.CauseClusterChanged {
 		e.finish()
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestWaiterThatGivesUpWhileTheEntryAheadStandsLeavesAtOnce(t *testing.T) {
@@ -203,7 +203,7 @@ func TestReleaseThatFindsTheEntryDeletedReportsTheLoss(t *testing.T) {
 				} else {
 					srv.Delete(h.Key())
 				}
-				if err := h.Release(within(t, time.Minute)); !errors.Is(err, session.ErrLost) {
+				if err := h.Release(within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) {
 					t.Errorf("Release: %v", err)
 				}
 			})

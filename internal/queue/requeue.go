@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast"
 )
 
 // Requeue ends the hold and waits in line again, at the back. Leaving and
@@ -29,7 +29,7 @@ func (h *Hold) requeue(ctx context.Context, r Request) (*Hold, error) {
 	q := h.entry.q
 	t := q.ticket(r.Value)
 	ln := q.local.join(t, false)
-	if !h.end(session.ErrReleased) {
+	if !h.end(holdfast.ErrReleased) {
 		q.stepOut(ln, t)
 		return nil, h.Check() // it had ended between the two
 	}
@@ -39,7 +39,7 @@ func (h *Hold) requeue(ctx context.Context, r Request) (*Hold, error) {
 // Abandon makes the hold lost, unless it has ended already, and returns its
 // Check. The entry is being removed; Abandon waits a moment for that, as
 // giveUp does.
-func (h *Hold) Abandon(cause session.Cause) error {
+func (h *Hold) Abandon(cause holdfast.Cause) error {
 	h.end(h.lost(cause))
 	patience := time.NewTimer(giveUpWait)
 	defer patience.Stop()

@@ -7,9 +7,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // errMoved: another update of the same entry came first.
@@ -18,7 +19,7 @@ var errMoved = errors.New("the value was changed meanwhile")
 // Update puts other data into the value of the hold's entry. nil: it stands, since the
 // revision returned. Otherwise Check's answer if the hold has ended, or ends by
 // what etcd says; or ctx's error, or what etcd said that no retry can mend,
-// joined with session.ErrOutcomeUnknown if a send was not answered: it may
+// joined with holdfast.ErrOutcomeUnknown if a send was not answered: it may
 // still take effect, as long as the entry stands and no later Update has
 // succeeded.
 //
@@ -28,7 +29,7 @@ var errMoved = errors.New("the value was changed meanwhile")
 // sinceNoter; whichever comes second finds that out.
 func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	if ctx == nil {
-		return 0, &session.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return 0, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if !h.Live() {
 		return 0, h.Check()
@@ -39,7 +40,7 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	defer cancel()
 	var since int64
 	unanswered := false
-	var cause session.Cause // of a loss
+	var cause holdfast.Cause // of a loss
 	err := e.q.retry(uctx, func(ctx context.Context) error {
 		mod := max(h.modified.Load(), e.rev)
 		resp, open, err := attempt.Once(ctx, e.q.sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
@@ -83,10 +84,10 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 		return 0, h.Check()
 	case !h.Live():
 		return 0, h.Check()
-	case unanswered && !errors.Is(err, session.ErrOutcomeUnknown):
-		err = fmt.Errorf("%w: %w", session.ErrOutcomeUnknown, err)
+	case unanswered && !errors.Is(err, holdfast.ErrOutcomeUnknown):
+		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
-	return 0, fmt.Errorf("proclaim in %s %s (token %d): %w", e.q.kind, session.Quote(e.q.name), e.token, err)
+	return 0, fmt.Errorf("proclaim in %s %s (token %d): %w", e.q.kind, names.Quote(e.q.name), e.token, err)
 }
 
 // sawModified notes a mod revision of the entry. They only grow.

@@ -6,7 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // waitedFor returns what to add to the error of a call whose context has ended:
@@ -30,7 +30,7 @@ func (q *Queue) waitedFor(ctx context.Context, e *entry) func() string {
 	holder := make(chan string, 1)
 	go func() { holder <- q.holderOf(ctx, string(ahead.Key), ahead.CreateRevision) }() // joined by the result
 	return func() string {
-		return fmt.Sprintf("; queued behind entry %s (%s)", session.Quote(string(ahead.Key)), <-holder)
+		return fmt.Sprintf("; queued behind entry %s (%s)", names.Quote(string(ahead.Key)), <-holder)
 	}
 }
 
@@ -46,7 +46,7 @@ func (q *Queue) holderOf(ctx context.Context, key string, rev int64) string {
 		return "it has just left"
 	}
 	if v, ok := DecodeValue(resp.Kvs[0].Value); ok {
-		return "owner " + session.Quote(v.holder())
+		return "owner " + names.Quote(v.holder())
 	}
 	return "it does not say whose it is"
 }

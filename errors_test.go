@@ -1,0 +1,26 @@
+package holdfast_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func TestErrorsNameTheLockTheLeaseAndTheCause(t *testing.T) {
+	lost := &holdfast.LostError{
+		Kind: "lock", Name: "billing/job-7", Token: 42, Lease: 0x694d81, Cause: holdfast.CauseExpired,
+		Since: 13500 * time.Millisecond, Err: errors.New("connection refused"),
+	}
+	for _, want := range []string{`"billing/job-7"`, "42", "694d81", "no renewal was confirmed", "13.5s", "connection refused", "acquire again"} {
+		if !strings.Contains(lost.Error(), want) {
+			t.Errorf("%q lacks %q", lost.Error(), want)
+		}
+	}
+	evil := &holdfast.NameError{Kind: "lock", Name: "a\nb" + strings.Repeat("x", 1000), Reason: "is longer than 512 bytes"}
+	if s := evil.Error(); strings.Contains(s, "\n") || len(s) > 300 {
+		t.Errorf("a name is data, not layout: %q", s)
+	}
+}

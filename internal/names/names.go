@@ -1,0 +1,48 @@
+// Package names has the rules that all packages share for names: how one is
+// quoted in a message, what a namespace may look like, and which key holds its
+// fencing epoch.
+package names
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// DefaultNamespace is the namespace for which "" stands.
+const DefaultNamespace = "holdfast"
+
+// MaxNamespace bounds a namespace, in bytes.
+const MaxNamespace = 64
+
+// Namespace returns ns, or [DefaultNamespace] for "". The error is a
+// *holdfast.NameError.
+func Namespace(ns string) (string, error) {
+	reason := ""
+	switch {
+	case ns == "":
+		return DefaultNamespace, nil
+	case strings.Contains(ns, "/"):
+		reason = `contains "/"; a namespace is a single segment`
+	case ns[0] == '@':
+		reason = `starts with "@", which is reserved`
+	case len(ns) > MaxNamespace:
+		reason = fmt.Sprintf("is longer than %d bytes", MaxNamespace)
+	default:
+		return ns, nil
+	}
+	return "", &holdfast.NameError{Kind: "namespace", Name: ns, Reason: reason}
+}
+
+// EpochKey returns the key that holds the fencing epoch of a namespace.
+func EpochKey(namespace string) string { return namespace + "/epoch" }
+
+// Quote returns a name for use in a message: escaped, and cut after 128 bytes.
+func Quote(name string) string {
+	const most = 128
+	if len(name) > most {
+		return fmt.Sprintf("%q… (%d bytes)", name[:most], len(name))
+	}
+	return fmt.Sprintf("%q", name)
+}

@@ -1,0 +1,142 @@
+package holdfast
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// LeaseID is the ID of a lease in etcd. Convert it to clientv3.LeaseID for
+// requests about it.
+type LeaseID int64
+
+// String returns the ID in hexadecimal, as etcdctl prints it.
+func (id LeaseID) String() string { return strconv.FormatInt(int64(id), 16) }
+
+// LostError says that a lease, or a lock or term on it, is gone. That is final:
+// acquire again to continue.
+//
+// errors.Is(err, ErrLost) is true for every LostError; for CauseClosed
+// errors.Is(err, ErrClosed) is true as well.
+type LostError struct {
+	Kind  string        // "lock" or "election"; empty for the session itself
+	Name  string        // of the lock or election; empty for the session itself
+	Lease LeaseID       // the lease that is gone
+	Token int64         // the holder's fencing token; 0 for the session itself
+	Cause Cause         // why
+	Since time.Duration // from the last confirmed renewal to the loss
+	Err   error         // the error of the last failed renewal; may be nil
+}
+
+func (e *LostError) Error() string {
+	var b strings.Builder
+	if e.Kind == "" {
+		b.WriteString("session lost")
+	} else {
+		fmt.Fprintf(&b, "%s %.128q lost (token %d)", e.Kind, e.Name, e.Token)
+	}
+	fmt.Fprintf(&b, ": lease %v: %s", e.Lease, e.Cause.explain())
+	if e.Since > 0 {
+		fmt.Fprintf(&b, "; last confirmed renewal %s before", e.Since.Round(time.Millisecond))
+	}
+	if e.Err != nil {
+		fmt.Fprintf(&b, ": %v", e.Err)
+	}
+	if e.Cause != CauseClosed {
+		b.WriteString("; stop its work and acquire again")
+	}
+	return b.String()
+}
+
+// Is makes errors.Is(err, ErrLost) true, and errors.Is(err, ErrClosed) if the
+// session was closed.
+func (e *LostError) Is(target error) bool {
+	return target == ErrLost || e.Cause == CauseClosed && target == ErrClosed
+}
+
+// Unwrap returns Err.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Cause is the reason for a loss.
+type Cause int
+
+const (
+	// CauseExpired: no renewal was confirmed while the lease was trusted.
+	CauseExpired Cause = iota + 1
+	// CauseRevoked: etcd says that the lease does not exist.
+	CauseRevoked
+	// CauseEntryDeleted: the entry of the lock or term is gone from etcd, and the
+	// session knows of no loss of its lease. Usually the entry was deleted by
+	// hand. After a refused write the lease may have been revoked instead, which
+	// the session reports next.
+	CauseEntryDeleted
+	// CauseClusterChanged: the endpoints now lead to another etcd cluster.
+	CauseClusterChanged
+	// CauseClosed: the session was closed by this program.
+	CauseClosed
+	// CauseMaxHold: the lock was held for longer than Options.MaxHold.
+	CauseMaxHold
+	// CauseNotDrained: the work of a term did not stop in time, and the term was
+	// given up while the work still runs.
+	CauseNotDrained
+	// CauseKeyDeleted: the session key was deleted, as it is by a revocation, and
+	// could not be put again within a quarter of the lock delay.
+	CauseKeyDeleted
+	// CauseClientClosed: the etcd client was closed before the session.
+	CauseClientClosed
+)
+
+// String returns the cause as it is written in logs, such as "entry deleted".
+func (c Cause) String() string {
+	switch c {
+	case CauseExpired:
+		return "expired"
+	case CauseRevoked:
+		return "revoked"
+	case CauseEntryDeleted:
+		return "entry deleted"
+	case CauseClusterChanged:
+		return "cluster changed"
+	case CauseClosed:
+		return "session closed"
+	case CauseMaxHold:
+		return "max hold exceeded"
+	case CauseNotDrained:
+		return "work not drained"
+	case CauseKeyDeleted:
+		return "session key deleted"
+	case CauseClientClosed:
+		return "client closed"
+	default:
+		return fmt.Sprintf("Cause(%d)", int(c))
+	}
+}
+
+// explain is the cause as half a sentence, for the operator.
+func (c Cause) explain() string {
+	switch c {
+	case CauseExpired:
+		return "no renewal was confirmed in time (etcd unreachable, or this process was paused)"
+	case CauseRevoked:
+		return "etcd no longer knows the lease " +
+			"(revoked by hand, or by a former etcd leader that was stopped and went on; or etcd was restored)"
+	case CauseEntryDeleted:
+		return "its entry is gone from etcd " +
+			"(deleted by another client; or the lease was revoked, which the session will report next)"
+	case CauseClusterChanged:
+		return "the endpoints lead to another etcd cluster now"
+	case CauseClosed:
+		return "its session was closed"
+	case CauseMaxHold:
+		return "it was held for longer than MaxHold"
+	case CauseNotDrained:
+		return "its work did not stop in time, so it was given up while that still runs"
+	case CauseKeyDeleted:
+		return "its session key was deleted, perhaps with the lease, and could not be put again"
+	case CauseClientClosed:
+		return "nothing can renew it any more"
+	default:
+		return c.String()
+	}
+}

@@ -1,0 +1,34 @@
+package holdfast
+
+import "fmt"
+
+// State is what a session knows about its lease.
+type State int
+
+const (
+	// Connected: renewals are confirmed in time.
+	Connected State = iota + 1
+	// Suspended: renewals are overdue. The lease is probably still held, but that
+	// cannot be proved.
+	Suspended
+	// Lost: the lease is gone, or must be presumed gone.
+	Lost
+	// Closed: the session was closed.
+	Closed
+)
+
+// String returns the state as it is written in logs, such as "connected".
+func (s State) String() string {
+	switch s {
+	case Connected:
+		return "connected"
+	case Suspended:
+		return "suspended"
+	case Lost:
+		return "lost"
+	case Closed:
+		return "closed"
+	default:
+		return fmt.Sprintf("State(%d)", int(s))
+	}
+}
