@@ -18,6 +18,8 @@ import (
 	"os"
 	"runtime/debug"
 	"time"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 // Event is what a [Record] is about.
@@ -36,18 +38,18 @@ const (
 // Record describes one event. Fields that do not apply to the event are zero.
 type Record struct {
 	Event    Event
-	At       time.Time     // wall clock of this process
-	Kind     string        // "lock" or "election"; "" if only the name is known
-	Name     string        // of the lock or election
-	Key      string        // in etcd: the holder's entry, the epoch or the mark
-	Lease    int64         // the holder's lease
-	Token    int64         // the fencing token of the holder or the claim
-	Holder   string        // for people: owner, host and process, or the peer that presented the claim
-	Resource string        // Refused, Reset: the guarded resource
-	Mark     int64         // Refused: the larger token the guard had seen. Reset: the token deleted
-	Held     time.Duration // Released, Lost: since Granted
-	Err      error         // Lost, Refused: the reason. Others: nil, or why the outcome is unknown
-	Detail   string        // Bumped: the epochs before and after
+	At       time.Time        // wall clock of this process
+	Kind     string           // "lock" or "election"; "" if only the name is known
+	Name     string           // of the lock or election
+	Key      string           // in etcd: the holder's entry, the epoch or the mark
+	Lease    holdfast.LeaseID // the holder's lease
+	Token    int64            // the fencing token of the holder or the claim
+	Holder   string           // for people: owner, host and process, or the peer that presented the claim
+	Resource string           // Refused, Reset: the guarded resource
+	Mark     int64            // Refused: the larger token the guard had seen. Reset: the token deleted
+	Held     time.Duration    // Released, Lost: since Granted
+	Err      error            // Lost, Refused: the reason. Others: nil, or why the outcome is unknown
+	Detail   string           // Bumped: the epochs before and after
 }
 
 // Auditor receives records.

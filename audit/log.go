@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strconv"
 )
@@ -50,7 +49,7 @@ func (r Record) attrs() []slog.Attr {
 	text("name", r.Name)
 	text("key", r.Key)
 	if r.Lease != 0 {
-		text("lease", fmt.Sprintf("%x", r.Lease))
+		text("lease", r.Lease.String())
 	}
 	token("token", r.Token)
 	text("holder", r.Holder)

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -24,8 +24,8 @@ func TestNoWorkIsStartedInATermThatIsLostAlready(t *testing.T) {
 		t.Cleanup(srv.Close)
 		sess := open(t, srv.Client(), session.Options{Clock: session.MonotonicClock()})
 		var once sync.Once
-		el := election.New(sess, "x").With(election.Options{Auditor: fencing.AuditFunc(func(ctx context.Context, r fencing.Record) {
-			if r.Event != fencing.Granted {
+		el := election.New(sess, "x").With(election.Options{Auditor: audit.Func(func(ctx context.Context, r audit.Record) {
+			if r.Event != audit.Granted {
 				return
 			}
 			once.Do(func() {

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/fencing"
 )
 
 const (
@@ -36,7 +36,7 @@ type Options struct {
 	// Auditor is told of each grant, release and loss of a term. Default nil:
 	// the session's Logger is, at Debug, and of losses at Warn. A grant waits
 	// for it; a release and a loss do not, but Close does.
-	Auditor fencing.Auditor
+	Auditor audit.Auditor
 
 	// Pause paces Run: what it waits after a campaign that failed and between
 	// one term and the next. The pauses start anew after a term that has

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -82,7 +83,7 @@ var duties = map[string]duty{
 	"raise the epoch": {[]string{"operator"}, func(ctx context.Context, cli *clientv3.Client) error {
 		epoch, err := fencing.Epoch(ctx, cli, "")
 		if err == nil {
-			_, err = fencing.BumpEpoch(ctx, cli, "", epoch+1, fencing.AuditFunc(func(context.Context, fencing.Record) {}))
+			_, err = fencing.BumpEpoch(ctx, cli, "", epoch+1, audit.Func(func(context.Context, audit.Record) {}))
 		}
 		return err
 	}},

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 )
@@ -33,10 +34,10 @@ func (a accounts) Check(ctx context.Context, req *grpc_health_v1.HealthCheckRequ
 }
 
 func Example() {
-	guard := grpcfence.NewGuard(fencing.NewMemoryStore(0), func(_ context.Context, _ string, req any) (resource, name string, err error) {
+	guard := grpcfence.NewGuard(fencing.NewMemoryStore(nil), func(_ context.Context, _ string, req any) (resource, name string, err error) {
 		id := req.(*grpc_health_v1.HealthCheckRequest).Service
 		return "account/" + id, "accounts/" + id, nil
-	}, grpcfence.Options{Auditor: fencing.AuditFunc(func(context.Context, fencing.Record) {})})
+	}, &grpcfence.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})})
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(guard.Unary()), grpc.WaitForHandlers(true))
 	grpc_health_v1.RegisterHealthServer(srv, accounts{balances: new(sync.Map)})
 	l := bufconn.Listen(1 << 16)

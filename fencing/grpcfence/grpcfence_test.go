@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 )
@@ -27,8 +28,8 @@ var both = map[string]func(context.Context, *grpc.ClientConn) error{
 
 func guards(o grpcfence.Options) map[string]*grpcfence.Server {
 	return map[string]*grpcfence.Server{
-		"guard":   grpcfence.NewGuard(fencing.NewMemoryStore(0), resourceOf, o),
-		"filter":  grpcfence.NewFilter(fencing.NewMemoryStore(0), resourceOf, o),
+		"guard":   grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, o),
+		"filter":  grpcfence.NewFilter(fencing.NewMemoryStore(nil), resourceOf, o),
 		"require": grpcfence.NewRequire(resourceOf, o),
 	}
 }
@@ -77,7 +78,7 @@ func TestStaleCallHasNoEffect(t *testing.T) {
 			if info, is := s.Details()[0].(*errdetails.ErrorInfo); !ok || !is || info.Domain != grpcfence.Domain {
 				t.Errorf("%s, %s: details %v", kind, how, s.Details())
 			}
-			if got := j.take(); len(got) != 1 || got[0].Event != fencing.Refused || got[0].Mark != 10 || got[0].Resource != "res/a" || got[0].Holder == "" {
+			if got := j.take(); len(got) != 1 || got[0].Event != audit.Refused || got[0].Mark != 10 || got[0].Resource != "res/a" || got[0].Holder == "" {
 				t.Errorf("%s, %s: audited %+v", kind, how, got)
 			}
 			// The other way to call begins anew.
@@ -136,7 +137,7 @@ func TestCallWithoutAUsableClaimIsRefused(t *testing.T) {
 func TestHolderThatMayNotBeUsedCallsNobody(t *testing.T) {
 	svc := &service{}
 	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf), grpcfence.Client{})
-	allow, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, grpcfence.Options{AllowMissing: true}), grpcfence.Client{AllowMissing: true})
+	allow, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, &grpcfence.Options{AllowMissing: true}), grpcfence.Client{AllowMissing: true})
 	lost := errors.New("lost")
 	gone := &holder{name: "lock/a", token: 7, err: lost}
 	for what, c := range map[string]struct {
@@ -187,7 +188,7 @@ func TestHolderLostWithinAStreamSendsNoMore(t *testing.T) {
 // A stream that outlives its holder: the filter looks at each message.
 func TestFilterAdmitsEachMessageOfAStream(t *testing.T) {
 	svc := &service{}
-	conn, _ := serve(t, svc, grpcfence.NewFilter(fencing.NewMemoryStore(0), resourceOf, grpcfence.Options{Auditor: &journal{}}), grpcfence.Client{})
+	conn, _ := serve(t, svc, grpcfence.NewFilter(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{Auditor: &journal{}}), grpcfence.Client{})
 	ctx, cancel := context.WithCancel(holding("lock/a", 5))
 	defer cancel()
 	s, err := open(ctx, conn)
@@ -270,7 +271,7 @@ func TestStoreThatCannotTellLetsNothingPass(t *testing.T) {
 // Whatever a name is made of, the refusal that quotes it arrives.
 func TestRefusalOfAnUnusualNameArrives(t *testing.T) {
 	svc := &service{}
-	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, grpcfence.Options{Auditor: &journal{}}), grpcfence.Client{})
+	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, &grpcfence.Options{Auditor: &journal{}}), grpcfence.Client{})
 	for _, name := range []string{"\xff\xfe", "a\x00b", "lock/é", strings.Repeat("\xff", fencing.MaxName)} {
 		err := put(holding(name, 5), conn, "a")
 		if !errors.Is(err, fencing.ErrOtherName) {
@@ -282,7 +283,7 @@ func TestRefusalOfAnUnusualNameArrives(t *testing.T) {
 func TestNoStaleCallLandsAmongManyClients(t *testing.T) {
 	const clients, rounds = 16, 30
 	svc := &service{}
-	conn, _ := serve(t, svc, grpcfence.NewGuard(fencing.NewMemoryStore(0), resourceOf, grpcfence.Options{Auditor: &journal{}}), grpcfence.Client{})
+	conn, _ := serve(t, svc, grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{Auditor: &journal{}}), grpcfence.Client{})
 	var newest, ok, refused atomic.Int64
 	newest.Store(1)
 	var wg sync.WaitGroup
@@ -324,7 +325,7 @@ func FuzzMetadata(f *testing.F) {
 	f.Add("lock/%61", "-7", "x")
 	handler := func(context.Context, any) (any, error) { return "ran", nil }
 	f.Fuzz(func(t *testing.T, name, token, second string) {
-		g := grpcfence.NewGuard(fencing.NewMemoryStore(0), resourceOf, grpcfence.Options{AllowMissing: true, Auditor: &journal{}})
+		g := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{AllowMissing: true, Auditor: &journal{}})
 		md := metadata.MD{"fencing-name": {name}, "fencing-token": {token}}
 		if second != "" {
 			md["fencing-token"] = append(md["fencing-token"], second)
@@ -342,7 +343,7 @@ func FuzzMetadata(f *testing.F) {
 }
 
 func BenchmarkUnary(b *testing.B) {
-	in := grpcfence.NewGuard(fencing.NewMemoryStore(0), func(context.Context, string, any) (string, string, error) { return "account/42", "accounts/42", nil }).Unary()
+	in := grpcfence.NewGuard(fencing.NewMemoryStore(nil), func(context.Context, string, any) (string, string, error) { return "account/42", "accounts/42", nil }).Unary()
 	ctx := metadata.NewIncomingContext(b.Context(), metadata.Pairs("fencing-name", "accounts/42", "fencing-token", "1731"))
 	info := &grpc.UnaryServerInfo{FullMethod: "/m"}
 	handler := func(context.Context, any) (any, error) { return nil, nil }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 )
@@ -59,16 +60,16 @@ func holding(name string, token int64) context.Context {
 // journal is an auditor that remembers.
 type journal struct {
 	mu      sync.Mutex // protects records
-	records []fencing.Record
+	records []audit.Record
 }
 
-func (j *journal) Audit(_ context.Context, r fencing.Record) {
+func (j *journal) Audit(_ context.Context, r audit.Record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.records = append(j.records, r)
 }
 
-func (j *journal) take() []fencing.Record {
+func (j *journal) take() []audit.Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	taken := j.records

@@ -16,8 +16,10 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
+	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
 // A client that repeats UNAVAILABLE, as many are configured to, over a counter
@@ -101,7 +103,7 @@ func repeating(t *testing.T, svc *service, g *grpcfence.Server) *grpc.ClientConn
 // A refusal that the store has recorded is not recorded again by the guard.
 func TestRefusalIsRecordedOnceAndNamesThePeer(t *testing.T) {
 	j := &journal{}
-	conn, _ := serve(t, &service{}, grpcfence.NewGuard(recording{fencing.NewMemoryStore(0), j}, resourceOf, grpcfence.Options{Auditor: j}), grpcfence.Client{})
+	conn, _ := serve(t, &service{}, grpcfence.NewGuard(recording{fencing.NewMemoryStore(nil), j}, resourceOf, &grpcfence.Options{Auditor: j}), grpcfence.Client{})
 	for how, call := range both {
 		if err := call(holding("lock/a", 9), conn); err != nil {
 			t.Fatal(err)
@@ -118,13 +120,13 @@ func TestRefusalIsRecordedOnceAndNamesThePeer(t *testing.T) {
 // recording is a store that has an auditor of its own, as sqlfence's has.
 type recording struct {
 	fencing.Store
-	a fencing.Auditor
+	a audit.Auditor
 }
 
 func (r recording) Do(ctx context.Context, resource string, c fencing.Claim, effect func(context.Context) error) error {
 	err := r.Store.Do(ctx, resource, c, effect)
 	if err != nil {
-		fencing.AuditRefusal(ctx, r.a, resource, c, "", err)
+		fence.AuditRefusal(ctx, r.a, resource, c, "", err)
 	}
 	return err
 }

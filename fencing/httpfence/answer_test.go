@@ -15,15 +15,17 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
 // ledger is a store that is a transaction: what its effects wrote counts once
 // they are committed.
 type ledger struct {
 	commit   func() error // nil: fine
-	auditor  fencing.Auditor
+	auditor  audit.Auditor
 	pending  []string
 	answered func() bool // whether the client has an answer
 
@@ -38,7 +40,7 @@ func (l *ledger) Do(ctx context.Context, resource string, c fencing.Claim, effec
 	l.pending = nil
 	if c.Token < 5 {
 		err := &fencing.MarkError{Resource: resource, Claim: c, Mark: 5}
-		fencing.AuditRefusal(ctx, l.auditor, resource, c, "", err)
+		fence.AuditRefusal(ctx, l.auditor, resource, c, "", err)
 		return err
 	}
 	if err := effect(ctx); err != nil {
@@ -365,7 +367,7 @@ func TestRefusalIsRecordedOnceAndNamesThePeer(t *testing.T) {
 	within = func(w http.ResponseWriter, r *http.Request) {
 		c, _ := fencing.ClaimFromContext(r.Context())
 		err := &fencing.MarkError{Resource: "inner", Claim: c, Mark: 9}
-		fencing.AuditRefusal(r.Context(), j, "inner", c, "", err)
+		fence.AuditRefusal(r.Context(), j, "inner", c, "", err)
 		httpfence.Error(w, r, err)
 	}
 	if _, _, err := s.put(t, 7, nil); !errors.Is(err, fencing.ErrStale) {

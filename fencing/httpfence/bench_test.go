@@ -18,7 +18,7 @@ func (n nothing) Write(b []byte) (int, error) { return len(b), nil }
 func (n nothing) WriteHeader(int)             {}
 
 func warm() (h http.Handler, w http.ResponseWriter, r *http.Request) {
-	h = httpfence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), fencing.NewMemoryStore(0),
+	h = httpfence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), fencing.NewMemoryStore(nil),
 		func(*http.Request) (string, string, error) { return "account/42", "accounts/42", nil })
 	r = httptest.NewRequest("PUT", "/accounts/42", nil)
 	r.Header.Set("Fencing-Name", "accounts/42")

@@ -15,7 +15,7 @@ import (
 
 // A client that stops in the middle of its body, and a newer holder behind it.
 func TestSlowBodyKeepsNoNewerHolderWaiting(t *testing.T) {
-	store := fencing.NewMemoryStore(0)
+	store := fencing.NewMemoryStore(nil)
 	var landed []string
 	arrived := make(chan struct{}, 2)
 	front := httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +63,7 @@ func TestSlowBodyKeepsNoNewerHolderWaiting(t *testing.T) {
 
 func TestBodyThatCannotBeReadInFullIsRefused(t *testing.T) {
 	var e effects
-	h := httpfence.Handler(&e, fencing.NewMemoryStore(0), byPath, httpfence.Options{MaxBody: 10})
+	h := httpfence.Handler(&e, fencing.NewMemoryStore(nil), byPath, &httpfence.Options{MaxBody: 10})
 	ask := func(body io.Reader, length int64) *http.Response {
 		r := httptest.NewRequestWithContext(context.Background(), "PUT", "/r/a", body)
 		r.ContentLength = length
@@ -91,7 +91,7 @@ func TestBodyThatCannotBeReadInFullIsRefused(t *testing.T) {
 		}
 	}
 	// Explicitly not read ahead: the handler gets it as it comes.
-	h = httpfence.Handler(&e, fencing.NewMemoryStore(0), byPath, httpfence.Options{MaxBody: -1})
+	h = httpfence.Handler(&e, fencing.NewMemoryStore(nil), byPath, &httpfence.Options{MaxBody: -1})
 	if resp := ask(strings.NewReader(strings.Repeat("x", 5<<20)), -1); resp.StatusCode != 200 {
 		t.Errorf("answered %d", resp.StatusCode)
 	}

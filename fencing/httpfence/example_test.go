@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 )
@@ -30,10 +31,10 @@ func Example() {
 		fmt.Println("server:", balance.(int)+amount, "after", c)
 	})
 	mux := http.NewServeMux()
-	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, fencing.NewMemoryStore(0), func(r *http.Request) (resource, name string, err error) {
+	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, fencing.NewMemoryStore(nil), func(r *http.Request) (resource, name string, err error) {
 		id := r.PathValue("id")
 		return "account/" + id, "accounts/" + id, nil
-	}, httpfence.Options{Auditor: fencing.AuditFunc(func(context.Context, fencing.Record) {})}))
+	}, &httpfence.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})}))
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 

@@ -53,8 +53,8 @@ func send(h http.Handler, path string, names, tokens []string) *http.Response {
 // three are the middlewares; all refuse alike what needs no comparison.
 func three(e http.Handler, o httpfence.Options) map[string]http.Handler {
 	return map[string]http.Handler{
-		"Handler": httpfence.Handler(e, fencing.NewMemoryStore(0), byPath, o),
-		"Filter":  httpfence.Filter(e, fencing.NewMemoryStore(0), byPath, o),
+		"Handler": httpfence.Handler(e, fencing.NewMemoryStore(nil), byPath, o),
+		"Filter":  httpfence.Filter(e, fencing.NewMemoryStore(nil), byPath, o),
 		"Require": httpfence.Require(e, byPath, o),
 	}
 }
@@ -160,7 +160,7 @@ func TestPanicOfAHandlerGivesTheResourceBack(t *testing.T) {
 		if boom {
 			panic("boom")
 		}
-	}), fencing.NewMemoryStore(0), byPath)
+	}), fencing.NewMemoryStore(nil), byPath)
 	func() {
 		defer func() {
 			if recover() != "boom" {
@@ -204,7 +204,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add("lock/a", "99999999999999999999", "\x00")
 	f.Fuzz(func(t *testing.T, name, token, second string) {
 		var e effects
-		h := httpfence.Handler(&e, fencing.NewMemoryStore(0), byPath, httpfence.Options{AllowMissing: true, Auditor: &journal{}})
+		h := httpfence.Handler(&e, fencing.NewMemoryStore(nil), byPath, &httpfence.Options{AllowMissing: true, Auditor: &journal{}})
 		tokens := []string{token}
 		if second != "" {
 			tokens = append(tokens, second)

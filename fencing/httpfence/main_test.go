@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -44,16 +45,16 @@ var (
 // journal is an auditor that remembers.
 type journal struct {
 	mu      sync.Mutex // protects records
-	records []fencing.Record
+	records []audit.Record
 }
 
-func (j *journal) Audit(_ context.Context, r fencing.Record) {
+func (j *journal) Audit(_ context.Context, r audit.Record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.records = append(j.records, r)
 }
 
-func (j *journal) take() []fencing.Record {
+func (j *journal) take() []audit.Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	taken := j.records

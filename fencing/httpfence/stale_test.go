@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 )
@@ -19,10 +20,10 @@ import (
 func TestStaleRequestHasNoEffect(t *testing.T) {
 	for kind, h := range map[string]func(http.Handler, httpfence.Options) http.Handler{
 		"Handler": func(e http.Handler, o httpfence.Options) http.Handler {
-			return httpfence.Handler(e, fencing.NewMemoryStore(0), byPath, o)
+			return httpfence.Handler(e, fencing.NewMemoryStore(nil), byPath, o)
 		},
 		"Filter": func(e http.Handler, o httpfence.Options) http.Handler {
-			return httpfence.Filter(e, fencing.NewMemoryStore(0), byPath, o)
+			return httpfence.Filter(e, fencing.NewMemoryStore(nil), byPath, o)
 		},
 	} {
 		var e effects
@@ -49,7 +50,7 @@ func TestStaleRequestHasNoEffect(t *testing.T) {
 				re.Problem.Resource != "res/a" || re.Problem.Name != "lock/a" || !strings.Contains(re.Problem.Detail, "BumpEpoch") {
 				t.Errorf("%s, step %d: %v", kind, i, err)
 			}
-			if got := j.take(); len(got) != 1 || got[0].Event != fencing.Refused || got[0].Mark != 9 || got[0].Resource != "res/a" || got[0].Name != "lock/a" {
+			if got := j.take(); len(got) != 1 || got[0].Event != audit.Refused || got[0].Mark != 9 || got[0].Resource != "res/a" || got[0].Name != "lock/a" {
 				t.Errorf("%s, step %d: audited %+v", kind, i, got)
 			}
 		}
@@ -72,7 +73,7 @@ func TestHandlerKeepsANewerHolderOutUntilTheEffectIsOver(t *testing.T) {
 			defer mu.Unlock()
 			order = append(order, c.Token.String())
 		})
-		store := fencing.NewMemoryStore(0)
+		store := fencing.NewMemoryStore(nil)
 		front := httpfence.Filter(h, store, byPath)
 		if guarded {
 			front = httpfence.Handler(h, store, byPath)
@@ -117,7 +118,7 @@ func TestNoStaleRequestLandsAmongManyClients(t *testing.T) {
 		landed = append(landed, c.Token)
 		inside.Add(-1)
 	})
-	srv := httptest.NewServer(httpfence.Handler(h, fencing.NewMemoryStore(0), byPath, httpfence.Options{Auditor: &journal{}}))
+	srv := httptest.NewServer(httpfence.Handler(h, fencing.NewMemoryStore(nil), byPath, &httpfence.Options{Auditor: &journal{}}))
 	defer srv.Close()
 	base := srv.Client().Transport.(*http.Transport)
 	base.MaxIdleConnsPerHost = clients

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"modernc.org/sqlite"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
@@ -134,7 +135,7 @@ func (d *database) guardOver(t testing.TB, db *sql.DB, opts *sqlfence.Options) *
 	return g
 }
 
-var unheard = fencing.AuditFunc(func(context.Context, fencing.Record) {})
+var unheard = audit.Func(func(context.Context, audit.Record) {})
 
 func isDeadlock(err error) bool {
 	var e *mysql.MySQLError

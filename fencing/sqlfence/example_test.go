@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 	"github.com/holdfast-go/holdfast/locker"
@@ -54,7 +55,7 @@ func ExampleGuard_Do() {
 
 	ctx := context.Background()
 	g, err := sqlfence.New(db, sqlfence.SQLite, &sqlfence.Options{
-		Auditor: fencing.AuditFunc(func(_ context.Context, r fencing.Record) {
+		Auditor: audit.Func(func(_ context.Context, r audit.Record) {
 			fmt.Printf("audit: %s token %v of %s, mark %v\n", r.Event, r.Token, r.Resource, r.Mark)
 		}),
 	})

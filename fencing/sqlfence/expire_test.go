@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -77,8 +78,8 @@ func TestExpireRefusesWhatCannotHold(t *testing.T) {
 
 func TestResetDropsOneMarkAndSaysSo(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
-		var records []fencing.Record
-		audit := fencing.AuditFunc(func(_ context.Context, r fencing.Record) { records = append(records, r) })
+		var records []audit.Record
+		audit := audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) })
 		g := d.guard(t, nil)
 		for _, resource := range []string{"r", "other"} {
 			if err := g.Do(t.Context(), resource, namedHolder{&holder{"a", 7, nil}}, d.write(resource, 7, "")); err != nil {
@@ -90,7 +91,7 @@ func TestResetDropsOneMarkAndSaysSo(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if len(records) != 1 || records[0].Event != fencing.Reset || records[0].Resource != "r" || records[0].Mark != 7 || records[0].Name != "a" {
+		if len(records) != 1 || records[0].Event != audit.Reset || records[0].Resource != "r" || records[0].Mark != 7 || records[0].Name != "a" {
 			t.Errorf("records %+v", records)
 		}
 		if d.mark(t, "r") != 0 || d.mark(t, "other") != 7 {

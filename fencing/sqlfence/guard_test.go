@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -54,8 +55,8 @@ func TestErrorOfTheWorkLeavesNeitherWorkNorMark(t *testing.T) {
 
 func TestSmallerTokenIsRefusedAndWritesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
-		var records []fencing.Record
-		g := d.guard(t, &sqlfence.Options{Auditor: fencing.AuditFunc(func(_ context.Context, r fencing.Record) { records = append(records, r) })})
+		var records []audit.Record
+		g := d.guard(t, &sqlfence.Options{Auditor: audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) })})
 		// Beyond 2⁵³, where a number that goes through a float loses its last bits.
 		const later = fencing.Token(1<<58 + 1)
 		if err := g.Do(t.Context(), "r", later, d.write("r", later, "a")); err != nil {
@@ -72,7 +73,7 @@ func TestSmallerTokenIsRefusedAndWritesNothing(t *testing.T) {
 		if d.mark(t, "r") != later {
 			t.Errorf("mark %v", d.mark(t, "r"))
 		}
-		if len(records) != 1 || records[0].Event != fencing.Refused || records[0].Resource != "r" || records[0].Mark != later {
+		if len(records) != 1 || records[0].Event != audit.Refused || records[0].Resource != "r" || records[0].Mark != later {
 			t.Errorf("records %+v", records)
 		}
 	})

@@ -103,11 +103,11 @@ func TestNamesThatCannotBeResourcesAreRefusedWithoutAQuery(t *testing.T) {
 		if e, ok := errors.AsType[*holdfast.NameError](err); !ok || e.Name != name {
 			t.Errorf("%q: %v", name, err)
 		}
-		if err.Error() != sqlfence.CheckResource(name).Error() || len(err.Error()) > 800 {
+		if err.Error() != sqlfence.checkResource(name).Error() || len(err.Error()) > 800 {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if err := sqlfence.CheckResource(strings.Repeat("a", fencing.MaxResource)); err != nil {
+	if err := sqlfence.checkResource(strings.Repeat("a", fencing.MaxResource)); err != nil {
 		t.Error(err)
 	}
 }

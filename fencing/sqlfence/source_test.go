@@ -10,8 +10,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+	"github.com/holdfast-go/holdfast/internal/fence"
 	"github.com/holdfast-go/holdfast/locker"
 )
 
@@ -109,7 +111,7 @@ func TestHolderThatIsLostDuringItsWorkDoesNotCommit(t *testing.T) {
 			return d.write("r", 5, "never")(ctx, tx)
 		})
 		e, ok := errors.AsType[*sqlfence.UncommittedError](err)
-		if !ok || e.Resource != "r" || e.Token != 5 || !errors.Is(err, holdfast.ErrLost) || fencing.VerdictOf(err) != fencing.NothingDone {
+		if !ok || e.Resource != "r" || e.Token != 5 || !errors.Is(err, holdfast.ErrLost) || fence.VerdictOf(err) != fence.NothingDone {
 			t.Errorf("Do: %v", err)
 		}
 		if works, _ := d.works(t, "r"); len(works) > 0 || d.mark(t, "r") != 0 {
@@ -138,8 +140,8 @@ func TestWorkFindsItsHolderInTheContext(t *testing.T) {
 
 func TestTokenOfAnotherLockIsRefused(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
-		var records []fencing.Record
-		g := d.guard(t, &sqlfence.Options{Auditor: fencing.AuditFunc(func(_ context.Context, r fencing.Record) { records = append(records, r) })})
+		var records []audit.Record
+		g := d.guard(t, &sqlfence.Options{Auditor: audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) })})
 		// A bare token first: the mark has no name yet, and takes the next one's.
 		for _, s := range []fencing.Source{fencing.Token(5), namedHolder{&holder{"a", 6, nil}}, fencing.Token(7)} {
 			if err := g.Do(t.Context(), "r", s, d.write("r", s.Token(), "")); err != nil {

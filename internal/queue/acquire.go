@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -27,9 +27,9 @@ var ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entr
 
 // Request is what a caller brings to a queue.
 type Request struct {
-	Value   func() string   // of the entry in etcd, asked for when that is put
-	MaxHold time.Duration   // the hold is lost after it; 0: never
-	Auditor fencing.Auditor // told of the hold; nil: the session's logger is
+	Value   func() string // of the entry in etcd, asked for when that is put
+	MaxHold time.Duration // the hold is lost after it; 0: never
+	Auditor audit.Auditor // told of the hold; nil: the session's logger is
 
 	telemetry *telemetry.Acquisition // set by measured
 }

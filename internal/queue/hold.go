@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
@@ -34,7 +35,7 @@ type Hold struct {
 
 	joined func() // to be called when the end is recorded: Close waits for it
 
-	auditor   fencing.Auditor // may be nil
+	auditor   audit.Auditor // may be nil
 	telemetry *telemetry.Acquisition
 	since     time.Time // when it was granted
 	until     time.Time // when it ended; written by stop

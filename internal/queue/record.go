@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/audit"
 )
 
 // maxHolder bounds what a record says of the holder, in bytes.
@@ -16,11 +16,11 @@ const maxHolder = 256
 
 // record is what an auditor is told of a hold, twice: when it was granted and
 // when it ended. Without an auditor the session's logger is.
-func (h *Hold) record(event fencing.Event, at time.Time) fencing.Record {
+func (h *Hold) record(event audit.Event, at time.Time) audit.Record {
 	e := h.entry
-	return fencing.Record{
+	return audit.Record{
 		Event: event, At: at, Kind: e.q.kind, Name: e.q.name, Key: e.key,
-		Lease: int64(h.Lease()), Token: e.token,
+		Lease: holdfast.LeaseID(h.Lease()), Token: int64(e.token),
 	}
 }
 
@@ -35,7 +35,7 @@ func (h *Hold) holder() string {
 
 func (h *Hold) recordGrant() {
 	if h.audited() {
-		h.tell(h.record(fencing.Granted, h.since))
+		h.tell(h.record(audit.Granted, h.since))
 	}
 	h.telemetry.Held()
 }
@@ -43,19 +43,19 @@ func (h *Hold) recordGrant() {
 // recordEnd is called when the entry is gone, or given up: an auditor that is
 // slow keeps nobody from the lock.
 func (h *Hold) recordEnd() {
-	r := h.record(fencing.Released, h.until)
+	r := h.record(audit.Released, h.until)
 	r.Held = h.until.Sub(h.since) // by the monotonic clock
 	switch cause := *h.cause.Load(); {
 	case cause != holdfast.ErrReleased:
-		r.Event, r.Err = fencing.Lost, cause
+		r.Event, r.Err = audit.Lost, cause
 	case errors.Is(h.outcome, holdfast.ErrLost) && !endedOnTheWay(h.outcome):
-		r.Event, r.Err = fencing.Lost, h.outcome // before the release began, perhaps
+		r.Event, r.Err = audit.Lost, h.outcome // before the release began, perhaps
 	default:
 		r.Err = h.outcome
 	}
 	h.tell(r)
 	var lost *holdfast.LostError
-	if r.Event == fencing.Lost && errors.As(r.Err, &lost) {
+	if r.Event == audit.Lost && errors.As(r.Err, &lost) {
 		h.telemetry.Lost(r.Held, lost.Cause.String(), lost.Since)
 	} else {
 		h.telemetry.Released(r.Held)
@@ -74,13 +74,13 @@ func (h *Hold) audited() bool {
 	return h.auditor != nil || h.entry.q.sess.Logger().Enabled(context.Background(), slog.LevelDebug)
 }
 
-func (h *Hold) tell(r fencing.Record) {
-	if r.Event == fencing.Lost || h.audited() { // or else nobody reads it
+func (h *Hold) tell(r audit.Record) {
+	if r.Event == audit.Lost || h.audited() { // or else nobody reads it
 		r.Holder = h.holder()
 	}
 	a := h.auditor
 	if a == nil {
-		a = fencing.LogAuditor(h.entry.q.sess.Logger())
+		a = audit.Log(h.entry.q.sess.Logger())
 	}
-	fencing.Audit(context.Background(), a, r)
+	audit.Tell(context.Background(), a, r)
 }
