@@ -1,6 +1,7 @@
 package holdfast_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -22,5 +23,18 @@ func TestErrorsNameTheLockTheLeaseAndTheCause(t *testing.T) {
 	evil := &holdfast.NameError{Kind: "lock", Name: "a\nb" + strings.Repeat("x", 1000), Reason: "is longer than 512 bytes"}
 	if s := evil.Error(); strings.Contains(s, "\n") || len(s) > 300 {
 		t.Errorf("a name is data, not layout: %q", s)
+	}
+}
+
+func TestEveryLossIsErrLostAndOnlyACloseIsErrClosed(t *testing.T) {
+	for c := holdfast.CauseExpired; c <= holdfast.CauseClientClosed; c++ {
+		err := error(&holdfast.LostError{Cause: c, Err: context.DeadlineExceeded})
+		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSuspended) || !errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, holdfast.ErrClosed) != (c == holdfast.CauseClosed) {
+			t.Errorf("%v: %v", c, err)
+		}
+		if strings.Contains(err.Error(), "Cause(") {
+			t.Errorf("cause %d has no text: %v", c, err)
+		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -33,16 +33,9 @@ func closeBooks(ctx context.Context, cli *clientv3.Client) error {
 }
 
 func Example() {
-	srv, err := etcdtest.New(nil) // your etcd
-	if err != nil {
-		log.Fatal(err)
-	}
+	srv := etcdfake.New(nil) // your etcd
 	defer srv.Close()
-	cli, err := clientv3.New(clientv3.Config{Endpoints: srv.Endpoints()})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer cli.Close()
+	cli := srv.Client()
 
 	ctx := context.Background()
 	if err := closeBooks(ctx, cli); err != nil {

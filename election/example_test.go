@@ -9,31 +9,21 @@ import (
 	"net/http/httptest"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast/election"
-	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 // connect is what a program does once: a client of its etcd, and a session.
 func connect() (sess *session.Session, close func()) {
-	srv, err := etcdtest.New(nil) // your etcd
-	if err != nil {
-		log.Fatal(err)
-	}
-	cli, err := clientv3.New(clientv3.Config{Endpoints: srv.Endpoints()})
-	if err != nil {
-		log.Fatal(err)
-	}
-	sess, err = session.New(context.Background(), cli, nil)
+	srv := etcdfake.New(nil) // your etcd
+	sess, err := session.New(context.Background(), srv.Client(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	return sess, func() {
 		sess.Close(context.Background())
-		cli.Close()
 		srv.Close()
 	}
 }

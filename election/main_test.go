@@ -3,8 +3,14 @@ package election_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,77 +19,24 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
-	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// quickAttempts notices a request that is not answered after 100 ms.
-var quickAttempts = backoff.Policy{Attempt: 100 * time.Millisecond}
-
-// open starts a session and closes it with the test, link healed or not.
-func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Session {
+// ask is one probe.
+func ask(t testing.TB, h http.Handler) (status int, answer map[string]any) {
 	t.Helper()
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+		t.Fatalf("%q: %v", w.Body, err)
 	}
-	sess, err := session.New(deadline(t), cli, &o)
-	if err != nil {
-		t.Fatal(err)
+	if w.Header().Get("Content-Type") != "application/json" || w.Header().Get("Cache-Control") != "no-store" {
+		t.Errorf("header %v", w.Header())
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = sess.Close(ctx)
-	})
-	return sess
-}
-
-// settled counts the RPCs of a link once the session on it has nothing to send
-// but renewals: the last that New sets off are the question for the server's
-// version and the read of the session key.
-func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
-	t.Helper()
-	for _, method := range []string{"Status", "Range"} { // Range: the watch of its key stands
-		if err := link.Wait(deadline(t), method, 1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return link.Count()
-}
-
-// deadline is a context for what must not take long; a test that waits for it
-// has failed.
-func deadline(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// soon is a context that ends while the test looks on.
-func soon(t testing.TB, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// eventually waits for a condition that has no event to wait for.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-tick.C {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("did not happen: %s", what)
+	return w.Code, answer
 }
 
 // await takes the next of a channel, or fails.
@@ -98,8 +51,6 @@ func await[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-const prefix = "holdfast/election/x/@/" // of the entries of election "x"
-
 // campaign wins a term, or fails the test.
 func campaign(t testing.TB, el *election.Election, value string) *election.Term {
 	t.Helper()
@@ -108,11 +59,6 @@ func campaign(t testing.TB, el *election.Election, value string) *election.Term 
 		t.Fatal(err)
 	}
 	return term
-}
-
-type result struct {
-	term *election.Term
-	err  error
 }
 
 func campaignLater(ctx context.Context, el *election.Election, value string) <-chan result {
@@ -124,21 +70,25 @@ func campaignLater(ctx context.Context, el *election.Election, value string) <-c
 	return c
 }
 
-// won is the term of a campaign that is about to be won.
-func won(t testing.TB, c <-chan result) *election.Term {
+// deadline is a context for what must not take long; a test that waits for it
+// has failed.
+func deadline(t testing.TB) context.Context {
 	t.Helper()
-	r := await(t, "the campaign is won", c)
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	return r.term
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
 }
 
-func resign(t testing.TB, term *election.Term) {
+var errWork = errors.New("the work failed")
+
+// expect takes what is told next, and wants it to be this value; "" is nobody.
+func expect(t testing.TB, c <-chan seen, value string) election.Leader {
 	t.Helper()
-	if err := term.Resign(deadline(t)); err != nil {
-		t.Fatal(err)
+	s := await(t, fmt.Sprintf("%q is seen to lead", value), c)
+	if s.err != nil || s.leader.Value != value || (s.leader.Token == 0) != (value == "") || value == "" && s.leader != (election.Leader{}) {
+		t.Fatalf("saw %+v, %v, want %q", s.leader, s.err, value)
 	}
+	return s.leader
 }
 
 // logs is what a session logged.
@@ -161,23 +111,129 @@ func (l *logs) has(part string) bool {
 	return strings.Contains(l.buf.String(), part)
 }
 
-// candidate is the candidate's value in that of an entry.
-func candidate(entry []byte) string {
-	v, ok := queue.DecodeValue(entry)
-	if !ok {
-		return string(entry)
+func newObserver(t testing.TB, el *election.Election) *election.Observer {
+	t.Helper()
+	o, err := el.Observer(deadline(t))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return v.Data
+	t.Cleanup(o.Close)
+	return o
 }
 
-// isTxnThatPuts is a condition for faults: a Txn that puts this value.
-func isTxnThatPuts(value string) func(any) bool {
-	return func(request any) bool {
-		for _, op := range successOps(request) {
-			if put := op.GetRequestPut(); put != nil && candidate(put.Value) == value {
-				return true
+// observe ranges in the background until ctx ends, and hands on what it is told.
+func observe(t testing.TB, ctx context.Context, el *election.Election) <-chan seen {
+	t.Helper()
+	c := make(chan seen)
+	var joined sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	joined.Go(func() {
+		defer close(c)
+		for leader, err := range el.Observe(ctx) {
+			select {
+			case c <- seen{leader, err}:
+			case <-ctx.Done():
 			}
 		}
-		return false
+	})
+	t.Cleanup(func() { cancel(); joined.Wait() })
+	return c
+}
+
+// open starts a session and closes it with the test, link healed or not.
+func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Session {
+	t.Helper()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
+	sess, err := session.New(deadline(t), cli, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = sess.Close(ctx)
+	})
+	return sess
+}
+
+type opts = election.Options
+
+const prefix = "holdfast/election/x/@/" // of the entries of election "x"
+
+func resign(t testing.TB, term *election.Term) {
+	t.Helper()
+	if err := term.Resign(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type result struct {
+	term *election.Term
+	err  error
+}
+
+// soon is a context that ends while the test looks on.
+func soon(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// story is what callbacks were told, in order.
+type story struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (s *story) say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.said = append(s.said, fmt.Sprintf(format, args...))
+}
+
+func (s *story) all() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.said)
+}
+
+// until skips what is told on the way to this value.
+func until(t testing.TB, c <-chan seen, value string) election.Leader {
+	t.Helper()
+	for {
+		s := await(t, fmt.Sprintf("%q is seen to lead", value), c)
+		if s.err != nil {
+			t.Fatalf("waiting for %q: %v", value, s.err)
+		}
+		if s.leader.Value == value {
+			return s.leader
+		}
+	}
+}
+
+// won is the term of a campaign that is about to be won.
+func won(t testing.TB, c <-chan result) *election.Term {
+	t.Helper()
+	r := await(t, "the campaign is won", c)
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	return r.term
+}
+
+func yieldLater(ctx context.Context, term *election.Term) <-chan result {
+	c := make(chan result, 1)
+	go func() { // ends with ctx
+		next, err := term.Yield(ctx)
+		c <- result{next, err}
+	}()
+	return c
+}
+
+type seen struct {
+	leader election.Leader
+	err    error
 }

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -54,7 +56,17 @@ func TestVerdictPromisesNothingThatIsNotKnown(t *testing.T) {
 
 // Where the guards themselves know that nothing was done, they say so.
 func TestGuardsSayThatNothingWasDone(t *testing.T) {
-	m := newMarks(t, nil)
+	srv := etcdfake.New(nil)
+	defer srv.Close()
+	link := srv.Link()
+	m, err := fencing.NewEtcdMarks(link.Client(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(ctx context.Context) error {
+		_, err := m.Commit(ctx, "r", claim(5), clientv3.OpPut("k", "v"))
+		return err
+	}
 	full := fencing.NewMemoryStore(1)
 	if _, err := do(t, full, "r", claim(5)); err != nil {
 		t.Fatal(err)
@@ -77,7 +89,7 @@ func TestGuardsSayThatNothingWasDone(t *testing.T) {
 	}{
 		"memory, full":                     {full.Do(t.Context(), "other", claim(5), effect), fencing.NothingDone},
 		"memory, context ended":            {full.Do(dead, "r", claim(5), effect), fencing.NothingDone},
-		"commit, context ended":            {m.write(dead, claim(5)), fencing.NothingDone},
+		"commit, context ended":            {write(dead), fencing.NothingDone},
 		"admit, context ended":             {m.Admit(dead, "r", claim(5)), fencing.NothingDone},
 		"writer, context ended":            {put(dead, h), fencing.NothingDone},
 		"writer, holder suspended":         {put(t.Context(), suspended), fencing.NothingDone},
@@ -92,8 +104,8 @@ func TestGuardsSayThatNothingWasDone(t *testing.T) {
 	if err := put(t.Context(), h); fencing.VerdictOf(err) != fencing.OutcomeUnknown {
 		t.Errorf("writer, unanswered: %v", err)
 	}
-	m.link.LoseReply("Txn", 1, codes.Unavailable)
-	if err := m.write(t.Context(), claim(5)); fencing.VerdictOf(err) != fencing.OutcomeUnknown {
+	link.LoseReply("Txn", 1, codes.Unavailable)
+	if err := write(t.Context()); fencing.VerdictOf(err) != fencing.OutcomeUnknown {
 		t.Errorf("commit, unanswered: %v", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -20,13 +20,9 @@ import (
 // sessions, as two processes would have.
 func example() (cli *clientv3.Client, mine, theirs *session.Session, end func()) {
 	ctx := context.Background()
-	srv, err := etcdtest.New(nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if cli, err = srv.NewClient(); err != nil {
-		log.Fatal(err)
-	}
+	srv := etcdfake.New(nil)
+	cli = srv.Client()
+	var err error
 	for _, sess := range []**session.Session{&mine, &theirs} {
 		if *sess, err = session.New(ctx, cli, nil); err != nil {
 			log.Fatal(err)
@@ -35,8 +31,7 @@ func example() (cli *clientv3.Client, mine, theirs *session.Session, end func())
 	return cli, mine, theirs, func() {
 		_ = mine.Close(ctx)
 		_ = theirs.Close(ctx)
-		_ = cli.Close()
-		_ = srv.Close()
+		srv.Close()
 	}
 }
 

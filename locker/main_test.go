@@ -4,20 +4,59 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// deadline is a context for what must not take long; a test that waits for it
+// has failed.
+func deadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func lockLater(ctx context.Context, mu *locker.Mutex) <-chan result {
+	done := make(chan result, 1)
+	go func() { // ends with ctx; the test receives from done
+		lk, err := mu.Lock(ctx)
+		done <- result{lk, err}
+	}()
+	return done
+}
+
+// mustLock locks what is free, or soon will be.
+func mustLock(t *testing.T, mu *locker.Mutex) *locker.Lock {
+	t.Helper()
+	lk, err := mu.Lock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lk
+}
+
+// observe has a session that is yet to be opened report to the test.
+func observe(t *testing.T, o *session.Options) observed {
+	seen := observed{t, tracetest.NewSpanRecorder(), sdkmetric.NewManualReader()}
+	o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(seen.spans))
+	o.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(seen.metrics))
+	return seen
+}
 
 // open starts a session and closes it with the test, link healed or not.
 func open(t *testing.T, cli *clientv3.Client, o session.Options) *session.Session {
@@ -37,23 +76,9 @@ func open(t *testing.T, cli *clientv3.Client, o session.Options) *session.Sessio
 	return sess
 }
 
-// mustLock locks what is free, or soon will be.
-func mustLock(t *testing.T, mu *locker.Mutex) *locker.Lock {
-	t.Helper()
-	lk, err := mu.Lock(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lk
-}
-
-// deadline is a context for what must not take long; a test that waits for it
-// has failed.
-func deadline(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
+type result struct {
+	lk  *locker.Lock
+	err error
 }
 
 // soon is a context that ends while the test looks on.
@@ -64,58 +89,36 @@ func soon(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// eventually waits for a condition that has no event to wait for.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-tick.C {
-		if ok() {
-			return
+// observed is what one session reports.
+type observed struct {
+	t       *testing.T
+	spans   *tracetest.SpanRecorder
+	metrics *sdkmetric.ManualReader
+}
+
+// points are all data points but the session's: "name attributes" → value, or
+// how many for a histogram.
+func (o observed) points() map[string]int64 {
+	o.t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := o.metrics.Collect(context.Background(), &all); err != nil {
+		o.t.Fatal(err)
+	}
+	points := make(map[string]int64)
+	add := func(name string, attrs attribute.Set, value int64) {
+		points[strings.TrimPrefix(name, "holdfast.")+" "+strings.ReplaceAll(attrs.Encoded(attribute.DefaultEncoder()), "holdfast.", "")] = value
+	}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		switch data := m.Data.(type) {
+		case metricdata.Histogram[float64]:
+			for _, p := range data.DataPoints {
+				add(m.Name, p.Attributes, int64(p.Count))
+			}
+		case metricdata.Sum[int64]:
+			for _, p := range data.DataPoints {
+				add(m.Name, p.Attributes, p.Value)
+			}
 		}
 	}
-	t.Fatalf("did not happen: %s", what)
-}
-
-// entries are what stands under the entries prefix of a lock, in order.
-func entries(t *testing.T, srv *etcdtest.Server, name string) []*mvccpb.KeyValue {
-	t.Helper()
-	return srv.Keys(t, "holdfast/lock/"+name+"/@/")
-}
-
-// interval is the time, in revisions, for which an entry stood in etcd.
-type interval struct {
-	key      string
-	from, to int64 // to is 0 while it stands
-}
-
-// intervals are all entries a lock ever had, by etcd's own record, in the order
-// in which they were put. With strict FIFO and one holder at a time, each must
-// have been acquired only after all before it had ended.
-func intervals(t *testing.T, srv *etcdtest.Server, name string) []interval {
-	t.Helper()
-	var all []interval
-	for _, ev := range srv.History(t, "holdfast/lock/"+name+"/@/") {
-		key := string(ev.Kv.Key)
-		if ev.IsCreate() {
-			all = append(all, interval{key: key, from: ev.Kv.ModRevision})
-			continue
-		}
-		i := slices.IndexFunc(all, func(iv interval) bool { return iv.key == key && iv.to == 0 })
-		if i >= 0 && ev.Type == mvccpb.Event_DELETE {
-			all[i].to = ev.Kv.ModRevision
-		}
-	}
-	return all
-}
-
-// settled waits until a new session has asked what it asks beside its Grant: for
-// the version, and what stands once its session key is watched.
-func settled(t *testing.T, link *etcdtest.Link) {
-	t.Helper()
-	for _, rpc := range []string{"Status", "Range"} {
-		if err := link.Wait(deadline(t), rpc, 1); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return points
 }

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -45,27 +44,6 @@ func TestClientConfigIsAsDocumented(t *testing.T) {
 		if !is {
 			t.Errorf("%s is not what the documentation of ClientConfig says", setting)
 		}
-	}
-}
-
-func TestClientConfigReachesARealEtcd(t *testing.T) {
-	srv := etcdtest.Start(t)
-	cli, err := clientv3.New(session.ClientConfig(srv.Endpoints()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cli.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	sess, err := session.New(ctx, cli, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sess.Check(); err != nil {
-		t.Error(err)
-	}
-	if err := sess.Close(ctx); err != nil {
-		t.Error(err)
 	}
 }
 

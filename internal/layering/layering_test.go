@@ -45,7 +45,7 @@ var rooms = map[string][]string{
 var kits = []string{"etcdtest", "etcdfake", "internal/child", "internal/bubble"}
 
 // free may import what they like: nobody imports them.
-var free = []string{"examples", "internal/layering", "internal/queuemodel", "robustness", "bench"}
+var free = []string{"examples", "internal/layering", "internal/queuemodel", "tests"}
 
 // forbidden in a program that imports one of the rooms, with the reason.
 var forbidden = map[string]string{
@@ -84,7 +84,8 @@ var packages = sync.OnceValues(func() (map[string]pkg, error) {
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports,Deps", module+"/...")
 	out, err := cmd.Output()
 	if err != nil {
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
 			err = errors.New(string(exit.Stderr))
 		}
 		return nil, err

@@ -28,7 +28,7 @@ func TestClusterThatWasReplacedEndsItsLocksAndWaitersQueueInTheNewOne(t *testing
 			c.InitialClusterToken = "another" // makes another cluster ID
 		}
 	}})
-	events := make(recorder, 100)
+	events := make(chan session.Event, 100)
 	a := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second, OnStateChange: func(ev session.Event) { events <- ev }})
 	b := open(t, srv.Client(t), session.Options{TTL: 3 * time.Second}) // holds nothing: finds out by its next renewal
 	old := a.Base().Cluster()

@@ -12,7 +12,7 @@ import (
 // The cost of the guard: one row updated by its key, in a transaction of its own,
 // by one writer. See docs/fencing-sql.md.
 //
-//	go test -run '^$' -bench Write -benchtime 3s ./fencing/sqlfence
+//	go test -run '^$' -bench Write -benchtime 3s ./tests/sqlfence
 func BenchmarkWrite(b *testing.B) {
 	for _, k := range kinds[:3] {
 		for _, durable := range []bool{false, true} {

@@ -11,7 +11,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Benchmark runs all subjects. They are selected by name:
 //
-//	go test -run '^$' -bench /members=1/handover ./bench
+//	go test -run '^$' -bench /members=1/handover ./tests/bench
 func Benchmark(b *testing.B) {
 	etcds := make(stores)
 	b.Cleanup(func() {

@@ -32,7 +32,7 @@ var pauses = flag.Int("pauses", 20, "how many times TestNoStaleWriteLandsAfterAP
 // a write, and go on writing when they are continued. Each stop hits a writer of
 // every store; the last writer of each pair is killed instead.
 //
-//	go test -race ./robustness -run TestNoStaleWriteLandsAfterAPause -pauses=500 -timeout=1h
+//	go test -race ./tests/robustness -run TestNoStaleWriteLandsAfterAPause -pauses=500 -timeout=1h
 func TestNoStaleWriteLandsAfterAPause(t *testing.T) {
 	t.Parallel()
 	const pairs = 4

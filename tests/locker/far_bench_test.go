@@ -20,7 +20,7 @@ import (
 // holds, with 1,000 waiters of one session, a name each, at a round trip of
 // 20 ms, and how many RPCs a waiter costs:
 //
-//	go test -run '^$' -bench FarAway -benchtime 1x ./locker
+//	go test -run '^$' -bench FarAway -benchtime 1x ./tests/locker
 //
 // The name says when the release comes: so long after the waiters have called.
 func BenchmarkHandOverToWaitersFarAway(b *testing.B) {

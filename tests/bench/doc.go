@@ -2,9 +2,9 @@
 // ("upstream") and with the least that etcd itself allows (the floor), on
 // embedded members that wait for their disk as those in production do.
 //
-//	go run ./bench                               # all of it, into docs/performance.md and docs/performance.svg
-//	go run ./bench -run '^members=1/handover'    # some of it, to the terminal
-//	go test -run '^$' -bench . ./bench           # the same subjects as Go benchmarks
+//	go run ./tests/bench                               # all of it, into docs/performance.md and docs/performance.svg
+//	go run ./tests/bench -run '^members=1/handover'    # some of it, to the terminal
+//	go test -run '^$' -bench . ./tests/bench           # the same subjects as Go benchmarks
 //
 // Machines are noisy and disks are slow or fast: the sides take turns, several
 // times over, and what counts are their ratios.

@@ -1,15 +1,12 @@
 package fencing_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -95,51 +92,6 @@ func TestNewResourcesAreCountedNowAndThen(t *testing.T) {
 	if n := unbounded.link.Count().Since(before); n.Total() != 1 {
 		t.Errorf("without a bound: %v", n)
 	}
-}
-
-func TestAttemptThatMaySendAWriteTwiceIsRefused(t *testing.T) {
-	h, kv := holding(t)
-	for _, attempt := range []time.Duration{5 * time.Second, time.Hour} {
-		_, err := fencing.NewFencedWriter(h).With(fencing.Options{Retry: backoff.Policy{Attempt: attempt}}).Put(t.Context(), "k", "v")
-		if !errors.As(err, new(*holdfast.ArgumentError)) || kv.sent() != 0 {
-			t.Errorf("%v: %v, %d sent", attempt, err, kv.sent())
-		}
-	}
-}
-
-// Each RPC of a bump ends before an etcd server would answer DeadlineExceeded.
-func TestAttemptsOfABumpAndOfMarksEndWithin5s(t *testing.T) {
-	seen := &deadlines{}
-	m, err := fencing.NewEtcdMarks(seen, &fencing.EtcdOptions{Timeout: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, call := range map[string]func(context.Context) error{
-		"bump":  func(ctx context.Context) error { _, err := fencing.BumpEpoch(ctx, seen, "", 1, &journal{}); return err },
-		"admit": func(ctx context.Context) error { return m.Admit(ctx, "r", claim(5)) },
-		"reset": func(ctx context.Context) error { return m.Reset(ctx, "r", &journal{}) },
-	} {
-		seen.left = 0
-		if err := call(t.Context()); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-		if seen.left <= 0 || seen.left >= 5*time.Second {
-			t.Errorf("%s: an attempt may take %v", name, seen.left)
-		}
-	}
-}
-
-// deadlines is a KV that notes how long a request may take, and fails.
-type deadlines struct {
-	clientv3.KV
-	left time.Duration
-}
-
-func (d *deadlines) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	if end, ok := ctx.Deadline(); ok {
-		d.left = time.Until(end)
-	}
-	return nil, backoff.Final(errors.New("no"))
 }
 
 func TestEpochThatMayNotBeReadIsNamed(t *testing.T) {

@@ -60,7 +60,7 @@ func command(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	about := circumstances(strings.Join(append([]string{"go run ./bench"}, args...), " "), p, began)
+	about := circumstances(strings.Join(append([]string{"go run ./tests/bench"}, args...), " "), p, began)
 	fmt.Fprintf(out, "\n%s\n%s", about, table(results))
 	if *markdown != "" {
 		if err := rewrite(*markdown, "\n"+about+"\n"+chartLink(*svg)+table(results)+"\n"); err != nil {

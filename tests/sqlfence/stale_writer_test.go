@@ -29,7 +29,7 @@ import (
 // one is that the holder is stopped, at a random point, for longer than its lease
 // lives. More of that:
 //
-//	go test -race ./fencing/sqlfence -run StaleWriter -pauses=200 -timeout 30m
+//	go test -race ./tests/sqlfence -run StaleWriter -pauses=200 -timeout 30m
 var pauses = flag.Int("pauses", 7, "how often TestStaleWriterOfAStoppedProcessIsRefused stops a process, for each database")
 
 const writerTTL = time.Second

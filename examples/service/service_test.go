@@ -1,4 +1,4 @@
-package etcdtest_test
+package service_test
 
 import (
 	"context"

@@ -55,7 +55,7 @@ func guard(t *testing.T, configure func(*embed.Config)) *guarded {
 // is what is documented.
 func documentedRoles(t *testing.T) map[string][]permission {
 	t.Helper()
-	text, err := os.ReadFile("../docs/client.md")
+	text, err := os.ReadFile("../../docs/client.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ const simHang = 2 * time.Minute
 // faults drawn from a seed; the judge is the fake's own history. A failure says
 // with which seed; the command in it repeats that schedule. For a long run:
 //
-//	go test ./robustness -run TestSimulation -simulation.count=100000 -timeout=0
+//	go test ./tests/robustness -run TestSimulation -simulation.count=100000 -timeout=0
 func TestSimulationOfMutexes(t *testing.T) {
 	simulateAll(t, func(seed uint64) *simulation { return &simulation{seed: seed, work: useMutexes, once: lockOnce} })
 }
@@ -83,7 +83,7 @@ func (s *simulation) simulate(t *testing.T) {
 		}
 		for _, v := range s.violations {
 			test, _, _ := strings.Cut(t.Name(), "/")
-			t.Errorf("seed %d: %s\nagain: go test ./robustness -run %s -simulation.seed=%d -simulation.count=1 -simulation.trace -v", s.seed, v, test, s.seed)
+			t.Errorf("seed %d: %s\nagain: go test ./tests/robustness -run %s -simulation.seed=%d -simulation.count=1 -simulation.trace -v", s.seed, v, test, s.seed)
 		}
 	}()
 	bubble.Test(t, func(*testing.T) { s.run() })

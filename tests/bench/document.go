@@ -10,8 +10,8 @@ import (
 
 // What this program writes stands in a document between these lines.
 const (
-	generatedBegin = "<!-- begin: written by go run ./bench -->\n"
-	generatedEnd   = "<!-- end: written by go run ./bench -->\n"
+	generatedBegin = "<!-- begin: written by go run ./tests/bench -->\n"
+	generatedEnd   = "<!-- end: written by go run ./tests/bench -->\n"
 )
 
 // rewrite puts text between the two lines of a file, or makes the file if there

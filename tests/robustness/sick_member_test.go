@@ -22,7 +22,7 @@ import (
 
 // The campaign at full length, half an hour and more on an idle machine:
 //
-//	go test ./robustness -run TestSickMinority -sick.for 5m -sick.sessions 15 -timeout 3h -v
+//	go test ./tests/robustness -run TestSickMinority -sick.for 5m -sick.sessions 15 -timeout 3h -v
 var (
 	sickFor      = flag.Duration("sick.for", 6*time.Second, "how long members are sick in TestSickMinority")
 	sickSessions = flag.Int("sick.sessions", 4, "busy sessions of each TTL in TestSickMinority, and as many idle ones")

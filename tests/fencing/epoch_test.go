@@ -73,7 +73,7 @@ func TestEpochOutOfBoundsIsRefused(t *testing.T) {
 	var j journal
 	for _, atLeast := range []int64{0, -1, fencing.MaxEpoch + 1, 1 << 48} {
 		_, err := fencing.BumpEpoch(t.Context(), link.Client(), "", atLeast, &j)
-		if !errors.As(err, new(*fencing.EpochError)) {
+		if !errors.As(err, new(*holdfast.ArgumentError)) {
 			t.Errorf("%d: %v", atLeast, err)
 		}
 	}
