@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
 func TestLogHasOneAttributeForEachFieldThatIsSet(t *testing.T) {
@@ -19,24 +21,24 @@ func TestLogHasOneAttributeForEachFieldThatIsSet(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, c := range []struct {
-		r    fencing.Record
+		r    audit.Record
 		want []string
 	}{
-		{fencing.Record{Event: fencing.Granted, At: at, Kind: "lock", Name: "job", Key: "k", Lease: 0xab, Token: 7, Holder: "h"},
+		{audit.Record{Event: audit.Granted, At: at, Kind: "lock", Name: "job", Key: "k", Lease: 0xab, Token: 7, Holder: "h"},
 			[]string{"level=DEBUG", `msg="holdfast: granted"`, "at=2026-01-02T03:04:05.000Z", "kind=lock", "name=job", "key=k", "lease=ab", "token=7", "holder=h"}},
-		{fencing.Record{Event: fencing.Released, At: at, Held: time.Second}, []string{"level=DEBUG", "held=1s"}},
-		{fencing.Record{Event: fencing.Lost, At: at, Err: errors.New("why")}, []string{"level=WARN", "error=why"}},
-		{fencing.Record{Event: fencing.Refused, At: at, Resource: "r", Token: 5, Mark: 7}, []string{"level=WARN", "resource=r", "token=5", "mark=7"}},
-		{fencing.Record{Event: fencing.Bumped, At: at, Detail: "epoch"}, []string{"level=WARN", "detail=epoch"}},
+		{audit.Record{Event: audit.Released, At: at, Held: time.Second}, []string{"level=DEBUG", "held=1s"}},
+		{audit.Record{Event: audit.Lost, At: at, Err: errors.New("why")}, []string{"level=WARN", "error=why"}},
+		{audit.Record{Event: audit.Refused, At: at, Resource: "r", Token: 5, Mark: 7}, []string{"level=WARN", "resource=r", "token=5", "mark=7"}},
+		{audit.Record{Event: audit.Bumped, At: at, Detail: "epoch"}, []string{"level=WARN", "detail=epoch"}},
 	} {
 		b.Reset()
-		fencing.Audit(t.Context(), fencing.LogAuditor(log), c.r)
+		audit.Tell(t.Context(), audit.Log(log), c.r)
 		for _, want := range c.want {
 			if !strings.Contains(b.String(), want) {
 				t.Errorf("%q lacks %q", b.String(), want)
 			}
 		}
-		if got, want := strings.Count(b.String(), "=")-1, len(c.want); c.r.Event != fencing.Granted && got > want+4 { // time, level, msg, event, at
+		if got, want := strings.Count(b.String(), "=")-1, len(c.want); c.r.Event != audit.Granted && got > want+4 { // time, level, msg, event, at
 			t.Errorf("%q has more than was set", b.String())
 		}
 	}
@@ -47,15 +49,15 @@ func TestPanicInAnAuditorIsRecovered(t *testing.T) {
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
 	defer slog.SetDefault(old)
-	fencing.Audit(t.Context(), fencing.AuditFunc(func(context.Context, fencing.Record) { panic("boom") }),
-		fencing.Record{Event: fencing.Lost, Name: "job", Token: 7})
+	audit.Tell(t.Context(), audit.Func(func(context.Context, audit.Record) { panic("boom") }),
+		audit.Record{Event: audit.Lost, Name: "job", Token: 7})
 	for _, want := range []string{"boom", "job", "audit_test.go", "token=7"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q lacks %q", b.String(), want)
 		}
 	}
 	b.Reset()
-	fencing.Audit(t.Context(), nil, fencing.Record{Event: fencing.Lost, Name: "job"})
+	audit.Tell(t.Context(), nil, audit.Record{Event: audit.Lost, Name: "job"})
 	if !strings.Contains(b.String(), "holdfast: lost") {
 		t.Errorf("without an auditor slog's default gets %q", b.String())
 	}
@@ -66,12 +68,12 @@ func TestRecordsAreWrittenUnderAContextThatHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "trace"))
 	cancel()
 	called := false
-	fencing.Audit(ctx, fencing.AuditFunc(func(ctx context.Context, r fencing.Record) {
+	audit.Tell(ctx, audit.Func(func(ctx context.Context, r audit.Record) {
 		called = true
 		if ctx.Err() != nil || ctx.Value(key{}) != "trace" || r.At.IsZero() {
 			t.Errorf("context %v, record %+v", ctx.Err(), r)
 		}
-	}), fencing.Record{Event: fencing.Lost})
+	}), audit.Record{Event: audit.Lost})
 	if !called {
 		t.Error("the record was lost")
 	}
@@ -94,13 +96,13 @@ func TestOnlyWhatSpeaksAgainstAClaimIsARefusal(t *testing.T) {
 		"unreachable": {errors.New("unreachable"), false, 0},
 	} {
 		var j journal
-		fencing.AuditRefusal(t.Context(), &j, "r", claim(5), "peer", c.err)
+		fence.AuditRefusal(t.Context(), &j, "r", claim(5), "peer", c.err)
 		got := j.all()
 		if (len(got) == 1) != c.refusal {
 			t.Errorf("%s: %d records", name, len(got))
 			continue
 		}
-		if c.refusal && (got[0].Event != fencing.Refused || got[0].Resource != "r" || got[0].Name != "job" || got[0].Token != 5 || got[0].Mark != c.mark || got[0].Holder != "peer" || got[0].Err == nil) {
+		if c.refusal && (got[0].Event != audit.Refused || got[0].Resource != "r" || got[0].Name != "job" || got[0].Token != 5 || got[0].Mark != c.mark || got[0].Holder != "peer" || got[0].Err == nil) {
 			t.Errorf("%s: %+v", name, got[0])
 		}
 	}
@@ -113,8 +115,8 @@ func ExampleLogAuditor() {
 		}
 		return a
 	}}))
-	fencing.Audit(context.Background(), fencing.LogAuditor(log), fencing.Record{
-		Event: fencing.Refused, Name: "billing/job-7", Resource: "ledger.csv", Token: 5, Mark: 7, Holder: "10.0.0.7:51332", Err: fencing.ErrStale,
+	audit.Tell(context.Background(), audit.Log(log), audit.Record{
+		Event: audit.Refused, Name: "billing/job-7", Resource: "ledger.csv", Token: 5, Mark: 7, Holder: "10.0.0.7:51332", Err: fencing.ErrStale,
 	})
 	// Output:
 	// level=WARN msg="holdfast: refused" event=refused name=billing/job-7 token=5 holder=10.0.0.7:51332 resource=ledger.csv mark=7 error="fencing token is stale"

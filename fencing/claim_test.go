@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
 // named is a holder that knows its name, as locks and terms do.
@@ -108,7 +109,7 @@ func TestOnlyOneNameAndOneTokenAreAClaim(t *testing.T) {
 		"very long name":      {[]string{strings.Repeat("x", 1<<20)}, []string{"7"}, fencing.Claim{}, true, []error{fencing.ErrBadClaim}},
 		"very long token":     {one, []string{strings.Repeat("9", 1<<20)}, fencing.Claim{}, true, []error{fencing.ErrBadClaim}},
 	} {
-		got, present, err := fencing.ParseClaim(c.names, c.tokens)
+		got, present, err := fence.ParseClaim(c.names, c.tokens)
 		if present != c.present || (err == nil) != (c.is == nil) {
 			t.Errorf("%s: %v, present %v, %v", name, got, present, err)
 			continue
@@ -189,7 +190,7 @@ func FuzzClaim(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name1, name2 string, names int, token1, token2 string, tokens int) {
 		few := func(n int, values ...string) []string { return values[:min(max(n, 0), len(values))] }
 		ns, ts := few(names, name1, name2), few(tokens, token1, token2)
-		c, present, err := fencing.ParseClaim(ns, ts)
+		c, present, err := fence.ParseClaim(ns, ts)
 		if absent := len(ns) == 0 && len(ts) == 0; present == absent {
 			t.Fatalf("%q %q: present is %v", ns, ts, present)
 		}

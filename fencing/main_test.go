@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/fencing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,17 +32,17 @@ func (d *deadlines) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (
 // journal is an auditor that remembers.
 type journal struct {
 	mu      sync.Mutex // protects records
-	records []fencing.Record
+	records []audit.Record
 }
 
-func (j *journal) Audit(_ context.Context, r fencing.Record) {
+func (j *journal) Audit(_ context.Context, r audit.Record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.records = append(j.records, r)
 }
 
-func (j *journal) all() []fencing.Record {
+func (j *journal) all() []audit.Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return append([]fencing.Record(nil), j.records...)
+	return append([]audit.Record(nil), j.records...)
 }

@@ -26,7 +26,7 @@ func do(t *testing.T, s fencing.Store, resource string, c fencing.Claim) (ran bo
 }
 
 func TestTokenBelowTheMarkIsRefused(t *testing.T) {
-	s := fencing.NewMemoryStore(0)
+	s := fencing.NewMemoryStore(nil)
 	for _, step := range []struct {
 		token int64
 		pass  bool
@@ -42,7 +42,7 @@ func TestTokenBelowTheMarkIsRefused(t *testing.T) {
 }
 
 func TestRefusalSaysWhatAnOperatorMustDo(t *testing.T) {
-	s := fencing.NewMemoryStore(0)
+	s := fencing.NewMemoryStore(nil)
 	mark, err := fencing.NewToken(3, 900)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestRefusalSaysWhatAnOperatorMustDo(t *testing.T) {
 }
 
 func TestWhatIsNoClaimIsRefused(t *testing.T) {
-	s := fencing.NewMemoryStore(0)
+	s := fencing.NewMemoryStore(nil)
 	for name, c := range map[string]struct {
 		resource string
 		claim    fencing.Claim
@@ -81,7 +81,7 @@ func TestWhatIsNoClaimIsRefused(t *testing.T) {
 }
 
 func TestTokensOfAnotherLockAreNotCompared(t *testing.T) {
-	s := fencing.NewMemoryStore(0)
+	s := fencing.NewMemoryStore(nil)
 	do(t, s, "r", claim(5))
 	for _, token := range []fencing.Token{1, 5, 9} {
 		ran, err := do(t, s, "r", fencing.Claim{Name: "other", Token: token})
@@ -98,7 +98,7 @@ func TestTokensOfAnotherLockAreNotCompared(t *testing.T) {
 func TestMarkStaysWhenTheEffectFails(t *testing.T) {
 	// In a bubble, since a resource that is not given back is waited for.
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(0)
+		s := fencing.NewMemoryStore(nil)
 		failed := errors.New("failed")
 		if err := s.Do(t.Context(), "r", claim(7), func(context.Context) error { return failed }); err != failed {
 			t.Errorf("error is %v", err)
@@ -124,7 +124,7 @@ func TestMarkStaysWhenTheEffectFails(t *testing.T) {
 // must not get in between; and 5 again, queued behind 7, is compared late.
 func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(0)
+		s := fencing.NewMemoryStore(nil)
 		var order []fencing.Token // each effect has the resource to itself
 		errs := make(map[string]error)
 		paused := make(chan struct{})
@@ -161,7 +161,7 @@ func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
 
 func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(1)
+		s := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: 1})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		enough := errors.New("enough")
 		err := s.Do(t.Context(), "r", claim(5), func(context.Context) error {
@@ -184,7 +184,7 @@ func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
 }
 
 func TestFullStoreRefusesAndForgetsNothing(t *testing.T) {
-	s := fencing.NewMemoryStore(2)
+	s := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: 2})
 	do(t, s, "a", claim(5))
 	do(t, s, "b", claim(5))
 	for range 3 {
@@ -266,7 +266,7 @@ func TestNoStaleEffectLandsAmongManyWriters(t *testing.T) {
 }
 
 func ExampleMemoryStore() {
-	store := fencing.NewMemoryStore(1000)
+	store := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: 1000})
 	ctx := context.Background()
 	write := func(token fencing.Token) {
 		c := fencing.Claim{Name: "billing/job-7", Token: token}

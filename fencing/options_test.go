@@ -49,7 +49,7 @@ func TestSuspendedHolderProceedsOnRequest(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
 		h, kv := holding(t)
 		h.check = func() error { return fmt.Errorf("lk: %w", holdfast.ErrSuspended) }
-		w := fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Proceed})
+		w := fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: fencing.Proceed})
 		if err := write(t.Context(), w); err != nil || kv.sent() != 1 {
 			t.Errorf("%d RPCs, %v", kv.sent(), err)
 		}
@@ -67,7 +67,7 @@ func TestSuspendedHolderIsWaitedForOnRequest(t *testing.T) {
 			h, kv := holding(t)
 			s := &state{err: holdfast.ErrSuspended}
 			h.check = s.check
-			w := fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Wait})
+			w := fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: fencing.Wait})
 			time.AfterFunc(30*time.Second, func() {
 				if kv.sent() != 0 {
 					t.Error("sent while suspended")
@@ -99,7 +99,7 @@ func TestWaitingEndsWithTheLoss(t *testing.T) {
 			lost := &lostError{rpctypes.ErrTimeout}
 			time.AfterFunc(5*time.Second, func() { s.set(lost) })
 			start := time.Now()
-			err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Wait}))
+			err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: fencing.Wait}))
 			refused(t, kv, err, lost)
 			if d := time.Since(start); d > 6*time.Second {
 				t.Errorf("returned after %v", d)
@@ -116,7 +116,7 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			start := time.Now()
-			err := write(ctx, fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Wait}))
+			err := write(ctx, fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: fencing.Wait}))
 			refused(t, kv, err, context.DeadlineExceeded, holdfast.ErrSuspended) // nothing was sent: nothing is unknown
 			if d := time.Since(start); d != 10*time.Second {
 				t.Errorf("returned after %v", d)
@@ -129,7 +129,7 @@ func TestLossThatWrapsASuspensionIsFinal(t *testing.T) {
 	h, kv := holding(t)
 	lost := &holdfast.LostError{Err: holdfast.ErrSuspended}
 	h.check = func() error { return lost }
-	_, err := fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Proceed}).Put(t.Context(), "k", "v")
+	_, err := fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: fencing.Proceed}).Put(t.Context(), "k", "v")
 	refused(t, kv, err, lost)
 }
 
@@ -138,14 +138,14 @@ func TestOptionsThatDoNotExistAreErrors(t *testing.T) {
 		h, kv := holding(t)
 		w := fencing.NewFencedWriter(h)
 		for _, bad := range []fencing.WhileSuspended{-1, 3} {
-			err := write(t.Context(), w.With(fencing.Options{WhileSuspended: bad}))
+			err := write(t.Context(), w.With(fencing.WriterOptions{WhileSuspended: bad}))
 			refused(t, kv, err)
 			var oe *holdfast.ArgumentError
 			if !errors.As(err, &oe) || oe.Argument != "Options.WhileSuspended" {
 				t.Errorf("error is %v", err)
 			}
 		}
-		err := write(t.Context(), w.With(fencing.Options{Retry: backoff.Policy{Max: -1}}))
+		err := write(t.Context(), w.With(fencing.WriterOptions{Retry: backoff.Policy{Max: -1}}))
 		refused(t, kv, err)
 		var pe *holdfast.ArgumentError
 		if !errors.As(err, &pe) {
@@ -157,7 +157,7 @@ func TestOptionsThatDoNotExistAreErrors(t *testing.T) {
 func TestAttemptThatMaySendAWriteTwiceIsRefused(t *testing.T) {
 	h, kv := holding(t)
 	for _, attempt := range []time.Duration{5 * time.Second, time.Hour} {
-		_, err := fencing.NewFencedWriter(h).With(fencing.Options{Retry: backoff.Policy{Attempt: attempt}}).Put(t.Context(), "k", "v")
+		_, err := fencing.NewFencedWriter(h).With(fencing.WriterOptions{Retry: backoff.Policy{Attempt: attempt}}).Put(t.Context(), "k", "v")
 		if !errors.As(err, new(*holdfast.ArgumentError)) || kv.sent() != 0 {
 			t.Errorf("%v: %v, %d sent", attempt, err, kv.sent())
 		}
@@ -167,7 +167,7 @@ func TestAttemptThatMaySendAWriteTwiceIsRefused(t *testing.T) {
 // Each RPC of a bump ends before an etcd server would answer DeadlineExceeded.
 func TestAttemptsOfABumpAndOfMarksEndWithin5s(t *testing.T) {
 	seen := &deadlines{}
-	m, err := fencing.NewEtcdMarks(seen, &fencing.EtcdOptions{Timeout: time.Hour})
+	m, err := fencing.NewEtcdMarks(seen, &fencing.EtcdMarksOptions{Timeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

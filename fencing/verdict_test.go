@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
 func TestVerdictPromisesNothingThatIsNotKnown(t *testing.T) {
@@ -20,32 +21,32 @@ func TestVerdictPromisesNothingThatIsNotKnown(t *testing.T) {
 	below := &fencing.MarkError{Resource: "r", Claim: claim(5), Mark: 7}
 	for name, c := range map[string]struct {
 		err  error
-		want fencing.Verdict
+		want fence.Verdict
 	}{
-		"nil":                                  {nil, fencing.Done},
-		"stale":                                {fmt.Errorf("write: %w", below), fencing.StaleToken},
-		"other lock":                           {&fencing.OtherNameError{}, fencing.OtherLock},
-		"bad claim":                            {&fencing.ClaimError{Part: "token"}, fencing.BadClaim},
-		"token of zero":                        {claim(0).Validate(), fencing.BadClaim},
-		"epoch step":                           {claim(1<<62).CheckMark("r", fencing.Claim{}), fencing.BadClaim},
-		"no claim":                             {fencing.ErrNoToken, fencing.NoClaim},
-		"full":                                 {fmt.Errorf("store: %w", fencing.ErrFull), fencing.NothingDone},
-		"not done":                             {fencing.NotDone(plain), fencing.NothingDone},
-		"not done, wrapped":                    {fmt.Errorf("a: %w", fencing.NotDone(plain)), fencing.NothingDone},
-		"each of a join not done":              {errors.Join(fencing.NotDone(plain), fencing.ErrFull), fencing.NothingDone},
-		"one of a join not done":               {errors.Join(fencing.NotDone(plain), plain), fencing.OutcomeUnknown},
-		"unknown":                              {fmt.Errorf("commit: %w: %w", holdfast.ErrOutcomeUnknown, plain), fencing.OutcomeUnknown},
-		"unknown, and stale":                   {errors.Join(below, holdfast.ErrOutcomeUnknown), fencing.OutcomeUnknown},
-		"unknown, marked as not done":          {fencing.NotDone(holdfast.ErrOutcomeUnknown), fencing.OutcomeUnknown},
-		"of a driver":                          {plain, fencing.OutcomeUnknown},
-		"deadline":                             {context.DeadlineExceeded, fencing.OutcomeUnknown},
-		"of a service that the handler called": {status.Error(codes.Unavailable, "down"), fencing.OutcomeUnknown},
-		"of etcd, not through a guard":         {status.Error(codes.PermissionDenied, "no"), fencing.OutcomeUnknown},
+		"nil":                                  {nil, fence.Done},
+		"stale":                                {fmt.Errorf("write: %w", below), fence.Stale},
+		"other lock":                           {&fencing.OtherNameError{}, fence.OtherName},
+		"bad claim":                            {&fencing.ClaimError{Part: "token"}, fence.BadClaim},
+		"token of zero":                        {claim(0).Validate(), fence.BadClaim},
+		"epoch step":                           {claim(1<<62).CheckMark("r", fencing.Claim{}), fence.BadClaim},
+		"no claim":                             {fencing.ErrNoToken, fence.NoClaim},
+		"full":                                 {fmt.Errorf("store: %w", fencing.ErrFull), fence.NothingDone},
+		"not done":                             {fencing.NotDone(plain), fence.NothingDone},
+		"not done, wrapped":                    {fmt.Errorf("a: %w", fencing.NotDone(plain)), fence.NothingDone},
+		"each of a join not done":              {errors.Join(fencing.NotDone(plain), fencing.ErrFull), fence.NothingDone},
+		"one of a join not done":               {errors.Join(fencing.NotDone(plain), plain), fence.OutcomeUnknown},
+		"unknown":                              {fmt.Errorf("commit: %w: %w", holdfast.ErrOutcomeUnknown, plain), fence.OutcomeUnknown},
+		"unknown, and stale":                   {errors.Join(below, holdfast.ErrOutcomeUnknown), fence.OutcomeUnknown},
+		"unknown, marked as not done":          {fencing.NotDone(holdfast.ErrOutcomeUnknown), fence.OutcomeUnknown},
+		"of a driver":                          {plain, fence.OutcomeUnknown},
+		"deadline":                             {context.DeadlineExceeded, fence.OutcomeUnknown},
+		"of a service that the handler called": {status.Error(codes.Unavailable, "down"), fence.OutcomeUnknown},
+		"of etcd, not through a guard":         {status.Error(codes.PermissionDenied, "no"), fence.OutcomeUnknown},
 	} {
-		if got := fencing.VerdictOf(c.err); got != c.want {
+		if got := fence.VerdictOf(c.err); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
-		if c.err != nil && c.want == fencing.NothingDone && !errors.Is(c.err, fencing.ErrNotDone) {
+		if c.err != nil && c.want == fence.NothingDone && !errors.Is(c.err, fencing.ErrNotDone) {
 			t.Errorf("%s: errors.Is does not find it", name)
 		}
 	}
@@ -67,7 +68,7 @@ func TestGuardsSayThatNothingWasDone(t *testing.T) {
 		_, err := m.Commit(ctx, "r", claim(5), clientv3.OpPut("k", "v"))
 		return err
 	}
-	full := fencing.NewMemoryStore(1)
+	full := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: 1})
 	if _, err := do(t, full, "r", claim(5)); err != nil {
 		t.Fatal(err)
 	}
@@ -85,27 +86,27 @@ func TestGuardsSayThatNothingWasDone(t *testing.T) {
 	effect := func(context.Context) error { return nil }
 	for name, c := range map[string]struct {
 		err  error
-		want fencing.Verdict
+		want fence.Verdict
 	}{
-		"memory, full":                     {full.Do(t.Context(), "other", claim(5), effect), fencing.NothingDone},
-		"memory, context ended":            {full.Do(dead, "r", claim(5), effect), fencing.NothingDone},
-		"commit, context ended":            {write(dead), fencing.NothingDone},
-		"admit, context ended":             {m.Admit(dead, "r", claim(5)), fencing.NothingDone},
-		"writer, context ended":            {put(dead, h), fencing.NothingDone},
-		"writer, holder suspended":         {put(t.Context(), suspended), fencing.NothingDone},
-		"writer, permission denied":        {put(t.Context(), h), fencing.NothingDone},
-		"the effect's own error, whatever": {full.Do(t.Context(), "r", claim(5), func(ctx context.Context) error { return context.Canceled }), fencing.OutcomeUnknown},
+		"memory, full":                     {full.Do(t.Context(), "other", claim(5), effect), fence.NothingDone},
+		"memory, context ended":            {full.Do(dead, "r", claim(5), effect), fence.NothingDone},
+		"commit, context ended":            {write(dead), fence.NothingDone},
+		"admit, context ended":             {m.Admit(dead, "r", claim(5)), fence.NothingDone},
+		"writer, context ended":            {put(dead, h), fence.NothingDone},
+		"writer, holder suspended":         {put(t.Context(), suspended), fence.NothingDone},
+		"writer, permission denied":        {put(t.Context(), h), fence.NothingDone},
+		"the effect's own error, whatever": {full.Do(t.Context(), "r", claim(5), func(ctx context.Context) error { return context.Canceled }), fence.OutcomeUnknown},
 	} {
-		if got := fencing.VerdictOf(c.err); got != c.want {
+		if got := fence.VerdictOf(c.err); got != c.want {
 			t.Errorf("%s: %v of %v, want %v", name, got, c.err, c.want)
 		}
 	}
 	kv.before, kv.after = nil, func(context.Context) error { return status.Error(codes.Unavailable, "gone") }
-	if err := put(t.Context(), h); fencing.VerdictOf(err) != fencing.OutcomeUnknown {
+	if err := put(t.Context(), h); fence.VerdictOf(err) != fence.OutcomeUnknown {
 		t.Errorf("writer, unanswered: %v", err)
 	}
 	link.LoseReply("Txn", 1, codes.Unavailable)
-	if err := write(t.Context()); fencing.VerdictOf(err) != fencing.OutcomeUnknown {
+	if err := write(t.Context()); fence.VerdictOf(err) != fence.OutcomeUnknown {
 		t.Errorf("commit, unanswered: %v", err)
 	}
 }

@@ -69,7 +69,7 @@ func TestNilHolderWritesNothing(t *testing.T) {
 			forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
 				w := fencing.NewFencedWriter(h)
 				refused(t, kv, write(t.Context(), w), fencing.ErrNoToken)
-				refused(t, kv, write(t.Context(), w.With(fencing.Options{WhileSuspended: fencing.Proceed})), fencing.ErrNoToken)
+				refused(t, kv, write(t.Context(), w.With(fencing.WriterOptions{WhileSuspended: fencing.Proceed})), fencing.ErrNoToken)
 			})
 		})
 	}
@@ -88,7 +88,7 @@ func TestLostHolderIsRefusedWithoutAnRPC(t *testing.T) {
 			for _, cause := range []error{errors.New("expired"), rpctypes.ErrTimeout, context.DeadlineExceeded} {
 				h, kv := holding(t)
 				h.check = func() error { return fmt.Errorf("lk: %w", &lostError{cause}) }
-				err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: policy}))
+				err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: policy}))
 				refused(t, kv, err, cause)
 				var lost *lostError
 				if !errors.As(err, &lost) {
@@ -161,13 +161,13 @@ func TestWithLeavesTheOriginalAlone(t *testing.T) {
 	h, kv := holding(t)
 	h.check = func() error { return holdfast.ErrSuspended }
 	w := fencing.NewFencedWriter(h)
-	bold := w.With(fencing.Options{WhileSuspended: fencing.Proceed})
+	bold := w.With(fencing.WriterOptions{WhileSuspended: fencing.Proceed})
 	_, err := w.Put(t.Context(), "k", "v")
 	refused(t, kv, err, holdfast.ErrSuspended)
 	if _, err := bold.Put(t.Context(), "k", "v"); err != nil {
 		t.Error(err)
 	}
-	if _, err := bold.With(fencing.Options{}).Put(t.Context(), "k", "v"); !errors.Is(err, holdfast.ErrSuspended) {
+	if _, err := bold.With(fencing.WriterOptions{}).Put(t.Context(), "k", "v"); !errors.Is(err, holdfast.ErrSuspended) {
 		t.Errorf("options were added up instead of replaced: %v", err)
 	}
 }

@@ -86,7 +86,9 @@ func mustNotBeNil(argument string, isNil bool) {
 
 // Unary returns the interceptor for unary calls.
 func (s *Server) Unary() grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	return func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+	) (resp any, err error) {
 		err = s.do(ctx, info.FullMethod, req, func(ctx context.Context, _ readmit) (err error) {
 			resp, err = handler(ctx, req)
 			return err

@@ -40,7 +40,8 @@ type bodyError struct {
 }
 
 func tooLong(limit int64) error {
-	return &bodyError{http.StatusRequestEntityTooLarge, fmt.Sprintf("is longer than the %d bytes of Options.MaxBody", limit)}
+	return &bodyError{http.StatusRequestEntityTooLarge,
+		fmt.Sprintf("is longer than the %d bytes of Options.MaxBody", limit)}
 }
 
 func (e *bodyError) Error() string {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -18,19 +19,19 @@ import (
 // journal is an auditor that remembers.
 type journal struct {
 	mu      sync.Mutex // protects records
-	records []fencing.Record
+	records []audit.Record
 }
 
-func (j *journal) Audit(_ context.Context, r fencing.Record) {
+func (j *journal) Audit(_ context.Context, r audit.Record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.records = append(j.records, r)
 }
 
-func (j *journal) all() []fencing.Record {
+func (j *journal) all() []audit.Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return append([]fencing.Record(nil), j.records...)
+	return append([]audit.Record(nil), j.records...)
 }
 
 func TestEpochIsOnlyEverRaised(t *testing.T) {
@@ -55,7 +56,7 @@ func TestEpochIsOnlyEverRaised(t *testing.T) {
 	}
 	for _, r := range j.all() {
 		details = append(details, r.Detail)
-		if r.Event != fencing.Bumped || r.Key != "holdfast/epoch" || r.Holder == "" || r.At.IsZero() || r.Err != nil {
+		if r.Event != audit.Bumped || r.Key != "holdfast/epoch" || r.Holder == "" || r.At.IsZero() || r.Err != nil {
 			t.Errorf("record %+v", r)
 		}
 	}
@@ -181,7 +182,7 @@ func ExampleBumpEpoch() {
 	}
 	defer cli.Close()
 
-	quiet := fencing.AuditFunc(func(context.Context, fencing.Record) {})
+	quiet := audit.Func(func(context.Context, audit.Record) {})
 	for _, atLeast := range []int64{2, 1} {
 		epoch, err := fencing.BumpEpoch(context.Background(), cli, "holdfast", atLeast, quiet)
 		fmt.Println("at least", atLeast, "→", epoch, err)

@@ -29,7 +29,7 @@ type marks struct {
 	cli  *clientv3.Client
 }
 
-func newMarks(t *testing.T, opts *fencing.EtcdOptions) *marks {
+func newMarks(t *testing.T, opts *fencing.EtcdMarksOptions) *marks {
 	t.Helper()
 	srv := etcdtest.Start(t)
 	m := &marks{srv: srv, link: srv.Link(t), cli: srv.Client(t)}
@@ -243,7 +243,7 @@ func TestLateAdmitDoesNotLowerTheMark(t *testing.T) {
 }
 
 func TestNothingIsAdmittedWhileEtcdCannotBeAsked(t *testing.T) {
-	m := newMarks(t, &fencing.EtcdOptions{Timeout: 50 * time.Millisecond})
+	m := newMarks(t, &fencing.EtcdMarksOptions{Timeout: 50 * time.Millisecond})
 	m.link.Cut()
 	err := m.Admit(context.Background(), "r", claim(5))
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, fencing.ErrStale) {
@@ -272,7 +272,7 @@ func TestMarkThatCannotBeReadIsNotTakenForNone(t *testing.T) {
 
 func TestMarksOptionsAreChecked(t *testing.T) {
 	cli := clientv3.NewCtxClient(context.Background())
-	for name, o := range map[string]fencing.EtcdOptions{
+	for name, o := range map[string]fencing.EtcdMarksOptions{
 		"slash":            {Namespace: "a/b"},
 		"reserved":         {Namespace: "@a"},
 		"long":             {Namespace: strings.Repeat("a", 65)},

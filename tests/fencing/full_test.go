@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
 // Resources that clients choose, and processes that live for one of them.
@@ -18,7 +19,7 @@ func TestMarksInEtcdAreBounded(t *testing.T) {
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
 	store := func() *fencing.EtcdMarks {
-		m, err := fencing.NewEtcdMarks(cli, &fencing.EtcdOptions{MaxMarks: most})
+		m, err := fencing.NewEtcdMarks(cli, &fencing.EtcdMarksOptions{MaxMarks: most})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +45,7 @@ func TestMarksInEtcdAreBounded(t *testing.T) {
 					m = store()
 				}
 				err := write(m, fmt.Sprint("job/", i), 5)
-				if (err == nil) != (i < most) || err != nil && (!errors.Is(err, fencing.ErrFull) || fencing.VerdictOf(err) != fencing.NothingDone) {
+				if (err == nil) != (i < most) || err != nil && (!errors.Is(err, fencing.ErrFull) || fence.VerdictOf(err) != fence.NothingDone) {
 					t.Fatalf("resource %d of %d: %v", i, most, err)
 				}
 				if err != nil {
@@ -84,7 +85,7 @@ func TestNewResourcesAreCountedNowAndThen(t *testing.T) {
 	if n := m.link.Count().Since(before); n["Range"] != 1 || n["Txn"] != 101 {
 		t.Errorf("100 new resources took %v", n)
 	}
-	unbounded := newMarks(t, &fencing.EtcdOptions{MaxMarks: -1})
+	unbounded := newMarks(t, &fencing.EtcdMarksOptions{MaxMarks: -1})
 	before = unbounded.link.Count()
 	if err := unbounded.write(t.Context(), claim(5)); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -25,7 +26,7 @@ func token(t *testing.T, epoch, revision int64) fencing.Token {
 // A resource whose mark is a token that no lock can reach is shut for good.
 func TestTokenFarAheadOfTheMarkIsRefusedBeforeItIsMarked(t *testing.T) {
 	m := newMarks(t, nil)
-	memory := fencing.NewMemoryStore(0)
+	memory := fencing.NewMemoryStore(nil)
 	for name, write := range map[string]func(resource string, c fencing.Claim) error{
 		"memory": func(resource string, c fencing.Claim) error { _, err := do(t, memory, resource, c); return err },
 		"commit": func(resource string, c fencing.Claim) error {
@@ -121,12 +122,12 @@ func TestRefusalNamesBothLocks(t *testing.T) {
 
 // A resetter is what every store is.
 type resetter interface {
-	Reset(ctx context.Context, resource string, a fencing.Auditor) error
+	Reset(ctx context.Context, resource string, a audit.Auditor) error
 }
 
 func TestResetOpensAResourceAndIsRecorded(t *testing.T) {
 	m := newMarks(t, nil)
-	memory := fencing.NewMemoryStore(0)
+	memory := fencing.NewMemoryStore(nil)
 	for name, s := range map[string]interface {
 		resetter
 		fencing.Filter
@@ -153,7 +154,7 @@ func TestResetOpensAResourceAndIsRecorded(t *testing.T) {
 				t.Fatalf("records: %+v", records)
 			}
 			r := records[0]
-			if r.Event != fencing.Reset || r.Resource != "r" || r.Name != "old" || r.Mark != high.Token || r.Holder == "" || r.At.IsZero() {
+			if r.Event != audit.Reset || r.Resource != "r" || r.Name != "old" || r.Mark != high.Token || r.Holder == "" || r.At.IsZero() {
 				t.Errorf("record: %+v", r)
 			}
 			if err := s.Reset(ctx, "", a); !errors.Is(err, fencing.ErrBadClaim) {

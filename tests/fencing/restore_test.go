@@ -99,7 +99,7 @@ func lived(t *testing.T) (path string, guard *fencing.MemoryStore, last fencing.
 	t.Helper()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	guard = fencing.NewMemoryStore(0)
+	guard = fencing.NewMemoryStore(nil)
 	for generation := range 2 {
 		lk := held(t, cli)
 		last = present(t, lk)
@@ -185,7 +185,7 @@ func TestRestoreThatBumpsRevisionsNeedsNoEpoch(t *testing.T) {
 // new epoch comes.
 func TestHolderAtTheTimeOfABumpWorksUntilOneOfTheNewEpochComes(t *testing.T) {
 	cli := etcdtest.Start(t).Client(t)
-	guard := fencing.NewMemoryStore(0)
+	guard := fencing.NewMemoryStore(nil)
 	old := held(t, cli)
 	if _, err := fencing.BumpEpoch(t.Context(), cli, "", 1, &journal{}); err != nil {
 		t.Fatal(err)
