@@ -77,11 +77,11 @@ func TestOperatorsEventsNameThisProcess(t *testing.T) {
 func ExampleLog() {
 	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTimes}))
 	audit.Tell(context.Background(), audit.Log(log), audit.Record{
-		Event: audit.Refused, Name: "job-7", Resource: "ledger.csv", Token: 5, Mark: 7,
+		Event: audit.Refused, Name: "job", Resource: "ledger.csv", Token: 5, Mark: 7,
 		Err: errors.New("token is stale"),
 	})
 	// Output:
-	// level=WARN msg="holdfast: refused" event=refused name=job-7 token=5 resource=ledger.csv mark=7 error="token is stale"
+	// level=WARN msg="holdfast: refused" event=refused name=job token=5 resource=ledger.csv mark=7 error="token is stale"
 }
 
 // withoutTimes makes the output the same each time.

@@ -27,7 +27,8 @@ func TestLogHasOneAttributeForEachFieldThatIsSet(t *testing.T) {
 		{audit.Record{Event: audit.Lost, At: at, Err: errors.New("why")}, "WARN", []string{"error=why"}},
 		{audit.Record{Event: audit.Refused, At: at, Resource: "r", Token: 5, Mark: 7},
 			"WARN", []string{"resource=r", "token=5", "mark=7"}},
-		{audit.Record{Event: audit.Bumped, At: at, Holder: "h", Detail: "epoch"}, "WARN", []string{"holder=h", "detail=epoch"}},
+		{audit.Record{Event: audit.Bumped, At: at, Holder: "h", Detail: "epoch"},
+			"WARN", []string{"holder=h", "detail=epoch"}},
 	} {
 		b.Reset()
 		audit.Tell(t.Context(), audit.Log(log), c.r)

@@ -65,8 +65,8 @@ func (e *MarkError) advice() string {
 	case e.NeedsEpoch() > MaxEpochStep:
 		return "no epoch can be bumped above that: Reset the mark once no stale holder is left"
 	}
-	return fmt.Sprintf("if etcd was restored from a backup, raise the epoch to %d or more (fencing.BumpEpoch) and acquire again",
-		e.NeedsEpoch())
+	return fmt.Sprintf("if etcd was restored from a backup, raise the epoch to %d or more (fencing.BumpEpoch) "+
+		"and acquire again", e.NeedsEpoch())
 }
 
 // Is reports whether target is [ErrStale].
