@@ -48,7 +48,8 @@ func NewColumn(dialect Dialect, name string) (*Column, error) {
 		return nil, err
 	}
 	if !identifier.MatchString(name) {
-		return nil, &holdfast.ArgumentError{Argument: "name", Reason: "is " + names.Quote(name) + ", not the name of a column"}
+		return nil, &holdfast.ArgumentError{Argument: "name",
+			Reason: "is " + names.Quote(name) + ", not the name of a column"}
 	}
 	return &Column{dialect, name}, nil
 }
@@ -104,6 +105,6 @@ func (c *Column) Stale(res sql.Result, resource string, token fencing.Token) err
 			return nil
 		}
 	}
-	return fmt.Errorf("sqlfence: write to %s with token %v: refused, the mark of the row is above it or there is no such row: %w",
+	return fmt.Errorf("sqlfence: write to %s with token %v: refused, there is no row with a mark not above it: %w",
 		names.Quote(resource), token, fencing.ErrStale)
 }

@@ -40,7 +40,7 @@ func (d Dialect) String() string {
 
 func (d Dialect) check() error {
 	if d < Postgres || d > SQLite {
-		return &holdfast.ArgumentError{Argument: "dialect", Reason: "is " + d.String() + ", which is not one of its constants"}
+		return &holdfast.ArgumentError{Argument: "dialect", Reason: "is " + d.String() + ", not one of its constants"}
 	}
 	return nil
 }

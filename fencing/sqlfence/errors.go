@@ -41,8 +41,8 @@ type rewoundError struct{ below *fencing.MarkError }
 
 func (e *rewoundError) Error() string {
 	b := e.below
-	return fmt.Sprintf("sqlfence: write to %s refused: token %v of %s is below the mark %v, although its holder is the present one: "+
-		"after a restore of etcd raise the epoch to %d or more (fencing.BumpEpoch) and acquire again",
+	return fmt.Sprintf("sqlfence: write to %s refused: token %v of %s is below the mark %v, although its holder is the "+
+		"present one: after a restore of etcd raise the epoch to %d or more (fencing.BumpEpoch) and acquire again",
 		names.Quote(b.Resource), b.Claim.Token, names.Quote(b.Claim.Name), b.Mark, b.NeedsEpoch())
 }
 
@@ -53,8 +53,8 @@ type expiredError struct{ below *fencing.MarkError }
 
 func (e *expiredError) Error() string {
 	b := e.below
-	return fmt.Sprintf("sqlfence: write to %s with token %v refused: the resource has no mark, and marks up to %v have expired: "+
-		"release and acquire again", names.Quote(b.Resource), b.Claim.Token, b.Mark)
+	return fmt.Sprintf("sqlfence: write to %s with token %v refused: the resource has no mark, and marks up to %v "+
+		"have expired: release and acquire again", names.Quote(b.Resource), b.Claim.Token, b.Mark)
 }
 
 func (e *expiredError) Is(target error) bool { return target == ErrExpired }

@@ -51,7 +51,8 @@ func newMarks(dialect Dialect, opts *Options) (*Marks, error) {
 		table = DefaultTable
 	}
 	if !tableName.MatchString(table) {
-		return nil, &holdfast.ArgumentError{Argument: "Options.Table", Reason: "is " + names.Quote(table) + ", not the name of a table"}
+		return nil, &holdfast.ArgumentError{Argument: "Options.Table",
+			Reason: "is " + names.Quote(table) + ", not the name of a table"}
 	}
 	m := &Marks{dialect: dialect, table: dialect.quoteTable(table), auditor: opts.Auditor}
 	m.sql = dialect.statements(m.table)

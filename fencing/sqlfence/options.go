@@ -47,7 +47,8 @@ type Options struct {
 
 func (o *Options) validate() error {
 	switch o.Isolation {
-	case sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable:
+	case sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted,
+		sql.LevelRepeatableRead, sql.LevelSerializable:
 	default:
 		return &holdfast.ArgumentError{Argument: "Options.Isolation",
 			Reason: "is " + o.Isolation.String() + ", which is not supported"}
