@@ -13,10 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// closeBooks is the program in README.md. A test in internal/layering fails when
-// the two differ.
+// closeBooks is what the program in README.md does with its client.
 func closeBooks(ctx context.Context, cli *clientv3.Client) error {
-	// README begins
 	sess, err := session.New(ctx, cli, nil) // one per process
 	if err != nil {
 		return err
@@ -29,7 +27,6 @@ func closeBooks(ctx context.Context, cli *clientv3.Client) error {
 		_, err := w.Put(ctx, "billing/job-7/state", "done")
 		return err // fencing.ErrStale: the lock is lost, and etcd refused the write
 	})
-	// README ends
 }
 
 func Example() {

@@ -32,29 +32,6 @@ func ExampleRetry() {
 	// result: <nil>
 }
 
-// What a failed write says about whether it was carried out.
-func ExampleClassify() {
-	for _, err := range []error{
-		rpctypes.ErrTooManyRequests,
-		rpctypes.ErrTimeout,
-		fmt.Errorf("put: %w", context.DeadlineExceeded),
-		rpctypes.ErrLeaseNotFound,
-		rpctypes.ErrPermissionDenied,
-		rpctypes.ErrEmptyKey,
-		rpctypes.ErrNoSpace,
-	} {
-		fmt.Printf("%-12v %v\n", backoff.Classify(err), err)
-	}
-	// Output:
-	// transient    etcdserver: too many requests
-	// unknown      etcdserver: request timed out
-	// unknown      put: context deadline exceeded
-	// lease gone   etcdserver: requested lease not found
-	// unauthorised etcdserver: permission denied
-	// permanent    etcdserver: key is not provided
-	// unknown      etcdserver: mvcc: database space exceeded
-}
-
 // An operation decides for itself where the class is not enough.
 func ExampleAgain() {
 	notYet := errors.New("not there yet")

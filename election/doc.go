@@ -1,107 +1,98 @@
-// Package election is leader election: candidates that lead one at a time, are
-// told when they no longer do, and observers that know who does, or that no
-// candidate does.
+// Package election elects one leader at a time among the processes that use the
+// same etcd cluster. It tells the leader when its term ends, and observers who
+// leads.
 //
-//	el := election.New(sess, "scheduler")
-//	err := el.Run(ctx, "node-1", func(ctx context.Context, t *election.Term) error {
-//		return lead(ctx) // ctx ends when the term does
-//	})
-//
-// An [Election] is a name, a [Term] is one leadership. [Election.Run] leads
-// term after term until its context ends, [Election.RunWhileLeader] leads once;
-// both wait for the work before they let go. [Election.Campaign] and
-// [Term.Resign] are for what does not fit a function. [Election.Leader] asks
-// who leads, [Election.Observe] is told, and an [Observer] keeps it in memory.
-// A Term is to an election what a lock is to a mutex, and the same queue is
-// beneath.
-//
-// A process that is no candidate asks and watches who leads with a [Reader]: it
-// needs an etcd client, a role that may read, and no session.
-//
-// # States
-//
-//	candidate ──won──▶ leading ◀──────▶ suspended
-//	    │                 │ ╲               │
-//	    │ error       Resign ╲ loss         │ loss
-//	    ▼             Yield   ╲             │
-//	 nothing              ▼    ╰─▶ lost ◀───╯
-//	 is left          released
-//
-// [Term.Check] judges the state at the call, without an RPC: nil,
-// holdfast.ErrSuspended, a *holdfast.LostError or holdfast.ErrReleased. Lost and
-// released are final; the next term is another Term, with a larger token.
-//
-//   - Leading: renewals of the session's lease are confirmed in time.
-//   - Suspended: half of the trusted time has passed without one. No other
-//     candidate leads yet, and it cannot be proved that this will last: stop side
-//     effects.
-//   - Lost: trusted-until has passed, or etcd said that the lease or the entry
-//     is gone, or the session was closed, or the work did not drain. The typed
-//     cause says which.
+// An [Election] is a name, a [Term] is one leadership. The term's entry in etcd
+// hangs on the lease of a session, and the oldest entry leads. Etcd decides who
+// leads; the local clock only bounds how long a leader trusts its last confirmed
+// renewal (see package session).
 //
 // # Guarantees
 //
-//   - A campaign that returns no error holds an entry that a linearizable read
-//     has seen at the front. One that fails leaves no entry; if etcd did not
-//     answer, the session removes the entry once etcd does, also one that appears
-//     later, and at the latest it goes with the lease.
-//   - Deposed means told before another can lead: a term's contexts end, and
-//     Check says so, no later than the earliest moment at which any etcd leader
-//     may expire its lease. (Entries deleted by hand: within 2 s while etcd is
-//     reachable.)
-//   - A candidate whose predecessor's lease ended without a resignation (a crash,
-//     a pause, a revocation) leads only after session.Options.LockDelay, 1 s by
-//     default. A resignation and a Close cost no delay.
-//   - Drain, then release: the entry stays, and is renewed, until the function
-//     has returned. Only Options.DrainTimeout ends that, with [ErrNotDrained].
-//   - On one session the functions of RunWhileLeader and Run of one election
-//     never overlap, also when one outlives its term.
-//   - First in, first out. One resignation wakes one candidate.
-//   - Tokens grow from term to term.
-//   - A suspension in which nothing was lost ends no term. Under
-//     Options.CancelOnSuspended Run calls the function again in the same term.
-//   - Observers are told of leaders in the order of etcd's history, and of
-//     vacancies; an observation never ends silently.
-//   - Removing, proclaiming and yielding concern the own entry only: an
-//     ex-leader cannot harm its successor.
+//   - One leader: a campaign succeeds only after a linearizable read has found its
+//     entry at the front of the queue.
+//   - Told before the next: a term's contexts are canceled, and Check reports the
+//     loss, before any etcd leader may expire the lease; if the entry is deleted by
+//     hand, within 2 s while etcd is reachable.
+//   - A successor waits session.Options.LockDelay, 1 s by default, if the leader's
+//     lease ended without a resignation.
+//   - Drain, then release: the entry stays, and its lease is renewed, until the
+//     function has returned or Options.DrainTimeout is over.
+//   - On one session functions of one election never run at the same time, even if one
+//     outlives its term.
+//   - First in, first out; tokens grow; one resignation wakes one candidate.
+//   - Observers see leaders and vacancies in the order of etcd's history, and an error
+//     at the end.
+//   - A failed campaign leaves no entry. If etcd did not answer, the session removes
+//     it later; at the latest it expires with the lease.
+//   - An ex-leader cannot affect its successor.
 //
 // # Not guaranteed
 //
-//   - That a leader which is paused between a Check and a write does not
-//     write. Nothing that runs in the process can promise that; a fence can:
-//     see package fencing. The same goes for a function that ignores its
-//     context.
-//   - That a term survives its session: when etcd cannot be reached for about
-//     the TTL, the term is lost, even if no other candidate can lead either.
-//   - That a leader whose lease is revoked without an announcement is told before
-//     a newcomer that never waited leads: see package session.
-//   - That what an observer was told still is so when it reads it, or that it
-//     is told of every leader. To act on leadership, be the leader.
-//   - That functions of two sessions in one process do not overlap when one of
-//     them outlives its term. Use one session per process.
-//   - Priorities. Who queues first leads first.
+//   - That a process paused between a Check and a write, or a function that ignores
+//     its context, does not write. Fence the writes: see package fencing.
+//   - That a term survives an outage of etcd of about the TTL, even if no other
+//     candidate can lead either.
+//   - That a leader whose lease is revoked by hand is told before a candidate leads
+//     that never waited: see package session.
+//   - That what an observer sees is still true, or that it sees every leader.
+//   - That functions on two sessions of one process do not overlap after a loss.
+//   - Priorities.
 //
-// # What happens when
+// # States
 //
-//   - The leader resigns, or its process ends in order: the next leads as soon
-//     as etcd has removed the entry and answered one read.
-//   - The leader's process dies: its entry stays until etcd expires the lease,
-//     at most the TTL and about half a second after its last renewal. The next
-//     in the queue leads after the lock delay. The one that died queues at the
-//     back when it is back.
-//   - The leader is cut off from etcd: suspended, then lost, before the next
-//     can lead. Its session gets a new lease when it can, and Run queues again.
-//   - The leader's process is paused for longer than its lease: the first
-//     Check afterwards says lost, and a fenced write is refused.
-//   - The function panics: the term is released and the panic goes on.
-//   - The function ignores the end of its context: after DrainTimeout the term
-//     is lost and the others go on. Run waits for the function; a health check
-//     ([Election.HealthHandler]) fails, so that the process can be restarted.
-//   - etcd's leader changes, a member restarts, history is compacted: nothing,
-//     as long as renewals get through in time. The same for one member of several
-//     that hangs.
-//   - A candidate loses its lease while it waits: it queues again at the back,
-//     within the same call.
+//	candidate ───▶ leading ◀───▶ suspended
+//	                  │              │
+//	                  ├──────────────┤
+//	                  ▼              ▼
+//	              released         lost
 //
-// docs/elections.md is a guide to all of it.
+// [Term.Check] reports them without an RPC.
+//
+//   - Candidate: the entry is in the queue. If it or its lease is lost, the candidate
+//     queues again, at the back.
+//   - Leading (nil): the entry is at the front, and renewals are confirmed in time.
+//   - Suspended (holdfast.ErrSuspended): no renewal was confirmed for half of the
+//     trusted time. No other candidate leads yet, but one may soon: stop side effects.
+//   - Lost (*holdfast.LostError): the trusted time is over, the lease or the entry is
+//     gone, the session was closed, or the function did not drain.
+//   - Released (holdfast.ErrReleased): resigned or yielded.
+//
+// Lost and released are final; the next term is another Term with a larger token.
+//
+// # Failures
+//
+//   - The leader's process dies: its lease expires at most the TTL and about half a
+//     second after the last renewal; the next candidate leads after the lock delay.
+//   - The leader is cut off from etcd: suspended, then lost. When its session has a
+//     new lease, Run campaigns again. A shorter outage costs nothing.
+//   - The leader's process is paused for longer than its lease: the first Check
+//     afterwards reports the loss, and fenced writes are refused.
+//   - The function panics: the term is released, then the panic continues.
+//   - The function ignores the end of its context: after DrainTimeout others lead. Run
+//     waits for it, and HealthHandler answers 503.
+//   - etcd's leader changes, a member restarts or hangs, history is compacted:
+//     nothing, while renewals are confirmed in time.
+//
+// # Use
+//
+// [Election.Run] leads term after term until its context ends:
+//
+//	el := election.New(sess, "scheduler")
+//	err := el.Run(ctx, "node-1", func(ctx context.Context, t *election.Term) error {
+//		return lead(ctx) // ctx ends with the term
+//	})
+//
+// [Election.RunWhileLeader] leads once. [Election.Campaign] and [Term.Resign] are for
+// leadership that does not fit a function. [Election.Leader] asks who leads,
+// [Election.Observe] notifies, an [Observer] keeps the answer in memory; a [Reader]
+// does so without a session.
+//
+// A Term is to an election what a locker.Lock is to a mutex, with two differences. The
+// function runs on a goroutine of its own, in Mutex.Do on the caller's: a stuck leader
+// stops a service, so DrainTimeout must be able to leave its function behind. And
+// there is no MaxHold, since a healthy leader may lead for ever; to take turns, return
+// from the function of Run.
+//
+// docs/elections.md is a guide.
 package election

@@ -13,42 +13,43 @@ import (
 )
 
 var (
-	// ErrNoLeader is Leader's answer when nobody leads.
+	// ErrNoLeader is returned by Leader when no candidate leads.
 	ErrNoLeader = errors.New("the election has no leader")
 
-	// ErrFunctionRuns says that a term cannot be yielded because a function of
-	// Run or RunWhileLeader works in it. Return from the function instead: Run
-	// then resigns and queues again.
-	ErrFunctionRuns = errors.New("a function of Run or RunWhileLeader works in this term; return from it to step down")
+	// ErrFunctionRuns is returned by Yield for a term of Run or RunWhileLeader.
+	// Return from the function instead: Run then resigns and campaigns again.
+	ErrFunctionRuns = errors.New("the term belongs to a function of Run or RunWhileLeader; return from it to step down")
 
-	// ErrNotDrained says that a term has ended and the function that ran in
-	// it has not returned within Options.DrainTimeout. It still runs; only a
-	// fence keeps it from writing.
+	// ErrNotDrained means that a function has not returned within
+	// Options.DrainTimeout of the end of its context. It is still running, without
+	// its term; only fencing stops its writes.
 	ErrNotDrained = errors.New("the function has not returned after its term ended")
 )
 
 // CheckName reports whether name can name an election: nil or a
-// *holdfast.NameError. Names are non-empty segments joined by "/", none starting
-// with "@", at most 512 bytes, taken byte for byte. Check constants and
-// configuration at boot; Campaign says the same before it sends anything.
+// *holdfast.NameError. A name is one or more non-empty segments joined by "/", none
+// starting with "@", at most 512 bytes. Use it on configuration at boot; Campaign
+// checks too, before it sends anything.
 func CheckName(name string) error { return queue.CheckName("election", name) }
 
-// CampaignError says why a campaign did not lead to a term. Nothing is held. As a
-// rule nothing is left in etcd either. Only if etcd did not answer while the call
-// gave up, an entry of the call may still stand or appear, and others wait behind
-// it, until the session has removed it: within moments of etcd answering again,
-// and at the latest when the lease ends.
+// CampaignError is the reason why a campaign did not lead to a term. Nothing is
+// held, and the campaign's entry is gone. Only if etcd did not answer before the
+// call returned, the entry may still exist or appear, and block those behind it,
+// until the session removes it: as soon as etcd answers, or with the lease.
 type CampaignError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session
-	State  holdfast.State   // the session's, at the end; 0 without a session
+	State  holdfast.State   // the session's when the call returned; 0 without a session
 	Waited time.Duration
-	// Err is the reason: the context's error together with what the last
-	// attempt met, holdfast.ErrReentrant, holdfast.ErrClosed, ErrFunctionRuns (Yield), *holdfast.LostError
-	// (under session.Options.StayLost), ErrNotDrained (joined with the
-	// context's error: what kept RunWhileLeader from leading was a function of
-	// an earlier term), *holdfast.NameError, *holdfast.ArgumentError, or what
-	// etcd said.
+
+	// Err is one of:
+	//   - the context's error, joined with that of the last attempt;
+	//   - holdfast.ErrReentrant, holdfast.ErrClosed, or ErrFunctionRuns (Yield only);
+	//   - ErrNotDrained, joined with the context's error: a function of an earlier
+	//     term was still running (Run and RunWhileLeader only);
+	//   - a *holdfast.LostError (only under session.Options.StayLost, or from Yield);
+	//   - a *holdfast.NameError or *holdfast.ArgumentError: nothing was sent;
+	//   - etcd's error, where a retry cannot help.
 	Err error
 }
 

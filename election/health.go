@@ -11,33 +11,25 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// LeaderHandler answers "does this process lead?": 200 while a term of the
-// observer's election is held on its session, 503 otherwise, with the leader's
-// identity either way. A term whose session is suspended counts for as long as
-// Options.HealthTolerance says; a lost one never does. An observer of a Reader,
-// which has no session, answers 503.
+// LeaderHandler answers whether this process leads: 200 while a term of the
+// observer's election is held on its session, otherwise 503. A suspended term counts
+// for Options.HealthTolerance. An observer of a Reader answers 503.
 //
-// It is for people, and for load balancers that send work to the leader alone.
-// It is no readiness probe: of all replicas at most one leads, and a rollout
-// that waits for the others to be ready waits for ever. Use HealthHandler there.
+// Use it to show the leader or to route to it, not as a readiness probe: a rollout
+// would wait for every replica to lead. It answers at once, without an RPC, in JSON:
 //
-// It costs no RPC and answers at once, also when etcd does not. The body is
-// JSON:
+//	{"election":"scheduler","leader":false,"reason":"another candidate leads",
+//	 "current":{"value":"node-2","token":"1042","age_ms":310,"trusted":true}}
 //
-//		{"election":"scheduler","leader":false,"reason":"another candidate leads",
-//		 "current":{"value":"node-2","token":"1042","age_ms":310,"trusted":true}}
+// Of its fields:
 //
-//	  - election: the name, or prefix.
-//	  - leader: this process leads.
-//	  - reason: why it does not; absent when it does.
-//	  - current: who leads, as far as this process knows; absent when it knows of
-//	    no leader, and when the last it knew of was a term of its own that has
-//	    ended.
-//	  - current.value, current.token: as in Leader. The token is a string.
-//	  - current.age_ms: how long ago, in milliseconds, the read was sent that saw
-//	    it lead; 0 for this process's own term.
-//	  - current.trusted: for another, that age_ms is at most Options.MaxAge; for
-//	    this process, that its session is connected.
+//   - reason: why this process does not lead; absent if it does.
+//   - current: the leader, as far as this process knows; absent if it knows of none,
+//     or if the last was a term of its own that has ended.
+//   - current.age_ms: milliseconds since the read that found it was sent; 0 for a
+//     term of this process.
+//   - current.trusted: age_ms is at most MaxAge; for a term of this process, its
+//     session is connected.
 func (o *Observer) LeaderHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := o.leaderAnswer()
@@ -63,43 +55,42 @@ func (o *Observer) leaderAnswer() leaderAnswer {
 	e := o.election
 	a := leaderAnswer{Election: o.reader.name}
 	view := o.Current()
-	var own *Term      // that the observer sees lead
-	var unproved error // why a term of this process does not count
+	var own *Term      // this process's term, if the observer takes it for the leader
+	var unproven error // why a term of this process does not count
 	if e != nil {
 		var t *Term
-		if t, unproved = e.leading(); t != nil {
+		if t, unproven = e.leading(); t != nil {
 			a.Leader = true
-			a.Current = &currentLeader{Value: t.Value(), Token: t.Token(), Trusted: unproved == nil}
+			a.Current = &currentLeader{Value: t.Value(), Token: t.Token(), Trusted: unproven == nil}
 			return a
 		}
-		own = rosterOf(e).termAt(view.Leader.Token)
+		own = termsOf(e).find(view.Leader.Token)
 	}
 	if view.Leader != (Leader{}) {
 		a.Current = &currentLeader{view.Leader.Value, view.Leader.Token, view.Age.Milliseconds(), view.Trusted}
 	}
 	switch {
-	case unproved != nil:
-		a.Reason = unproved.Error()
+	case unproven != nil:
+		a.Reason = unproven.Error()
 		if own != nil && a.Current != nil {
 			a.Current.Trusted = false
 		}
+	case view.Err != nil:
+		a.Reason = "leader unknown: " + view.Err.Error()
 	case !view.Trusted:
-		a.Reason = fmt.Sprintf("who leads is not known: etcd has not answered for %v", view.Age.Round(time.Millisecond))
-		if view.Err != nil {
-			a.Reason = "who leads is not known: " + view.Err.Error()
-		}
+		a.Reason = fmt.Sprintf("leader unknown: no answer from etcd for %v", view.Age.Round(time.Millisecond))
 	case view.Leader == Leader{}:
-		a.Reason = "nobody leads"
+		a.Reason = "no candidate leads"
 	case own != nil:
-		// The observer is behind: it has not heard yet what the handle knows.
-		a.Reason = "who leads is not known: it was this process until its term ended"
+		// The term has ended; the observer has not heard of it yet.
+		a.Reason = "leader unknown: this process led until its term ended"
 		if err := own.Check(); err != nil {
 			a.Reason += ": " + err.Error()
 		}
 	case e == nil:
-		a.Reason = "this process is no candidate"
-	case view.Leader.Lease == e.queue.Session().Lease():
-		a.Reason = "this process is first in the queue, and its term has not begun or has just ended"
+		a.Reason = "this process is not a candidate"
+	case view.Leader.Lease == e.queue.Host().Lease().ID():
+		a.Reason = "this process is first in the queue, but its term has not begun or has just ended"
 	default:
 		a.Reason = "another candidate leads"
 	}
@@ -109,17 +100,17 @@ func (o *Observer) leaderAnswer() leaderAnswer {
 	return a
 }
 
-// leading returns the term that is held on this session, with
-// holdfast.ErrSuspended if it cannot be proved just now; or nil, with the error
-// that keeps a term from counting, if there is one.
+// leading returns this session's term that counts as leading, with
+// holdfast.ErrSuspended if it is only tolerated; or nil, and holdfast.ErrSuspended
+// if there is a term that is not.
 func (e *Election) leading() (*Term, error) {
-	terms, _ := rosterOf(e).present()
+	states, _ := termsOf(e).list()
 	var reason error
-	for t := range terms {
+	for t := range states {
 		switch err := t.Check(); {
 		case err == nil:
 			return t, nil
-		case errors.Is(err, holdfast.ErrSuspended) && e.queue.Session().Unconfirmed() <= e.opts.HealthTolerance:
+		case errors.Is(err, holdfast.ErrSuspended) && e.queue.Host().Lease().Unconfirmed() <= e.opts.HealthTolerance:
 			return t, err
 		case errors.Is(err, holdfast.ErrSuspended):
 			reason = err
@@ -128,27 +119,23 @@ func (e *Election) leading() (*Term, error) {
 	return nil, reason
 }
 
-// HealthHandler answers "can what this process says about its leadership be
-// trusted?": 200 while the session is connected, or has been for the last time
-// no longer ago than Options.HealthTolerance, and no function of an ended term
-// has been running for longer than that; 503 otherwise. Whether this process
-// leads makes no difference.
+// HealthHandler answers whether this process can be trusted about its leadership,
+// whether it leads or not: 200 while the session is connected and no function has
+// outlived its term, or for Options.HealthTolerance after that; otherwise 503.
 //
-// It suits a readiness probe. As a liveness probe it restarts a process whose
-// leader will not stop; with that use give a tolerance longer than any outage of
-// etcd that should not restart all candidates at once.
+// Use it as a readiness probe. As a liveness probe, which restarts a process whose
+// function does not stop, give it a tolerance longer than an outage of etcd should
+// take to restart every candidate. It answers at once, without an RPC, in JSON:
 //
-// It costs no RPC and answers at once. The body is JSON:
+//	{"election":"scheduler","healthy":true,"session":"connected","confirmed_ms_ago":812}
 //
-//		{"election":"scheduler","healthy":true,"session":"connected","confirmed_ms_ago":812}
+// Of its fields:
 //
-//	  - election: the name, or prefix.
-//	  - healthy: the answer.
-//	  - reason: why not; absent when healthy.
-//	  - session: the session's state: connected, suspended, lost or closed.
-//	  - confirmed_ms_ago: milliseconds since the last confirmed renewal was sent.
-//	  - outlived_ms: for how many milliseconds a function has been running since
-//	    its context ended with its term; absent when none does.
+//   - reason: why it is not healthy; absent if it is.
+//   - session: connected, suspended, lost or closed.
+//   - confirmed_ms_ago: milliseconds since the last confirmed renewal was sent.
+//   - outlived_ms: milliseconds that a function has run since its context and its
+//     term ended; absent if there is none.
 func (e *Election) HealthHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := e.health()
@@ -167,37 +154,37 @@ type healthAnswer struct {
 
 func (e *Election) health() healthAnswer {
 	a := healthAnswer{Election: e.Name()}
-	if err := errors.Join(e.queue.Err(), e.opts.check()); err != nil {
+	if err := errors.Join(e.queue.Err(), e.opts.validate()); err != nil {
 		a.Reason = err.Error()
 		return a
 	}
-	sess, tolerance := e.queue.Session(), e.opts.HealthTolerance
-	proof := sess.Unconfirmed()
-	a.Session, a.ConfirmedMS = sess.State().String(), proof.Milliseconds()
-	if err := sess.Check(); err != nil && (proof > tolerance || errors.Is(err, holdfast.ErrClosed)) {
+	host, tolerance := e.queue.Host(), e.opts.HealthTolerance
+	unconfirmed := host.Lease().Unconfirmed()
+	a.Session, a.ConfirmedMS = host.State().String(), unconfirmed.Milliseconds()
+	if err := host.Check(); err != nil && (unconfirmed > tolerance || errors.Is(err, holdfast.ErrClosed)) {
 		a.Reason = err.Error()
 	}
-	terms, _ := rosterOf(e).present()
-	now := sess.Base().Clock()()
-	for t, p := range terms {
-		if !p.running || t.hold.Live() {
+	states, _ := termsOf(e).list()
+	now := host.Clock()()
+	for t, s := range states {
+		if !s.running || t.hold.Live() {
 			continue
 		}
 		var outlived time.Duration
-		if p.told { // or else it is about to be
-			outlived = now - p.since
+		if s.stopped { // or else it is about to be
+			outlived = now - s.since
 		}
 		ms := outlived.Milliseconds()
 		a.OutlivedMS = &ms
 		if outlived > tolerance || tolerance == 0 {
-			a.Reason = "a function still runs although its term has ended: " + t.Check().Error()
+			a.Reason = "a function is still running after its term ended: " + t.Check().Error()
 		}
 	}
 	a.Healthy = a.Reason == ""
 	return a
 }
 
-func reply(w http.ResponseWriter, r *http.Request, good bool, answer any) {
+func reply(w http.ResponseWriter, r *http.Request, ok bool, answer any) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
@@ -212,10 +199,10 @@ func reply(w http.ResponseWriter, r *http.Request, good bool, answer any) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if !good {
-		w.WriteHeader(http.StatusServiceUnavailable)
-	} else {
-		w.WriteHeader(http.StatusOK)
+	status := http.StatusOK
+	if !ok {
+		status = http.StatusServiceUnavailable
 	}
+	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n'))
 }

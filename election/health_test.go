@@ -3,6 +3,8 @@ package election_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,64 +18,103 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// An observer hears later than the process itself that its term is lost; cut
-// off, it hears nothing for as long as that lasts.
-func TestLeaderHandlerOfAProcessWhoseTermWasLostNamesNoOtherCandidate(t *testing.T) {
+func TestLeaderHandlerSaysWhetherThisProcessLeadsAndWhoDoes(t *testing.T) {
 	t.Parallel()
-	cutOff(t, nil, func(t *testing.T, _ *etcdfake.Server, link *etcdfake.Link, sess *session.Session) {
-		el := election.New(sess, "x").With(opts{MaxAge: time.Minute})
-		o := newObserver(t, el)
+	simulate(t, func(t *testing.T, s *sim) {
+		a, b := s.election(), s.other(t)
+		handler := startObserver(t, a).LeaderHandler()
+		check := func(wantStatus int, value, reason any) (current map[string]any) {
+			t.Helper()
+			synctest.Wait()
+			status, answer := probe(t, handler)
+			current, _ = answer["current"].(map[string]any)
+			if status != wantStatus || current["value"] != value || answer["reason"] != reason ||
+				answer["leader"] != (status == 200) {
+				t.Errorf("%d %v, want %d, value %v, reason %v", status, answer, wantStatus, value, reason)
+			}
+			return current
+		}
+		check(503, nil, "no candidate leads")
+		term := campaign(t, a, "a <\"\xff")
+		check(200, "a <\"\ufffd", nil)
+		resign(t, term)
+		term = campaign(t, b, "b")
+		if current := check(503, "b", "another candidate leads"); current["token"] != term.Token().String() {
+			t.Errorf("current %v", current)
+		}
+		resign(t, term)
+		term = campaign(t, a, "a")
+		check(200, "a", nil)
+		s.srv.Revoke(term.Lease())
+		check(503, nil, "no candidate leads")
+
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
+		if w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("POST: %d", w.Code)
+		}
+	})
+}
+
+// An observer hears later than the process itself that its term is lost, and if it
+// is cut off it hears nothing.
+func TestLeaderHandlerDoesNotTakeALostTermForAnotherCandidate(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		el := s.election().With(opts{MaxAge: time.Minute})
+		o := startObserver(t, el)
 		term := campaign(t, el, "v")
 		synctest.Wait()
-		link.BlackHole()
+		s.link.BlackHole()
 		time.Sleep(shortOutage)
-		if status, answer := ask(t, o.LeaderHandler()); status != 503 || answer["reason"] != holdfast.ErrSuspended.Error() {
+		status, answer := probe(t, o.LeaderHandler())
+		current, _ := answer["current"].(map[string]any)
+		if status != 503 || answer["reason"] != holdfast.ErrSuspended.Error() || current["trusted"] != false {
 			t.Errorf("suspended: %d %v", status, answer)
-		} else if current := answer["current"].(map[string]any); current["trusted"] != false {
-			t.Errorf("suspended, and trusted all the same: %v", current)
 		}
 		<-term.Done()
-		for range 2 { // at once, and when all the session keeps of the term is that it has ended
-			status, answer := ask(t, o.LeaderHandler())
+		for range 2 { // at once, and after the session has forgotten all but the term's end
+			status, answer := probe(t, o.LeaderHandler())
 			reason, _ := answer["reason"].(string)
-			if status != 503 || !strings.Contains(reason, "this process") || !strings.Contains(reason, term.Check().Error()) || answer["current"] != nil {
+			if status != 503 || !strings.Contains(reason, "this process led") ||
+				!strings.Contains(reason, term.Check().Error()) || answer["current"] != nil {
 				t.Errorf("lost: %d %v", status, answer)
 			}
 			synctest.Wait()
 		}
 		if v := o.Current(); !v.Trusted || v.Leader.Token != term.Token() {
-			t.Fatalf("the test shows nothing: the observer knows %+v", v)
+			t.Fatalf("the observer has heard of it, so this test shows nothing: %+v", v)
 		}
 		time.Sleep(time.Minute)
-		if status, answer := ask(t, o.LeaderHandler()); status != 503 || !strings.Contains(answer["reason"].(string), "not known") {
-			t.Errorf("cut off for longer than the observer is trusted: %d %v", status, answer)
+		status, answer = probe(t, o.LeaderHandler())
+		if status != 503 || !strings.Contains(answer["reason"].(string), "unknown") {
+			t.Errorf("cut off for longer than MaxAge: %d %v", status, answer)
 		}
 	})
 }
 
-func TestLeaderHandlerOfAProcessThatIsNextSaysSo(t *testing.T) {
+func TestLeaderHandlerSaysWhenThisProcessIsNext(t *testing.T) {
 	t.Parallel()
-	cutOff(t, nil, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, sess *session.Session) {
-		other := open(t, srv.Client(), session.Options{Clock: session.MonotonicClock()})
-		el := election.New(sess, "x").With(opts{MaxAge: time.Minute})
-		o := newObserver(t, el)
-		term := campaign(t, election.New(other, "x"), "other")
+	simulate(t, func(t *testing.T, s *sim) {
+		el := s.election().With(opts{MaxAge: time.Minute})
+		o := startObserver(t, el)
+		term := campaign(t, s.other(t), "other")
 		next := campaignLater(t.Context(), el, "v")
 		synctest.Wait()
-		if _, answer := ask(t, o.LeaderHandler()); answer["reason"] != "another candidate leads" {
+		if _, answer := probe(t, o.LeaderHandler()); answer["reason"] != "another candidate leads" {
 			t.Errorf("%v", answer)
 		}
-		// The observer is told of the vacancy, and what the waiter reads is not
-		// answered.
-		link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+		// The observer hears of the vacancy; what the candidate reads is not answered.
+		s.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 			return etcdfake.Fate{LoseRequest: c.Method == "Range" || c.Method == "Txn" && !isObserversRead(c), Silent: true}
 		})
 		resign(t, term)
 		synctest.Wait()
-		if status, answer := ask(t, o.LeaderHandler()); status != 503 || !strings.Contains(answer["reason"].(string), "has not begun") {
+		status, answer := probe(t, o.LeaderHandler())
+		if status != 503 || !strings.Contains(answer["reason"].(string), "has not begun") {
 			t.Errorf("%d %v", status, answer)
 		}
-		link.Heal()
+		s.link.Heal()
 		won(t, next)
 	})
 }
@@ -81,35 +122,105 @@ func TestLeaderHandlerOfAProcessThatIsNextSaysSo(t *testing.T) {
 // isObserversRead reports whether a Txn asks who leads.
 func isObserversRead(c etcdfake.Call) bool {
 	r, ok := c.Request.(*pb.TxnRequest)
-	return ok && len(r.Compare) == 0 && len(r.Success) == 2 && r.Success[0].GetRequestRange().GetSortTarget() == pb.RangeRequest_CREATE &&
+	return ok && len(r.Compare) == 0 && len(r.Success) == 2 &&
+		r.Success[0].GetRequestRange().GetSortTarget() == pb.RangeRequest_CREATE &&
 		string(r.Success[1].GetRequestRange().GetKey()) == "holdfast/epoch"
 }
 
-// One unit for all times of the handlers.
-func TestHealthHandlerTellsTimesInMilliseconds(t *testing.T) {
+func TestLeaderHandlerOfAReaderIsNoCandidates(t *testing.T) {
 	t.Parallel()
-	cutOff(t, nil, func(t *testing.T, srv *etcdfake.Server, _ *etcdfake.Link, sess *session.Session) {
-		el := election.New(sess, "x").With(opts{DrainTimeout: time.Second})
+	simulate(t, func(t *testing.T, s *sim) {
+		r := election.NewReader(s.link.Client(), "x").With(election.ReaderOptions{Clock: session.MonotonicClock()})
+		o, err := r.Observer(deadline(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer o.Close()
+		campaign(t, s.election(), "v")
+		synctest.Wait()
+		status, answer := probe(t, o.LeaderHandler())
+		current, _ := answer["current"].(map[string]any)
+		if status != 503 || answer["reason"] != "this process is not a candidate" || current["value"] != "v" {
+			t.Errorf("%d %v", status, answer)
+		}
+	})
+}
+
+func TestHealthToleranceCoversASuspensionButNoLoss(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		strict := s.election()
+		lenient := strict.With(opts{HealthTolerance: time.Minute})
+		strictly, leniently := startObserver(t, strict), startObserver(t, lenient)
+		type answers struct{ leader, leaderLenient, health, healthLenient int }
+		check := func(when string, want answers) {
+			t.Helper()
+			var got answers
+			got.leader, _ = probe(t, strictly.LeaderHandler())
+			got.leaderLenient, _ = probe(t, leniently.LeaderHandler())
+			got.health, _ = probe(t, strict.HealthHandler())
+			got.healthLenient, _ = probe(t, lenient.HealthHandler())
+			if got != want {
+				t.Errorf("%s: %+v, want %+v", when, got, want)
+			}
+		}
+		term := campaign(t, strict, "v")
+		check("connected", answers{200, 200, 200, 200})
+		s.link.BlackHole()
+		time.Sleep(shortOutage)
+		check("suspended", answers{503, 200, 503, 200})
+		<-term.Done()
+		check("lost", answers{503, 503, 503, 200})
+		time.Sleep(2 * time.Minute)
+		check("still cut off", answers{503, 503, 503, 503})
+		s.link.Heal()
+		time.Sleep(10 * time.Second)
+		check("a new lease", answers{503, 503, 200, 200})
+		if err := s.sess.Close(deadline(t)); err != nil {
+			t.Error(err)
+		}
+		check("closed", answers{503, 503, 503, 503})
+		if got, _ := probe(t, strict.With(opts{HealthTolerance: -1}).HealthHandler()); got != 503 {
+			t.Errorf("with options out of range: %d", got)
+		}
+	})
+}
+
+func TestHealthHandlerReportsAFunctionThatOutlivesItsTerm(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		el := s.election().With(opts{DrainTimeout: time.Second})
+		lenient := el.With(opts{HealthTolerance: time.Minute})
 		release := make(chan struct{})
-		done := make(chan struct{})
-		err := el.RunWhileLeader(t.Context(), "v", func(_ context.Context, term *election.Term) error {
-			defer close(done)
-			srv.Delete(term.Key())
+		err := el.RunWhileLeader(deadline(t), "v", func(_ context.Context, term *election.Term) error {
+			if got, answer := probe(t, el.HealthHandler()); got != 200 {
+				t.Errorf("leading: %d %v", got, answer)
+			}
+			s.srv.Revoke(term.Lease())
 			<-release
 			return nil
 		})
 		if !errors.Is(err, election.ErrNotDrained) {
-			t.Fatal(err)
+			t.Error(err)
 		}
 		time.Sleep(time.Second)
-		_, answer := ask(t, el.HealthHandler())
-		if ms, ok := answer["outlived_ms"].(float64); !ok || ms != 2000 {
-			t.Errorf("%v", answer)
+		status, answer := probe(t, el.HealthHandler())
+		_, confirmed := answer["confirmed_ms_ago"].(float64)
+		if status != 503 || answer["outlived_ms"] != 2000.0 || answer["session"] != "connected" ||
+			answer["reason"] == nil || !confirmed {
+			t.Errorf("%d %v", status, answer)
 		}
-		if _, ok := answer["confirmed_ms_ago"].(float64); !ok {
-			t.Errorf("%v", answer)
+		if status, answer := probe(t, lenient.HealthHandler()); status != 200 {
+			t.Errorf("within the tolerance: %d %v", status, answer)
+		}
+		time.Sleep(time.Minute)
+		if status, answer := probe(t, lenient.HealthHandler()); status != 503 {
+			t.Errorf("after the tolerance: %d %v", status, answer)
 		}
 		close(release)
-		<-done
+		synctest.Wait()
+		if status, answer := probe(t, el.HealthHandler()); status != 200 {
+			t.Errorf("after the function has returned: %d %v", status, answer)
+		}
 	})
 }

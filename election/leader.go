@@ -11,28 +11,25 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// Leader is who leads. The zero Leader, whose Token is zero, says that nobody
-// does. Leaders can be compared with ==; that it is the same term, by Token.
+// Leader describes a leader. The zero Leader, whose Token is zero, means that no
+// candidate leads. Compare Leaders with ==, and terms by Token.
 type Leader struct {
-	// Token is that of the leader's Term, by which terms can be told apart.
-	// For a leader who was elected before the epoch was last bumped, and so
-	// long ago that etcd's history is compacted, it lacks the epoch.
+	// Token is that of the leader's Term. It lacks the epoch if that was raised after
+	// the election, and etcd has compacted its history since.
 	Token fencing.Token
 
-	Value    string           // what it campaigned with or has proclaimed since
+	Value    string           // as given to Campaign or, since then, to Proclaim
 	Key      string           // of its entry in etcd
-	Lease    clientv3.LeaseID // of its entry; 0: a foreign entry without one
+	Lease    clientv3.LeaseID // of its entry; 0 for an entry without one, of another client
 	Revision int64            // etcd's revision at which the entry was last written
 
-	// What the leader's entry says of it, for people. All of it is zero for a
-	// candidate of etcd's own clients, at a prefix given to NewAt, and for one
-	// of a version of holdfast without these fields. Times are in UTC, to the
-	// millisecond, by the clock of the leader's process.
-	Owner  string    // session.Options.Owner there
-	Host   string    // name of the machine
+	// For people. Zero for a candidate of etcd's own clients. Times are UTC, in
+	// milliseconds, by the clock of the leader's machine.
+	Owner  string    // session.Options.Owner of its session
+	Host   string    // machine name
 	PID    int       // process ID
 	Queued time.Time // when it queued
-	Since  time.Time // since when it leads; zero: told about a second later
+	Since  time.Time // when its term began; zero until about a second after that
 }
 
 func leaderOf(f queue.Front) Leader {
@@ -53,21 +50,21 @@ func leaderOf(f queue.Front) Leader {
 	}
 }
 
-// sameBut reports whether nothing has changed since before, or only that Since
-// has become known.
-func (l Leader) sameBut(before Leader) bool {
+// equalExceptSince reports whether nothing has changed since before, or only that
+// Since is known now.
+func (l Leader) equalExceptSince(before Leader) bool {
 	if before.Since.IsZero() {
 		before.Since, before.Revision = l.Since, l.Revision
 	}
 	return l == before
 }
 
-// Leader asks etcd who leads: Reader.Leader on the session's client. It ends with
-// the session too, with holdfast.ErrClosed.
+// Leader is Reader.Leader on the session's client. It returns holdfast.ErrClosed when
+// the session is closed.
 func (e *Election) Leader(ctx context.Context) (Leader, error) { return e.reader().Leader(ctx) }
 
-// Observe ranges over who leads: Reader.Observe on the session's client. It ends
-// with the session too, with holdfast.ErrClosed.
+// Observe is Reader.Observe on the session's client. It ends with holdfast.ErrClosed
+// when the session is closed.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return e.reader().Observe(ctx)
 }

@@ -12,70 +12,66 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// Observer keeps the current leader in memory, so that asking costs no RPC. It
-// costs the cluster one watch and one read every third of Options.MaxAge,
-// however often it is asked. All methods may be called from any goroutine.
+// Observer keeps the current leader in memory. However often it is asked, it has one
+// watch and reads each third of MaxAge. It may be used by any number of goroutines.
 type Observer struct {
 	reader   *Reader
-	election *Election // nil: this process is no candidate
+	election *Election // nil: an observer of a Reader
 
 	cancel context.CancelFunc
-	first  chan struct{} // closed when something is known
-	ended  chan struct{} // closed when observing has ended, with err set
+	first  chan struct{} // closed after the first read
+	ended  chan struct{} // closed when run has returned and set err
 	err    error
 
-	latest atomic.Pointer[knowledge]
+	latest atomic.Pointer[observation]
 }
 
-type knowledge struct {
+type observation struct {
 	leader Leader
-	sent   time.Duration
+	sent   time.Duration // when the read that found the leader was sent
 }
 
 // View is what an Observer knows.
 type View struct {
-	// Leader is who leads; zero: nobody.
+	// Leader is the leader; the zero Leader if no candidate leads.
 	Leader Leader
 
-	// Age is the time since a read was sent that saw Leader lead. Its Value may
-	// be newer than that, if the watch has told of it.
+	// Age is the time since a read was sent that found Leader leading. The watch may
+	// have updated its Value since.
 	Age time.Duration
 
-	// Trusted says that Age is at most Options.MaxAge and that the observer
-	// goes on observing. With it, Leader led no longer ago than Age, and may
-	// have been replaced since; without it, Leader is a rumour.
+	// Trusted means that Age is at most MaxAge and the observer has not ended. Leader
+	// then led no longer than Age ago, and may have been replaced since. Untrusted, it is
+	// only the last one known.
 	Trusted bool
 
-	// Err is why the observer has ended: context.Canceled after Close,
-	// holdfast.ErrClosed, holdfast.ErrClientClosed, or what etcd said. nil while
-	// it observes.
+	// Err is why the observer has ended, nil while it runs: context.Canceled after
+	// Close, holdfast.ErrClosed, holdfast.ErrClientClosed, or etcd's error.
 	Err error
 }
 
 var errObserverClosed = fmt.Errorf("the observer was closed: %w", context.Canceled)
 
-// Observer starts an observer: Reader.Observer on the session's client. It ends
-// with the session too, with holdfast.ErrClosed. Its LeaderHandler can say that
-// this process leads.
+// Observer is Reader.Observer on the session's client. It ends with holdfast.ErrClosed
+// when the session is closed.
 func (e *Election) Observer(ctx context.Context) (*Observer, error) {
-	r := e.reader()
-	if err := r.usable(); err != nil {
-		return nil, err
-	}
-	return r.observer(ctx, e)
+	return newObserver(ctx, e.reader(), e)
 }
 
-func (r *Reader) observer(ctx context.Context, e *Election) (*Observer, error) {
+func newObserver(ctx context.Context, r *Reader, e *Election) (*Observer, error) {
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
 	if ctx == nil {
 		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	o := &Observer{
-		reader: r, election: e,
-		first: make(chan struct{}), ended: make(chan struct{}),
-	}
+	o := &Observer{reader: r, election: e, first: make(chan struct{}), ended: make(chan struct{})}
 	octx, cancel := context.WithCancel(context.Background())
 	o.cancel = cancel
-	if !r.start(func() { o.run(octx) }) { // joined by Close, the session's too
+	run := func() { o.run(octx) } // joined by Close, and by the session's
+	if r.spawn == nil {
+		go run()
+	} else if !r.spawn(run) {
 		cancel()
 		return nil, r.failed("observe", holdfast.ErrClosed)
 	}
@@ -92,20 +88,10 @@ func (r *Reader) observer(ctx context.Context, e *Election) (*Observer, error) {
 	return nil, r.failed("observe", err)
 }
 
-// start runs f on a goroutine. It reports false when that is not possible any
-// more.
-func (r *Reader) start(f func()) bool {
-	if r.run != nil {
-		return r.run(f)
-	}
-	go f()
-	return true
-}
-
 func (o *Observer) run(ctx context.Context) {
 	defer close(o.ended)
 	err := o.reader.front.Follow(ctx, o.reader.refresh(), func(f queue.Front) {
-		if o.latest.Swap(&knowledge{leaderOf(f), f.Sent}) == nil {
+		if o.latest.Swap(&observation{leaderOf(f), f.Sent}) == nil {
 			close(o.first)
 		}
 	})
@@ -114,10 +100,10 @@ func (o *Observer) run(ctx context.Context) {
 	}
 }
 
-// Current is what the observer knows, judged now, without an RPC.
+// Current returns what the observer knows, judged now and without an RPC.
 func (o *Observer) Current() View {
-	known := o.latest.Load() // not nil: Observer has waited for it
-	v := View{Leader: known.leader, Age: o.reader.front.Clock()() - known.sent}
+	latest := o.latest.Load() // not nil: newObserver waits for the first
+	v := View{Leader: latest.leader, Age: o.reader.front.Clock()() - latest.sent}
 	select {
 	case <-o.ended:
 		v.Err = o.err
@@ -127,8 +113,8 @@ func (o *Observer) Current() View {
 	return v
 }
 
-// Close ends the observer and waits for its goroutine. Current goes on telling
-// what was known last, untrusted. Idempotent.
+// Close ends the observer and waits for its goroutine. Current then returns the last
+// known leader, untrusted.
 func (o *Observer) Close() {
 	o.cancel()
 	<-o.ended

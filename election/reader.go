@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,118 +12,106 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Reader asks, and watches, who leads an election, in a process that is no
-// candidate. It writes nothing and has no lease: an etcd client is all it needs,
-// with a role that may read NAMESPACE/election/ and NAMESPACE/epoch.
-//
-// It is immutable, does no I/O when made, and may be shared freely.
+// Reader reads and watches who leads, for a process that is not a candidate. It has
+// no session and writes nothing: an etcd client is enough, with a role that may read
+// NAMESPACE/election/ and NAMESPACE/epoch. It is immutable, does no I/O when made, and
+// may be used by any number of goroutines.
 type Reader struct {
-	name   string
-	front  *queue.FrontReader // nil only beside err
+	client   *clientv3.Client
+	name     string
+	isPrefix bool // name is a prefix, as for NewAt
+
+	front  *queue.FrontReader // nil only if err is not
 	maxAge time.Duration
-	run    func(f func()) bool // runs f on a goroutine; false: not any more. nil: "go"
+	spawn  func(f func()) bool // runs f on a goroutine of the session; false: it is closed. nil: no session
 	err    error               // why the reader cannot be used
 }
 
-// ReaderOptions of a Reader. The zero value of every field is its default; a
-// value that cannot be used is a *holdfast.ArgumentError or *holdfast.NameError
-// from the first call, before anything is sent.
+// ReaderOptions are the policies of a Reader. The zero value of each field is its
+// default. A value out of range is a *holdfast.ArgumentError or *holdfast.NameError of
+// the first call.
 type ReaderOptions struct {
-	// Namespace is that of the candidates' sessions. Default "holdfast". It is
-	// where the epoch is read in any case.
+	// Namespace is that of the candidates' sessions, default "holdfast".
 	Namespace string
 
-	// MaxAge is as in Options: how old an Observer's answer may be and still be
-	// trusted. Default 15 s, at least 30 ms.
+	// MaxAge is as in Options. Default 15 s; at least 30 ms.
 	MaxAge time.Duration
 
-	// Retry paces what is tried again, and bounds each single read by its
-	// Attempt: default 4 s, less than 5 s.
+	// Retry sets the pauses between attempts, and with Attempt how long one read may
+	// take: default 4 s, less than 5 s.
 	Retry backoff.Policy
 
 	// Clock is elapsed time; default session.SystemClock(). For tests.
-	Clock session.Clock
+	Clock func() time.Duration
 }
 
-// maxAttempt is what ReaderOptions.Retry.Attempt must be less than: from there
-// on an etcd member may give up first.
-const maxAttempt = 5 * time.Second
-
-func (o ReaderOptions) check() error {
-	if err := (Options{MaxAge: o.MaxAge}).check(); err != nil {
-		return err
+// validate returns the retry policy with its defaults.
+func (o ReaderOptions) validate() (backoff.Policy, error) {
+	if o.MaxAge != 0 && o.MaxAge < minMaxAge {
+		return o.Retry, &holdfast.ArgumentError{Argument: "ReaderOptions.MaxAge", Reason: "is less than 30 ms"}
 	}
-	if err := o.Retry.Validate(); err != nil {
-		return &holdfast.ArgumentError{Argument: "ReaderOptions.Retry", Reason: err.Error()}
-	}
-	if o.Retry.Attempt >= maxAttempt {
-		return &holdfast.ArgumentError{
-			Argument: "ReaderOptions.Retry.Attempt", Reason: fmt.Sprintf("is %v, not less than %v", o.Retry.Attempt, maxAttempt),
-		}
-	}
-	return nil
+	return attempt.Policy("ReaderOptions.Retry", o.Retry)
 }
 
-// NewReader returns a reader of the election that New makes of name in a session
-// of that namespace. A nil o means all defaults. A bad name, option or client is
-// an error of the first call. The client is the caller's to close, after the
-// reader's observers; a closed one ends them with holdfast.ErrClientClosed.
-func NewReader(cli *clientv3.Client, name string, o *ReaderOptions) *Reader {
-	return newReader(cli, name, false, o)
+// NewReader returns a reader of the election that New names in the default namespace.
+// A bad name, option or client is an error of the first call. Close the client after
+// the reader's observers.
+func NewReader(cli *clientv3.Client, name string) *Reader {
+	return (&Reader{client: cli, name: name}).With(ReaderOptions{})
 }
 
-// NewReaderAt returns a reader of the election that NewAt makes of prefix, which
-// may be one of etcd's own candidates.
-func NewReaderAt(cli *clientv3.Client, prefix string, o *ReaderOptions) *Reader {
-	return newReader(cli, prefix, true, o)
+// NewReaderAt returns a reader of the election that NewAt names.
+func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {
+	return (&Reader{client: cli, name: prefix, isPrefix: true}).With(ReaderOptions{})
 }
 
-func newReader(cli *clientv3.Client, name string, foreign bool, o *ReaderOptions) *Reader {
-	if o == nil {
-		o = &ReaderOptions{}
+// With returns a copy with these policies.
+func (r *Reader) With(o ReaderOptions) *Reader {
+	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, maxAge: cmp.Or(o.MaxAge, defaultMaxAge)}
+	clock := o.Clock
+	if clock == nil {
+		clock = session.SystemClock()
 	}
-	r := &Reader{name: name, maxAge: Options{MaxAge: o.MaxAge}.maxAge()}
-	if r.err = o.check(); r.err == nil {
-		r.front, r.err = queue.NewReader(cli, name, foreign, queue.ReaderOptions{
-			Kind: "election", Namespace: o.Namespace, Retry: o.Retry, Clock: o.Clock,
+	var retry backoff.Policy
+	if retry, with.err = o.validate(); with.err == nil {
+		with.front, with.err = queue.NewReader(r.client, r.name, r.isPrefix, queue.ReaderOptions{
+			Kind: "election", Namespace: o.Namespace, Retry: retry, Clock: clock,
 		})
 	}
-	return r
+	return with
 }
 
-// reader is what Leader, Observe and Observer of an Election use.
+// reader returns the reader behind Leader, Observe and Observer of an Election.
 func (e *Election) reader() *Reader {
-	r := &Reader{name: e.Name(), front: e.front, maxAge: e.opts.maxAge(), err: e.opts.check()}
+	r := &Reader{name: e.Name(), front: e.front, maxAge: cmp.Or(e.opts.MaxAge, defaultMaxAge), err: e.opts.validate()}
 	if r.err == nil {
 		r.err = e.queue.Err()
 	}
-	if sess := e.queue.Session(); sess != nil {
-		r.run = func(f func()) bool { return sess.Base().Go(func(context.Context) { f() }) }
+	if host := e.queue.Host(); host != nil {
+		r.spawn = func(f func()) bool { return host.Go(func(context.Context) { f() }) }
 	}
 	return r
 }
 
-// Name is the name, or prefix, as it was given.
+// Name is the name or prefix given to NewReader or NewReaderAt.
 func (r *Reader) Name() string { return r.name }
 
-// Leader asks etcd who leads: one linearizable read. That it was so when etcd
-// answered does not mean that it still is. Give it a context that ends: with
-// etcd out of reach it goes on trying until then.
+// Leader asks etcd who leads, with one linearizable read. The answer may be outdated
+// when it arrives. While etcd cannot be reached Leader retries until ctx ends.
 //
-// errors.Is targets: ErrNoLeader when nobody leads; the context's error, with
-// what the last attempt met; holdfast.ErrClientClosed; what etcd said that no retry can mend, such as that
-// reading is not permitted. *holdfast.NameError and *holdfast.ArgumentError come
+// errors.Is targets: ErrNoLeader; ctx's error, joined with that of the last attempt;
+// holdfast.ErrClientClosed; etcd's error where a retry cannot help, such as
+// rpctypes.ErrPermissionDenied. A *holdfast.NameError or *holdfast.ArgumentError comes
 // before anything is sent.
-//
-// To ask often, or to be told, use an Observer or Observe.
 func (r *Reader) Leader(ctx context.Context) (Leader, error) {
-	if err := r.usable(); err != nil {
-		return Leader{}, r.failed("leader of", err)
+	if err := r.validate(); err != nil {
+		return Leader{}, err
 	}
 	f, err := r.front.Read(ctx)
 	if err != nil {
@@ -134,12 +123,10 @@ func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 	return leaderOf(f), nil
 }
 
-// Observe ranges over who leads: first as it is, then at each change of leader
-// or of its value, in the order of etcd's history. That nobody leads is told as
-// well, by the zero Leader. A consumer that is slow gets the latest and misses
-// what came in between. Compaction of etcd's history, changes of etcd's leader,
-// a member that hangs and disconnections are survived without a word; changes
-// are then told late. That only Leader.Since has become known is no change.
+// Observe ranges over the leaders: the present one, then each change of the leader or
+// its value, in the order of etcd's history. The zero Leader means that no candidate
+// leads. A slow consumer misses changes, but not the latest. Compaction, hanging
+// members and disconnections only delay changes.
 //
 //	for leader, err := range r.Observe(ctx) {
 //		if err != nil {
@@ -148,27 +135,22 @@ func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 //		…
 //	}
 //
-// The sequence ends with an error and never without one, unless the loop is
-// left: the context's error when ctx ends; holdfast.ErrClientClosed; a
-// *holdfast.NameError or *holdfast.ArgumentError; or what etcd said that no retry can mend, such as that
-// reading is not permitted. The Leader beside an error is zero and says nothing.
-//
-// What is told may be over when it arrives. Each range is an observation of its
-// own: one watch, and a read at each change of leader and every third of MaxAge.
-// Its goroutine ends with the loop.
+// Unless the loop is left, the last pair has an error: one of Leader's, without
+// ErrNoLeader. Each range has a watch, and reads once at each change of the leader
+// and each third of MaxAge.
 func (r *Reader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		if err := r.usable(); err != nil {
+		if err := r.validate(); err != nil {
 			yield(Leader{}, err)
 			return
 		}
-		var told *Leader
+		var last *Leader
 		err := r.follow(ctx, func(f queue.Front) bool {
 			l := leaderOf(f)
-			if told != nil && l.sameBut(*told) {
+			if last != nil && l.equalExceptSince(*last) {
 				return true
 			}
-			told = &l
+			last = &l
 			return yield(l, nil)
 		})
 		if err != nil {
@@ -177,41 +159,35 @@ func (r *Reader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// Observer starts an observer and returns it when it knows who leads, or that
-// nobody does; ctx bounds that wait only. Close it when it is no longer needed.
-//
-// Errors are those of Leader, except that having no leader is none. Nothing is
-// left to close then.
+// Observer starts an observer and returns it after its first read; ctx bounds that
+// wait only. Close it after use. The errors are those of Leader, without ErrNoLeader.
 func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
-	if err := r.usable(); err != nil {
-		return nil, err
-	}
-	return r.observer(ctx, nil)
+	return newObserver(ctx, r, nil)
 }
 
-func (r *Reader) usable() error {
+func (r *Reader) validate() error {
 	if r.err == nil && r.front == nil {
 		return &holdfast.ArgumentError{Argument: "Reader", Reason: "is the zero value: make it with NewReader or NewReaderAt"}
 	}
 	return r.err
 }
 
+// failed adds the election to an error, unless that is about an argument.
 func (r *Reader) failed(doing string, err error) error {
-	var name *holdfast.NameError
 	var argument *holdfast.ArgumentError
-	if errors.As(err, &name) || errors.As(err, &argument) {
+	if errors.As(err, &argument) {
 		return err
 	}
 	return fmt.Errorf("%s election %s: %w", doing, names.Quote(r.name), err)
 }
 
-// refresh is the time between two reads.
+// refresh is the time between two reads of a follower.
 func (r *Reader) refresh() time.Duration { return r.maxAge / 3 }
 
-// follow calls tell with the latest front, on the caller's goroutine, until tell
-// returns false (nil) or following ends (its error). tell may take its time:
-// fronts do not queue up, the latest replaces the one before.
-func (r *Reader) follow(ctx context.Context, tell func(queue.Front) bool) error {
+// follow calls handle with the latest front, on the caller's goroutine, until
+// handle returns false (then follow returns nil) or following fails. While handle
+// runs, a newer front replaces one that waits.
+func (r *Reader) follow(ctx context.Context, handle func(queue.Front) bool) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
@@ -224,11 +200,11 @@ func (r *Reader) follow(ctx context.Context, tell func(queue.Front) bool) error 
 			case <-latest:
 			default:
 			}
-			latest <- f // there is room: nobody else sends
+			latest <- f // never blocks: this is the only sender
 		})
 		close(ended)
 	}()
-	// Deferred, so that it is joined also when tell panics.
+	// Deferred, to join it even if handle panics.
 	defer func() {
 		cancel()
 		for range ended {
@@ -237,7 +213,7 @@ func (r *Reader) follow(ctx context.Context, tell func(queue.Front) bool) error 
 	for {
 		select {
 		case f := <-latest:
-			if !tell(f) {
+			if !handle(f) {
 				return nil
 			}
 		case err := <-ended:

@@ -3,7 +3,6 @@ package election
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -11,193 +10,209 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// lastedLong is how long a term must last for the pauses to start anew.
-const lastedLong = time.Second
+// steadyTerm is how long a term must last for Run's pauses to start over.
+const steadyTerm = time.Second
 
-// Run leads term after term until ctx ends: it campaigns, runs fn as
-// RunWhileLeader does, resigns when fn has returned, pauses, and campaigns
-// again.
+// RunWhileLeader campaigns, calls fn for one term, and resigns after fn has
+// returned.
 //
-//   - fn returned nil: Run resigns; the next term.
-//   - fn returned an error before its context had ended: Run resigns and returns
-//     it.
-//   - fn's context had ended before fn returned, because the term was lost or
-//     resigned: the next term. What fn returned then never ends Run, also an
-//     error of its own or a gRPC status; it is logged.
-//   - fn's context had ended because the session was suspended (under
-//     Options.CancelOnSuspended): Run waits until the session is connected again
-//     or the term is lost. If the session is connected on the same lease, and a
-//     read sees the entry stand, Run calls fn again with the same Term. Nothing
-//     was lost, so OnDeposed and OnElected are not called. Otherwise the next
-//     term follows. The wait ends with ctx.
-//   - A campaign failed: it is logged and tried again, unless that is hopeless:
-//     bad arguments, holdfast.ErrClosed, holdfast.ErrReentrant, or a session that
-//     was lost under session.Options.StayLost. Then Run returns the
-//     *CampaignError.
-//   - fn did not return in time after its context ended (ErrNotDrained): the
-//     next campaign begins when it has returned, and no sooner. fn never runs
-//     twice at once on one session, whoever calls Run or RunWhileLeader there.
-//   - ctx ended: fn is waited for as in RunWhileLeader, and Run returns ctx's
-//     error, or fn's if fn was running then and returned another one, or
-//     ErrNotDrained.
+// fn's context is a child of ctx, carries the term for package fencing, and is
+// canceled when the term is lost; context.Cause says why. Once it is canceled,
+// RunWhileLeader waits for fn for at most Options.DrainTimeout, while a term that is
+// not lost keeps its entry. After that the term is lost with
+// holdfast.CauseNotDrained, but fn keeps running: only fencing stops its writes.
 //
-// Pauses are drawn by Options.Pause; OnElected, OnDeposed and OnNewLeader there
-// are told what happens. Run returns when they have returned, or after
-// Options.DrainTimeout if they do not; which one it was is logged. A panic of
-// fn resigns, and goes on on the caller's goroutine.
-func (e *Election) Run(ctx context.Context, value string, fn Func) error {
-	if err := e.admitFunc(ctx, value, fn); err != nil {
+// Errors:
+//   - a *CampaignError: fn was not called;
+//   - fn's error, joined with the *holdfast.LostError if the term was lost before fn
+//     returned, even if fn returned nil;
+//   - ErrNotDrained, with the reason why the term ended: fn is still running.
+//
+// A resignation that etcd does not confirm is not an error: the work is done. A panic
+// or runtime.Goexit in fn, which runs on a goroutine of its own, resigns and continues
+// on the caller's goroutine.
+func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(context.Context, *Term) error) error {
+	if err := e.validateRun(ctx, value, fn); err != nil {
 		return e.failed(0, err)
 	}
-	pauses, err := e.opts.Pause.New()
+	t, err := e.elect(ctx, value)
 	if err != nil {
-		return e.failed(0, err) // admitFunc has validated it
+		return err
 	}
-	r := &run{election: e, notices: notices{log: e.queue.Session().Logger().With("election", e.Name())}}
-	defer r.notices.finish(e.opts.drainTimeout())
+	o := t.call(ctx, fn)
+	lost := t.stepDown(ctx, o)
+	t.rethrow(o)
+	if lost != nil && !carries(o.err, lost) {
+		return errors.Join(o.err, lost)
+	}
+	return o.err
+}
+
+// Run leads term after term until ctx ends: it campaigns, calls fn, waits for it to
+// return, resigns, pauses, and campaigns again. Each term is as in RunWhileLeader.
+// What follows depends on how fn ended:
+//
+//   - It returned nil, or its term was lost or resigned: the next term. An error that
+//     it returned after such an end is logged.
+//   - It returned an error while its context was alive: Run resigns and returns it.
+//   - Its session was suspended, under Options.CancelOnSuspended: Run waits for the
+//     end of the suspension. If a read then finds the entry, it calls fn again with
+//     the same Term, without OnDeposed and OnElected; otherwise the next term.
+//   - It did not return within Options.DrainTimeout: the next campaign, once it has.
+//
+// A failed campaign is logged and retried. If a retry cannot succeed, Run returns the
+// *CampaignError: bad arguments, holdfast.ErrClosed, holdfast.ErrReentrant, or a loss
+// under session.Options.StayLost.
+//
+// When ctx ends, Run waits for fn, resigns, and returns ctx's error; or fn's, if fn
+// was running and returned a different one; or ErrNotDrained.
+//
+// Each election and resignation is logged at Info. Run returns after its callbacks
+// have returned, or after Options.DrainTimeout, which is logged.
+func (e *Election) Run(ctx context.Context, value string, fn func(context.Context, *Term) error) error {
+	if err := e.validateRun(ctx, value, fn); err != nil {
+		return e.failed(0, err)
+	}
+	pauses, err := e.opts.Retry.New()
+	if err != nil {
+		return e.failed(0, err)
+	}
+	r := &run{election: e}
+	defer r.finish()
 	defer r.watchLeaders(ctx)()
-	for {
-		again, err := r.term(ctx, value, fn, pauses)
-		if !again {
+
+	for ; ; sleep(ctx, pauses.NextBackOff()) {
+		t, err := e.elect(ctx, value)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, ErrNotDrained):
+			return backoff.ContextErr(ctx) // it ended while this candidate waited
+		case ctx.Err() != nil || permanent(err):
 			return err
+		default:
+			e.log().Warn("holdfast: campaign failed; retrying", "error", err)
+			continue
 		}
-		pause := time.NewTimer(pauses.NextBackOff())
-		select {
-		case <-pause.C:
-		case <-ctx.Done(): // term says how to end
-			pause.Stop()
+		elected := time.Now()
+		deposed := r.elected(t)
+
+		o := t.call(ctx, fn)
+		for o.suspended() && t.resume(ctx, o) {
+			o = t.call(ctx, fn)
+		}
+		lost := t.stepDown(ctx, o)
+		deposed() // before the next term, and before a panic continues
+		t.rethrow(o)
+
+		switch {
+		case o.abandoned && ctx.Err() != nil:
+			return o.err
+		case o.abandoned: // elect waits until fn has returned
+		case o.err != nil && o.ended == nil && lost == nil:
+			return o.err
+		case o.err != nil && o.shutdown:
+			return o.err
+		}
+		if ctx.Err() != nil {
+			return backoff.ContextErr(ctx)
+		}
+		t.logFailure(o)
+		if time.Since(elected) >= steadyTerm {
+			pauses.Reset()
 		}
 	}
 }
 
-type run struct {
-	election *Election
-	notices  notices
+// elect wins a term in which a function may run: none of an earlier term of this
+// session is running.
+func (e *Election) elect(ctx context.Context, value string) (*Term, error) {
+	start := time.Now()
+	for {
+		// Wait before campaigning: a candidate that must not lead yet would hold up
+		// those queued behind it.
+		if err := termsOf(e).waitForStragglers(ctx); err != nil {
+			return nil, e.failed(time.Since(start), err)
+		}
+		t, err := e.Campaign(ctx, value)
+		if err != nil {
+			return nil, err
+		}
+		if termsOf(e).enter(t) {
+			return t, nil
+		}
+		// The term is lost already; or, while this call was queued, another term of
+		// this session was lost and its function still runs. Let others lead.
+		_ = t.hold.ReleaseQuietly(ctx)
+	}
 }
 
-// term campaigns for one term and serves it. again: the next may follow.
-func (r *run) term(ctx context.Context, value string, fn Func, pauses *backoff.BackOff) (again bool, err error) {
-	e := r.election
-	t, err := e.elect(ctx, value, fn)
-	switch {
-	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, ErrNotDrained):
-		return false, backoff.ContextErr(ctx)
-	case err != nil && (ctx.Err() != nil || hopeless(err)):
-		return false, err
-	case err != nil:
-		r.notices.log.Warn("holdfast: a campaign failed; trying again", "error", err)
-		return true, nil
-	}
-	began := time.Now()
-	depose := r.tellElected(t)
-	defer depose() // at the latest here, before the next is elected, and if fn panics
-	served := e.serveAgain(ctx, t, fn, func(s served) bool { return r.resumed(ctx, t, s) })
-	if time.Since(began) >= lastedLong {
-		pauses.Reset()
-	}
-	switch {
-	case ctx.Err() != nil && served.undrained != nil:
-		return false, served.undrained
-	case served.err != nil && served.end == nil && served.lost == nil: // in a term that was held
-		return false, served.err
-	case ctx.Err() != nil && served.err != nil && served.interrupted:
-		return false, served.err
-	case ctx.Err() != nil:
-		return false, backoff.ContextErr(ctx)
-	}
-	r.logFailure(served)
-	return true, nil
-}
-
-// resumed reports whether fn is to be called again in the same term: its context
-// had ended because the session was suspended, and by now the session is
-// connected on the same lease and the entry has been seen to stand.
-func (r *run) resumed(ctx context.Context, t *Term, s served) bool {
-	if ctx.Err() != nil || !errors.Is(s.end, holdfast.ErrSuspended) {
+// resume reports whether to call the function again in the same term, after its
+// context ended with a suspension: the session is connected again on the same
+// lease, and a read has found the term's entry.
+func (t *Term) resume(ctx context.Context, o outcome) bool {
+	if ctx.Err() != nil {
 		return false
 	}
 	if err := t.hold.Resume(ctx); err != nil {
 		if t.hold.Live() && ctx.Err() == nil {
-			r.notices.log.Warn("holdfast: a term cannot be verified after a suspension; giving it up", "token", t.Token(), "error", err)
+			t.log().Warn("holdfast: cannot verify the term after a suspension; resigning", "error", err)
 		}
 		return false
 	}
-	r.logFailure(s)
-	r.notices.log.Info("holdfast: the session is connected again and its term still stands; the function is called again", "token", t.Token())
+	if !termsOf(t.election).enter(t) {
+		return false // lost just now
+	}
+	t.logFailure(o)
+	t.log().Info("holdfast: term kept through a suspension")
 	return true
 }
 
-// logFailure logs what fn has returned after its context had ended, unless that
-// says no more than that.
-func (r *run) logFailure(s served) {
-	if s.err == nil || errors.Is(s.err, context.Canceled) || status.Code(s.err) == codes.Canceled || s.end != nil && errors.Is(s.err, s.end) {
+// stepDown ends the term after its function has ended, and returns the loss if the
+// term was lost before that.
+func (t *Term) stepDown(ctx context.Context, o outcome) *holdfast.LostError {
+	if o.abandoned {
+		return nil // call has ended the term
+	}
+	return t.hold.ReleaseQuietly(ctx)
+}
+
+// logFailure logs an error that a function returned after its context had ended,
+// unless the error only reports that end.
+func (t *Term) logFailure(o outcome) {
+	if o.abandoned || o.err == nil || isContextEnd(o.err, o.ended) {
 		return
 	}
-	r.notices.log.Warn("holdfast: a function returned an error after its term or context had ended; Run goes on", "error", s.err, "end", s.end)
+	t.log().Warn("holdfast: function failed after its context had ended", "error", o.err, "context_cause", o.ended)
 }
 
-// hopeless are the reasons for which no further campaign can succeed.
-func hopeless(err error) bool {
+func isContextEnd(err, cause error) bool {
+	return errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled || cause != nil && errors.Is(err, cause)
+}
+
+// permanent reports whether a campaign failed for a reason that a retry cannot
+// change. A campaign survives the loss of its lease, so ErrLost means StayLost.
+func permanent(err error) bool {
 	var name *holdfast.NameError
 	var argument *holdfast.ArgumentError
-	return errors.As(err, &name) || errors.As(err, &argument) ||
-		errors.Is(err, holdfast.ErrClosed) || errors.Is(err, holdfast.ErrReentrant) ||
-		errors.Is(err, holdfast.ErrLost) // a campaign survives losses, unless the session stays lost
+	return errors.As(err, &name) || errors.As(err, &argument) || errors.Is(err, holdfast.ErrClosed) ||
+		errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost)
 }
 
-// tellElected queues the notice that t begins and sees to it that its end is
-// told, as soon as it comes or, at the latest, when depose is called.
-func (r *run) tellElected(t *Term) (depose func()) {
-	opts := r.election.opts
-	if opts.OnElected != nil {
-		r.notices.tell(notice{callback: "OnElected", call: func() { opts.OnElected(t) }})
-	}
-	if opts.OnDeposed == nil {
-		return func() {}
-	}
-	tell := sync.OnceFunc(func() {
-		reason := t.Check()
-		r.notices.tell(notice{callback: "OnDeposed", call: func() { opts.OnDeposed(t, reason) }})
-	})
-	term, cancel := t.hold.Context(context.Background(), false)
-	stop := context.AfterFunc(term, tell)
-	return func() {
-		tell()
-		stop()
-		cancel()
-	}
+// carries reports whether err already contains this loss, as when a function
+// returned its context's cause.
+func carries(err error, lost *holdfast.LostError) bool {
+	var found *holdfast.LostError
+	return errors.As(err, &found) && found == lost
 }
 
-// watchLeaders tells OnNewLeader, if there is one, until the returned function
-// is called.
-func (r *run) watchLeaders(ctx context.Context) (stop func()) {
-	tell := r.election.opts.OnNewLeader
-	if tell == nil {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() { // joined by stop
-		defer close(done)
-		var last fencing.Token
-		err := r.election.front.Follow(ctx, r.election.reader().refresh(), func(f queue.Front) {
-			l := leaderOf(f)
-			if l.Token == 0 || l.Token == last {
-				return
-			}
-			last = l.Token
-			r.notices.tell(notice{callback: "OnNewLeader", call: func() { tell(l) }, replaced: true})
-		})
-		if ctx.Err() == nil && !errors.Is(err, holdfast.ErrClosed) {
-			r.notices.log.Warn("holdfast: leaders can no longer be observed; OnNewLeader is not called any more", "error", err)
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }

@@ -16,19 +16,17 @@ var (
 	errClosing = status.Error(codes.Canceled, "grpc: the client connection is closing")
 )
 
-// leastPause is how long it takes to learn that a call has failed.
-// Client.KeepAliveOnce sends again without a pause: in virtual time that would
-// be a loop which never ends.
-const leastPause = time.Millisecond
+// minFailure is the least time until a caller learns that its call has failed. Client.KeepAliveOnce retries without a
+// pause: without minFailure that would be an endless loop in virtual time.
+const minFailure = time.Millisecond
 
-// outcome is what comes back.
-type outcome[T any] struct {
+// result is the reply to a call, or its error.
+type result[T any] struct {
 	resp T
 	err  error
 }
 
-// after runs f under srv.mu when d has passed, at once if that is nothing.
-// Called under srv.mu.
+// after runs f under srv.mu after d; at once if d is 0. The caller holds srv.mu.
 func (l *Link) after(d time.Duration, f func()) {
 	if d <= 0 {
 		f()
@@ -41,9 +39,8 @@ func (l *Link) after(d time.Duration, f func()) {
 	})
 }
 
-// pass runs f if what travels in that direction arrives: at once, after Heal,
-// or never if the connection that it was sent on has broken since. Called under
-// srv.mu.
+// pass runs f when a message sent in that direction arrives: at once; after Heal; or never, if its connection has
+// broken. The caller holds srv.mu.
 func (l *Link) pass(direction int, conn chan struct{}, f func()) {
 	select {
 	case <-conn:
@@ -56,8 +53,7 @@ func (l *Link) pass(direction int, conn chan struct{}, f func()) {
 	}
 }
 
-// connect waits until there is a connection and returns the channel that is
-// closed when it breaks.
+// connect waits for a connection, and returns the channel that is closed when it breaks.
 func (l *Link) connect(ctx context.Context) (conn chan struct{}, err error) {
 	for {
 		if ctx.Err() != nil {
@@ -81,28 +77,27 @@ func (l *Link) connect(ctx context.Context) (conn chan struct{}, err error) {
 	}
 }
 
-// call carries one unary RPC: it sends the request on its way and waits for
-// what comes back, or for ctx. serve runs under srv.mu when the request
-// arrives, be that after ctx has ended.
-func call[T any](ctx context.Context, l *Link, c Call, leader bool, serve func() (T, error)) (T, error) {
+// call sends a unary RPC and waits for the reply or for the end of ctx. serve runs under srv.mu when the request
+// arrives, even if ctx has ended by then. needsLeader says whether the server must have a leader to serve it.
+func call[T any](ctx context.Context, l *Link, c Call, needsLeader bool, serve func() (T, error)) (T, error) {
 	var none T
 	conn, err := l.connect(ctx)
 	if err != nil {
 		return none, err
 	}
-	back := make(chan outcome[T], 1)
+	reply := make(chan result[T], 1)
 	l.srv.mu.Lock()
-	send(ctx, l, conn, c, leader, serve, func(resp T, err error) { back <- outcome[T]{resp, err} })
+	send(ctx, l, conn, c, needsLeader, serve, func(resp T, err error) { reply <- result[T]{resp, err} })
 	l.srv.mu.Unlock()
 
-	select { // what has come back counts, also when something else has ended since
-	case o := <-back:
-		return o.resp, o.err
+	select { // a reply that has arrived wins over a context or a connection that has ended
+	case r := <-reply:
+		return r.resp, r.err
 	default:
 	}
 	select {
-	case o := <-back:
-		return o.resp, o.err
+	case r := <-reply:
+		return r.resp, r.err
 	case <-ctx.Done():
 		return none, status.FromContextError(ctx.Err()).Err()
 	case <-conn:
@@ -112,9 +107,12 @@ func call[T any](ctx context.Context, l *Link, c Call, leader bool, serve func()
 	}
 }
 
-// send decides on a message's fate and has it happen. answer is called at most
-// once, under srv.mu, and must not block. Called under srv.mu.
-func send[T any](ctx context.Context, l *Link, conn chan struct{}, c Call, leader bool, serve func() (T, error), answer func(T, error)) {
+// send draws the fate of a message and lets it happen. answer is called at most once, under srv.mu, and must not block.
+// The caller holds srv.mu.
+func send[T any](
+	ctx context.Context, l *Link, conn chan struct{}, c Call, needsLeader bool,
+	serve func() (T, error), answer func(T, error),
+) {
 	l.counts[c.Method]++
 	fate := l.fate(c)
 	lost := func() {
@@ -124,14 +122,14 @@ func send[T any](ctx context.Context, l *Link, conn chan struct{}, c Call, leade
 		}
 		if !fate.Silent {
 			var none T
-			l.after(max(fate.Reply, leastPause), func() { l.pass(replies, conn, func() { answer(none, failure) }) })
+			l.after(max(fate.Reply, minFailure), func() { l.pass(replies, conn, func() { answer(none, failure) }) })
 		}
 	}
 	if fate.LoseRequest {
 		l.after(fate.Request, lost)
 		return
 	}
-	needs := leader && needsLeader(ctx)
+	failsFast := needsLeader && requiresLeader(ctx)
 	l.after(fate.Request, func() {
 		l.pass(requests, conn, func() {
 			reply := func(resp T, err error) {
@@ -143,9 +141,9 @@ func send[T any](ctx context.Context, l *Link, conn chan struct{}, c Call, leade
 			}
 			var none T
 			switch {
-			case l.srv.leaderless && needs:
+			case l.srv.leaderless && failsFast:
 				reply(none, rpctypes.ErrGRPCNoLeader)
-			case l.srv.leaderless && leader:
+			case l.srv.leaderless && needsLeader:
 				l.after(requestTimeout, func() { reply(none, rpctypes.ErrGRPCTimeout) })
 			default:
 				reply(serve())
@@ -154,14 +152,28 @@ func send[T any](ctx context.Context, l *Link, conn chan struct{}, c Call, leade
 	})
 }
 
-// repeat is what clientv3 does by itself, every 25 ms: a read, a grant or a
-// revocation is sent again while it is answered with Unavailable, and anything
-// while it is answered with the end of a context that is not the caller's.
-func repeat[T any](ctx context.Context, safe bool, op func() (T, error)) (T, error) {
-	const most, pause = 100, 25 * time.Millisecond
+// Whether clientv3 repeats a request after Unavailable.
+const (
+	repeatable   = true
+	unrepeatable = false
+)
+
+// unary sends a unary RPC, and repeats it as clientv3 does. See call.
+func unary[Req, Resp any](
+	ctx context.Context, l *Link, method string, r Req, repeatable, needsLeader bool, serve func(Req) (Resp, error),
+) (Resp, error) {
+	return retry(ctx, repeatable, func() (Resp, error) {
+		return call(ctx, l, Call{method, r}, needsLeader, func() (Resp, error) { return serve(r) })
+	})
+}
+
+// retry retries as clientv3 does, every 25 ms: what is repeatable (reads, grants, revocations) after Unavailable; and
+// any request, a write as well, after Canceled or DeadlineExceeded that is not the end of the caller's context.
+func retry[T any](ctx context.Context, repeatable bool, op func() (T, error)) (T, error) {
+	const maxAttempts, pause = 100, 25 * time.Millisecond
 	for attempt := 1; ; attempt++ {
 		resp, err := op()
-		if err == nil || attempt == most || ctx.Err() != nil || !again(err, safe) {
+		if err == nil || attempt == maxAttempts || ctx.Err() != nil || !isRetried(err, repeatable) {
 			return resp, err
 		}
 		select {
@@ -172,14 +184,14 @@ func repeat[T any](ctx context.Context, safe bool, op func() (T, error)) (T, err
 	}
 }
 
-func again(err error, safe bool) bool {
+func isRetried(err error, repeatable bool) bool {
 	code := status.Code(err)
 	if e, ok := rpctypes.Error(err).(rpctypes.EtcdError); ok {
 		code = e.Code()
 	}
 	switch code {
 	case codes.Unavailable:
-		return safe
+		return repeatable
 	case codes.Canceled, codes.DeadlineExceeded:
 		return err != errClosing
 	}

@@ -8,8 +8,7 @@ import (
 // maxTxnOps is etcd's default for --max-txn-ops.
 const maxTxnOps = 128
 
-// What etcd refuses before it looks at the store, as in its
-// server/etcdserver/api/v3rpc/key.go.
+// This file refuses requests that etcd refuses without a look at the store: see its server/etcdserver/api/v3rpc/key.go.
 
 func validRange(r *pb.RangeRequest) error {
 	if len(r.Key) == 0 {
@@ -43,10 +42,10 @@ func validDelete(r *pb.DeleteRangeRequest) error {
 	return nil
 }
 
-// validTxn checks a Txn that may have so many operations at its level.
-func validTxn(r *pb.TxnRequest, most int) error {
+// validTxn checks a Txn with at most maxOps operations at its level.
+func validTxn(r *pb.TxnRequest, maxOps int) error {
 	n := max(len(r.Compare), len(r.Success), len(r.Failure))
-	if n > most {
+	if n > maxOps {
 		return rpctypes.ErrGRPCTooManyOps
 	}
 	for _, c := range r.Compare {
@@ -56,7 +55,7 @@ func validTxn(r *pb.TxnRequest, most int) error {
 	}
 	for _, ops := range [][]*pb.RequestOp{r.Success, r.Failure} {
 		for _, op := range ops {
-			if err := validOp(op, most-n); err != nil {
+			if err := validOp(op, maxOps-n); err != nil {
 				return err
 			}
 		}
@@ -64,7 +63,7 @@ func validTxn(r *pb.TxnRequest, most int) error {
 	return nil
 }
 
-func validOp(op *pb.RequestOp, most int) error {
+func validOp(op *pb.RequestOp, maxOps int) error {
 	switch o := op.Request.(type) {
 	case *pb.RequestOp_RequestRange:
 		return validRange(o.RequestRange)
@@ -73,14 +72,13 @@ func validOp(op *pb.RequestOp, most int) error {
 	case *pb.RequestOp_RequestDeleteRange:
 		return validDelete(o.RequestDeleteRange)
 	case *pb.RequestOp_RequestTxn:
-		return validTxn(o.RequestTxn, most)
+		return validTxn(o.RequestTxn, maxOps)
 	}
 	return rpctypes.ErrGRPCKeyNotFound
 }
 
-// distinct refuses a list of operations that puts a key twice, or puts and
-// deletes it. Branches of which only one runs do not count against each other.
-// It returns what is put and deleted anywhere below.
+// distinct refuses operations that put a key twice, or put and delete it. Of the two branches of a nested Txn only one
+// runs, so the same key may be in both. It returns all keys that are put and ranges that are deleted.
 func distinct(ops []*pb.RequestOp) (puts map[string]bool, deletes []span, err error) {
 	puts = make(map[string]bool)
 	for _, op := range ops {
@@ -100,28 +98,28 @@ func distinct(ops []*pb.RequestOp) (puts map[string]bool, deletes []span, err er
 		if t == nil {
 			continue
 		}
-		then, thenDeletes, err := distinct(t.Success)
+		success, successDeletes, err := distinct(t.Success)
 		if err != nil {
 			return nil, nil, err
 		}
-		els, elseDeletes, err := distinct(t.Failure)
+		failure, failureDeletes, err := distinct(t.Failure)
 		if err != nil {
 			return nil, nil, err
 		}
-		for key := range then {
+		for key := range success {
 			if err := add(key); err != nil {
 				return nil, nil, err
 			}
 		}
-		for key := range els {
-			if then[key] {
+		for key := range failure {
+			if success[key] {
 				continue
 			}
 			if err := add(key); err != nil {
 				return nil, nil, err
 			}
 		}
-		deletes = append(deletes, append(thenDeletes, elseDeletes...)...)
+		deletes = append(deletes, append(successDeletes, failureDeletes...)...)
 	}
 	for _, op := range ops {
 		if p := op.GetRequestPut(); p != nil {
@@ -133,8 +131,8 @@ func distinct(ops []*pb.RequestOp) (puts map[string]bool, deletes []span, err er
 	return puts, deletes, nil
 }
 
-// deleted does not see deletions of everything from some key on, because etcd
-// does not: it takes their end, "\x00", for a key like any other here.
+// deleted reports whether one of the deletions covers key. Like etcd it overlooks open-ended deletions: here, etcd
+// takes their end "\x00" for an ordinary key.
 func deleted(deletes []span, key string) bool {
 	for _, in := range deletes {
 		if !in.open() && in.contains([]byte(key)) {

@@ -5,72 +5,65 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// kvClient is what clientv3's own KV talks to.
-type kvClient struct{ link *Link }
+// kvClient is the gRPC client below clientv3's KV.
+type kvClient struct {
+	pb.KVClient // nil: clientv3 calls only the methods below. 3.7 has RangeStream as well, which is not implemented.
+	link        *Link
+}
 
 func (k kvClient) Range(ctx context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
-	return repeat(ctx, true, func() (*pb.RangeResponse, error) {
-		return call(ctx, k.link, Call{"Range", r}, !r.Serializable, func() (*pb.RangeResponse, error) { return k.link.srv.serveRange(r) })
-	})
+	linearizable := !r.Serializable
+	return unary(ctx, k.link, "Range", r, repeatable, linearizable, k.link.srv.serveRange)
 }
 
 func (k kvClient) Put(ctx context.Context, r *pb.PutRequest, _ ...grpc.CallOption) (*pb.PutResponse, error) {
-	return repeat(ctx, false, func() (*pb.PutResponse, error) {
-		return call(ctx, k.link, Call{"Put", r}, true, func() (*pb.PutResponse, error) { return k.link.srv.servePut(r) })
-	})
+	return unary(ctx, k.link, "Put", r, unrepeatable, true, k.link.srv.servePut)
 }
 
-func (k kvClient) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest, _ ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
-	return repeat(ctx, false, func() (*pb.DeleteRangeResponse, error) {
-		return call(ctx, k.link, Call{"DeleteRange", r}, true, func() (*pb.DeleteRangeResponse, error) { return k.link.srv.serveDelete(r) })
-	})
+func (k kvClient) DeleteRange(
+	ctx context.Context, r *pb.DeleteRangeRequest, _ ...grpc.CallOption,
+) (*pb.DeleteRangeResponse, error) {
+	return unary(ctx, k.link, "DeleteRange", r, unrepeatable, true, k.link.srv.serveDelete)
 }
 
 func (k kvClient) Txn(ctx context.Context, r *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
-	return repeat(ctx, false, func() (*pb.TxnResponse, error) {
-		return call(ctx, k.link, Call{"Txn", r}, true, func() (*pb.TxnResponse, error) { return k.link.srv.serveTxn(r) })
-	})
+	return unary(ctx, k.link, "Txn", r, unrepeatable, true, k.link.srv.serveTxn)
 }
 
-func (k kvClient) Compact(ctx context.Context, r *pb.CompactionRequest, _ ...grpc.CallOption) (*pb.CompactionResponse, error) {
-	return repeat(ctx, false, func() (*pb.CompactionResponse, error) {
-		return call(ctx, k.link, Call{"Compact", r}, true, func() (*pb.CompactionResponse, error) { return k.link.srv.serveCompact(r) })
-	})
+func (k kvClient) Compact(
+	ctx context.Context, r *pb.CompactionRequest, _ ...grpc.CallOption,
+) (*pb.CompactionResponse, error) {
+	return unary(ctx, k.link, "Compact", r, unrepeatable, true, k.link.srv.serveCompact)
 }
 
-func (k kvClient) RangeStream(context.Context, *pb.RangeRequest, ...grpc.CallOption) (pb.KV_RangeStreamClient, error) {
-	return nil, status.Error(codes.Unimplemented, "etcdfake: range streams are not modelled")
-}
-
-// leaseClient is what clientv3's own Lease talks to.
+// leaseClient is the gRPC client below clientv3's Lease.
 type leaseClient struct{ link *Link }
 
-func (c leaseClient) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest, _ ...grpc.CallOption) (*pb.LeaseGrantResponse, error) {
-	return repeat(ctx, true, func() (*pb.LeaseGrantResponse, error) {
-		return call(ctx, c.link, Call{"LeaseGrant", r}, true, func() (*pb.LeaseGrantResponse, error) { return c.link.srv.serveGrant(r) })
-	})
+func (c leaseClient) LeaseGrant(
+	ctx context.Context, r *pb.LeaseGrantRequest, _ ...grpc.CallOption,
+) (*pb.LeaseGrantResponse, error) {
+	return unary(ctx, c.link, "LeaseGrant", r, repeatable, true, c.link.srv.serveGrant)
 }
 
-func (c leaseClient) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest, _ ...grpc.CallOption) (*pb.LeaseRevokeResponse, error) {
-	return repeat(ctx, true, func() (*pb.LeaseRevokeResponse, error) {
-		return call(ctx, c.link, Call{"LeaseRevoke", r}, true, func() (*pb.LeaseRevokeResponse, error) { return c.link.srv.serveRevoke(r) })
-	})
+func (c leaseClient) LeaseRevoke(
+	ctx context.Context, r *pb.LeaseRevokeRequest, _ ...grpc.CallOption,
+) (*pb.LeaseRevokeResponse, error) {
+	return unary(ctx, c.link, "LeaseRevoke", r, repeatable, true, c.link.srv.serveRevoke)
 }
 
-func (c leaseClient) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest, _ ...grpc.CallOption) (*pb.LeaseTimeToLiveResponse, error) {
-	return repeat(ctx, true, func() (*pb.LeaseTimeToLiveResponse, error) {
-		return call(ctx, c.link, Call{"LeaseTimeToLive", r}, true, func() (*pb.LeaseTimeToLiveResponse, error) { return c.link.srv.serveTimeToLive(r) })
-	})
+func (c leaseClient) LeaseTimeToLive(
+	ctx context.Context, r *pb.LeaseTimeToLiveRequest, _ ...grpc.CallOption,
+) (*pb.LeaseTimeToLiveResponse, error) {
+	return unary(ctx, c.link, "LeaseTimeToLive", r, repeatable, true, c.link.srv.serveTimeToLive)
 }
 
-func (c leaseClient) LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest, _ ...grpc.CallOption) (*pb.LeaseLeasesResponse, error) {
-	return repeat(ctx, true, func() (*pb.LeaseLeasesResponse, error) {
-		return call(ctx, c.link, Call{"LeaseLeases", r}, false, c.link.srv.serveLeases)
-	})
+func (c leaseClient) LeaseLeases(
+	ctx context.Context, r *pb.LeaseLeasesRequest, _ ...grpc.CallOption,
+) (*pb.LeaseLeasesResponse, error) {
+	return unary(ctx, c.link, "LeaseLeases", r, repeatable, false, c.link.srv.serveLeases)
 }
 
 func (c leaseClient) LeaseKeepAlive(ctx context.Context, _ ...grpc.CallOption) (pb.Lease_LeaseKeepAliveClient, error) {
@@ -78,16 +71,16 @@ func (c leaseClient) LeaseKeepAlive(ctx context.Context, _ ...grpc.CallOption) (
 	if err != nil {
 		return nil, err
 	}
-	return &renewals{ctx: ctx, link: c.link, conn: conn, back: newMailbox[outcome[*pb.LeaseKeepAliveResponse]]()}, nil
+	return &renewals{ctx: ctx, link: c.link, conn: conn, replies: newMailbox[result[*pb.LeaseKeepAliveResponse]]()}, nil
 }
 
-// renewals is one stream of renewals.
+// renewals is one LeaseKeepAlive stream.
 type renewals struct {
-	grpc.ClientStream // nil: clientv3 calls only what is below
+	grpc.ClientStream // nil: clientv3 calls only the methods below
 	ctx               context.Context
 	link              *Link
 	conn              chan struct{}
-	back              *mailbox[outcome[*pb.LeaseKeepAliveResponse]]
+	replies           *mailbox[result[*pb.LeaseKeepAliveResponse]]
 }
 
 func (s *renewals) Context() context.Context { return s.ctx }
@@ -103,18 +96,18 @@ func (s *renewals) Send(r *pb.LeaseKeepAliveRequest) error {
 	send(s.ctx, s.link, s.conn, Call{"LeaseKeepAlive", r}, true,
 		func() (*pb.LeaseKeepAliveResponse, error) { return s.link.srv.serveRenewal(r) },
 		func(resp *pb.LeaseKeepAliveResponse, err error) {
-			s.back.put(outcome[*pb.LeaseKeepAliveResponse]{resp, err})
+			s.replies.put(result[*pb.LeaseKeepAliveResponse]{resp, err})
 		})
 	return nil
 }
 
 func (s *renewals) Recv() (*pb.LeaseKeepAliveResponse, error) {
 	for {
-		if o, ok := s.back.take(); ok {
+		if o, ok := s.replies.take(); ok {
 			return o.resp, o.err
 		}
 		select {
-		case <-s.back.ready:
+		case <-s.replies.ready:
 		case <-s.ctx.Done():
 			return nil, status.FromContextError(s.ctx.Err()).Err()
 		case <-s.conn:

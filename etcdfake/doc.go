@@ -1,60 +1,58 @@
-// Package etcdfake is an in-memory etcd behind the interfaces of etcd's own Go
-// client, for tests in virtual time.
+// Package etcdfake is an in-memory etcd for tests in virtual time.
 //
-// A [Server] is the cluster; each [Link] is one connection to it, with faults
-// of its own, and gives a [*clientv3.Client] whose KV, Lease and Watcher work.
-// Nothing here uses a socket, a file or the real clock: inside a
-// testing/synctest bubble an hour of renewals takes milliseconds, and a reply
-// can be lost at exactly the wrong moment. Outside a bubble it works as well,
-// in real time.
+// A [Server] is the cluster. Each [Link] is one connection to it, with faults of its own, and has a [*clientv3.Client]
+// whose KV, Lease and Watcher work. No socket, file or real clock is involved: in a bubble of [testing/synctest] an
+// hour of renewals takes milliseconds, and a test can lose exactly the reply it means to lose. [Test] runs a test in
+// such a bubble:
 //
-//	synctest.Test(t, func(t *testing.T) {
-//		srv := etcdfake.New(nil)
-//		defer srv.Close()
-//		link := srv.Link()
-//		sess, err := session.New(t.Context(), link.Client(), &session.Options{Clock: session.MonotonicClock()})
-//		...
-//		link.BlackHole() // what does the service do now?
-//		time.Sleep(15 * time.Second)
-//		...
-//	})
+//	func TestServiceStops(t *testing.T) {
+//		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+//			link := srv.Link()
+//			sess, err := session.New(t.Context(), link.Client(), &session.Options{Clock: session.MonotonicClock()})
+//			...
+//			link.BlackHole() // what does the service do now?
+//			time.Sleep(15 * time.Second)
+//			...
+//		})
+//	}
 //
-// Create the server and everything that uses it inside the bubble, and close
-// it there. Sessions need session.MonotonicClock in a bubble: the default
-// clock reads the real boot time too.
+// A session in a bubble needs session.MonotonicClock, since the default clock also reads the real boot time.
 //
-// # What is modelled
+// Outside a bubble the package works in real time. In a bubble that a test makes itself, create and close the Server
+// and everything that uses it inside; and read the documentation of Test about the race detector.
 //
-// Requests and answers are those of etcd v3.7; a conformance suite puts the
-// same random operations to an embedded etcd and wants the same answers and
-// errors. Key-value: Put, Range with every option, DeleteRange, nested Txn,
-// reads of the past, compaction. Leases: with expiry at exactly the TTL, the
-// earliest moment at which an etcd may. Watches: from now or from a revision,
-// with filters, previous values, created notifications, compaction,
-// cancellation, resumption after a lost connection, and require-leader. The
-// client's part is clientv3's own code for KV and Lease; its repetition of
-// reads, grants and revocations is imitated.
+// # Common faults in one line
 //
-// Faults of one connection: see [Link]. Faults of all: see [Server]. A seeded
-// schedule decides the fate of every single RPC through [Link.Plan].
+//	srv.RevokeHolder("holdfast/lock/NAME/@/")      // the holder loses its lock now
+//	release := srv.Occupy("holdfast/lock/NAME/@/") // another client holds the lock, until release
+//	link.BlackHole()                               // this client's packets are dropped, until link.Heal
+//	link.LoseReply("Txn", 1, codes.Unavailable)    // one transaction is carried out and looks failed
+//	srv.ChangeLeader(3 * time.Second)              // a new leader; the old one acknowledges renewals for 3 s
 //
-// # What is not modelled
+// Faults of one connection are methods of [Link], those of the whole cluster methods of [Server]. [Link.Plan] decides
+// the fate of every single RPC, for instance from a seeded random source.
 //
-//   - Members, Raft, disks: there is one logical store. A leader is a term
-//     number; changing it is one method. No read ever returns old data, be it
-//     serializable or not.
-//   - Authentication, quotas and alarms, the request size limit, learners,
-//     maintenance, and the Cluster, Auth and Maintenance APIs: those fields of
-//     the client are nil.
-//   - Range streams (Client.GetStream) and fragments of watch responses.
-//     Progress notifications are sent when RequestProgress asks for them, not
-//     by themselves.
-//   - Lease checkpoints, and the 500 ms by which etcd looks for expired leases.
-//   - The 100 ms by which a watch from an old revision is served late.
-//   - Several streams for watches with different outgoing metadata.
-//   - Memory is not given back: the whole history is kept for
-//     [Server.History], past a compaction too.
+// # How faithful it is
 //
-// A test of what a service does with a real cluster needs a real one: that is
-// package etcdtest.
+// Requests and replies are those of etcd 3.7: a conformance suite sends the same random operations to this package and
+// to an embedded etcd, and expects the same replies and errors. That covers Put, Range with every option, DeleteRange,
+// nested Txn, reads of old revisions and compaction; leases; watches from now or from an old revision, with filters,
+// previous values, creation notices, compaction, cancellation, resumption after a lost connection, and require-leader.
+// A lease expires exactly at its TTL, which is the earliest moment at which etcd may expire it. On the client's side,
+// KV and Lease are clientv3's own code; its retries of reads, grants and revocations are imitated.
+//
+// # What it does not do
+//
+//   - Members, Raft, disks. There is one logical store, and the leader is a term number. No read returns stale data,
+//     not even a serializable one.
+//   - Authentication, quotas, alarms, the limit on the size of a request, learners. The Cluster, Auth and Maintenance
+//     fields of the client are nil.
+//   - Range streams (Client.GetStream) and fragmented watch responses. Progress notifications are sent only when
+//     RequestProgress asks for them.
+//   - Delays of etcd's own: it looks for expired leases every 500 ms, and serves a watch from an old revision up to
+//     100 ms late.
+//   - Lease checkpoints, and a separate watch stream for each set of outgoing metadata.
+//   - Freeing memory: the whole history is kept for [Server.History], even after a compaction.
+//
+// To test against a real etcd, in real time, use package etcdtest.
 package etcdfake

@@ -7,9 +7,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// What happens to the cluster, rather than to one connection.
+// This file has what happens to the whole cluster, as opposed to one connection.
 
-// Put writes a key without a client, and without a lease.
+// Put puts a key without a lease, as another client would. It is no RPC of a Link.
 func (s *Server) Put(key, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -18,8 +18,7 @@ func (s *Server) Put(key, value string) {
 	s.commit(w)
 }
 
-// Delete deletes a key, as an administrator would, and reports whether it
-// stood.
+// Delete deletes a key, as an administrator would. It reports whether the key existed.
 func (s *Server) Delete(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,8 +28,8 @@ func (s *Server) Delete(key string) bool {
 	return n > 0
 }
 
-// Revoke ends a lease, as an administrator would, and reports whether it was
-// alive.
+// Revoke revokes a lease, as an administrator would: it deletes the keys of the lease. It reports whether the lease
+// existed.
 func (s *Server) Revoke(lease clientv3.LeaseID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,32 +41,29 @@ func (s *Server) Revoke(lease clientv3.LeaseID) bool {
 	return true
 }
 
-// Compact drops the history up to the present: reads and watches from before
-// are refused.
+// Compact compacts the store at the current revision: etcd refuses reads of older revisions and watches from them.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.compacted = s.rev
 }
 
-// ChangeLeader makes a new leader, at the next term: every lease has its full
-// TTL again. Until lie has passed, the old leader goes on to answer renewals
-// as if it still led: at the old term, and without effect. All other requests
-// reach the new one.
-func (s *Server) ChangeLeader(lie time.Duration) {
+// ChangeLeader elects a new leader, at the next term. It gives every lease its full TTL again, as etcd does. For the
+// time deposed, the old leader still acknowledges renewals, at its old term and without effect, as etcd's does after a
+// pause; all other requests reach the new leader.
+func (s *Server) ChangeLeader(deposed time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.term++
 	s.leaderless = false
-	s.lying = time.Now().Add(lie)
+	s.deposed = time.Now().Add(deposed)
 	for _, l := range s.leases {
 		s.refresh(l)
 	}
 }
 
-// LoseLeader takes the leader away until ChangeLeader: writes, renewals and
-// reads that are not serializable time out, leases do not expire, watches that
-// require a leader are cancelled after three election timeouts.
+// LoseLeader leaves the cluster without a leader until ChangeLeader: writes, renewals and linearizable reads time out,
+// leases do not expire, and watches that require a leader are canceled after three election timeouts.
 func (s *Server) LoseLeader() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,18 +81,16 @@ func (s *Server) LoseLeader() {
 	})
 }
 
-// CancelWatches cancels all watches with a reason, such as
-// rpctypes.ErrNoLeader.
+// CancelWatches cancels all watches with a reason, such as rpctypes.ErrNoLeader.
 func (s *Server) CancelWatches(reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancelWatches(reason, func(*watch) bool { return true })
 }
 
-// Skip lets d pass for the server alone, in an instant: leases are closer to
-// their expiry by d, or past it. With the clocks of all sessions advanced by d
-// just before, that is a stop of all their processes for d: the time has
-// passed, and no timer of theirs has fired yet.
+// Skip advances the server's time by d at once: each lease is closer to its expiry by d, or expires. A test that
+// advances the clocks of its sessions by d just before simulates a pause of their processes: the time has passed, and
+// none of their timers has fired yet.
 func (s *Server) Skip(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

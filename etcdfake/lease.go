@@ -7,12 +7,13 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // maxTTL is etcd's lease.MaxLeaseTTL, in seconds.
 const maxTTL = 9_000_000_000
 
-// lease is protected by Server.mu.
+// lease is a lease; Server.mu protects it.
 type lease struct {
 	id      int64
 	ttl     int64 // in seconds
@@ -40,13 +41,13 @@ func (s *Server) serveGrant(r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, er
 	return &pb.LeaseGrantResponse{Header: s.header(0), ID: id, TTL: l.ttl}, nil
 }
 
-// refresh gives a lease its full TTL again.
+// refresh starts the TTL of a lease again.
 func (s *Server) refresh(l *lease) {
 	l.expires = time.Now().Add(time.Duration(l.ttl) * time.Second)
 	s.watchExpiry(l)
 }
 
-// watchExpiry sets the timer of a lease, or ends it if it is too late for that.
+// watchExpiry sets the timer of a lease, or ends the lease if its time is over.
 func (s *Server) watchExpiry(l *lease) {
 	switch left := time.Until(l.expires); {
 	case s.leaderless || s.closed:
@@ -66,7 +67,7 @@ func (s *Server) expire(l *lease) {
 	}
 }
 
-// end removes a lease and its keys, all at one revision.
+// end deletes a lease and its keys, all at one revision.
 func (s *Server) end(l *lease, cause Cause) {
 	l.timer.Stop()
 	keys := sorted(l)
@@ -78,7 +79,7 @@ func (s *Server) end(l *lease, cause Cause) {
 	s.commit(w)
 }
 
-// attach moves a key from one lease to another; 0 is none.
+// attach moves a key from one lease to another; 0 is no lease.
 func (s *Server) attach(key string, from, to int64) {
 	if l := s.leases[from]; l != nil {
 		delete(l.keys, key)
@@ -97,8 +98,7 @@ func (s *Server) serveRevoke(r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse,
 	return &pb.LeaseRevokeResponse{Header: s.header(0)}, nil
 }
 
-// serveRenewal answers one message of a renewal stream. As in etcd, a lease
-// that does not exist is a TTL of 0.
+// serveRenewal answers one message of a LeaseKeepAlive stream. As in etcd, TTL 0 says that the lease does not exist.
 func (s *Server) serveRenewal(r *pb.LeaseKeepAliveRequest) (*pb.LeaseKeepAliveResponse, error) {
 	resp := &pb.LeaseKeepAliveResponse{Header: s.header(0), ID: r.ID}
 	l := s.leases[r.ID]
@@ -106,7 +106,7 @@ func (s *Server) serveRenewal(r *pb.LeaseKeepAliveRequest) (*pb.LeaseKeepAliveRe
 		return resp, nil
 	}
 	resp.TTL = l.ttl
-	if time.Now().Before(s.lying) {
+	if time.Now().Before(s.deposed) {
 		resp.Header.RaftTerm--
 		return resp, nil
 	}
@@ -127,7 +127,7 @@ func (s *Server) serveTimeToLive(r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToL
 	return resp, nil
 }
 
-func (s *Server) serveLeases() (*pb.LeaseLeasesResponse, error) {
+func (s *Server) serveLeases(*pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
 	resp := &pb.LeaseLeasesResponse{Header: s.header(0), Leases: []*pb.LeaseStatus{}}
 	for _, l := range s.byExpiry() {
 		resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: l.id})
@@ -135,7 +135,7 @@ func (s *Server) serveLeases() (*pb.LeaseLeasesResponse, error) {
 	return resp, nil
 }
 
-// byExpiry lists the leases, those that end first in front.
+// byExpiry returns the leases, the first to expire first.
 func (s *Server) byExpiry() []*lease {
 	all := make([]*lease, 0, len(s.leases))
 	for _, l := range s.leases {
@@ -150,7 +150,7 @@ func (s *Server) byExpiry() []*lease {
 	return all
 }
 
-// sorted lists the keys of a lease.
+// sorted returns the keys of a lease.
 func sorted(l *lease) [][]byte {
 	keys := make([][]byte, 0, len(l.keys))
 	for key := range l.keys {
@@ -158,4 +158,15 @@ func sorted(l *lease) [][]byte {
 	}
 	slices.SortFunc(keys, bytes.Compare)
 	return keys
+}
+
+// Expires returns when a lease expires if it is not renewed; the zero time if it does not exist. It reads the store
+// directly, without an RPC.
+func (s *Server) Expires(lease clientv3.LeaseID) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.leases[int64(lease)]; l != nil {
+		return l.expires
+	}
+	return time.Time{}
 }

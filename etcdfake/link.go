@@ -3,27 +3,26 @@ package etcdfake
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 )
 
-// Link is one connection to a Server, with faults of its own. Faults add up;
-// Heal ends all of them. All methods may be called by several goroutines at
-// once, and none of them blocks.
+// A Link is one connection to a Server, with faults of its own. Faults add up; Heal ends all of them. The methods are
+// safe for concurrent use, and none of them blocks.
 type Link struct {
 	srv    *Server
 	client func() *clientv3.Client
 	done   chan struct{} // closed by Close
 
-	// Protected by srv.mu:
-	open     chan struct{} // closed while connections can be made
-	broken   chan struct{} // closed when the present connection breaks
-	held     [2]bool       // requests, replies: they wait until Heal
-	waiting  [2][]func()   // what waits
+	// srv.mu protects the rest.
+	open     chan struct{} // closed while connecting works
+	broken   chan struct{} // closed when the current connection breaks
+	held     [2]bool       // by direction: messages wait until Heal
+	waiting  [2][]func()   // the messages that wait
 	delay    time.Duration
 	plan     func(Call) Fate
 	faults   []*fault
@@ -31,45 +30,51 @@ type Link struct {
 	isClosed bool
 }
 
-// The two directions of a link.
+// The directions of a message.
 const (
 	requests = iota
 	replies
 )
 
-// Call is one RPC, or one message to the server in a stream, that is about to
-// be sent; for the method "Watch" with a nil Request it is events about to be
-// sent to the client.
+// A Call is an RPC, or a message to the server in a stream, that is about to be sent. With Method "Watch" and a nil
+// Request it is a message with events that is about to be sent to the client.
 type Call struct {
 	Method  string // as in etcd's API: "Txn", "Range", "LeaseKeepAlive", "Watch"
-	Request any    // such as *etcdserverpb.TxnRequest; not to be changed
+	Request any    // for "Txn", a *etcdserverpb.TxnRequest, and so on; must not be changed
 }
 
-// Fate is what becomes of a Call. The zero Fate is that all is well.
+// A Fate is what happens to a Call. The zero Fate is success without delay.
 type Fate struct {
-	// Request and Reply are how long the two travel. A request whose caller
-	// gives up meanwhile arrives all the same.
+	// Request and Reply are how long the request and its reply travel. A request arrives even if its caller gives up
+	// before.
 	Request, Reply time.Duration
-	// LoseRequest: it never arrives. LoseReply: it is carried out, and the
-	// answer is lost. For a Watch, either means that it is not created.
+
+	// LoseRequest: the request never arrives. LoseReply: the request is carried out and its reply is lost. For a Watch,
+	// either means that the watch is not created.
 	LoseRequest, LoseReply bool
-	// Silent: of the loss the caller hears nothing until its context ends.
-	// Otherwise it gets an error after Request and Reply have passed, with
-	// Code; 0 means Unavailable. With Canceled or DeadlineExceeded, as a proxy
-	// may answer, clientv3 sends again by itself, a write too.
+
+	// Silent: the caller waits until its context ends. Otherwise a lost call fails with Code, by default Unavailable,
+	// after Request and Reply have passed. With Canceled or DeadlineExceeded, which a proxy may answer, clientv3 sends
+	// the request again, even a write.
 	Silent bool
 	Code   codes.Code
 }
 
 type fault struct {
 	method string
-	left   int // ≤ 0: any number
+	left   int // calls it still applies to; ≤ 0: all
 	fate   Fate
 }
 
 // Link returns a new connection to the server.
 func (s *Server) Link() *Link {
-	l := &Link{srv: s, done: make(chan struct{}), open: make(chan struct{}), broken: make(chan struct{}), counts: make(map[string]int)}
+	l := &Link{
+		srv:    s,
+		done:   make(chan struct{}),
+		open:   make(chan struct{}),
+		broken: make(chan struct{}),
+		counts: make(map[string]int),
+	}
 	close(l.open)
 	l.client = sync.OnceValue(l.newClient)
 	s.mu.Lock()
@@ -78,20 +83,19 @@ func (s *Server) Link() *Link {
 	return l
 }
 
-// Client returns the client of the link, the same at each call. Closing it
-// closes the link.
+// Client returns the client of the link, always the same one. Closing it closes the link.
 func (l *Link) Client() *clientv3.Client { return l.client() }
 
 func (l *Link) newClient() *clientv3.Client {
 	cli := clientv3.NewCtxClient(context.Background())
-	cli.KV = clientv3.NewKVFromKVClient(kvClient{l}, cli)
+	cli.KV = clientv3.NewKVFromKVClient(kvClient{link: l}, cli)
 	cli.Lease = clientv3.NewLeaseFromLeaseClient(leaseClient{l}, cli, 5*time.Second)
 	cli.Watcher = watcher{l}
 	return cli
 }
 
-// Close ends the link and its client: calls in progress fail, watches end. What
-// was sent before still arrives. Closing again does nothing.
+// Close closes the link and its client: calls in flight fail, and watches end. Requests in flight still arrive. Closing
+// again does nothing.
 func (l *Link) Close() {
 	l.srv.mu.Lock()
 	first := !l.isClosed
@@ -99,32 +103,32 @@ func (l *Link) Close() {
 	l.srv.mu.Unlock()
 	if first {
 		close(l.done)
-		_ = l.Client().Close() // says only that it was closed
+		_ = l.Client().Close() // its error only says that it was closed
 	}
 }
 
-// Cut breaks the connection: what is under way is lost, callers that wait get
-// Unavailable, and new calls wait for a connection until their contexts end.
+// Cut breaks the connection: messages in flight are lost, their callers get Unavailable, and new calls wait for a
+// connection until Heal or until their contexts end.
 func (l *Link) Cut() {
 	l.srv.mu.Lock()
 	defer l.srv.mu.Unlock()
-	l.cut()
+	l.disconnect()
 	if l.isOpen() {
 		l.open = make(chan struct{})
 	}
 }
 
-// Reset breaks the connection, and the next one can be made at once.
+// Reset breaks the connection, as Cut does; the client can reconnect at once.
 func (l *Link) Reset() {
 	l.srv.mu.Lock()
 	defer l.srv.mu.Unlock()
-	l.cut()
+	l.disconnect()
 	if l.isOpen() {
 		l.resume()
 	}
 }
 
-func (l *Link) cut() {
+func (l *Link) disconnect() {
 	close(l.broken)
 	l.broken = make(chan struct{})
 	l.waiting = [2][]func(){}
@@ -139,12 +143,11 @@ func (l *Link) isOpen() bool {
 	}
 }
 
-// BlackHole lets nothing arrive, either way, as when packets are dropped. After
-// Heal all of it does: requests whose callers gave up long ago among it.
+// BlackHole holds all messages in both directions, as if packets were dropped. They arrive after Heal, even requests
+// whose callers gave up long ago.
 func (l *Link) BlackHole() { l.hold(requests, replies) }
 
-// BlackHoleReplies is BlackHole in one direction: requests arrive and are
-// carried out, no answers and no events come back.
+// BlackHoleReplies is BlackHole in one direction: requests are carried out, but neither replies nor events come back.
 func (l *Link) BlackHoleReplies() { l.hold(replies) }
 
 func (l *Link) hold(directions ...int) {
@@ -155,24 +158,22 @@ func (l *Link) hold(directions ...int) {
 	}
 }
 
-// Delay makes everything take d longer in each direction.
+// Delay delays every message by d, in each direction.
 func (l *Link) Delay(d time.Duration) {
 	l.srv.mu.Lock()
 	defer l.srv.mu.Unlock()
 	l.delay = d
 }
 
-// LoseRequest makes the next n calls of a method fail with Unavailable without
-// being carried out; n ≤ 0 means all until Heal. Reads, grants and revocations
-// are then sent again by the client itself.
+// LoseRequest loses the next n requests of a method, such as "Txn": they fail with Unavailable and are not carried out.
+// n ≤ 0 means all until Heal. The client itself sends reads, grants and revocations again.
 func (l *Link) LoseRequest(method string, n int) {
 	l.order(&fault{method: mustKnow(method), left: n, fate: Fate{LoseRequest: true}})
 }
 
-// LoseReply makes the next n calls of a method look failed after they have been
-// carried out; n ≤ 0 means all until Heal. With code Unavailable they fail at
-// once, with DeadlineExceeded when the caller's context ends; any other code is
-// returned as it is.
+// LoseReply loses the replies to the next n calls of a method: they are carried out and look failed. n ≤ 0 means all
+// until Heal. With code Unavailable they fail at once, with DeadlineExceeded when the caller's context ends; any other
+// code is returned as it is.
 func (l *Link) LoseReply(method string, n int, code codes.Code) {
 	f := &fault{method: mustKnow(method), left: n, fate: Fate{LoseReply: true, Code: code}}
 	if code == codes.DeadlineExceeded {
@@ -187,16 +188,15 @@ func (l *Link) order(f *fault) {
 	l.faults = append(l.faults, f)
 }
 
-// Plan has f decide the fate of every call from now on; nil ends that. f is
-// called under a lock: it must not block and not call the server or a link. A
-// seeded random source makes it a schedule that can be repeated.
+// Plan makes f decide the fate of every call from now on, until Heal or Plan(nil). With a seeded random source the
+// schedule can be repeated. f runs under a lock: it must not block, nor call methods of the Server or of a Link.
 func (l *Link) Plan(f func(Call) Fate) {
 	l.srv.mu.Lock()
 	defer l.srv.mu.Unlock()
 	l.plan = f
 }
 
-// Heal ends all faults and the plan. What was held arrives, in order.
+// Heal ends all faults and the plan. Messages that were held arrive, in order.
 func (l *Link) Heal() {
 	l.srv.mu.Lock()
 	defer l.srv.mu.Unlock()
@@ -213,14 +213,14 @@ func (l *Link) Heal() {
 	}
 }
 
-// Count returns how many calls of each method were sent so far, as in [Call].
+// Count returns how many calls the client has sent so far, by method as in [Call]. In streams each message counts.
 func (l *Link) Count() map[string]int {
 	l.srv.mu.Lock()
 	defer l.srv.mu.Unlock()
 	return maps.Clone(l.counts)
 }
 
-// fate draws what becomes of a call; under srv.mu.
+// fate decides the fate of a call. The caller holds srv.mu.
 func (l *Link) fate(c Call) (fate Fate) {
 	if l.plan != nil {
 		fate = l.plan(c)
@@ -241,21 +241,16 @@ func (l *Link) fate(c Call) (fate Fate) {
 	return fate
 }
 
-// mustKnow returns method, or panics: a fault for a method that does not exist
-// would be a test that tests nothing.
+// methods are the RPCs that a Server answers.
+var methods = []string{
+	"Range", "Put", "DeleteRange", "Txn", "Compact", "Watch",
+	"LeaseGrant", "LeaseRevoke", "LeaseKeepAlive", "LeaseTimeToLive", "LeaseLeases",
+}
+
+// mustKnow panics if etcd has no such method, since a fault for it would never happen.
 func mustKnow(method string) string {
-	for _, m := range pb.KV_ServiceDesc.Methods {
-		if m.MethodName == method {
-			return method
-		}
+	if !slices.Contains(methods, method) {
+		panic("etcdfake: etcd has no method \"" + method + "\"")
 	}
-	for _, m := range pb.Lease_ServiceDesc.Methods {
-		if m.MethodName == method {
-			return method
-		}
-	}
-	if method == "LeaseKeepAlive" || method == "Watch" {
-		return method
-	}
-	panic("etcdfake: etcd has no method \"" + method + "\"")
+	return method
 }

@@ -2,9 +2,9 @@ package etcdfake
 
 import "sync"
 
-// mailbox is a queue without bounds for one reader, whose writers never block.
+// mailbox is an unbounded queue for one reader. Writers never block.
 type mailbox[T any] struct {
-	ready chan struct{} // holds one token when there may be something to take
+	ready chan struct{} // holds a token if there may be an item
 
 	mu    sync.Mutex // protects items
 	items []T

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -16,30 +17,31 @@ import (
 )
 
 const (
-	// electionTimeout is etcd's default. A watch that requires a leader is
-	// cancelled after three of it without one.
+	// electionTimeout is etcd's default. A watch that requires a leader is canceled after three of them without one.
 	electionTimeout = time.Second
 
-	// requestTimeout is how long etcd tries to get a request committed: 5 s
-	// and two election timeouts.
+	// requestTimeout is etcd's limit for a request to commit: 5 s and two election timeouts.
 	requestTimeout = 5*time.Second + 2*electionTimeout
 
-	clusterID, memberID = 0xfa4e, 0xfa4e01
+	memberID = 0xfa4e01
 )
 
-// Options of a Server. The zero value of every field is its default.
+// clusters counts the Servers of this process.
+var clusters atomic.Uint64
+
+// Options configure a Server. The zero value of each field is its default.
 type Options struct {
-	// MinTTL is the smallest TTL that is granted, in whole seconds; shorter
-	// ones become it. Default 2 s, as with etcd's default election timeout.
+	// MinTTL is the smallest TTL of a lease, in whole seconds: a request for less is granted MinTTL.
+	// Default: 2 s, which follows from etcd's default election timeout.
 	MinTTL time.Duration
 }
 
-// Server is an etcd cluster in memory. All its methods may be called by several
-// goroutines at once, and none of them blocks.
+// A Server is an etcd cluster in memory. Its methods are safe for concurrent use, and none of them blocks.
 type Server struct {
-	minTTL int64
+	minTTL  int64
+	cluster uint64 // its ID
 
-	mu sync.Mutex // protects all of the server, its links and its watches; nobody blocks holding it
+	mu sync.Mutex // protects the server, its links and its watches; never held across a blocking call
 	store
 	leases     map[int64]*lease
 	nextLease  int64
@@ -47,25 +49,27 @@ type Server struct {
 	links      []*Link
 	term       uint64
 	leaderless bool
-	lying      time.Time // until then renewals are acknowledged at the term before, without effect
+	deposed    time.Time // until then the previous leader acknowledges renewals, at its term and without effect
 	closed     bool
 }
 
-// New starts an empty cluster. A nil opts means all defaults. Close it when it
-// is no longer needed.
+// New returns an empty cluster with a cluster ID of its own; nil options are the defaults. The caller must Close it. In a test, use [Test].
 func New(opts *Options) *Server {
-	s := &Server{minTTL: 2, store: newStore(), leases: make(map[int64]*lease), nextLease: 0x5eed0000, term: 2}
+	s := &Server{
+		minTTL: 2, cluster: 0xfa4e00 + clusters.Add(1),
+		store: newStore(), leases: make(map[int64]*lease), nextLease: 0x5eed0000, term: 2,
+	}
 	if opts != nil && opts.MinTTL > 0 {
 		s.minTTL = int64(opts.MinTTL / time.Second)
 	}
 	return s
 }
 
-// Client returns a client with a connection of its own. Its Close, as that of
-// any client without a gRPC connection, ends it and returns context.Canceled.
+// Client returns a client on a new Link. Its Close closes the link and returns context.Canceled, as that of any client
+// without a gRPC connection.
 func (s *Server) Client() *clientv3.Client { return s.Link().Client() }
 
-// Close ends all links and the timers of all leases.
+// Close closes all links and stops the timers of all leases.
 func (s *Server) Close() {
 	s.mu.Lock()
 	links := s.links
@@ -79,19 +83,19 @@ func (s *Server) Close() {
 	}
 }
 
-// header is that of an answer at revision rev; 0 is the present one.
+// header returns the header of a reply at revision rev; 0 is the current one.
 func (s *Server) header(rev int64) *pb.ResponseHeader {
 	if rev == 0 {
 		rev = s.rev
 	}
-	return &pb.ResponseHeader{ClusterId: clusterID, MemberId: memberID, Revision: rev, RaftTerm: s.term}
+	return &pb.ResponseHeader{ClusterId: s.cluster, MemberId: memberID, Revision: rev, RaftTerm: s.term}
 }
 
 func (s *Server) begin(cause Cause) *write {
 	return &write{store: &s.store, cause: cause, attach: s.attach}
 }
 
-// commit makes what w changed the present, and tells the watches.
+// commit makes the changes of w the current revision, and wakes the watches.
 func (s *Server) commit(w *write) {
 	if len(w.changes) == 0 {
 		return
@@ -103,7 +107,7 @@ func (s *Server) commit(w *write) {
 	}
 }
 
-// The requests, as they arrive. All run under mu.
+// The serve methods carry out requests when they arrive. They run under mu.
 
 func (s *Server) serveRange(r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	if err := validRange(r); err != nil {
@@ -173,8 +177,8 @@ func (s *Server) serveCompact(r *pb.CompactionRequest) (*pb.CompactionResponse, 
 	return &pb.CompactionResponse{Header: s.header(0)}, nil
 }
 
-// History returns every change under prefix since the store began, also what
-// has been compacted, in order.
+// History returns every change under prefix since New, in order, including compacted ones. It reads the store directly,
+// without an RPC.
 func (s *Server) History(prefix string) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,8 +192,8 @@ func (s *Server) History(prefix string) []Change {
 	return changes
 }
 
-// Keys returns what stands under prefix now, in the order in which it was
-// created. It is a look into the store, not a request.
+// Keys returns the current keys under prefix, oldest first: under a lock's entries, the first is the holder's. It reads
+// the store directly, without an RPC.
 func (s *Server) Keys(prefix string) []*mvccpb.KeyValue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,12 +203,14 @@ func (s *Server) Keys(prefix string) []*mvccpb.KeyValue {
 			kvs = append(kvs, clone(s.version(key, s.rev)))
 		}
 	}
-	slices.SortStableFunc(kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+	slices.SortStableFunc(kvs, func(a, b *mvccpb.KeyValue) int {
+		return cmp.Compare(a.CreateRevision, b.CreateRevision)
+	})
 	return kvs
 }
 
-// needsLeader reports whether a request is refused where there is no leader.
-func needsLeader(ctx context.Context) bool {
+// requiresLeader reports whether ctx is from clientv3.WithRequireLeader.
+func requiresLeader(ctx context.Context) bool {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	values := md[rpctypes.MetadataRequireLeaderKey]
 	return len(values) > 0 && values[0] == rpctypes.MetadataHasLeader

@@ -9,54 +9,49 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// store is the multi-version key space. Everything in it is protected by
-// Server.mu; methods never block.
+// store is the multi-version key space. Server.mu protects it.
 type store struct {
 	rev       int64 // of the last change; an empty store is at 1
 	head      int64 // rev, or one more while a write is in progress
-	compacted int64 // reads before it are refused; -1: none was
+	compacted int64 // older revisions cannot be read; -1: never compacted
 	keys      map[string][]version
-	live      []string // keys that exist now, sorted
+	live      []string // current keys, sorted
 	all       []string // keys that ever existed, sorted
-	log       []Change // all changes, in order
+	log       []Change // every change, in order
 }
 
-// version is what a key became at a revision; kv is nil where it was deleted.
+// version is the state of a key from a revision on; kv is nil if the key was deleted.
 type version struct {
 	rev int64
 	kv  *mvccpb.KeyValue
 }
 
-// Change is one put or delete, as the store recorded it.
+// A Change is one put or delete.
 type Change struct {
 	At       time.Time // when it was applied
 	Revision int64
 	Cause    Cause
 	Deleted  bool
 	Kv       *mvccpb.KeyValue // of a delete: Key and ModRevision only, as in a watch
-	Prev     *mvccpb.KeyValue // what stood before; nil: nothing
+	Prev     *mvccpb.KeyValue // before the change; nil: the key did not exist
 }
 
-// Cause is why a [Change] happened.
+// A Cause is the reason for a [Change].
 type Cause int
 
 const (
-	// ByRequest: a client's request.
-	ByRequest Cause = iota
-	// ByExpiry: the key's lease expired.
-	ByExpiry
-	// ByRevoke: a client revoked the key's lease.
-	ByRevoke
-	// ByForce: a method of Server did it.
-	ByForce
+	ByRequest Cause = iota // a client put or deleted the key
+	ByExpiry               // the key's lease expired
+	ByRevoke               // a client revoked the key's lease
+	ByForce                // the test called a method of Server
 )
 
 func newStore() store {
 	return store{rev: 1, head: 1, compacted: -1, keys: make(map[string][]version)}
 }
 
-// span is a key or a range of keys as requests name it: no end is the single
-// key, the end "\x00" is everything from key on.
+// span is a key or a range of keys, as requests have it: without an end it is one key, and the end "\x00" means all
+// keys from key on.
 type span struct{ key, end []byte }
 
 func (s span) single() bool { return len(s.end) == 0 }
@@ -70,7 +65,7 @@ func (s span) contains(key []byte) bool {
 	return bytes.Compare(key, s.key) >= 0 && (s.open() || bytes.Compare(key, s.end) < 0)
 }
 
-// within cuts a sorted list of keys to those in the span.
+// within returns the keys, out of a sorted list, that are in the span.
 func (s span) within(keys []string) []string {
 	from, found := slices.BinarySearch(keys, string(s.key))
 	if s.single() {
@@ -87,8 +82,7 @@ func (s span) within(keys []string) []string {
 	return keys[:to]
 }
 
-// at returns what stood in the span at a revision, by key. The result belongs
-// to the store.
+// at returns the keys that existed in the span at a revision, sorted. The result belongs to the store.
 func (s *store) at(in span, rev int64) []*mvccpb.KeyValue {
 	keys := s.live
 	if rev < s.head {
@@ -103,7 +97,7 @@ func (s *store) at(in span, rev int64) []*mvccpb.KeyValue {
 	return kvs
 }
 
-// version returns what a key was at a revision.
+// version returns a key at a revision; nil if it did not exist.
 func (s *store) version(key string, rev int64) *mvccpb.KeyValue {
 	versions := s.keys[key]
 	i := sort.Search(len(versions), func(i int) bool { return versions[i].rev > rev })
@@ -113,16 +107,15 @@ func (s *store) version(key string, rev int64) *mvccpb.KeyValue {
 	return versions[i-1].kv
 }
 
-// write is a transaction that changes the store. All it does happens at one
-// revision, and none of it is seen by watches before commit.
+// write is a transaction. Its changes have one revision, and watches see them after commit.
 type write struct {
 	*store
 	cause   Cause
 	changes []Change
-	attach  func(key string, from, to int64) // moves a key between leases
+	attach  func(key string, from, to int64) // see Server.attach
 }
 
-// now is the revision that reads inside the transaction see.
+// now returns the revision that reads in the transaction see.
 func (w *write) now() int64 {
 	if len(w.changes) > 0 {
 		return w.rev + 1
@@ -148,7 +141,7 @@ func (w *write) put(key, value []byte, lease int64) {
 	w.record(Change{Kv: kv, Prev: prev}, kv)
 }
 
-// remove deletes what stands in the span and returns how many keys that were.
+// remove deletes the keys in the span, and returns their number.
 func (w *write) remove(in span) int64 {
 	keys := slices.Clone(in.within(w.live))
 	for _, key := range keys {
@@ -169,7 +162,7 @@ func (w *write) record(c Change, kv *mvccpb.KeyValue) {
 	w.keys[key] = append(w.keys[key], version{c.Revision, kv})
 }
 
-// insert keeps a sorted list sorted, and without repetitions.
+// insert inserts key into a sorted list, unless it is there.
 func insert(keys *[]string, key string) {
 	if i, found := slices.BinarySearch(*keys, key); !found {
 		*keys = slices.Insert(*keys, i, key)

@@ -10,10 +10,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// What is in this file follows etcd's server/etcdserver/txn step by step. All
-// of it runs under Server.mu.
+// This file follows etcd's server/etcdserver/txn step by step. All of it runs under Server.mu.
 
-// checkRange says why a read cannot be served at the store's revision.
+// checkRange returns why etcd would refuse a read; nil if it would not.
 func (s *Server) checkRange(r *pb.RangeRequest) error {
 	switch {
 	case r.Revision > s.rev:
@@ -24,7 +23,7 @@ func (s *Server) checkRange(r *pb.RangeRequest) error {
 	return nil
 }
 
-// read serves a range at revision now, which is that of a write in progress.
+// read serves a range request. The current revision is now, which in a transaction includes its own changes.
 func (s *Server) read(r *pb.RangeRequest, now int64) *pb.RangeResponse {
 	rev := now
 	if r.Revision > 0 {
@@ -36,12 +35,13 @@ func (s *Server) read(r *pb.RangeRequest, now int64) *pb.RangeResponse {
 		return resp
 	}
 	kvs = slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool {
-		return r.MaxModRevision != 0 && kv.ModRevision > r.MaxModRevision || kv.ModRevision < r.MinModRevision ||
-			r.MaxCreateRevision != 0 && kv.CreateRevision > r.MaxCreateRevision || kv.CreateRevision < r.MinCreateRevision
+		return outside(kv.ModRevision, r.MinModRevision, r.MaxModRevision) ||
+			outside(kv.CreateRevision, r.MinCreateRevision, r.MaxCreateRevision)
 	})
-	if r.Limit > 0 && r.SortOrder == pb.RangeRequest_NONE && r.MinModRevision|r.MaxModRevision|r.MinCreateRevision|r.MaxCreateRevision == 0 {
-		// Without an order etcd takes the first by key, one too many so as to
-		// see that there are more, and only then sorts by the target.
+	filtered := r.MinModRevision|r.MaxModRevision|r.MinCreateRevision|r.MaxCreateRevision != 0
+	if r.Limit > 0 && r.SortOrder == pb.RangeRequest_NONE && !filtered {
+		// Without an order etcd takes the first keys, one more than the limit to see whether there are more, and sorts
+		// only those by the target.
 		kvs = kvs[:min(int64(len(kvs)), r.Limit+1)]
 	}
 	if order := sorting[r.SortTarget]; r.SortOrder == pb.RangeRequest_DESCEND {
@@ -58,12 +58,15 @@ func (s *Server) read(r *pb.RangeRequest, now int64) *pb.RangeResponse {
 		if r.KeysOnly {
 			resp.Kvs[i].Value = nil
 			if r.SortTarget != pb.RangeRequest_VALUE {
-				resp.Kvs[i].Lease = 0 // etcd 3.7 answers from its index, which has no leases
+				resp.Kvs[i].Lease = 0 // etcd 3.7 replies from its index, which has no leases
 			}
 		}
 	}
 	return resp
 }
+
+// outside reports whether rev is outside a range; a max of 0 is no limit.
+func outside(rev, min, max int64) bool { return rev < min || max != 0 && rev > max }
 
 var sorting = map[pb.RangeRequest_SortTarget]func(a, b *mvccpb.KeyValue) int{
 	pb.RangeRequest_KEY:     func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) },
@@ -73,7 +76,7 @@ var sorting = map[pb.RangeRequest_SortTarget]func(a, b *mvccpb.KeyValue) int{
 	pb.RangeRequest_VALUE:   func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Value, b.Value) },
 }
 
-// checkPut says why a put cannot be applied to the store as it is.
+// checkPut returns why etcd would refuse a put; nil if it would not.
 func (s *Server) checkPut(r *pb.PutRequest) error {
 	if r.Lease != 0 && s.leases[r.Lease] == nil {
 		return rpctypes.ErrGRPCLeaseNotFound
@@ -115,8 +118,7 @@ func (w *write) applyDelete(r *pb.DeleteRangeRequest) *pb.DeleteRangeResponse {
 	return resp
 }
 
-// branch is a Txn whose comparisons have been made, all of them before
-// anything is changed.
+// branch is a Txn after its comparisons. All of them, nested ones too, are evaluated before the first change.
 type branch struct {
 	succeeded bool
 	ops       []*pb.RequestOp
@@ -139,7 +141,7 @@ func (s *Server) choose(r *pb.TxnRequest) *branch {
 	return b
 }
 
-// check looks, before anything is changed, whether all of it can be done.
+// check returns why one of the operations would fail, before any of them has changed the store.
 func (s *Server) check(b *branch) (err error) {
 	for i, op := range b.ops {
 		switch o := op.Request.(type) {
@@ -158,7 +160,9 @@ func (s *Server) check(b *branch) (err error) {
 }
 
 func (s *Server) apply(w *write, b *branch) *pb.TxnResponse {
-	resp := &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: b.succeeded, Responses: make([]*pb.ResponseOp, len(b.ops))}
+	resp := &pb.TxnResponse{
+		Header: &pb.ResponseHeader{}, Succeeded: b.succeeded, Responses: make([]*pb.ResponseOp, len(b.ops)),
+	}
 	for i, op := range b.ops {
 		r := &pb.ResponseOp{}
 		switch o := op.Request.(type) {
@@ -176,8 +180,8 @@ func (s *Server) apply(w *write, b *branch) *pb.TxnResponse {
 	return resp
 }
 
-// compare holds for a range if it holds for each of its keys; an empty range
-// is compared as one key that does not exist.
+// compare evaluates a comparison. For a range it must hold for every key; an empty range counts as one key that does
+// not exist.
 func (s *Server) compare(c *pb.Compare) bool {
 	kvs := s.at(span{c.Key, c.RangeEnd}, s.rev)
 	if len(kvs) == 0 {

@@ -2,30 +2,27 @@ package etcdfake
 
 import (
 	"context"
-	"reflect"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// watcher is clientv3's Watcher. That one's own code cannot be used: it waits
-// on a channel made when the program starts, and time in a bubble stands still
-// for as long as anybody does.
+// watcher replaces clientv3's Watcher, whose code does not work in a bubble: it waits on a channel that was made
+// outside, and virtual time does not advance while a goroutine does that.
 type watcher struct{ link *Link }
 
-// Watch implements clientv3.Watcher. As there, it returns when the server has
-// answered or ctx ends, and the channel is closed after its last response.
+// Watch implements clientv3.Watcher. As there, it returns when the server has replied or ctx has ended, and the channel
+// is closed after the last response.
 func (r watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
-	op := clientv3.OpWatch(key, opts...)
+	op := clientv3.OpGet(key, opts...) // OpWatch is new in 3.7
 	out := make(chan clientv3.WatchResponse, 1)
-	for pause := leastPause; ; pause = min(2*pause, 100*time.Millisecond) {
+	for pause := minFailure; ; pause = min(2*pause, 100*time.Millisecond) {
 		w, err := r.start(ctx, op)
 		switch {
 		case err == nil:
-			first, _ := w.out.take() // the one that says it was created
+			first, _ := w.out.take() // the creation notice
 			if first.Err() != nil || flag(op, "createdNotify") {
 				out <- first
 			}
@@ -39,34 +36,34 @@ func (r watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 			close(out)
 			return out
 		case err != errBroken && err != errLost:
-			out <- clientv3.WatchResponse{Header: &pb.ResponseHeader{}, Canceled: true, CancelReason: status.Convert(err).Message()}
+			out <- canceled(status.Convert(err).Message())
 			close(out)
 			return out
 		}
-		select { // the stream broke; clientv3 opens another
+		select { // the stream broke; clientv3 opens a new one
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// start has the watch created at the server.
+// start creates the watch on the server.
 func (r watcher) start(ctx context.Context, op clientv3.Op) (*watch, error) {
 	l := r.link
 	creation := Call{"Watch", op}
-	return call(ctx, l, creation, needsLeader(ctx), func() (*watch, error) {
+	return call(ctx, l, creation, requiresLeader(ctx), func() (*watch, error) {
 		w := &watch{
 			link:        l,
 			in:          span{op.KeyBytes(), op.RangeBytes()},
 			noPut:       flag(op, "filterPut"),
 			noDelete:    flag(op, "filterDelete"),
 			prevKV:      flag(op, "prevKV"),
-			needsLeader: needsLeader(ctx),
+			needsLeader: requiresLeader(ctx),
 			conn:        l.broken,
 			out:         newMailbox[clientv3.WatchResponse](),
 		}
 		l.srv.create(w, op.Rev())
-		// Nobody may be there any more to take it over.
+		// The caller may have given up before the watch was created.
 		w.stop = context.AfterFunc(ctx, func() { r.end(w) })
 		return w, nil
 	})
@@ -78,7 +75,7 @@ func (r watcher) end(w *watch) {
 	r.link.srv.forget(w)
 }
 
-// serve hands on what comes for one watch.
+// serve forwards the responses of a watch to its channel.
 func (r watcher) serve(ctx context.Context, w *watch, out chan<- clientv3.WatchResponse) {
 	defer close(out)
 	defer r.end(w)
@@ -108,15 +105,15 @@ func (r watcher) serve(ctx context.Context, w *watch, out chan<- clientv3.WatchR
 	}
 }
 
-// RequestProgress implements clientv3.Watcher: every watch of the client is
-// told the present revision, after what happened before.
+// RequestProgress implements clientv3.Watcher: every watch of the client gets the current revision, after all earlier
+// events.
 func (r watcher) RequestProgress(ctx context.Context) error {
 	s := r.link.srv
 	_, err := call(ctx, r.link, Call{"Watch", nil}, false, func() (struct{}, error) {
 		for _, w := range s.watches {
 			if w.link == r.link && !w.sending {
 				w.resume = s.rev + 1
-				w.out.put(clientv3.WatchResponse{Header: s.header(0)})
+				w.out.put(withHeader(s.header(0), clientv3.WatchResponse{}))
 			}
 		}
 		return struct{}{}, nil
@@ -124,15 +121,8 @@ func (r watcher) RequestProgress(ctx context.Context) error {
 	return clientv3.ContextError(ctx, err)
 }
 
-// Close implements clientv3.Watcher. It is what Client.Close calls, and ends
-// the link.
+// Close implements clientv3.Watcher. Client.Close calls it; it closes the link.
 func (r watcher) Close() error {
 	r.link.Close()
 	return nil
-}
-
-// flag reads an option of a watch for which clientv3 has no accessor. A test
-// notices if it is renamed.
-func flag(op clientv3.Op, name string) bool {
-	return reflect.ValueOf(op).FieldByName(name).Bool()
 }

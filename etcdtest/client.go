@@ -12,21 +12,37 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// access is what a Server and a Cluster have in common: a store that is reached at some endpoints.
+// access is what a Server and a Cluster have in common: a store behind some endpoints.
 type access struct {
+	mu        sync.Mutex // protects the rest
 	endpoints []string
-
-	mu        sync.Mutex // protects what follows
-	own       *clientv3.Client
-	recorders []*Recorder
+	own       *clientv3.Client // of the helpers; nil until needed
+	recorders []*Recorder      // those that run
 }
 
 // Endpoints returns the addresses for [clientv3.Config], as host:port.
-func (a *access) Endpoints() []string { return slices.Clone(a.endpoints) }
+func (a *access) Endpoints() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.endpoints)
+}
 
-// Client returns a new client, as [clientv3.New] makes it but for two things: it logs nothing, and after it has failed to
-// connect it tries again within 100 ms, where gRPC would wait longer each time, up to two minutes. It is closed when the
-// test ends.
+// setEndpoints is called when the members have changed. It takes the clients of this package along.
+func (a *access) setEndpoints(endpoints []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.endpoints = endpoints
+	if a.own != nil {
+		a.own.SetEndpoints(endpoints...)
+	}
+	for _, r := range a.recorders {
+		r.client.SetEndpoints(endpoints...)
+	}
+}
+
+// Client returns a new client, and closes it when the test ends. It is as [clientv3.New] makes it, except that it does
+// not log, and that it tries to reconnect within 100 ms, where gRPC would wait longer after each failure, up to two
+// minutes.
 func (a *access) Client(t testing.TB) *clientv3.Client {
 	t.Helper()
 	cli, err := a.NewClient()
@@ -37,26 +53,28 @@ func (a *access) Client(t testing.TB) *clientv3.Client {
 	return cli
 }
 
-// NewClient returns a new client like that of Client. The caller must close it.
-func (a *access) NewClient() (*clientv3.Client, error) { return newClient(a.endpoints) }
+// NewClient returns a new client, like Client. The caller must close it.
+func (a *access) NewClient() (*clientv3.Client, error) { return newClient(a.Endpoints()) }
 
 func newClient(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error) {
-	// Not ClientConn.ResetConnectBackoff when a fault has healed: it races with connections that come and go.
+	// ClientConn.ResetConnectBackoff when a fault ends would not do: it races with connections that come and go.
 	opts = append(opts, grpc.WithConnectParams(grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 80 * time.Millisecond},
+		Backoff: backoff.Config{
+			BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 80 * time.Millisecond,
+		},
 		MinConnectTimeout: 20 * time.Second, // gRPC's default
 	}))
 	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialOptions: opts, Logger: zap.NewNop()})
 }
 
-// client returns the client that the helpers use.
+// client returns the client of the helpers.
 func (a *access) client() (*clientv3.Client, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.own != nil {
 		return a.own, nil
 	}
-	cli, err := a.NewClient()
+	cli, err := newClient(a.endpoints)
 	if err != nil {
 		return nil, err
 	}

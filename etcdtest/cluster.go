@@ -15,17 +15,22 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 )
 
-// A Cluster is several etcd members that replicate one store. Its Client, Link and helpers use all
-// members; those of a [Cluster.Member] only that one.
+// A Cluster is several etcd members that replicate one store. Its Client, Link and helpers use all members; those of a
+// [Cluster.Member] use only that one.
 type Cluster struct {
 	access
-	tempDir string
+	opts    Options
+	dir     string // has a directory for each member
+	tempDir string // dir, if Close must remove it
 	wires   *wires
-	members []*Server
+
+	memberMu sync.Mutex // protects members, created
+	members  []*Server
+	created  int // members ever created, for their names
 }
 
-// StartCluster starts an etcd of n members and returns when all of them serve. It fails the test if that does not work,
-// and closes the Cluster when the test ends. At most one Options is taken.
+// StartCluster starts an etcd of n members, and returns when all of them serve. It fails the test if they do not, and
+// closes the Cluster when the test ends. It takes at most one Options.
 func StartCluster(t testing.TB, n int, opts ...Options) *Cluster {
 	t.Helper()
 	c, err := NewCluster(n, oneOf(opts))
@@ -40,11 +45,11 @@ func StartCluster(t testing.TB, n int, opts ...Options) *Cluster {
 	return c
 }
 
-// NewCluster is StartCluster for programs and examples that have no [testing.TB]: the caller must Close the Cluster.
+// NewCluster is StartCluster for programs and examples, which have no [testing.TB]. The caller must Close the Cluster.
 // Nil options are the defaults. After an error nothing is left running.
 func NewCluster(n int, opts *Options) (_ *Cluster, err error) {
 	if n < 1 {
-		return nil, fmt.Errorf("etcdtest: a cluster of %d members", n)
+		return nil, fmt.Errorf("etcdtest: a cluster needs at least one member, got %d", n)
 	}
 	c := &Cluster{wires: newWires()}
 	defer func() {
@@ -52,34 +57,25 @@ func NewCluster(n int, opts *Options) (_ *Cluster, err error) {
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	var o Options
 	if opts != nil {
-		o = *opts
+		c.opts = *opts
 	}
-	dir := o.Dir
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "etcdtest-"); err != nil {
+	c.dir = c.opts.Dir
+	if c.dir == "" {
+		if c.dir, err = os.MkdirTemp("", "etcdtest-"); err != nil {
 			return nil, err
 		}
-		c.tempDir = dir
+		c.tempDir = c.dir
 	}
 
 	var peers []string
-	for i := range n {
-		name := fmt.Sprintf("m%d", i)
-		s := &Server{opts: o, spec: spec{Name: name, Caller: name, Fsync: o.Fsync, Slow: o.DefaultTicks}}
-		if s.client, err = reservePort(); err != nil {
+	for range n {
+		s, err := c.newMember()
+		if err != nil {
 			return nil, err
 		}
-		if s.peers, err = newProxy(c.wires.to(name), ""); err != nil {
-			return nil, errors.Join(err, s.client.Close())
-		}
-		s.spec.Dir = filepath.Join(dir, s.spec.Name)
-		s.spec.Client, s.spec.Peers = s.client.addr, s.peers.addr()
-		s.endpoints = []string{s.client.addr}
 		peers = append(peers, s.spec.Name+"="+s.spec.peerURL())
-		c.members = append(c.members, s)
-		c.endpoints = append(c.endpoints, s.client.addr)
+		c.include(s)
 	}
 	for _, s := range c.members {
 		s.spec.Cluster = strings.Join(peers, ",")
@@ -94,22 +90,68 @@ func NewCluster(n int, opts *Options) (_ *Cluster, err error) {
 			return nil, fmt.Errorf("etcdtest: start %s: %w", s.spec.Name, err)
 		}
 	}
-	if n == 1 { // New hands out the member alone
+	if n == 1 { // New returns only the member
 		c.members[0].tempDir = c.tempDir
 	}
 	return c, nil
 }
 
-// Members returns the members, running or not, in the order of their numbers.
-func (c *Cluster) Members() []*Server { return slices.Clone(c.members) }
+// newMember reserves addresses for a new member. It does not start it.
+func (c *Cluster) newMember() (s *Server, err error) {
+	c.memberMu.Lock()
+	name := fmt.Sprintf("m%d", c.created)
+	c.created++
+	c.memberMu.Unlock()
+	s = &Server{opts: c.opts, spec: spec{Name: name, Caller: name, Fsync: c.opts.Fsync, Slow: c.opts.DefaultTicks}}
+	if s.client, err = reservePort(); err != nil {
+		return nil, err
+	}
+	if s.peers, err = newProxy(c.wires.to(name), ""); err != nil {
+		return nil, errors.Join(err, s.client.Close())
+	}
+	s.spec.Dir = filepath.Join(c.dir, name)
+	s.spec.Client, s.spec.Peers = s.client.addr, s.peers.addr()
+	s.endpoints = []string{s.client.addr}
+	return s, nil
+}
 
-// Member returns member i, from 0.
-func (c *Cluster) Member(i int) *Server { return c.members[i] }
+// include adds s to the members and their endpoints.
+func (c *Cluster) include(s *Server) {
+	c.memberMu.Lock()
+	defer c.memberMu.Unlock()
+	c.members = append(c.members, s)
+	c.setEndpoints(clientAddresses(c.members))
+}
 
-// Leader waits until one of the members that run, and are not paused, leads and more than half of all members follow it,
-// and returns it. When ctx ends before, it returns the cause.
+// exclude removes s from the members and their endpoints.
+func (c *Cluster) exclude(s *Server) {
+	c.memberMu.Lock()
+	defer c.memberMu.Unlock()
+	c.members = slices.DeleteFunc(slices.Clone(c.members), func(m *Server) bool { return m == s })
+	c.setEndpoints(clientAddresses(c.members))
+}
+
+func clientAddresses(members []*Server) (addrs []string) {
+	for _, s := range members {
+		addrs = append(addrs, s.client.addr)
+	}
+	return addrs
+}
+
+// Members returns the members, running or not, the oldest first. A member that was removed is not among them.
+func (c *Cluster) Members() []*Server {
+	c.memberMu.Lock()
+	defer c.memberMu.Unlock()
+	return slices.Clone(c.members)
+}
+
+// Member returns Members()[i].
+func (c *Cluster) Member(i int) *Server { return c.Members()[i] }
+
+// Leader waits until a member that runs, and is not paused, leads, and more than half of all members follow it. It
+// returns that member, or the cause of ctx if that ends first.
 func (c *Cluster) Leader(ctx context.Context) (*Server, error) {
-	tick := time.NewTicker(10 * time.Millisecond) // no event says that a quorum follows
+	tick := time.NewTicker(10 * time.Millisecond) // etcd has no event for this
 	defer tick.Stop()
 	for {
 		if leader := c.leader(); leader != nil {
@@ -125,7 +167,8 @@ func (c *Cluster) Leader(ctx context.Context) (*Server, error) {
 
 func (c *Cluster) leader() *Server {
 	candidates, followers := make(map[types.ID]*Server), make(map[types.ID]int)
-	for _, s := range c.members {
+	members := c.Members()
+	for _, s := range members {
 		id, leader := s.raft()
 		if leader == 0 {
 			continue
@@ -136,7 +179,7 @@ func (c *Cluster) leader() *Server {
 		followers[leader]++
 	}
 	for id, s := range candidates {
-		if followers[id] > len(c.members)/2 {
+		if followers[id] > len(members)/2 {
 			return s
 		}
 	}
@@ -145,13 +188,14 @@ func (c *Cluster) leader() *Server {
 
 // Close closes all members; see [Server.Close].
 func (c *Cluster) Close() error {
-	errs := make([]error, len(c.members)+1)
+	members := c.Members()
+	errs := make([]error, len(members)+1)
 	var wg sync.WaitGroup
-	for i, s := range c.members { // at once: each waits for its own connections
+	for i, s := range members { // in parallel, since each waits for its connections
 		wg.Go(func() { errs[i] = s.Close() })
 	}
 	wg.Wait()
-	errs[len(c.members)] = c.access.close()
+	errs[len(members)] = c.access.close()
 	if c.tempDir != "" {
 		errs = append(errs, os.RemoveAll(c.tempDir))
 	}

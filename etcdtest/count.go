@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// Counts says how many RPCs there were, by method: "Txn", "Range", "LeaseKeepAlive".
+// Counts are numbers of RPCs by method, such as "Txn", "Range" or "LeaseKeepAlive".
 type Counts map[string]int
 
-// Since returns the RPCs of c that were not in earlier.
+// Since returns the difference between c and earlier counts.
 func (c Counts) Since(earlier Counts) Counts {
 	d := make(Counts)
 	for method, n := range c {
@@ -31,9 +31,9 @@ func (c Counts) Total() (n int) {
 
 // counter counts RPCs.
 type counter struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects counts, changed
 	counts  Counts
-	changed chan struct{} // closed at the next RPC; nil while nobody has asked for it
+	changed chan struct{} // closed at the next RPC; nil until get needs it
 }
 
 func (c *counter) add(method string) {
@@ -58,14 +58,14 @@ func (c *counter) get() (Counts, <-chan struct{}) {
 	return maps.Clone(c.counts), c.changed
 }
 
-// Count returns how many RPCs the clients of the link have sent so far. Each attempt counts, also if it was then lost or
-// held. In streams (Watch, LeaseKeepAlive) each message to the server counts, not the stream.
+// Count returns how many RPCs the clients of the link have sent so far. Each attempt counts, even if a fault loses or
+// holds it. In the streams of Watch and LeaseKeepAlive each message to the server counts.
 func (l *Link) Count() Counts {
 	counts, _ := l.rpcs.counter.get()
 	return counts
 }
 
-// Wait waits until Count()[method] is at least n. It returns the cause when ctx ends before.
+// Wait waits until Count()[method] is at least n. If ctx ends first, it returns the cause.
 func (l *Link) Wait(ctx context.Context, method string, n int) error {
 	for {
 		counts, changed := l.rpcs.counter.get()
@@ -76,7 +76,7 @@ func (l *Link) Wait(ctx context.Context, method string, n int) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("etcdtest: %d of %d %s: %w", have, n, method, context.Cause(ctx))
+			return fmt.Errorf("etcdtest: saw %d of %d %s: %w", have, n, method, context.Cause(ctx))
 		}
 	}
 }

@@ -1,8 +1,8 @@
-// Package etcdtest runs etcd inside a test, and breaks the connection to it in every way that matters to a program that
-// holds locks.
+// Package etcdtest runs a real etcd inside a test, and breaks the connection to it in the ways that matter to programs
+// that hold locks.
 //
 //	func TestServiceStopsWhenItLosesItsLock(t *testing.T) {
-//		srv := etcdtest.Start(t)           // a real etcd, in tens of milliseconds
+//		srv := etcdtest.Start(t)           // an etcd, in tens of milliseconds
 //		link := srv.Link(t)                // a way to it that can fail
 //		svc := StartService(link.Client()) // an ordinary *clientv3.Client
 //		srv.WaitForKeys(t, "locks/", 1)    // the service holds its lock
@@ -11,49 +11,70 @@
 //		<-svc.Stopped()
 //	}
 //
-// # What is real and what is not
+// # Common faults in one line
 //
-// The members are those of go.etcd.io/etcd/server/v3/embed, so are their answers. They differ from etcd in production in
-// speed only: raft ticks every 10 ms and elects after 100 ms, which makes 1 s the smallest TTL of a lease; nothing waits
-// for the disk unless [Options] say so. (A busy machine may therefore see a Cluster change its leader for no reason, which
-// a program has to bear in any case.) Clients are ordinary ones too, except that they log nothing and do not wait for
-// long before they connect again.
+//	srv.RevokeHolder(t, "holdfast/lock/NAME/@/")      // the holder loses its lock now
+//	release := srv.Occupy(t, "holdfast/lock/NAME/@/") // another client holds the lock, until release
+//	link.BlackHole()                                  // this client's packets are dropped, until link.Heal
+//	link.LoseReply("Txn", 1, codes.Unavailable)       // one transaction is carried out and looks failed
+//	srv.Stop()                                        // etcd crashes; srv.Restart
+//	cluster.Partition(leader)                         // the leader is cut off from the other members
+//
+// # How real it is
+//
+// Members are those of go.etcd.io/etcd/server/v3/embed, in this process or, with [Options].Processes, in processes of
+// their own. They differ from a default etcd in timing only: a heartbeat is 10 ms and an election timeout 100 ms, which
+// makes 1 s the smallest TTL of a lease, and writes do not wait for the disk. [Options] has etcd's own values. With the
+// short timeouts a busy machine may make a [Cluster] change its leader for no other reason, which a program has to
+// tolerate anyway.
+//
+// Clients are ordinary ones, except that they do not log and that they reconnect within 100 ms.
 //
 // # Faults
 //
-// A [Link] has faults of two kinds, which may be combined. On the network, to whoever connects to [Link.Endpoints]:
+// A [Link] has two kinds of faults, which can be combined. Network faults affect all connections to [Link.Endpoints]:
 //
 //	Cut               connections are reset, new ones too
-//	BlackHole         nothing arrives, nobody is told
-//	BlackHoleReplies  half open: requests arrive and are carried out, answers do not come back
+//	BlackHole         packets are dropped in both directions
+//	BlackHoleReplies  half open: requests are carried out, replies do not come back
 //	Delay             everything arrives later
 //
-// To single RPCs of the clients of the link, chosen by method and by what is in the request:
+// RPC faults affect the link's clients; they are chosen by method and by the content of the request:
 //
-//	LoseRequest  it was never sent, the caller gets Unavailable
-//	LoseReply    it was carried out, but the caller gets Unavailable, or hears nothing
-//	Hold         it arrives when the test says so, long after the caller has given up if need be
-//	Stall        a method, say LeaseKeepAlive, is in a black hole while the others work
+//	LoseRequest  the request is never sent, and its caller gets Unavailable
+//	LoseReply    the request is carried out, but its caller gets Unavailable, or waits
+//	Hold         the request arrives when the test says so, even if its caller has given up
+//	Stall        one method, such as LeaseKeepAlive, hangs while the others work
 //
-// Heal ends them. A fault that holds bytes or requests does not lose them: they arrive after healing, as they would over
-// TCP, and may surprise a program that has given them up. Programs that take "no answer" for "not done" are found so.
+// Heal ends them. Bytes and requests that a fault has held are not lost: they arrive after Heal, as TCP would
+// retransmit them, and may surprise a program that has given them up. That finds programs that take "no reply" for "not
+// done".
 //
-// Members can be stopped, as by a crash, and restarted: a [Server] that stands alone as well as those of a [Cluster]. With
-// [Options].Processes they can be paused, too.
+// A member can be stopped, as by a crash, and restarted; with [Options].Processes it can also be paused. In a Cluster,
+// members can be cut off from each other ([Cluster.Partition]) while clients reach all of them, and members can be
+// added, removed and replaced.
 //
-// The members of a Cluster can be cut off from each other with [Cluster.Partition], while clients reach all of them, and
-// one can be replaced by a new one without data with [Cluster.Replace].
+// # Waiting without sleeping
 //
-// # Tests that do not sleep
+// Wait for the condition the test is about: [Server.WaitForKeys] until something is held or queued, [Link.Wait] until
+// an RPC was sent, [Held.Arrived] until a request is held. [Link.Count] counts RPCs. What has really happened is in
+// etcd's own history: [Server.Record] returns every put and delete with its revision, which tells who held what, and
+// when.
 //
-// Wait for what the test is about: [Server.WaitForKeys] until something is held or queued, [Link.Wait] until an RPC was
-// sent, [Held.Arrived] until it is on hold. [Link.Count] is for budgets of RPCs. What really happened is in etcd's own
-// history: a [Recorder] knows every put and delete with its revision, so who held what, and when.
+// # What is left afterwards
 //
-// # Cleaning up
+// Start, StartCluster, Client, Link and Record clean up when the test ends. No port, file or goroutine of this package
+// or of a member remains, so a test that uses goleak passes. There is one exception: a call of etcd's own v3lock or
+// v3election service starts a session inside the member, and etcd does not join its goroutines when the member stops.
+// In a test that calls one of these services goleak reports them.
 //
-// Everything ends with the test, in the right order, and leaves no goroutine, no port and no file behind: a test that uses
-// goleak passes. The exception are etcd's own v3lock and v3election services: a call to one starts a session inside the
-// member, whose goroutines the member does not join when it stops, so goleak reports them. Programs and examples, which
-// have no [testing.TB], use [New], [NewCluster], [Server.NewLink] and close what they get.
+// Programs and examples, which have no [testing.TB], use [New], [NewCluster] and [Server.NewLink], and close what they
+// get.
+//
+// # What it does not do
+//
+//   - TLS and authentication: a test sets them up, TLS with Options.Configure, and makes its own client. Helpers such
+//     as Keys use a plain connection without a user, and so do Add, Remove and Replace.
+//   - Disk faults. A full store is Options.Configure with a small QuotaBackendBytes.
+//   - Members need a Unix, [Options].Processes needs Linux.
 package etcdtest

@@ -2,7 +2,7 @@ package etcdtest
 
 import "testing"
 
-// LinkTo returns a link that stands before whatever listens at addr.
+// LinkTo returns a link to a server that is not etcd.
 func LinkTo(t testing.TB, addr string) *Link {
 	return (&access{endpoints: []string{addr}}).Link(t)
 }

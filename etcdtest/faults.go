@@ -7,29 +7,29 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// LoseRequest makes the next n RPCs of a method fail with Unavailable without being sent; n ≤ 0 means all until Heal.
-// What a client makes of that is its own affair: clientv3 repeats reads, and each repetition is an RPC more.
+// LoseRequest loses the next n requests of a method: they are not sent and fail with Unavailable. n ≤ 0 means all until
+// Heal. Clientv3 repeats reads by itself, and each repetition is another RPC.
 //
-// The method is the name in etcd's API, such as "Txn", "Range", "LeaseGrant". With conditions, only RPCs count whose
-// request (a *etcdserverpb.TxnRequest for "Txn") meets all of them. In streams each message is an RPC, and losing one
-// breaks the stream.
+// The method is a name of etcd's API, such as "Txn", "Range" or "LeaseGrant". With conditions, the fault applies only
+// to RPCs whose request (for "Txn" a *etcdserverpb.TxnRequest) meets all of them. In streams each message is an RPC,
+// and losing one breaks the stream.
 func (l *Link) LoseRequest(method string, n int, conditions ...func(request any) bool) {
-	l.rpcs.order(&fault{kind: loseRequest, method: mustKnow(method), left: n, conditions: conditions})
+	l.rpcs.add(&fault{kind: loseRequest, method: mustKnow(method), left: n, conditions: conditions})
 }
 
-// LoseReply makes the next n successful RPCs of a method look failed to the client, after the server has carried them out;
-// n ≤ 0 means all until Heal. With code Unavailable it fails at once, as when the connection breaks; with
-// DeadlineExceeded the caller hears nothing, and fails when its own context ends; any other code is returned as it is.
+// LoseReply loses the replies to the next n RPCs of a method that succeed: they are carried out and look failed. n ≤ 0
+// means all until Heal. With code Unavailable they fail at once, as when the connection breaks; with DeadlineExceeded
+// they fail when the caller's context ends; any other code is returned as it is.
 //
-// Method and conditions are as for LoseRequest. In streams each answer is an RPC, conditions are on the answer (a
-// *etcdserverpb.LeaseKeepAliveResponse), and losing one breaks the stream.
+// Method and conditions are as for LoseRequest. In streams each reply is an RPC, conditions apply to the reply (for
+// example a *etcdserverpb.LeaseKeepAliveResponse), and losing one breaks the stream.
 func (l *Link) LoseReply(method string, n int, code codes.Code, conditions ...func(request any) bool) {
-	l.rpcs.order(&fault{kind: loseReply, method: mustKnow(method), left: n, conditions: conditions, code: code})
+	l.rpcs.add(&fault{kind: loseReply, method: mustKnow(method), left: n, conditions: conditions, code: code})
 }
 
-// Stall is BlackHole for some methods: their requests do not arrive and their answers do not come back until Heal, while
-// all else works, on the same connection. Requests arrive then, whether or not their callers still wait. In streams that
-// are open, as in new ones, messages are held likewise; those that the client has ended by then are dropped.
+// Stall is BlackHole for some methods: their requests and replies are held until Heal, while all other methods work on
+// the same connection. The requests arrive then, even if their callers have given up. In streams, open and new ones,
+// messages are held likewise; those of streams that the client has ended are dropped.
 func (l *Link) Stall(methods ...string) {
 	for _, m := range methods {
 		mustKnow(m)
@@ -37,33 +37,33 @@ func (l *Link) Stall(methods ...string) {
 	l.rpcs.stall(methods)
 }
 
-// Hold makes the next RPC of a method late: it is not sent before [Held.Deliver], and then it is, even if its caller has
-// given up meanwhile and got the error of its context. So does a request that sat in the socket of a paused member.
-// Conditions are as for LoseRequest; the methods Watch, LeaseKeepAlive and Snapshot are streams and cannot be held.
+// Hold makes the next RPC of a method late: it is sent at [Held.Deliver], even if its caller has given up by then, like
+// a request in the socket of a paused member. Conditions are as for LoseRequest. The methods Watch, LeaseKeepAlive and
+// Snapshot are streams and cannot be held; Stall them.
 //
-// Heal does not end a Hold. A fault that was ordered for the reply applies to an RPC that was held, too.
+// Heal does not end a Hold. LoseReply applies to a held RPC, too.
 func (l *Link) Hold(method string, conditions ...func(request any) bool) *Held {
 	if streams[mustKnow(method)] {
-		panic("etcdtest: " + method + " is a stream: Stall it")
+		panic("etcdtest: " + method + " is a stream and cannot be held; use Stall")
 	}
 	h := newHeld(l.rpcs)
-	l.rpcs.order(&fault{kind: hold, method: method, left: 1, conditions: conditions, held: h})
+	l.rpcs.add(&fault{kind: hold, method: method, left: 1, conditions: conditions, held: h})
 	return h
 }
 
-// A Held is an RPC on hold.
+// A Held is an RPC that is held, or will be.
 type Held struct {
 	rpcs      *rpcs
-	arrived   chan struct{} // closed when there is an RPC
+	arrived   chan struct{} // closed when an RPC is held
 	released  chan struct{} // closed by Deliver and Drop
-	delivered chan struct{} // closed when the RPC is over
+	delivered chan struct{} // closed when the RPC has ended
 
-	mu      sync.Mutex // protects dropped and the closing of released
+	mu      sync.Mutex // protects dropped, and the closing of released
 	dropped bool
 
 	request proto.Message // set before arrived is closed
-	reply   proto.Message // set before delivered is closed, as err
-	err     error
+	reply   proto.Message // set before delivered is closed
+	err     error         // likewise
 }
 
 func newHeld(r *rpcs) *Held {
@@ -75,10 +75,10 @@ func newHeld(r *rpcs) *Held {
 	}
 }
 
-// Arrived returns a channel that is closed when an RPC is on hold.
+// Arrived returns a channel that is closed when an RPC is held.
 func (h *Held) Arrived() <-chan struct{} { return h.arrived }
 
-// Request returns a copy of the request that is on hold. It is nil before Arrived.
+// Request returns a copy of the request that is held; nil before Arrived.
 func (h *Held) Request() proto.Message {
 	select {
 	case <-h.arrived:
@@ -88,11 +88,10 @@ func (h *Held) Request() proto.Message {
 	}
 }
 
-// Deliver sends the RPC on its way, without waiting for it. If none has arrived yet, the one that does goes on at once.
+// Deliver sends the RPC, and does not wait for its reply. If none has arrived yet, the next one is sent without delay.
 func (h *Held) Deliver() { h.release(false) }
 
-// Drop ends the hold without the RPC ever being sent. A caller that still waits gets Unavailable. If none has arrived yet,
-// none will be held.
+// Drop discards the RPC. A caller that still waits gets Unavailable. If none has arrived yet, none will be held.
 func (h *Held) Drop() {
 	if !h.rpcs.forget(h) {
 		h.release(true)
@@ -117,12 +116,11 @@ func (h *Held) isDropped() bool {
 	return h.dropped
 }
 
-// Delivered returns a channel that is closed when the RPC is over: the server has answered it, or it has failed, or it was
-// dropped after it had arrived.
+// Delivered returns a channel that is closed when the RPC has ended: with a reply, with an error, or because it was
+// dropped.
 func (h *Held) Delivered() <-chan struct{} { return h.delivered }
 
-// Reply returns what the server has answered, also if the caller was not there any more to hear it. It waits for
-// Delivered.
+// Reply waits for Delivered, and returns the server's reply, even if the caller had given up.
 func (h *Held) Reply() (proto.Message, error) {
 	<-h.delivered
 	if h.err != nil {

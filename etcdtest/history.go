@@ -11,23 +11,22 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A Recorder is an observer that knows everything that ever happened under a prefix, in etcd's own order: the judge of
-// who held what when.
+// A Recorder records every change under a prefix, in etcd's own order. It tells who held what, and when.
 type Recorder struct {
 	store  *access
-	client *clientv3.Client // its own; closing it ends the recording
+	client *clientv3.Client // of its own; closing it ends run
 	prefix string
-	done   chan struct{} // closed when recording has ended
+	done   chan struct{} // closed when run has returned
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the rest
 	events   []*clientv3.Event
-	revision int64         // recorded up to here
+	revision int64         // recorded so far
 	advanced chan struct{} // closed when revision grows
-	err      error         // why recording ended
+	err      error         // why run has returned
 }
 
-// Record starts to record what happens under prefix; what has happened there before is recorded too. It must be called
-// before the first compaction of the store. It ends with the test.
+// Record records all changes under prefix, including those before the call, until the test ends. Call it before the
+// first compaction of the store.
 func (a *access) Record(t testing.TB, prefix string) *Recorder {
 	t.Helper()
 	r, err := a.record(prefix)
@@ -54,7 +53,7 @@ func (a *access) record(prefix string) (*Recorder, error) {
 	a.mu.Lock()
 	a.recorders = append(a.recorders, r)
 	a.mu.Unlock()
-	go r.run() // until stop
+	go r.run() // joined by stop
 	return r, nil
 }
 
@@ -66,15 +65,15 @@ func (r *Recorder) stop() {
 	<-r.done
 }
 
-// running returns the recorders that have not been stopped.
+// running returns the recorders that run.
 func (a *access) running() []*Recorder {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.recorders)
 }
 
-// History returns what happened under prefix since the store began; see [Recorder.Events]. The history must not have been
-// compacted: where it is, use Record before.
+// History returns all changes under prefix since the store was created; see [Recorder.Events]. It fails after a
+// compaction: then use Record, before.
 func (a *access) History(t testing.TB, prefix string) []*clientv3.Event {
 	t.Helper()
 	r, err := a.record(prefix)
@@ -85,9 +84,9 @@ func (a *access) History(t testing.TB, prefix string) []*clientv3.Event {
 	return r.Events(t)
 }
 
-// Events returns every put and delete under the prefix, from the first revision of the store up to all that was
-// acknowledged to anybody before the call, in etcd's order. Kv.ModRevision is the revision at which it happened, also of
-// a delete; PrevKv is what stood before.
+// Events returns every put and delete under the prefix, in etcd's order: from the first revision of the store on, and
+// including every write that was acknowledged to any client before the call. Kv.ModRevision is the revision of the
+// change, for a delete as well; PrevKv is the key before it.
 func (r *Recorder) Events(t testing.TB) (events []*clientv3.Event) {
 	t.Helper()
 	r.store.do(t, "events", func(ctx context.Context, cli *clientv3.Client) error {
@@ -106,11 +105,12 @@ func (r *Recorder) Events(t testing.TB) (events []*clientv3.Event) {
 	return events
 }
 
-// run watches all keys, not only those under the prefix, because then every revision has an event: so it always knows how
-// far it is, without writing anything itself.
+// run watches all keys, not only those under the prefix: then every revision has an event, which tells how far the
+// recording is.
 func (r *Recorder) run() {
 	defer close(r.done)
-	for resp := range r.client.Watch(context.Background(), "", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()) {
+	all := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()}
+	for resp := range r.client.Watch(context.Background(), "", all...) {
 		if err := resp.Err(); err != nil {
 			r.mu.Lock()
 			r.err = err
@@ -134,7 +134,7 @@ func (r *Recorder) add(events []*clientv3.Event) {
 	r.advanced = make(chan struct{})
 }
 
-// wait returns when everything up to revision is recorded.
+// wait waits until all changes up to revision are recorded.
 func (r *Recorder) wait(ctx context.Context, revision int64) error {
 	for {
 		r.mu.Lock()

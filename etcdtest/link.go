@@ -11,26 +11,26 @@ import (
 	"google.golang.org/grpc"
 )
 
-// A Link is a way to etcd that can fail, for one client or a few, while everybody else's stays whole.
+// A Link is a way to etcd that can fail, for one or a few clients; all others are unaffected.
 //
-// Cut, BlackHole, BlackHoleReplies and Delay are faults of the network: proxies on loopback stand before the members, and
-// whoever connects to Endpoints goes through them. LoseRequest, LoseReply, Hold and Stall are faults of single RPCs,
-// which happen in the clients made by Client and NewClient, or with DialOptions. Faults add up; Heal ends all of them.
+// Cut, BlackHole, BlackHoleReplies and Delay are network faults: they affect all connections to Endpoints, which are
+// proxies on loopback in front of the members. LoseRequest, LoseReply, Hold and Stall are faults of single RPCs: they
+// affect clients made by Client and NewClient, or with DialOptions. Faults add up; Heal ends all of them.
 //
-// All methods may be called by several goroutines at once.
+// The methods are safe for concurrent use.
 type Link struct {
 	network network
 	rpcs    *rpcs
 	proxies []*proxy
 	closing context.CancelFunc
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects client, clients
 	client  *clientv3.Client
-	clients []*clientv3.Client // all that were made, with client
+	clients []*clientv3.Client // all of them, client included
 }
 
-// Link returns a new way to etcd, without faults at first, that ends with the test. Before a Cluster it has one address
-// for each member, in the order of the members.
+// Link returns a new Link without faults, and closes it when the test ends. The Link to a Cluster has an address for
+// each of its present members, in the order of [Cluster.Members].
 func (a *access) Link(t testing.TB) *Link {
 	t.Helper()
 	l, err := a.NewLink()
@@ -45,11 +45,11 @@ func (a *access) Link(t testing.TB) *Link {
 	return l
 }
 
-// NewLink is Link for programs and examples that have no [testing.TB]: the caller must Close it.
+// NewLink is Link for programs and examples, which have no [testing.TB]. The caller must Close it.
 func (a *access) NewLink() (*Link, error) {
 	life, closing := context.WithCancel(context.Background())
 	l := &Link{rpcs: newRPCs(life), closing: closing}
-	for _, endpoint := range a.endpoints {
+	for _, endpoint := range a.Endpoints() {
 		p, err := newProxy(through(&l.network), endpoint)
 		if err != nil {
 			return nil, errors.Join(err, l.Close())
@@ -59,7 +59,7 @@ func (a *access) NewLink() (*Link, error) {
 	return l, nil
 }
 
-// Close closes the clients that were made, and ends the link: what it still holds is lost. Closing again does nothing.
+// Close closes the link and its clients. Requests that it still holds are lost. Closing again does nothing.
 func (l *Link) Close() error {
 	l.closing()
 	l.mu.Lock()
@@ -67,7 +67,7 @@ func (l *Link) Close() error {
 	l.clients = nil
 	l.mu.Unlock()
 	for _, cli := range clients {
-		cli.Close() // the error only says that the test had closed it already
+		cli.Close() // its error only says that the test has closed it
 	}
 	l.rpcs.close()
 	var errs []error
@@ -77,7 +77,7 @@ func (l *Link) Close() error {
 	return errors.Join(errs...)
 }
 
-// Endpoints returns the addresses of this way to etcd, for [clientv3.Config].
+// Endpoints returns the addresses of the link, for [clientv3.Config].
 func (l *Link) Endpoints() []string {
 	var addrs []string
 	for _, p := range l.proxies {
@@ -86,8 +86,8 @@ func (l *Link) Endpoints() []string {
 	return addrs
 }
 
-// DialOptions makes a client that the link did not make itself subject to its RPC faults and part of its counts. It is for
-// testing a service that makes its own client:
+// DialOptions returns options for a client that the link did not make: with them, its RPCs count and have the faults of
+// the link. Use them to test a service that makes its own client:
 //
 //	clientv3.Config{Endpoints: link.Endpoints(), DialOptions: link.DialOptions()}
 func (l *Link) DialOptions() []grpc.DialOption {
@@ -97,7 +97,7 @@ func (l *Link) DialOptions() []grpc.DialOption {
 	}
 }
 
-// Client returns the client of the link, the same at each call. It is made like those of [Server.Client]; Close closes it.
+// Client returns the client of the link, always the same one. It is like those of [Server.Client]; Close closes it.
 // Client panics if the link is closed.
 func (l *Link) Client() *clientv3.Client {
 	l.mu.Lock()
@@ -112,7 +112,7 @@ func (l *Link) Client() *clientv3.Client {
 	return l.client
 }
 
-// NewClient returns another client like that of Client, which Close closes too.
+// NewClient returns another client of the link. Close closes it, too.
 func (l *Link) NewClient() (*clientv3.Client, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +121,7 @@ func (l *Link) NewClient() (*clientv3.Client, error) {
 
 func (l *Link) newClient() (*clientv3.Client, error) {
 	if l.rpcs.life.Err() != nil {
-		return nil, errors.New("etcdtest: client of a closed link")
+		return nil, errors.New("etcdtest: the link is closed")
 	}
 	cli, err := newClient(l.Endpoints(), l.DialOptions()...)
 	if err != nil {
@@ -131,8 +131,8 @@ func (l *Link) newClient() (*clientv3.Client, error) {
 	return cli, nil
 }
 
-// Cut resets all connections, with the loss of all that is under way or held, and resets new ones as soon as they are
-// made. When it returns nothing passes any more.
+// Cut resets all connections, and new ones as soon as they are made. Bytes in flight and held requests are lost. When
+// Cut returns, no byte passes.
 func (l *Link) Cut() {
 	l.network.update(func(f *networkFaults) { f.cut = true })
 	for _, p := range l.proxies {
@@ -140,12 +140,12 @@ func (l *Link) Cut() {
 	}
 }
 
-// BlackHole stops all bytes, both ways, as when packets are dropped: connections stay open, new ones are accepted, but
-// nothing arrives. When it returns nothing passes any more. As TCP would retransmit them, the bytes are not lost: after
-// Heal they arrive, in order, requests whose callers gave up long ago among them.
+// BlackHole holds all bytes in both directions, as if packets were dropped: connections stay open, new ones are
+// accepted, and nothing arrives. When BlackHole returns, no byte passes. As TCP would retransmit them, the bytes arrive
+// after Heal, in order, even requests whose callers gave up long ago.
 func (l *Link) BlackHole() { l.hold(requests, replies) }
 
-// BlackHoleReplies is BlackHole in one direction: requests arrive, and are carried out, but no answers come back.
+// BlackHoleReplies is BlackHole in one direction: requests are carried out, but no replies come back.
 func (l *Link) BlackHoleReplies() { l.hold(replies) }
 
 func (l *Link) hold(directions ...int) {
@@ -159,14 +159,13 @@ func (l *Link) hold(directions ...int) {
 	}
 }
 
-// Delay makes everything take d longer, in each direction: an RPC takes 2d longer. It does not reorder, and does not limit
-// throughput.
+// Delay delays all bytes by d in each direction, so an RPC takes 2d longer. It neither reorders nor limits throughput.
 func (l *Link) Delay(d time.Duration) {
 	l.network.update(func(f *networkFaults) { f.delay = d })
 }
 
-// Heal ends all faults and forgets those that were ordered but have not happened yet, with the exception of Hold, which is
-// for [Held.Deliver] to end. What was held arrives.
+// Heal ends all faults, and cancels those that have not happened yet. Bytes and requests that were held arrive. It does
+// not end a Hold; [Held.Deliver] does.
 func (l *Link) Heal() {
 	l.rpcs.heal()
 	l.network.update(func(f *networkFaults) { *f = networkFaults{} })

@@ -16,32 +16,32 @@ import (
 	"google.golang.org/grpc"
 )
 
-// A member is an etcd that runs, in this process or in one of its own.
+// A member is a running etcd member, in this process or in one of its own.
 type member interface {
-	// peerAddr returns where it listens for the other members.
+	// peerAddr returns the address where it listens for other members.
 	peerAddr() string
 	// waitReady waits until it serves clients.
 	waitReady(ctx context.Context) error
-	// raft returns its ID and that of the one it follows, its own if it leads; 0 is none.
+	// raft returns its ID and that of its leader, which may be itself; 0 is none.
 	raft() (id, leader types.ID)
-	// stop ends it as a crash does, and returns when nothing of it is left but its data.
+	// stop ends it as a crash does. When it returns, only the data remains.
 	stop()
 }
 
-// A spec is what a member has to know to start.
+// A spec is what a member needs to start.
 type spec struct {
 	Name    string
 	Dir     string
-	Client  string // address to listen at for clients; see port
-	Caller  string // what it calls itself to the proxies before the other members; see wires
-	Peers   string // address at which the other members reach it; see proxy
-	Cluster string // etcd's initial-cluster: name=url of every member
-	Join    bool   // Cluster exists already
+	Client  string // where it listens for clients; see port
+	Caller  string // its name towards the proxies of other members; see wires
+	Peers   string // where other members reach it; see proxy
+	Cluster string // etcd's initial-cluster: NAME=URL of each member
+	Join    bool   // the cluster exists already
 	Fsync   bool
 	Slow    bool // DefaultTicks
 }
 
-// peerURL is where the other members reach it: the proxy ends the TLS.
+// peerURL returns the URL where other members reach it. The proxy there terminates TLS.
 func (s spec) peerURL() string { return "https://" + s.Peers }
 
 func (s spec) config() *embed.Config {
@@ -57,7 +57,7 @@ func (s spec) config() *embed.Config {
 	if s.Join {
 		cfg.ClusterState = embed.ClusterStateFlagExisting
 	}
-	// etcd would make an operator wait until all members have been connected for 5 s before one is replaced.
+	// With the check, etcd refuses to change members until all have been connected for 5 s.
 	cfg.StrictReconfigCheck = false
 	cfg.SocketOpts.ReusePort = true // see port
 
@@ -65,18 +65,18 @@ func (s spec) config() *embed.Config {
 		cfg.TickMs, cfg.ElectionMs = 10, 100
 	}
 	cfg.UnsafeNoFsync = !s.Fsync
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(lastWords)
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(panicLogger)
 	cfg.EnableGRPCGateway = false
-	cfg.BcryptCost = 4 // the least bcrypt takes: passwords in tests need not be expensive
+	cfg.BcryptCost = 4 // the cheapest
 	return cfg
 }
 
-// lastWords logs only why etcd ends the process.
-var lastWords = zap.New(zapcore.NewCore(
+// panicLogger logs only why etcd ends the process.
+var panicLogger = zap.New(zapcore.NewCore(
 	zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig()), zapcore.Lock(os.Stderr), zapcore.PanicLevel,
 ))
 
-// An embedded is a member in this process.
+// An embedded member runs in this process.
 type embedded struct {
 	etcd *embed.Etcd
 	rpc  *rpcServer
@@ -106,29 +106,29 @@ func (m *embedded) waitReady(ctx context.Context) error {
 	case err := <-m.etcd.Err():
 		return err
 	case <-m.etcd.Server.StopNotify():
-		return errors.New("stopped while it started")
+		return errors.New("it was stopped while it started")
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-var errNotReady = fmt.Errorf("does not serve after %v", startTimeout)
+var errNotReady = fmt.Errorf("it does not serve after %v", startTimeout)
 
 func (m *embedded) raft() (id, leader types.ID) {
 	return m.etcd.Server.MemberID(), m.etcd.Server.Leader()
 }
 
-// stop ends first what Etcd.Close alone would end too politely: connections, for whose streams it waits 5.2 s now and then,
-// and raft, which would hand leadership over.
+// stop first ends what Etcd.Close would end gracefully: connections, for whose streams it sometimes waits 5.2 s, and
+// raft, which would transfer the leadership.
 func (m *embedded) stop() {
 	m.rpc.stop()
 	m.etcd.Server.HardStop()
 	m.etcd.Close()
 }
 
-// rpcServer gets hold of a member's gRPC server, which embed keeps to itself, through the hook for additional services.
+// rpcServer captures a member's gRPC server, which embed does not export, through the hook for additional services.
 type rpcServer struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects server, stopped
 	server  *grpc.Server
 	stopped bool
 }
@@ -137,7 +137,7 @@ func (r *rpcServer) register(server *grpc.Server) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.server = server
-	if r.stopped { // the member became ready while it was being stopped
+	if r.stopped { // it became ready during stop
 		server.Stop()
 	}
 }

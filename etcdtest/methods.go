@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// streams holds the methods of etcd's API, and whether they are streams. The names are unique over all services.
+// streams has the methods of etcd's API; the value says whether a method is a stream. Names are unique across services.
 var streams = func() map[string]bool {
 	m := make(map[string]bool)
 	for _, service := range []grpc.ServiceDesc{
@@ -24,7 +24,7 @@ var streams = func() map[string]bool {
 	return m
 }()
 
-// mustKnow returns method, or panics: a fault for a method that does not exist would be a test that tests nothing.
+// mustKnow panics if etcd has no such method, since a fault for it would never happen.
 func mustKnow(method string) string {
 	if _, ok := streams[method]; !ok {
 		panic(fmt.Sprintf("etcdtest: etcd has no method %q", method))

@@ -8,24 +8,24 @@ import (
 
 // The two directions of a connection.
 const (
-	requests = iota // away from the one who connected
-	replies         // towards the one who connected
+	requests = iota // from the client
+	replies         // to the client
 )
 
-// A network is the state of the wire between the two sides of some proxies. The zero value has no faults.
+// A network is the state of the wire behind some proxies. The zero value has no faults.
 type network struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects faults, changed
 	faults  networkFaults
-	changed chan struct{} // closed at the next change; nil while nobody has asked for it
+	changed chan struct{} // closed at the next change; nil until get needs it
 }
 
 type networkFaults struct {
 	cut   bool          // connections are reset
-	held  [2]bool       // by direction: bytes stay where they are
+	held  [2]bool       // by direction: bytes wait
 	delay time.Duration // in each direction
 }
 
-// get returns the faults there are now, and a channel that is closed when they change.
+// get returns the current faults, and a channel that is closed when they change.
 func (n *network) get() (networkFaults, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -45,9 +45,9 @@ func (n *network) update(change func(*networkFaults)) {
 	}
 }
 
-// A pipe is one direction of a connection through a network. A reader takes in all there is, at any time; a writer lets
-// it out in the same order when the network allows. What a pipe may hold is not limited: the flow control of HTTP/2
-// does that, and a limit here would turn latency into a lack of throughput.
+// A pipe is one direction of a connection through a network. Its reader always reads; its writer writes in the same
+// order when the network allows it. A pipe is unbounded: the flow control of HTTP/2 limits what it holds, and a limit
+// here would turn latency into low throughput.
 type pipe struct {
 	network   *network
 	direction int
@@ -55,14 +55,14 @@ type pipe struct {
 
 	mu      sync.Mutex // protects queue
 	queue   []chunk
-	arrived chan struct{} // holds one signal if the queue may have grown
+	arrived chan struct{} // holds a token if the queue may have grown
 
-	writing sync.Mutex // held by the writer from looking at the network's state to having acted on it
+	writing sync.Mutex // held by the writer while it looks at the network and acts on it
 }
 
-// A chunk is some bytes, or with no bytes the end of the stream.
+// A chunk is some bytes; no bytes are the end of the stream.
 type chunk struct {
-	at   time.Time // when they came in
+	at   time.Time // of arrival
 	data []byte
 }
 
@@ -70,7 +70,7 @@ func newPipe(n *network, direction int, done <-chan struct{}) *pipe {
 	return &pipe{network: n, direction: direction, done: done, arrived: make(chan struct{}, 1)}
 }
 
-// read takes in what comes from src until it ends or is closed.
+// read reads src until it ends or is closed.
 func (p *pipe) read(src io.Reader) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -95,7 +95,7 @@ func (p *pipe) push(c chunk) {
 	}
 }
 
-// pop returns the first chunk there is or comes; false: the connection was reset.
+// pop returns the next chunk, and waits for one if need be. It returns false if the connection was reset.
 func (p *pipe) pop() (chunk, bool) {
 	for {
 		p.mu.Lock()
@@ -114,7 +114,7 @@ func (p *pipe) pop() (chunk, bool) {
 	}
 }
 
-// write lets what came in out to dst, each chunk when its time has come, until the stream has ended or cannot go on.
+// write writes the chunks to dst, each when the network allows it, until the stream ends or fails.
 func (p *pipe) write(dst duplex) {
 	for {
 		c, ok := p.pop()
@@ -139,8 +139,8 @@ func (p *pipe) write(dst duplex) {
 	}
 }
 
-// pass writes c to dst if the network allows it now. Else it returns when to look again: when wait fires (nil: not by
-// waiting alone) or changed is closed.
+// pass writes c to dst if the network allows it now. Otherwise the caller should try again when wait fires, which may
+// be nil, or when changed is closed.
 func (p *pipe) pass(c chunk, dst duplex) (passed bool, wait <-chan time.Time, changed <-chan struct{}, err error) {
 	p.writing.Lock()
 	defer p.writing.Unlock()
@@ -158,13 +158,13 @@ func (p *pipe) pass(c chunk, dst duplex) (passed bool, wait <-chan time.Time, ch
 	return true, nil, nil, err
 }
 
-// settle returns when the writer has finished a write that it may have begun under an earlier state of the network.
+// settle waits for a write that may have begun before the network changed.
 func (p *pipe) settle() {
 	p.writing.Lock()
 	defer p.writing.Unlock()
 }
 
-// waitOpen returns when the network lets this direction through, or the connection is reset.
+// waitOpen waits until the network lets this direction pass, or the connection is reset.
 func (p *pipe) waitOpen() {
 	for {
 		faults, changed := p.network.get()

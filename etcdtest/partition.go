@@ -14,42 +14,46 @@ import (
 	"time"
 )
 
-// Partition separates the given members from the others with a black hole, as [Link.BlackHole] does a client from a
-// member, while clients still reach all of them. When it returns nothing passes any more; those on the side of fewer than
-// half will find out that they have no leader, or lead no more, after an election timeout. A partition that there was
-// before ends.
+// Partition cuts the given members off from the others, with black holes like those of [Link.BlackHole]; clients still
+// reach all of them. When it returns, no byte passes. A minority finds out after an election timeout that it has no
+// leader, or that it no longer leads. A new partition ends the previous one.
 func (c *Cluster) Partition(members ...*Server) {
 	apart := make(map[string]bool)
 	for _, s := range members {
 		apart[s.spec.Caller] = true
 	}
-	c.wires.part(apart)
-	for _, s := range c.members {
+	c.wires.change(func() { c.wires.apart = apart })
+	for _, s := range c.Members() {
 		s.peers.settle()
 	}
 }
 
-// Heal ends the partition. What was held arrives: messages between members, and requests of clients that one member has
-// passed on to another.
-func (c *Cluster) Heal() { c.wires.part(nil) }
+// Delay makes everything members send each other arrive d later, as over a long distance. A commit then takes 2d through
+// the leader and 4d through another member, and so does a linearizable read. An election takes 2d at least: choose an
+// election timeout well above that, with [Options].Configure.
+func (c *Cluster) Delay(d time.Duration) { c.wires.change(func() { c.wires.delay = d }) }
 
-// wires are the networks between the members of a cluster, one for each two of them.
+// Heal ends the partition and the delay. What was held arrives: messages between members, including clients' requests that
+// a member has forwarded.
+func (c *Cluster) Heal() { c.wires.change(func() { c.wires.apart, c.wires.delay = nil, 0 }) }
+
+// wires are the networks between the members of a cluster, one for each pair.
 //
-// The members reach each other through proxies, one before each. Such a proxy has to know who is calling, and all
-// callers come from 127.0.0.1; nor does etcd say who it is in all its requests (not where a follower passes a renewal on
-// to the leader, for one). But TLS begins with the name of the server that the caller believes to call, and etcd lets us
-// choose that: each member asks for its own name. So the members speak TLS to the proxies, which end it; behind them there
-// is plain HTTP.
+// Members reach each other through proxies, one in front of each. A proxy must know which member calls: the address
+// does not tell, as all are 127.0.0.1, and not every request of etcd does, for example not a renewal that a follower
+// forwards to the leader. But TLS begins with the server name the caller expects, and etcd can be told which: each
+// member uses its own name. So members speak TLS to the proxies, which terminate it; behind them is plain HTTP.
 type wires struct {
 	mu    sync.Mutex // protects what follows
 	all   map[[2]string]*network
-	apart map[string]bool // the members on one side of the partition
+	apart map[string]bool // members on one side of the partition
+	delay time.Duration
 }
 
 func newWires() *wires { return &wires{all: make(map[[2]string]*network)} }
 
-// to returns the arrival at the proxy before a member.
-func (w *wires) to(member string) arrival {
+// to returns the accept function of the proxy in front of a member.
+func (w *wires) to(member string) acceptFunc {
 	return func(c *net.TCPConn) (duplex, *network, error) {
 		cfg, err := tlsConfig()
 		if err != nil {
@@ -61,7 +65,7 @@ func (w *wires) to(member string) arrival {
 		}
 		name := caller.ConnectionState().ServerName
 		if name == "" {
-			return nil, nil, errors.New("a caller without a name")
+			return nil, nil, errors.New("the caller has sent no server name")
 		}
 		return caller, w.between(name, member), nil
 	}
@@ -77,28 +81,29 @@ func (w *wires) between(a, b string) *network {
 	if !ok {
 		n = &network{}
 		w.all[[2]string{a, b}] = n
-		w.judge(n, a, b)
+		w.update(n, a, b)
 	}
 	return n
 }
 
-// part makes black holes between the members that are apart and the others, and heals all else.
-func (w *wires) part(apart map[string]bool) {
+// change changes the faults and applies them.
+func (w *wires) change(faults func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.apart = apart
+	faults()
 	for ends, n := range w.all {
-		w.judge(n, ends[0], ends[1])
+		w.update(n, ends[0], ends[1])
 	}
 }
 
-// judge is called with mu held.
-func (w *wires) judge(n *network, a, b string) {
+// update sets the faults of the network between a and b: a black hole where the partition is between them. The caller
+// holds mu.
+func (w *wires) update(n *network, a, b string) {
 	hole := w.apart[a] != w.apart[b]
-	n.update(func(f *networkFaults) { f.held = [2]bool{requests: hole, replies: hole} })
+	n.update(func(f *networkFaults) { f.held, f.delay = [2]bool{requests: hole, replies: hole}, w.delay })
 }
 
-// tlsConfig has a certificate that nobody checks.
+// tlsConfig has a certificate that is not verified.
 var tlsConfig = sync.OnceValues(func() (*tls.Config, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A port is a TCP port on 127.0.0.1 that is ours until Close.
+// A port is a TCP port on 127.0.0.1 that is reserved until Close.
 //
-// etcd has to be told its own and its peers' addresses before any of them listens, and a member keeps them while it is
-// stopped. "Listen on port 0, close, use the number" loses that race as soon as tests run in parallel. So the port is
-// held by a socket that is bound with SO_REUSEPORT and never listens: the kernel gives its number to nobody who asks
-// for a free port, refuses connections to it, and lets only sockets of the same user that set SO_REUSEPORT too (as the
-// member's listener does) join it.
+// etcd needs its own and its peers' addresses before any member listens, and a member keeps its address while it is
+// stopped. To listen on port 0, close, and use the number is a race between tests that run in parallel. So a socket
+// that is bound with SO_REUSEPORT and never listens reserves the port: the kernel does not choose its number as a free
+// port, refuses connections to it, and lets only sockets of the same user bind to it that also set SO_REUSEPORT, as the
+// member's listener does.
 type port struct {
 	fd   int
 	addr string // 127.0.0.1:n
@@ -45,5 +45,5 @@ func reservePort() (*port, error) {
 	return p, nil
 }
 
-// Close gives the port back.
+// Close releases the port.
 func (p *port) Close() error { return os.NewSyscallError("close", unix.Close(p.fd)) }

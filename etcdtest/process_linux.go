@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memberEnv makes a process that imports this package a member, in place of what else it is.
+// memberEnv in the environment makes a process that imports this package run a member, and nothing else.
 const memberEnv = "ETCDTEST_MEMBER"
 
 func init() {
@@ -30,8 +30,8 @@ func init() {
 	}
 }
 
-// beMember runs a member until its standard input ends, which it does when the parent ends, however that does. It prints
-// where it listens for the other members, and another line when it serves clients.
+// beMember runs a member until stdin ends, which it does when the parent process ends in any way. It prints the address
+// where it listens for other members, and another line when it serves clients.
 func beMember(encoded string) error {
 	var s spec
 	if err := json.Unmarshal([]byte(encoded), &s); err != nil {
@@ -53,18 +53,18 @@ func beMember(encoded string) error {
 	return <-etcd.Err()
 }
 
-// A process is a member in a process of its own.
+// A process is a member that runs in a process of its own.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  io.Closer
 	peers  string
 	client string
 	ready  chan struct{} // closed when it serves clients
-	exited chan struct{} // closed when it has ended
-	paused bool          // protected by the mutex of the Server
+	exited chan struct{} // closed when it has exited
+	paused bool          // Server.mu protects it
 }
 
-// startProcess runs the executable of this process again, which comes back in init.
+// startProcess runs the executable of this process again; there, init calls beMember.
 func startProcess(s spec) (member, error) {
 	encoded, err := json.Marshal(s)
 	if err != nil {
@@ -77,8 +77,8 @@ func startProcess(s spec) (member, error) {
 	m := &process{cmd: exec.Command(exe), client: s.Client, ready: make(chan struct{}), exited: make(chan struct{})}
 	m.cmd.Env = append(os.Environ(), memberEnv+"="+string(encoded))
 	m.cmd.Stderr = os.Stderr
-	// A group of its own, so that signals from the terminal do not reach it, and so that the kernel wakes it up should the
-	// parent end while it is paused.
+	// In a process group of its own it gets no signals from the terminal, and the kernel continues it if the parent
+	// ends while it is paused.
 	m.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	if m.stdin, err = m.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -93,10 +93,10 @@ func startProcess(s spec) (member, error) {
 	lines := bufio.NewScanner(stdout)
 	if !lines.Scan() {
 		m.stdin.Close()
-		return nil, fmt.Errorf("process of a member: %w", m.cmd.Wait())
+		return nil, fmt.Errorf("process of the member: %w", m.cmd.Wait())
 	}
 	m.peers = lines.Text()
-	go func() { // ends with the process; stop waits for it
+	go func() { // ends with the process; joined by stop
 		defer close(m.exited)
 		if lines.Scan() {
 			close(m.ready)
@@ -115,7 +115,7 @@ func (m *process) waitReady(ctx context.Context) error {
 	case <-m.ready:
 		return nil
 	case <-m.exited:
-		return fmt.Errorf("process of a member: %v", m.cmd.ProcessState)
+		return fmt.Errorf("process of the member: %v", m.cmd.ProcessState)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -145,7 +145,7 @@ func (m *process) stop() {
 	m.stdin.Close()
 }
 
-// pause stops the process, and returns when it has stopped.
+// pause stops the process, and returns when it is stopped.
 func (m *process) pause() error {
 	if m.paused {
 		return nil

@@ -8,44 +8,44 @@ import (
 	"sync"
 )
 
-// A proxy listens on a port of its own, which it keeps until close, and carries the connections made to it on to a
-// target, through a network that may have faults.
+// A proxy listens on a port of its own until close, and forwards connections to a target, through a network that may
+// have faults.
 //
-// The one in go.etcd.io/etcd/pkg/v3/proxy would not do: in a black hole it throws away the bytes that arrive, and lets
-// later ones of the same connection through afterwards. TCP never does that. To HTTP/2 it is corruption, and what a test
-// sees after healing is how gRPC gives up a broken connection. Here bytes are held and flow on.
+// go.etcd.io/etcd/pkg/v3/proxy would not do: in a black hole it discards bytes and later forwards the rest of the
+// connection. TCP never does that. HTTP/2 takes it for corruption, so after healing a test would see how gRPC gives up
+// a broken connection. This proxy holds the bytes and forwards them later.
 type proxy struct {
 	listener net.Listener
-	arrive   arrival
+	prepare  acceptFunc
 
-	mu     sync.Mutex // protects what follows
-	target string     // empty: there is none, connections are reset
+	mu     sync.Mutex // protects target, conns, closed
+	target string     // empty: connections are reset
 	conns  map[*proxyConn]bool
 	closed bool
 
-	running sync.WaitGroup // the accept loop and the connections; close waits for them
+	running sync.WaitGroup // the accept loop and the connections; joined by close
 }
 
-// An arrival makes a new connection ready to be carried, and says through which network.
-type arrival func(*net.TCPConn) (duplex, *network, error)
+// An acceptFunc prepares a new connection for forwarding, and selects its network.
+type acceptFunc func(*net.TCPConn) (duplex, *network, error)
 
-// through is the arrival of connections that all take the same network.
-func through(n *network) arrival {
+// through accepts all connections as they are, into one network.
+func through(n *network) acceptFunc {
 	return func(c *net.TCPConn) (duplex, *network, error) { return c, n, nil }
 }
 
-// A duplex is an end of a connection of which one direction can end before the other: TCP, and TLS over it.
+// A duplex is a connection that can be closed for writing alone: TCP, and TLS over it.
 type duplex interface {
 	io.ReadWriter
 	CloseWrite() error
 }
 
-func newProxy(arrive arrival, target string) (*proxy, error) {
+func newProxy(prepare acceptFunc, target string) (*proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{listener: l, arrive: arrive, target: target, conns: make(map[*proxyConn]bool)}
+	p := &proxy{listener: l, prepare: prepare, target: target, conns: make(map[*proxyConn]bool)}
 	p.running.Go(p.accept)
 	return p, nil
 }
@@ -69,13 +69,13 @@ func (p *proxy) serve(client *net.TCPConn) {
 		c.reset()
 		return
 	}
-	p.carry(c, target)
+	p.forward(c, target)
 	p.mu.Lock()
 	delete(p.conns, c)
 	p.mu.Unlock()
 }
 
-// add registers c and returns what to connect it to; empty: nothing.
+// add registers c and returns its target. If that is empty, the connection must be reset.
 func (p *proxy) add(c *proxyConn) (target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,10 +86,10 @@ func (p *proxy) add(c *proxyConn) (target string) {
 	return p.target
 }
 
-// carry is called with c registered. Whoever changes the network does that first and then looks at the connections: we
-// see the change, or it sees c.
-func (p *proxy) carry(c *proxyConn, target string) {
-	client, network, err := p.arrive(c.client)
+// forward forwards c, which is registered. A change of the network comes first and then looks at the registered
+// connections: so either forward sees the change, or the change sees c.
+func (p *proxy) forward(c *proxyConn, target string) {
+	client, network, err := p.prepare(c.client)
 	if err != nil {
 		c.reset()
 		return
@@ -101,7 +101,7 @@ func (p *proxy) carry(c *proxyConn, target string) {
 	c.serve(client, network, target)
 }
 
-// retarget resets all connections and carries further ones to target; if that is empty, resets them too.
+// retarget resets all connections, and forwards new ones to target; if that is empty, it resets them, too.
 func (p *proxy) retarget(target string) {
 	p.mu.Lock()
 	p.target = target
@@ -116,7 +116,7 @@ func (p *proxy) reset() {
 	}
 }
 
-// settle returns when every write that went by an earlier state of the network has ended.
+// settle waits for all writes that may have begun before the network changed.
 func (p *proxy) settle() {
 	for _, c := range p.open() {
 		c.settle()
@@ -148,20 +148,20 @@ type proxyConn struct {
 	client *net.TCPConn
 	done   chan struct{} // closed by reset
 
-	mu                sync.Mutex   // protects what follows and the closing of done
+	mu                sync.Mutex   // protects the rest, and the closing of done
 	server            *net.TCPConn // nil until connected
-	requests, replies *pipe        // nil until its network is known; then they stay
+	requests, replies *pipe        // nil until the network is known, then constant
 }
 
-// serve carries bytes between client, which is c.client or runs over it, and target, both ways, until both have ended or
-// the connection is reset.
+// serve forwards bytes between client, which is c.client or TLS over it, and target, until both directions have ended
+// or the connection is reset.
 func (c *proxyConn) serve(client duplex, n *network, target string) {
 	c.mu.Lock()
 	c.requests, c.replies = newPipe(n, requests, c.done), newPipe(n, replies, c.done)
 	c.mu.Unlock()
 	conn, err := net.Dial("tcp", target)
 	if err != nil {
-		c.replies.waitOpen() // a refusal does not leave a black hole either
+		c.replies.waitOpen() // a refusal must not escape from a black hole
 		c.reset()
 		return
 	}
@@ -181,7 +181,7 @@ func (c *proxyConn) serve(client duplex, n *network, target string) {
 	readers.Wait()
 }
 
-// connected reports whether the connection stands: it may have been reset meanwhile.
+// connected stores the server side. It returns false if the connection was reset in the meantime.
 func (c *proxyConn) connected(server *net.TCPConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +194,7 @@ func (c *proxyConn) connected(server *net.TCPConn) bool {
 	}
 }
 
-// settle returns when every write that went by an earlier state of the network has ended.
+// settle waits for writes that may have begun before the network changed.
 func (c *proxyConn) settle() {
 	c.mu.Lock()
 	requests, replies := c.requests, c.replies
@@ -205,7 +205,7 @@ func (c *proxyConn) settle() {
 	}
 }
 
-// reset ends the connection at once: both ends see "connection reset", and what was under way between them is lost.
+// reset resets the connection: both ends see "connection reset", and bytes in flight are lost.
 func (c *proxyConn) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,28 +12,28 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// rpcs is what the RPCs of a link's clients go through: it counts them and applies the faults that were ordered.
+// rpcs counts the RPCs of a link's clients, and applies the RPC faults.
 type rpcs struct {
 	counter counter
 	life    context.Context // of the link
 
-	mu      sync.Mutex      // protects what follows
-	faults  []*fault        // in the order in which they were ordered
+	mu      sync.Mutex      // protects faults, stalled, healed, closed
+	faults  []*fault        // the oldest first
 	stalled map[string]bool // methods
-	healed  chan struct{}   // closed by heal, which makes a new one
+	healed  chan struct{}   // closed and replaced by heal
 	closed  bool
 
-	late sync.WaitGroup // goroutines that send later; they end with life, close waits for them
+	late sync.WaitGroup // goroutines that send late; they end with life and are joined by close
 }
 
-// A fault was ordered for a number of RPCs.
+// A fault is an RPC fault that applies to a number of RPCs.
 type fault struct {
 	kind       kind
 	method     string
-	left       int // RPCs that it is still for; ≤ 0: any number
+	left       int // RPCs it still applies to; ≤ 0: all
 	conditions []func(any) bool
-	code       codes.Code // of kind loseReply
-	held       *Held      // of kind hold
+	code       codes.Code // of loseReply
+	held       *Held      // of hold
 }
 
 type kind int
@@ -48,13 +48,13 @@ func newRPCs(life context.Context) *rpcs {
 	return &rpcs{life: life, stalled: make(map[string]bool), healed: make(chan struct{})}
 }
 
-func (r *rpcs) order(f *fault) {
+func (r *rpcs) add(f *fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.faults = append(r.faults, f)
 }
 
-// take returns the fault of a kind that a message of a method is to suffer; nil: none.
+// take returns the fault of a kind for a message, and uses it up; nil is none.
 func (r *rpcs) take(k kind, method string, message any) *fault {
 	r.mu.Lock()
 	faults := slices.Clone(r.faults)
@@ -67,7 +67,7 @@ func (r *rpcs) take(k kind, method string, message any) *fault {
 	return nil
 }
 
-// meets calls the conditions, so no lock may be held.
+// meets calls the conditions, which are the test's: the caller must not hold a lock.
 func (f *fault) meets(message any) bool {
 	for _, met := range f.conditions {
 		if !met(message) {
@@ -77,7 +77,7 @@ func (f *fault) meets(message any) bool {
 	return true
 }
 
-// use uses f up for one RPC; false: it was used up, or healed, meanwhile.
+// use uses f up for one RPC. It returns false if f was used up or healed in the meantime.
 func (r *rpcs) use(f *fault) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +102,7 @@ func (r *rpcs) stall(methods []string) {
 	}
 }
 
-// gate returns a channel that is closed when the stall of method ends; nil: it is not stalled.
+// gate returns a channel that is closed when the stall of a method ends; nil if the method is not stalled.
 func (r *rpcs) gate(method string) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +121,7 @@ func (r *rpcs) heal() {
 	r.healed = make(chan struct{})
 }
 
-// spawn runs f in a goroutine that close waits for; false: it is closed already.
+// spawn runs f in a goroutine that close joins. It returns false after close.
 func (r *rpcs) spawn(f func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +131,7 @@ func (r *rpcs) spawn(f func()) bool {
 	return !r.closed
 }
 
-// close is called when life has ended.
+// close joins the goroutines. The caller has ended life.
 func (r *rpcs) close() {
 	r.mu.Lock()
 	r.closed = true
@@ -139,7 +139,7 @@ func (r *rpcs) close() {
 	r.late.Wait()
 }
 
-// forget takes back the order of a hold; false: an RPC has used it.
+// forget cancels a hold. It returns false if an RPC has used it up.
 func (r *rpcs) forget(h *Held) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +155,10 @@ var (
 )
 
 // unary is a [grpc.UnaryClientInterceptor].
-func (r *rpcs) unary(ctx context.Context, fullMethod string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (r *rpcs) unary(
+	ctx context.Context, fullMethod string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
 	method := path.Base(fullMethod)
 	r.counter.add(method)
 	if r.take(loseRequest, method, req) != nil {
@@ -173,9 +176,10 @@ func (r *rpcs) unary(ctx context.Context, fullMethod string, req, reply any, cc 
 		}
 		h.request = proto.Clone(req.(proto.Message))
 		opts = slices.DeleteFunc(slices.Clone(opts), writesToCaller)
-		return h.carry(ctx, release, reply.(proto.Message), func(ctx context.Context, reply proto.Message) error {
+		send := func(ctx context.Context, reply proto.Message) error {
 			return invoke(ctx, fullMethod, h.request, reply, cc, opts...)
-		})
+		}
+		return h.sendLater(ctx, release, reply.(proto.Message), send)
 	}()
 	if err != nil {
 		return err
@@ -186,7 +190,8 @@ func (r *rpcs) unary(ctx context.Context, fullMethod string, req, reply any, cc 
 	return nil
 }
 
-// writesToCaller reports whether an option writes to variables of the caller, who may have left when the RPC is sent late.
+// writesToCaller reports whether an option writes to variables of the caller, which may have returned before a late
+// RPC.
 func writesToCaller(opt grpc.CallOption) bool {
 	switch opt.(type) {
 	case grpc.HeaderCallOption, grpc.TrailerCallOption, grpc.PeerCallOption, grpc.OnFinishCallOption:
@@ -195,12 +200,12 @@ func writesToCaller(opt grpc.CallOption) bool {
 	return false
 }
 
-// replyLost returns what the caller gets in place of a reply.
+// replyLost returns the error the caller gets in place of a reply.
 func (r *rpcs) replyLost(ctx context.Context, code codes.Code) error {
 	if code != codes.DeadlineExceeded {
 		return status.Error(code, "etcdtest: reply lost")
 	}
-	// Not at once: clientv3 sends an RPC again, even a write, when that fails so before its context has ended.
+	// DeadlineExceeded before the end of the context would make clientv3 repeat the RPC, even a write.
 	select {
 	case <-ctx.Done():
 		return status.FromContextError(ctx.Err()).Err()
@@ -209,9 +214,11 @@ func (r *rpcs) replyLost(ctx context.Context, code codes.Code) error {
 	}
 }
 
-// carry sends an RPC when release is closed, in a goroutine of its own because that may be after the caller has left. It
-// returns when there is a reply or ctx ends.
-func (h *Held) carry(ctx context.Context, release <-chan struct{}, reply proto.Message, send func(context.Context, proto.Message) error) error {
+// sendLater sends an RPC when release is closed, in a goroutine of its own since its caller may have returned by then.
+// It returns when there is a reply or ctx ends.
+func (h *Held) sendLater(
+	ctx context.Context, release <-chan struct{}, reply proto.Message, send func(context.Context, proto.Message) error,
+) error {
 	close(h.arrived)
 	h.reply = reply.ProtoReflect().New().Interface()
 	h.err = errClosed

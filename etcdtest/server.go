@@ -12,55 +12,55 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// startTimeout bounds the start of a member. It takes tens of milliseconds; this is for machines that are very busy.
+// startTimeout limits the start of a member, which takes tens of milliseconds, for the sake of very busy machines.
 const startTimeout = time.Minute
 
-// Options says how the members of a Server or a Cluster run. The zero value is right for tests.
+// Options configure the members of a Server or a Cluster. The zero value is right for most tests.
 type Options struct {
-	// Dir holds the data (a Cluster makes one directory in it for each member). It is created if it does not exist and
-	// kept by Close; a Server started on the Dir of one that was closed goes on with its data.
-	// Default: a new directory under os.TempDir, removed by Close.
+	// Dir is the directory of the data, with a subdirectory for each member. It is created if need be, and kept by
+	// Close: a Server that is started in the Dir of a closed one has its data. Default: a new directory in os.TempDir,
+	// which Close removes.
 	Dir string
 
-	// Fsync makes every commit wait for the disk, as etcd does in production. Set it where time is measured.
-	// Default: no fsync, about ten times faster; data survives Stop and Restart, but not a crash of the machine.
+	// Fsync makes every commit wait for the disk, as in production. Set it to measure time. Default: no fsync, which is
+	// about ten times faster. Data survives Stop and Restart, but not a crash of the machine.
 	Fsync bool
 
-	// DefaultTicks has members take etcd's own time for heartbeats (100 ms) and elections (1 s), for tests that need a
-	// leader to stay leader on a busy machine. The least TTL of a lease is then 2 s.
-	// Default: a tenth of that.
+	// DefaultTicks gives members etcd's own heartbeat (100 ms) and election timeout (1 s), for tests that need a stable
+	// leader on a busy machine. The smallest TTL of a lease is then 2 s.
+	// Default: a tenth of these, and a smallest TTL of 1 s.
 	DefaultTicks bool
 
-	// Configure, when not nil, changes the configuration of each member just before it starts (also when it is started
-	// again): quotas, authentication, a slower tick, a logger. Addresses, the data directory, the member's name and the
-	// TLS between members must stay.
+	// Configure, if not nil, changes the configuration of each member before each of its starts: quotas,
+	// authentication, TLS for clients, a logger. It must not change addresses, the data directory, the name, or the TLS
+	// between members.
 	Configure func(*embed.Config)
 
-	// Processes runs each member in a process of its own, which Pause can stop: the executable of the program itself,
-	// started again, with ETCDTEST_MEMBER in its environment, by which this package takes it over before main or any test
-	// begins. It takes a few times as long to start, works on Linux only, and Configure must be nil.
-	// Default: members are goroutines of this process.
+	// Processes runs each member in a process of its own, which can be paused. The process is the program itself,
+	// started again with ETCDTEST_MEMBER in its environment: then this package runs a member before main or any test
+	// begins. The start takes a few times as long. It works on Linux only, and Configure must be nil. Default: members
+	// run in this process.
 	Processes bool
 }
 
-// A Server is one etcd member, with a store of its own or as a part of a [Cluster].
-// All its methods may be called by several goroutines at once.
+// A Server is one etcd member, with a store of its own or as a member of a [Cluster]. Its methods are safe for
+// concurrent use.
 type Server struct {
 	access
-	spec    spec // its Name, Cluster and Join change when the member is replaced, with mu held
+	spec    spec // Name, Cluster and Join change when the member is replaced, with mu held
 	opts    Options
-	tempDir string // what Close removes; empty: nothing
+	tempDir string // Close removes it, unless it is empty
 	client  *port  // where it listens for clients
-	peers   *proxy // where the other members reach it
+	peers   *proxy // where other members reach it
 
-	mu       sync.Mutex // protects what follows; held while the member starts, stops or is replaced
+	mu       sync.Mutex // protects member, closed, replaced; held while the member starts, stops or is replaced
 	member   member     // nil: stopped
 	closed   bool
-	replaced int // how often
+	replaced int // number of replacements
 }
 
-// Start starts a one-member etcd and returns when it serves. It fails the test if that does not work, and closes the
-// Server when the test ends. At most one Options is taken.
+// Start starts an etcd of one member, and returns when it serves. It fails the test if it does not, and closes the
+// Server when the test ends. It takes at most one Options.
 func Start(t testing.TB, opts ...Options) *Server {
 	t.Helper()
 	srv, err := New(oneOf(opts))
@@ -85,7 +85,7 @@ func oneOf(opts []Options) *Options {
 	panic("etcdtest: more than one Options")
 }
 
-// New is Start for programs and examples that have no [testing.TB]: the caller must Close the Server. Nil options are
+// New is Start for programs and examples, which have no [testing.TB]. The caller must Close the Server. Nil options are
 // the defaults. After an error nothing is left running.
 func New(opts *Options) (*Server, error) {
 	c, err := NewCluster(1, opts)
@@ -95,9 +95,8 @@ func New(opts *Options) (*Server, error) {
 	return c.members[0], nil
 }
 
-// Stop ends the member as a crash does: connections break, requests in progress fail, leadership is not handed over.
-// Its data and its addresses are kept; connections are refused until Restart. Stop does nothing if the member does not
-// run.
+// Stop ends the member as a crash does: connections break, requests in flight fail, the leadership is not transferred.
+// Its data and addresses are kept; connections are refused until Restart. Stop does nothing if the member does not run.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,34 +107,34 @@ func (s *Server) stop() {
 	if s.member == nil {
 		return
 	}
-	// First break the connections to the other members. etcd would wait a second for some that live on until their read
-	// times out after 5 s.
+	// First break the connections to other members: etcd waits a second for some of them, which last until a read
+	// timeout of 5 s.
 	s.peers.retarget("")
 	s.member.stop()
 	s.member = nil
 }
 
-// Restart starts a stopped member again, with its data and its addresses. It does not wait: the member serves when it
-// has found its quorum, and requests made before wait for that. It is an error if the member runs or is closed.
+// Restart starts a stopped member again, with its data and addresses. It does not wait until the member serves, which
+// needs a quorum; requests wait for that. It is an error if the member runs or is closed.
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return errors.New("etcdtest: restart of a closed server")
+		return errors.New("etcdtest: restart: the server is closed")
 	case s.member != nil:
-		return errors.New("etcdtest: restart of a server that runs")
+		return errors.New("etcdtest: restart: the server runs")
 	}
 	return s.start()
 }
 
-// start is called with mu held, or before anybody else knows s.
+// start starts the member. The caller holds mu, unless no other goroutine has s yet.
 func (s *Server) start() (err error) {
 	switch {
 	case !s.opts.Processes:
 		s.member, err = startEmbedded(s.spec, s.opts.Configure)
 	case s.opts.Configure != nil:
-		err = errors.New("options have both Processes and Configure")
+		err = errors.New("Options: Processes and Configure exclude each other")
 	default:
 		s.member, err = startProcess(s.spec)
 	}
@@ -146,16 +145,16 @@ func (s *Server) start() (err error) {
 	return nil
 }
 
-// Pause stops the process of the member without ending it: connections stay open, the kernel goes on accepting new ones
-// and taking in requests, but nothing answers, and the member does not notice that time passes. It needs
-// [Options].Processes. It is an error if the member does not run.
+// Pause stops the process of the member (SIGSTOP): connections stay open, and the kernel accepts new ones and buffers
+// requests, but nothing replies, and the member does not notice that time passes. It needs [Options].Processes. It is
+// an error if the member does not run.
 func (s *Server) Pause() error { return s.signal("pause", pauser.pause) }
 
-// Resume lets a paused member go on: it first believes that no time has passed, and carries out what it finds in its
-// sockets.
+// Resume continues a paused member (SIGCONT): at first it believes that no time has passed, and carries out the
+// requests in its sockets.
 func (s *Server) Resume() error { return s.signal("resume", pauser.resume) }
 
-// A pauser is a member that can be paused. Its methods are called with the mutex of its Server held.
+// A pauser is a member that can be paused. The callers of its methods hold Server.mu.
 type pauser interface {
 	pause() error
 	resume() error
@@ -164,7 +163,7 @@ type pauser interface {
 func (s *Server) signal(what string, do func(pauser) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := errors.New("not a process of its own that runs")
+	err := errors.New("it does not run in a process of its own")
 	if p, ok := s.member.(pauser); ok {
 		err = do(p)
 	}
@@ -174,8 +173,8 @@ func (s *Server) signal(what string, do func(pauser) error) error {
 	return nil
 }
 
-// Close stops the member and gives back its goroutines, ports and, unless it was given in Options, its directory.
-// A Server that is closed stays closed; closing it again does nothing. It does not close clients.
+// Close stops the member, releases its ports, and removes its directory unless that is Options.Dir. It is final;
+// closing again does nothing. It does not close clients.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +190,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// raft returns the IDs of the member and of the one it follows, its own if it leads; 0 is none.
+// raft returns the IDs of the member and of its leader, which may be itself; 0 is none.
 func (s *Server) raft() (id, leader types.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,13 +12,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// helperTimeout bounds each helper that asks the store. It is for tests that went wrong, not for slow machines.
+// helperTimeout limits each helper that asks the store. It ends tests that went wrong; no machine is that slow.
 const helperTimeout = time.Minute
 
-// do calls f with a client of a's own, and fails the test with f's error.
+// do calls f with the client of the helpers, and fails the test with its error.
 func (a *access) do(t testing.TB, what string, f func(context.Context, *clientv3.Client) error) {
 	t.Helper()
-	// Not t.Context: helpers are called in Cleanup as well.
+	// Not t.Context, since helpers are also called in t.Cleanup.
 	ctx, cancel := context.WithTimeout(context.Background(), helperTimeout)
 	defer cancel()
 	cli, err := a.client()
@@ -30,8 +30,8 @@ func (a *access) do(t testing.TB, what string, f func(context.Context, *clientv3
 	}
 }
 
-// Revoke ends a lease now and so deletes the keys attached to it, as an administrator or its expiry would. A lease that
-// does not exist any more is fine.
+// Revoke revokes a lease, which deletes its keys, as an administrator or the expiry of the lease would. It is no error
+// if the lease does not exist.
 func (a *access) Revoke(t testing.TB, lease clientv3.LeaseID) {
 	t.Helper()
 	a.do(t, "revoke", func(ctx context.Context, cli *clientv3.Client) error {
@@ -43,8 +43,8 @@ func (a *access) Revoke(t testing.TB, lease clientv3.LeaseID) {
 	})
 }
 
-// Compact drops the history up to the present revision, and returns that: watches that are to start there or earlier
-// are refused, and so is a read of an earlier revision. It waits for the Recorders first.
+// Compact compacts the store at the current revision and returns that revision: etcd refuses watches from it or from
+// earlier ones, and reads of earlier ones. Compact first waits until the Recorders have read everything.
 func (a *access) Compact(t testing.TB) (revision int64) {
 	t.Helper()
 	a.do(t, "compact", func(ctx context.Context, cli *clientv3.Client) (err error) {
@@ -65,7 +65,7 @@ func (a *access) Compact(t testing.TB) (revision int64) {
 	return revision
 }
 
-// Keys returns what stands under prefix, in the order in which it was created.
+// Keys returns the keys under prefix, oldest first: under a lock's entries, the first is the holder's.
 func (a *access) Keys(t testing.TB, prefix string) (kvs []*mvccpb.KeyValue) {
 	t.Helper()
 	a.do(t, "keys", func(ctx context.Context, cli *clientv3.Client) error {
@@ -82,14 +82,14 @@ var byCreation = []clientv3.OpOption{
 	clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend),
 }
 
-// WaitForKeys waits until exactly n keys stand under prefix, and returns them in the order in which they were created.
-// It fails the test if that does not happen within a minute.
+// WaitForKeys waits until there are exactly n keys under prefix, and returns them, oldest first. It fails the test
+// after a minute.
 func (a *access) WaitForKeys(t testing.TB, prefix string, n int) (kvs []*mvccpb.KeyValue) {
 	t.Helper()
 	a.do(t, "wait for keys", func(ctx context.Context, cli *clientv3.Client) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		// The watch is armed before the first look, so that each change after a look wakes us for another.
+		// The watch exists before the first read, so no change is missed.
 		changes := cli.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 		for change := range changes {
 			if err := change.Err(); err != nil {
@@ -108,7 +108,7 @@ func (a *access) WaitForKeys(t testing.TB, prefix string, n int) (kvs []*mvccpb.
 	return kvs
 }
 
-// present returns the revision of the store, read from a quorum: everything that was acknowledged before is in it.
+// present returns the current revision by a linearizable read: it includes every write acknowledged before.
 func present(ctx context.Context, cli *clientv3.Client) (revision int64, err error) {
 	resp, err := cli.Get(ctx, "\x00", clientv3.WithCountOnly())
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A stream is what the client has of a Watch or a LeaseKeepAlive.
+// A stream is the client's side of a Watch or LeaseKeepAlive stream.
 type stream struct {
 	grpc.ClientStream
 	rpcs   *rpcs
@@ -18,13 +18,16 @@ type stream struct {
 	ctx    context.Context // of the stream
 	cancel context.CancelFunc
 
-	mu     sync.Mutex      // protects what follows; held while sending, so that messages stay in order
-	queue  []proto.Message // held back by a stall, for flush to send; nil is CloseSend
+	mu     sync.Mutex      // protects queue, broken; held while sending, to keep messages in order
+	queue  []proto.Message // held by a stall until flush; nil is CloseSend
 	broken error           // the fault that broke the stream
 }
 
 // stream is a [grpc.StreamClientInterceptor].
-func (r *rpcs) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, fullMethod string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (r *rpcs) stream(
+	ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, fullMethod string, open grpc.Streamer,
+	opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s, err := open(ctx, desc, cc, fullMethod, opts...)
 	if err != nil {
@@ -34,7 +37,7 @@ func (r *rpcs) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clien
 	return &stream{ClientStream: s, rpcs: r, method: path.Base(fullMethod), ctx: ctx, cancel: cancel}, nil
 }
 
-// SendMsg never says that a message was lost: as with a connection that breaks, RecvMsg does.
+// SendMsg never reports a lost message; RecvMsg does, as for a broken connection.
 func (s *stream) SendMsg(m any) error {
 	s.rpcs.counter.add(s.method)
 	if s.rpcs.take(loseRequest, s.method, m) != nil {
@@ -69,7 +72,7 @@ func (s *stream) sendNow(m proto.Message) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// flush sends what was held back when the stall ends.
+// flush sends the held messages when the stall ends.
 func (s *stream) flush() {
 	for {
 		if s.waitOpen() != nil {
@@ -82,7 +85,7 @@ func (s *stream) flush() {
 		}
 		for _, m := range s.queue {
 			if s.sendNow(m) != nil {
-				break // RecvMsg says why
+				break // RecvMsg returns the error
 			}
 		}
 		s.queue = nil
@@ -91,7 +94,7 @@ func (s *stream) flush() {
 	}
 }
 
-// waitOpen waits until the method is not stalled. It returns an error when the stream ends before.
+// waitOpen waits until the method is not stalled. It returns an error if the stream ends first.
 func (s *stream) waitOpen() error {
 	for {
 		healed := s.rpcs.gate(s.method)
@@ -124,7 +127,7 @@ func (s *stream) RecvMsg(m any) error {
 	return err
 }
 
-// afterRecv applies the faults to an answer.
+// afterRecv applies the faults to a reply.
 func (s *stream) afterRecv(m any) error {
 	if err := s.waitOpen(); err != nil {
 		return status.FromContextError(err).Err()
@@ -138,7 +141,7 @@ func (s *stream) afterRecv(m any) error {
 	return err
 }
 
-// breakOff ends the stream with err.
+// breakOff breaks the stream with err.
 func (s *stream) breakOff(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

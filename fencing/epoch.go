@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -68,7 +69,7 @@ func BumpEpoch(
 			Then(clientv3.OpPut(key, strconv.FormatInt(atLeast, 10))).
 			Commit()
 		if err != nil {
-			ours = ours || backoff.Classify(err) == backoff.Unknown
+			ours = ours || etcderr.Classify(err) == etcderr.Unknown
 			return err
 		}
 		if !resp.Succeeded {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -208,7 +209,7 @@ func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor)
 			Then(clientv3.OpDelete(key)).
 			Commit()
 		if err != nil {
-			ours = ours || backoff.Classify(err) == backoff.Unknown
+			ours = ours || etcderr.Classify(err) == etcderr.Unknown
 			return err
 		}
 		if !resp.Succeeded {

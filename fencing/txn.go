@@ -48,7 +48,9 @@ type fencedTxn struct {
 	cmps  []clientv3.Cmp
 	then  []clientv3.Op
 	els   []clientv3.Op
-	err   error // the first misuse
+
+	// The first call out of order, and the stage it came after. Zero if there is none.
+	misused, after stage
 }
 
 func (t *fencedTxn) If(cs ...clientv3.Cmp) clientv3.Txn {
@@ -101,8 +103,8 @@ func (t *fencedTxn) Commit() (*clientv3.TxnResponse, error) {
 // advance records a method call and reports whether it is allowed now.
 func (t *fencedTxn) advance(to stage) bool {
 	if to <= t.stage {
-		if t.err == nil {
-			t.err = invalid(to.String(), "was called after %v", t.stage)
+		if t.misused == begun {
+			t.misused, t.after = to, t.stage
 		}
 		return false
 	}
@@ -110,17 +112,20 @@ func (t *fencedTxn) advance(to stage) bool {
 	return true
 }
 
+// finish returns the transaction as one operation. It unlocks before it builds errors.
 func (t *fencedTxn) finish() (clientv3.Op, error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.advance(committed)
-	if t.err != nil {
-		return clientv3.Op{}, t.err
+	misused, after := t.misused, t.after
+	cmps, then, els := t.cmps, t.then, t.els
+	t.mu.Unlock()
+	if misused != begun {
+		return clientv3.Op{}, invalid(misused.String(), "was called after %v", after)
 	}
-	if err := checkTxn(t.cmps, t.then, t.els, MaxOps); err != nil {
+	if err := checkTxn(cmps, then, els, MaxOps); err != nil {
 		return clientv3.Op{}, err
 	}
-	return clientv3.OpTxn(t.cmps, t.then, t.els), nil
+	return clientv3.OpTxn(cmps, then, els), nil
 }
 
 var errEmptyKey = invalid("key", "is empty")

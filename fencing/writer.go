@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/stale"
 )
 
@@ -178,7 +179,7 @@ func (r *request) refuse(err error) error {
 // failed returns the error of a write that was sent and failed, or whose outcome is
 // unknown.
 func (r *request) failed(ctx context.Context, err error) error {
-	if backoff.Classify(err) != backoff.Unknown {
+	if etcderr.Classify(err) != etcderr.Unknown {
 		return NotDone(fmt.Errorf("%v: %w", r, err))
 	}
 	// clientv3 replaces some errors by the context's, without its cause. Others

@@ -16,7 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
@@ -71,7 +71,7 @@ func TestStaleWriteIsRefusedAndRecorded(t *testing.T) {
 		kv.etcd.Delete(entry)
 		var j journal
 		err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.WriterOptions{Auditor: &j}))
-		if !errors.Is(err, fencing.ErrStale) || errors.Is(err, holdfast.ErrOutcomeUnknown) || backoff.Retryable(err) {
+		if !errors.Is(err, fencing.ErrStale) || errors.Is(err, holdfast.ErrOutcomeUnknown) || etcderr.Retryable(err) {
 			t.Errorf("error is %v", err)
 		}
 		mustSay(t, err, "token "+h.token.String(), "entry is gone")
@@ -172,7 +172,7 @@ func TestUnansweredWriteHasAnUnknownOutcome(t *testing.T) {
 			if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, cause) || errors.Is(err, fencing.ErrStale) {
 				t.Errorf("%v became %v", cause, err)
 			}
-			if backoff.Retryable(err) {
+			if etcderr.Retryable(err) {
 				t.Errorf("backoff.Retry would repeat %v", err)
 			}
 			if kv.sent() != 1 {

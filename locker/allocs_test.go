@@ -12,11 +12,11 @@ import (
 )
 
 // ownAllocations is what Lock and Unlock of a free lock may allocate beyond the
-// two Txns they send, about 116 as this is written. Of these 14 are telemetry that
+// two Txns they send, about 116 as this is written, 128 with the oldest libraries of go.mod. Of these 14 are telemetry that
 // nobody listens to; the rest are two retries, the attempts that may be sent to
 // a second member, the contexts that end a wait with its lease and its session,
 // and a hold.
-const ownAllocations = 122
+const ownAllocations = 130
 
 func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 	srv := etcdfake.New(nil)

@@ -78,7 +78,7 @@ func start(t *testing.T, srv *etcdfake.Server) *process {
 
 // clock is the process's clock. Whoever reads it while the process is stopped
 // gets an answer when it goes on: nothing is decided in between.
-func (p *process) clock() session.Clock {
+func (p *process) clock() func() time.Duration {
 	mono := session.MonotonicClock()
 	return func() time.Duration {
 		for {

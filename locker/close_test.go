@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -94,7 +95,7 @@ func TestCloseLeavesNoEntryOfALeaseThatWasLostBefore(t *testing.T) {
 		mustLock(t, locker.NewMutex(p.sess, "x"))
 		time.Sleep(6 * time.Second) // renewed at 5 s
 		p.link.BlackHole()
-		lease, err := p.sess.Base().Await(t.Context())
+		lease, err := lease.Open(p.sess.Ref()).Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,10 @@ import (
 
 // tag is an auditor, and a value of contexts, that can be told from all others:
 // what keeps something of one acquisition keeps its tag.
-type tag struct{ n int64 }
+type tag struct {
+	n int64
+	_ *int // without a pointer Go may put several tags into one block and free them together
+}
 
 func (*tag) Audit(context.Context, audit.Record) {}
 
@@ -112,7 +115,7 @@ func TestNothingRemainsOfALockThatIsOver(t *testing.T) {
 				running := runtime.NumGoroutine()
 				var tags []weak.Pointer[tag]
 				for n := range 4 {
-					mark := &tag{int64(n)}
+					mark := &tag{n: int64(n)}
 					tags = append(tags, weak.Make(mark))
 					ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), tag{}, mark), patience)
 					opts := locker.Options{Auditor: mark, CancelOnSuspended: true, MaxHold: 10 * time.Minute}

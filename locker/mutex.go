@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
 	"github.com/holdfast-go/holdfast/session"
@@ -23,14 +24,14 @@ type Mutex struct {
 // NewMutex names a lock in the session's namespace; see CheckName. A bad name
 // or a nil session is an error of the first Lock.
 func NewMutex(sess *session.Session, name string) *Mutex {
-	return &Mutex{queue: queue.New(sess, "lock", name)}
+	return &Mutex{queue: queue.New(lease.Open(sess.Ref()), "lock", name)}
 }
 
 // NewMutexAt names the lock that etcd's concurrency.NewMutex(s, prefix),
 // "etcdctl lock" and v3lock use for the same prefix, and contends with them.
 // The session's namespace is still used for what is not an entry.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
-	return &Mutex{queue: queue.At(sess, "lock", prefix)}
+	return &Mutex{queue: queue.At(lease.Open(sess.Ref()), "lock", prefix)}
 }
 
 // With returns a copy with other policies.
@@ -142,8 +143,8 @@ func (m *Mutex) heldIn(ctx context.Context) bool {
 
 func (m *Mutex) failed(waited time.Duration, err error) error {
 	e := &AcquireError{Name: m.Name(), Waited: waited, Err: err}
-	if sess := m.queue.Session(); sess != nil {
-		e.Lease, e.State = sess.Lease(), sess.State()
+	if sess := m.queue.Host(); sess != nil {
+		e.Lease, e.State = sess.Lease().ID(), sess.State()
 	}
 	return e
 }

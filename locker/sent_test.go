@@ -12,6 +12,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -137,7 +138,7 @@ func isRemoval(txn *pb.TxnRequest, name string) bool {
 
 // gateMoves is how often a session has put its session key again.
 func gateMoves(srv *etcdfake.Server, sess *session.Session) (n int) {
-	return len(srv.History(sess.Base().SessionKey(sess.Lease()))) - 1
+	return len(srv.History(lease.Open(sess.Ref()).SessionKey(sess.Lease()))) - 1
 }
 
 // putsEver is how many entries of a lock were ever put.

@@ -26,20 +26,19 @@ func TestClientConfigIsAsDocumented(t *testing.T) {
 		t.Errorf("endpoints %q", cfg.Endpoints)
 	}
 	for setting, is := range map[string]bool{
-		"DialTimeout":           cfg.DialTimeout == 5*time.Second,
-		"DialKeepAliveTime":     cfg.DialKeepAliveTime == 10*time.Second,
-		"DialKeepAliveTimeout":  cfg.DialKeepAliveTimeout == 3*time.Second,
-		"PermitWithoutStream":   !cfg.PermitWithoutStream,
-		"MaxUnaryRetries":       cfg.MaxUnaryRetries == 5,
-		"BackoffWaitBetween":    cfg.BackoffWaitBetween == 50*time.Millisecond,
-		"BackoffJitterFraction": cfg.BackoffJitterFraction == 0.5,
-		"AutoSyncInterval":      cfg.AutoSyncInterval == 0,
-		"MaxCallSendMsgSize":    cfg.MaxCallSendMsgSize == 0,
-		"MaxCallRecvMsgSize":    cfg.MaxCallRecvMsgSize == 0,
-		"Logger":                cfg.Logger != nil && !cfg.Logger.Core().Enabled(zap.FatalLevel),
-		"DialOptions":           len(cfg.DialOptions) == 1,
-		"TLS, Username, Password, Token": cfg.TLS == nil &&
-			cfg.Username == "" && cfg.Password == "" && cfg.Token == "",
+		"DialTimeout":             cfg.DialTimeout == 5*time.Second,
+		"DialKeepAliveTime":       cfg.DialKeepAliveTime == 10*time.Second,
+		"DialKeepAliveTimeout":    cfg.DialKeepAliveTimeout == 3*time.Second,
+		"PermitWithoutStream":     !cfg.PermitWithoutStream,
+		"MaxUnaryRetries":         cfg.MaxUnaryRetries == 5,
+		"BackoffWaitBetween":      cfg.BackoffWaitBetween == 50*time.Millisecond,
+		"BackoffJitterFraction":   cfg.BackoffJitterFraction == 0.5,
+		"AutoSyncInterval":        cfg.AutoSyncInterval == 0,
+		"MaxCallSendMsgSize":      cfg.MaxCallSendMsgSize == 0,
+		"MaxCallRecvMsgSize":      cfg.MaxCallRecvMsgSize == 0,
+		"Logger":                  cfg.Logger != nil && !cfg.Logger.Core().Enabled(zap.FatalLevel),
+		"DialOptions":             len(cfg.DialOptions) == 1,
+		"TLS, Username, Password": cfg.TLS == nil && cfg.Username == "" && cfg.Password == "",
 	} {
 		if !is {
 			t.Errorf("%s is not what the documentation of ClientConfig says", setting)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -29,7 +30,7 @@ func TestDriftMarginIsTheRateOfAClockThatIsToldInTime(t *testing.T) {
 					mono := session.MonotonicClock()
 					clock := func() time.Duration { return time.Duration(float64(mono()) * rate) }
 					sess := f.open(t, session.Options{StayLost: true, Clock: clock, DriftMargin: margin})
-					l, err := sess.Base().Await(t.Context())
+					l, err := lease.Open(sess.Ref()).Await(t.Context())
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -59,19 +60,19 @@ func TestNothingButTheSessionsClockDecides(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{Clock: func() time.Duration { return time.Second }, OnStateChange: events.tell})
-		l, err := sess.Base().Await(t.Context())
+		l, err := lease.Open(sess.Ref()).Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		lease, remaining := sess.Lease(), sess.Remaining()
+		id, remaining := sess.Lease(), sess.Remaining()
 		for range 60 {
 			time.Sleep(time.Minute)
 			if err := errors.Join(sess.Check(), l.Check(), l.AwaitConnected(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if sess.State() != holdfast.Connected || sess.Lease() != lease || sess.Remaining() != remaining || l.ConnectedContext().Err() != nil || len(events) != 0 {
-			t.Errorf("state %v, lease %x (was %x), remaining %v (was %v), %d events", sess.State(), sess.Lease(), lease, sess.Remaining(), remaining, len(events))
+		if sess.State() != holdfast.Connected || sess.Lease() != id || sess.Remaining() != remaining || l.ConnectedContext().Err() != nil || len(events) != 0 {
+			t.Errorf("state %v, lease %x (was %x), remaining %v (was %v), %d events", sess.State(), sess.Lease(), id, sess.Remaining(), remaining, len(events))
 		}
 	})
 }

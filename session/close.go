@@ -9,28 +9,25 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// joinGrace is how long Close waits for the goroutines of the session, at least,
-// once the lease has ended: all that was under way ends with the session, unless
-// it is in a callback.
+// joinGrace is the least time that Close waits for the session's goroutines after the lease has ended. Unless they are in
+// a callback, they end with the session.
 const joinGrace = time.Second
 
-// Close ends every handle of the session (they are told first: *holdfast.LostError with
-// holdfast.CauseClosed), takes its entries out of etcd, revokes the lease, and joins
-// every goroutine and callback. It does not wait for users' work that is still
-// running under a lock: release first what must be released in order.
+// Close ends the session: it cancels the contexts of its locks and terms (cause *holdfast.LostError with
+// holdfast.CauseClosed), removes its entries from etcd, revokes the lease, and joins every goroutine and callback. It does
+// not wait for work that is still running under a lock: release first what must be released in order.
 //
-// With a live ctx it returns when that ends, with a dead one after
-// Options.CloseTimeout; what is under way is finished or given up within
-// CloseTimeout in the background. Idempotent: later calls wait for the same
-// end.
+// Close returns when ctx ends; if ctx is already dead, after Options.CloseTimeout. The rest is finished or given up in the
+// background within CloseTimeout. Close is idempotent: later calls wait for the same end.
 //
-// nil: all is revoked and joined. An error that Is holdfast.ErrOutcomeUnknown: the
-// revocation was not answered; entries stay until etcd expires the lease. One
-// that Is holdfast.ErrClientClosed: the client was closed before, so they stay likewise. A
-// *CallbackError: callbacks have not returned within CloseTimeout. So Close may be
-// called from a callback, and returns that error then.
+// A nil error means that the lease is revoked and everything is joined. Otherwise test for holdfast.ErrOutcomeUnknown (the
+// revocation was not answered: entries may stay until etcd expires the lease), holdfast.ErrClientClosed (the client was
+// closed before: they stay, too), and *CallbackError (callbacks have not returned within CloseTimeout; a callback that
+// calls Close gets this).
 func (s *Session) Close(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -44,10 +41,10 @@ func (s *Session) Close(ctx context.Context) error {
 		state := s.State()
 		s.cancel()
 		l.Lose(holdfast.CauseClosed, nil)
-		s.publish(Event{State: holdfast.Closed, Previous: state, Lease: l.id, Err: holdfast.ErrClosed})
+		s.publish(Event{State: holdfast.Closed, Previous: state, Lease: l.ID(), Err: holdfast.ErrClosed})
 		go s.finish(l) // bounded by CloseTimeout, then joins; ends by closing s.done
 	}
-	ctx, cancel := s.Base().Detached(ctx)
+	ctx, cancel := host{s}.Detached(ctx)
 	defer cancel()
 	select {
 	case <-s.done:
@@ -56,14 +53,14 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	select {
 	case <-s.joined:
-		return fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.id), context.Cause(ctx), s.stuck())
+		return fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.ID()), context.Cause(ctx), s.stuck())
 	default:
 		return fmt.Errorf("holdfast: session of lease %x is not closed yet: %w: %w",
-			int64(l.id), holdfast.ErrOutcomeUnknown, context.Cause(ctx))
+			int64(l.ID()), holdfast.ErrOutcomeUnknown, context.Cause(ctx))
 	}
 }
 
-// closeErr is what Close returns when all is done, or was given up.
+// closeErr is the result of Close when everything is done or given up.
 func (s *Session) closeErr() error {
 	s.mu.Lock()
 	err := s.revokeErr
@@ -74,15 +71,16 @@ func (s *Session) closeErr() error {
 	return err
 }
 
-func (s *Session) finish(l *Lease) {
+func (s *Session) finish(l *lease.Lease) {
 	defer close(s.done)
 	defer s.unwatchClient()
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
 	defer cancel()
 	if err := s.endLease(ctx, l); err != nil {
+		err = fmt.Errorf("holdfast: lease %x was not revoked, its entries stay until etcd expires it (TTL %v): %w",
+			int64(l.ID()), l.TTL(), err)
 		s.mu.Lock()
-		s.revokeErr = fmt.Errorf("holdfast: lease %x was not revoked, its entries stay until etcd expires it (TTL %v): %w",
-			int64(l.id), l.ttl, err)
+		s.revokeErr = err
 		s.mu.Unlock()
 	}
 	go func() { // joined below, unless a callback never returns
@@ -94,7 +92,7 @@ func (s *Session) finish(l *Lease) {
 	defer cancelGrace()
 	waitFor(s.joined, ctx, grace)
 	for _, sub := range s.subscribers() {
-		waitFor(sub.wait(), ctx)
+		waitFor(sub.queue.Idle(), ctx)
 	}
 }
 
@@ -109,33 +107,33 @@ func waitFor(c <-chan struct{}, until ...context.Context) {
 	}
 }
 
-// endLease runs the hooks and revokes l, which removes what they have left. It
-// returns nil if there is no such lease any more.
-func (s *Session) endLease(ctx context.Context, l *Lease) error {
+// endLease runs the hooks and revokes l, which deletes the entries that they have left. It returns nil if the lease does
+// not exist any more.
+func (s *Session) endLease(ctx context.Context, l *lease.Lease) error {
 	policy := s.opts.Retry
-	policy.Attempt = 0 // hooks and requests are bounded each
+	policy.Attempt = 0 // hooks and requests have timeouts of their own
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		if s.clientClosed() {
 			return backoff.Final(holdfast.ErrClientClosed)
 		}
 		s.beforeRevoke(ctx, l)
-		return s.revokeOnce(ctx, l.id)
+		return s.revokeOnce(ctx, l.ID())
 	})
-	if backoff.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
+	if etcderr.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
 		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return err
 }
 
-// hooks are what BeforeRevoke was given.
+// hooks are the functions registered with BeforeRevoke.
 type hooks struct {
 	sync.Mutex
-	list []func(ctx context.Context, l *Lease)
+	list []func(ctx context.Context, l *lease.Lease)
 }
 
-func (s *Session) beforeRevoke(ctx context.Context, l *Lease) {
+func (s *Session) beforeRevoke(ctx context.Context, l *lease.Lease) {
 	if lost := l.Lost(); lost == nil || lost.Cause == holdfast.CauseRevoked || lost.Cause == holdfast.CauseClusterChanged {
-		return // never used, gone with its entries, or elsewhere
+		return // never used; gone with its entries; or of another cluster
 	}
 	s.hooks.Lock()
 	list := s.hooks.list
@@ -147,17 +145,7 @@ func (s *Session) beforeRevoke(ctx context.Context, l *Lease) {
 	}
 }
 
-func (s *Session) subscribers() []*subscriber {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	subs := make([]*subscriber, 0, len(s.subs))
-	for sub := range s.subs {
-		subs = append(subs, sub)
-	}
-	return subs
-}
-
-// stuck names the callbacks that have not returned.
+// stuck returns an error that names the callbacks that have not returned.
 func (s *Session) stuck() *CallbackError {
 	stuck := &CallbackError{Waited: s.opts.CloseTimeout}
 	select {
@@ -167,9 +155,9 @@ func (s *Session) stuck() *CallbackError {
 	}
 	for _, sub := range s.subscribers() {
 		select {
-		case <-sub.wait():
+		case <-sub.queue.Idle():
 		default:
-			stuck.Callbacks = append(stuck.Callbacks, sub.name())
+			stuck.Callbacks = append(stuck.Callbacks, sub.name)
 		}
 	}
 	return stuck

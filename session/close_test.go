@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -79,7 +80,7 @@ func TestCloseStopsWaitingForAGoroutineThatIsStuckInACallback(t *testing.T) {
 		f := newFakeEtcd()
 		release := make(chan struct{})
 		sess := f.open(t, session.Options{})
-		sess.Base().Go(func(context.Context) { <-release })
+		lease.Open(sess.Ref()).Go(func(context.Context) { <-release })
 		start := time.Now()
 		var stuck *session.CallbackError
 		err := sess.Close(context.Background())
@@ -112,12 +113,12 @@ func TestHooksRunBeforeTheLeaseIsRevoked(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				f := newFakeEtcd()
 				sess := f.open(t, session.Options{TTL: 15 * time.Second})
-				held, _ := sess.Base().Await(t.Context())
+				held, _ := lease.Open(sess.Ref()).Await(t.Context())
 				// A clock that runs ahead of etcd's: the lease still stands when the margin is over.
 				f.set(func(f *fakeEtcd) { f.expiry[int64(held.ID())] = time.Now().Add(20 * time.Second) })
 				var order []string
 				for _, hook := range []string{"first", "second"} {
-					sess.Base().BeforeRevoke(func(ctx context.Context, l *session.Lease) {
+					lease.Open(sess.Ref()).BeforeRevoke(func(ctx context.Context, l *lease.Lease) {
 						if l != held {
 							return // the one that followed; closed with the test
 						}
@@ -145,7 +146,7 @@ func TestHookThatHangsDoesNotKeepTheLeaseFromBeingRevoked(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
-		sess.Base().BeforeRevoke(func(ctx context.Context, _ *session.Lease) { <-ctx.Done() })
+		lease.Open(sess.Ref()).BeforeRevoke(func(ctx context.Context, _ *lease.Lease) { <-ctx.Done() })
 		start := time.Now()
 		if err := sess.Close(context.Background()); err != nil || time.Since(start) != 2*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
@@ -161,7 +162,7 @@ func TestHooksDoNotRunForALeaseThatWasRevoked(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
 		revoked := sess.Lease()
-		sess.Base().BeforeRevoke(func(_ context.Context, l *session.Lease) {
+		lease.Open(sess.Ref()).BeforeRevoke(func(_ context.Context, l *lease.Lease) {
 			if l.ID() == revoked {
 				t.Error("it ran")
 			}
@@ -201,7 +202,7 @@ func TestClosedClientIsTheEndOfTheSessionAndSaysSo(t *testing.T) {
 		srv, events := newServer(t), newRecorder()
 		link := srv.Link()
 		sess := openOn(t, link, session.Options{OnStateChange: events.tell})
-		held, _ := sess.Base().Await(t.Context())
+		held, _ := lease.Open(sess.Ref()).Await(t.Context())
 		if err := link.Client().Close(); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
@@ -210,7 +211,7 @@ func TestClosedClientIsTheEndOfTheSessionAndSaysSo(t *testing.T) {
 			t.Errorf("%v", lost)
 		}
 		start, before := time.Now(), link.Count()
-		if _, err := sess.Base().Await(t.Context()); !errors.Is(err, holdfast.ErrClientClosed) || !errors.Is(err, holdfast.ErrLost) {
+		if _, err := lease.Open(sess.Ref()).Await(t.Context()); !errors.Is(err, holdfast.ErrClientClosed) || !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Await: %v", err)
 		}
 		if time.Since(start) != 0 {
@@ -242,7 +243,7 @@ func TestWaiterForANewLeaseIsToldThatTheClientIsClosed(t *testing.T) {
 		events.next(t, holdfast.Lost)
 		waiter := make(chan error, 1)
 		go func() { // joined below
-			_, err := sess.Base().Await(t.Context())
+			_, err := lease.Open(sess.Ref()).Await(t.Context())
 			waiter <- err
 		}()
 		time.Sleep(time.Minute)

@@ -1,118 +1,133 @@
 package session
 
 import (
-	"fmt"
-	"log/slog"
-	"reflect"
-	"runtime"
-	"runtime/debug"
-	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/callback"
 )
 
-// maxPending bounds what waits for one slow subscriber. Beyond it the oldest
-// event that ends nothing is dropped; losses and the close never are.
-const maxPending = 64
-
-// subscriber runs one callback, one event at a time, in order, on a goroutine
-// that exists only while there is something to tell. Nobody waits for it but
-// Close.
-type subscriber struct {
-	fn  func(Event)
-	log *slog.Logger
-
-	mu      sync.Mutex // protects what follows
-	pending []Event
-	idle    chan struct{} // nil while idle; closed when the running drain ends
-	stopped bool
+// Event is one change of a session's state.
+type Event struct {
+	State    holdfast.State   // the state entered
+	Previous holdfast.State   // the state left
+	Lease    clientv3.LeaseID // the lease it is about; after a loss, Connected has a new one
+	At       time.Time        // wall clock, for display
+	Err      error            // Lost: the *holdfast.LostError; Suspended: why the last renewal failed, may be nil
 }
 
-// tell queues an event and returns at once.
-func (b *subscriber) tell(ev Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.stopped {
+// Reconnected reports whether the same lease was confirmed again after a
+// suspension: nothing was lost.
+func (e Event) Reconnected() bool {
+	return e.State == holdfast.Connected && e.Previous == holdfast.Suspended
+}
+
+// terminal reports whether the event ends a lease or the session.
+func (e Event) terminal() bool { return e.State == holdfast.Lost || e.State == holdfast.Closed }
+
+// subscriber is one callback and the events that wait for it.
+type subscriber struct {
+	fn    func(Event)
+	name  string // of fn, for messages
+	queue callback.Queue
+}
+
+// Subscribe calls fn for every change of state from now on: one event at a time, in order, on a goroutine of fn's own. A
+// slow fn delays nothing else. While more than 64 events wait for fn, the oldest is dropped that is neither a loss nor the
+// close. A panic in fn is recovered and logged. After cancel no further call begins; cancel does not wait, so fn may call
+// it.
+func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
+	if fn == nil {
+		return func() {}
+	}
+	sub := &subscriber{fn: fn, name: callback.Name(fn)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return func() {}
+	}
+	s.subs[sub] = struct{}{}
+	return func() {
+		sub.queue.Stop()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.pruneLocked()
+	}
+}
+
+// pruneLocked forgets cancelled subscribers, except those whose last call is
+// still running: Close joins it.
+func (s *Session) pruneLocked() {
+	for sub := range s.subs {
+		if sub.queue.Ended() {
+			delete(s.subs, sub)
+		}
+	}
+}
+
+// publish tells the subscribers, the log and the metrics that the session has
+// entered a state. After Closed there are no further events, although a loss or
+// a new lease may be found in the same moment.
+func (s *Session) publish(ev Event) {
+	ev.At = time.Now()
+	state := ev.State.String()
+	s.mu.Lock()
+	previous := s.told
+	if previous == holdfast.Closed {
+		s.mu.Unlock()
 		return
 	}
-	if len(b.pending) >= maxPending {
-		b.dropOneLocked()
+	s.told = ev.State
+	s.pruneLocked()
+	for sub := range s.subs {
+		sub.queue.Add(callback.Call{
+			Callback: sub.name, Event: state, Log: s.opts.Logger,
+			Run: func() { sub.fn(ev) }, Droppable: !ev.terminal(),
+		})
 	}
-	b.pending = append(b.pending, ev)
-	if b.idle == nil {
-		b.idle = make(chan struct{})
-		go b.drain(b.idle) // joined by Session.Close through wait
-	}
+	s.mu.Unlock()
+	s.logEvent(ev)
+	s.telemetry.State(stateLabel(previous), stateLabel(ev.State))
 }
 
-func (b *subscriber) dropOneLocked() {
-	for i, ev := range b.pending {
-		if !ev.terminal() {
-			b.pending = append(b.pending[:i], b.pending[i+1:]...)
-			return
+// logEvent writes one line for each change of state but the close.
+func (s *Session) logEvent(ev Event) {
+	log := s.opts.Logger.With("lease", holdfast.LeaseID(ev.Lease).String())
+	if ev.Err != nil && ev.State == holdfast.Suspended {
+		log = log.With("error", ev.Err)
+	}
+	switch lost, _ := ev.Err.(*holdfast.LostError); {
+	case ev.State == holdfast.Suspended:
+		log.Warn("holdfast: session suspended")
+	case ev.Reconnected():
+		log.Info("holdfast: session reconnected, nothing was lost")
+	case ev.State == holdfast.Connected:
+		log.Info("holdfast: session has a new lease")
+	case ev.State == holdfast.Lost && lost != nil:
+		if lost.Err != nil {
+			log = log.With("error", lost.Err)
 		}
+		log.Warn("holdfast: session lost", "cause", lost.Cause.String(), "since_last_renewal", lost.Since)
 	}
 }
 
-func (b *subscriber) drain(idle chan struct{}) {
-	defer close(idle)
-	for {
-		b.mu.Lock()
-		if len(b.pending) == 0 || b.stopped {
-			b.pending, b.idle = nil, nil
-			b.mu.Unlock()
-			return
-		}
-		ev := b.pending[0]
-		b.pending = b.pending[1:]
-		b.mu.Unlock()
-		b.call(ev)
+// stateLabel is the state under which an open session is counted; "" for a closed
+// one, which is not counted.
+func stateLabel(s holdfast.State) string {
+	if s == holdfast.Closed {
+		return ""
 	}
+	return s.String()
 }
 
-// call keeps a panic of the callback from ending the process: it runs on a
-// goroutine that the user did not start and cannot guard.
-func (b *subscriber) call(ev Event) {
-	defer func() {
-		if p := recover(); p != nil {
-			b.log.Error("holdfast: a session callback panicked; it will be called again for the next event",
-				"callback", b.name(), "event", ev.State.String(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-		}
-	}()
-	b.fn(ev)
-}
-
-// stop ends the subscription; a call in progress goes on.
-func (b *subscriber) stop() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.stopped, b.pending = true, nil
-}
-
-// over reports whether the subscription has ended and nothing of it runs.
-func (b *subscriber) over() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.stopped && b.idle == nil
-}
-
-// wait returns a channel that is closed when the call in progress, if any, has
-// returned and nothing is pending.
-func (b *subscriber) wait() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.idle != nil {
-		return b.idle
+func (s *Session) subscribers() []*subscriber {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	subs := make([]*subscriber, 0, len(s.subs))
+	for sub := range s.subs {
+		subs = append(subs, sub)
 	}
-	none := make(chan struct{})
-	close(none)
-	return none
-}
-
-// name finds the callback in the source, for the message that it is stuck.
-func (b *subscriber) name() string {
-	f := runtime.FuncForPC(reflect.ValueOf(b.fn).Pointer())
-	if f == nil {
-		return "unknown"
-	}
-	file, line := f.FileLine(f.Entry())
-	return fmt.Sprintf("%s (%s:%d)", f.Name(), file, line)
+	return subs
 }

@@ -9,36 +9,33 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// goneWait bounds the look for the reason of a loss, which is told without it
-// then. It has to leave room in the lock delay.
+// goneWait bounds the search for the cause of a loss. It has to be short compared with the lock delay.
 const goneWait = 250 * time.Millisecond
 
-// LeaseGone makes l lost because etcd says that there is no such lease, and
-// returns the loss. The cause is holdfast.CauseClusterChanged if the endpoints lead to
-// another cluster by now, which is an error of operation and no revocation, and
-// holdfast.CauseRevoked otherwise: the answer that refused the lease does not say who
-// gave it, so a read asks, for a quarter of a second at most.
-func (b Base) LeaseGone(ctx context.Context, l *Lease, err error) *holdfast.LostError {
+// LeaseGone reads the cluster ID, since the answer that refused the lease does not have it. A cluster that was set up anew
+// knows no lease either, and calling that a revocation would mislead the operator.
+func (h host) LeaseGone(ctx context.Context, l *lease.Lease, err error) *holdfast.LostError {
 	if lost := l.Lost(); lost != nil {
 		return lost
 	}
 	ctx, cancel := context.WithTimeout(ctx, goneWait)
 	defer cancel()
-	resp, _, rerr := attempt.Once(ctx, b.s.sender, attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return b.s.readSessionKey(ctx, l)
+	resp, _, rerr := attempt.Once(ctx, h.sender, attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return h.readSessionKey(ctx, l)
 	})
-	if rerr == nil && resp.Header.ClusterId != l.cluster {
+	if rerr == nil && resp.Header.ClusterId != l.Cluster() {
 		return l.Lose(holdfast.CauseClusterChanged, err)
 	}
 	return l.Lose(holdfast.CauseRevoked, err)
 }
 
-// noneFollows is why no lease will follow l, which is lost; or nil.
-func (s *Session) noneFollows(l *Lease) error {
+// endedErr returns why no lease will follow l, which is lost, or nil if one will.
+func (s *Session) endedErr(l *lease.Lease) error {
 	lost := l.Lost()
 	switch {
 	case s.clientClosed() && lost.Cause != holdfast.CauseClientClosed:
@@ -49,8 +46,8 @@ func (s *Session) noneFollows(l *Lease) error {
 	return nil
 }
 
-// clientDone is closed when the etcd client is closed; nil if that cannot be
-// told, of a client that was put together by hand.
+// clientDone is closed when the etcd client is closed. It is nil for a client that was assembled by hand and has no
+// context.
 func (s *Session) clientDone() <-chan struct{} {
 	if ctx := s.client.Ctx(); ctx != nil {
 		return ctx.Done()
@@ -58,7 +55,7 @@ func (s *Session) clientDone() <-chan struct{} {
 	return nil
 }
 
-// clientClosed reports whether the etcd client is closed, which is final.
+// clientClosed reports whether the etcd client is closed.
 func (s *Session) clientClosed() bool {
 	select {
 	case <-s.clientDone():
@@ -68,8 +65,7 @@ func (s *Session) clientClosed() bool {
 	}
 }
 
-// watchClient has the session lost at once when its client is closed: nothing can
-// renew its lease any more.
+// watchClient makes the session lost as soon as its client is closed: nothing can renew its lease any more.
 func (s *Session) watchClient() (stop func() bool) {
 	if s.client.Ctx() == nil {
 		return func() bool { return true }
@@ -77,7 +73,7 @@ func (s *Session) watchClient() (stop func() bool) {
 	return context.AfterFunc(s.client.Ctx(), func() { s.latest().Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed) })
 }
 
-// unanswered is the reason of a loss when nothing has answered.
+// unanswered is the failure of a renewal whose request was not answered.
 type unanswered struct {
 	request   string
 	endpoints []string
@@ -95,26 +91,18 @@ func (e *unanswered) Error() string {
 // Is makes errors.Is(err, context.DeadlineExceeded) true.
 func (e *unanswered) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// asking notes that a request for l is under way, to any of the endpoints, for the
-// case that l is lost before there is an answer. It does not replace an answer.
-func (s *Session) asking(l *Lease, request string) {
-	l.mu.Lock()
-	last, hung := l.failure.(*unanswered)
-	answered := l.failure != nil && !hung
-	l.mu.Unlock()
-	if !answered && (last == nil || last.request != request) {
-		l.failed(&unanswered{request, s.client.Endpoints()})
+// noteRequest records that a request for l is in flight, as the failure if it is never answered. It does not replace the
+// error of an answer.
+func (s *Session) noteRequest(l *lease.Lease, request string) {
+	failure := l.Failure()
+	last, hung := failure.(*unanswered)
+	if failure == nil || hung && last.request != request {
+		l.Failed(&unanswered{request, s.client.Endpoints()})
 	}
 }
 
-// explainFailure adds to what the last renewal said why there is no connection, if
-// there is none.
-func (s *Session) explainFailure(l *Lease) {
-	failure := l.lastFailure()
-	why := backoff.WithConnection(s.client.ActiveConnection(), failure)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failure == failure { // no renewal was confirmed meanwhile
-		l.failure = why
-	}
+// explainFailure adds to the error of the last renewal why there is no connection, if there is none.
+func (s *Session) explainFailure(l *lease.Lease) {
+	failure := l.Failure()
+	l.Explain(failure, etcderr.WithConnection(s.client.ActiveConnection(), failure))
 }

@@ -11,20 +11,23 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// grantOnce obtains a lease. The Grant is trusted from its send time; it needs
-// no confirmation, being a Raft entry itself.
-func (s *Session) grantOnce(ctx context.Context) (*Lease, error) {
+// grantOnce obtains a lease and puts its session key. A Grant is trusted from its send time. It needs no proof, because it
+// goes through Raft.
+func (s *Session) grantOnce(ctx context.Context) (*lease.Lease, error) {
 	l, err := s.grant(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("grant a lease: %w", backoff.WithConnection(s.client.ActiveConnection(), err))
+		return nil, fmt.Errorf("grant a lease: %w", etcderr.WithConnection(s.client.ActiveConnection(), err))
 	}
 	if err := l.Check(); err != nil {
-		// etcd's client may have repeated the Grant by itself and taken its
-		// time: a lease of unknown age is left to expire.
+		// The answer took so long that the lease is not trusted any more: etcd's client may have repeated the Grant by itself.
+		// The lease is left to expire.
 		return nil, backoff.Again(fmt.Errorf("grant a lease: %w", err))
 	}
 	if err := s.announce(ctx, l); err != nil {
@@ -33,14 +36,12 @@ func (s *Session) grantOnce(ctx context.Context) (*Lease, error) {
 	return l, nil
 }
 
-// grant sends a Grant, and again beside it when it hangs. Each is for a lease of
-// its own, with an ID that is chosen here: so the leases that are not needed can
-// be revoked, although their Grants may never be answered, and a Grant that
-// arrives late cannot bring back a lease that was lost.
-func (s *Session) grant(ctx context.Context) (*Lease, error) {
+// grant sends a Grant, and further ones while it is not answered. Each has an ID of its own, chosen here. So the surplus
+// leases can be revoked even if their Grants are never answered, and a late Grant cannot bring back a lease that was lost.
+func (s *Session) grant(ctx context.Context) (*lease.Lease, error) {
 	var mu sync.Mutex // protects ids
 	var ids []clientv3.LeaseID
-	l, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (*Lease, error) {
+	l, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (*lease.Lease, error) {
 		id := clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64))
 		mu.Lock()
 		ids = append(ids, id)
@@ -50,7 +51,9 @@ func (s *Session) grant(ctx context.Context) (*Lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newLease(resp.ID, resp.ClusterId, time.Duration(resp.TTL)*time.Second, s.opts.DriftMargin, sent, s.opts.Clock), nil
+		return lease.New(lease.Grant{
+			ID: resp.ID, Cluster: resp.ClusterId, TTL: time.Duration(resp.TTL) * time.Second, Margin: s.opts.DriftMargin, Sent: sent,
+		}, s.opts.Clock), nil
 	})
 	if err != nil {
 		return nil, err
@@ -58,14 +61,15 @@ func (s *Session) grant(ctx context.Context) (*Lease, error) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(ids) > 1 {
-		l.surplus = slices.DeleteFunc(ids, func(id clientv3.LeaseID) bool { return id == l.id })
+		surplus := slices.DeleteFunc(ids, func(id clientv3.LeaseID) bool { return id == l.ID() })
+		host{s}.Go(func(ctx context.Context) { s.revokeSurplus(ctx, surplus) }) // joined by Close
 	}
 	return l, nil
 }
 
-// regrant obtains the lease that follows a loss, for as long as it takes.
-func (s *Session) regrant() (*Lease, error) {
-	var l *Lease
+// regrant obtains the lease that follows a loss. It tries until the session or the client is closed.
+func (s *Session) regrant() (*lease.Lease, error) {
+	var l *lease.Lease
 	policy := s.opts.Retry
 	policy.Attempt = 0 // attempt.Once bounds each request
 	err := backoff.Retry(s.ctx, policy, func(ctx context.Context) (err error) {
@@ -73,7 +77,7 @@ func (s *Session) regrant() (*Lease, error) {
 		switch {
 		case err == nil || s.clientClosed():
 			return err
-		case backoff.Classify(err) == backoff.Unauthorised:
+		case etcderr.Classify(err) == etcderr.Unauthorised:
 			s.refuse(err)
 		}
 		return backoff.Again(err)
@@ -81,8 +85,8 @@ func (s *Session) regrant() (*Lease, error) {
 	return l, err
 }
 
-// refuse tells those who wait for a new lease that permission for it is refused.
-// The session goes on trying: roles get mended.
+// refuse tells callers of Await that permission for a new lease is refused. The session keeps trying, since roles get
+// repaired.
 func (s *Session) refuse(err error) {
 	s.mu.Lock()
 	first := s.refused == nil
@@ -92,17 +96,15 @@ func (s *Session) refuse(err error) {
 	s.replaced = make(chan struct{})
 	s.mu.Unlock()
 	if first {
-		s.opts.Logger.Warn("holdfast: permission for a new lease is refused; it is tried again until it is granted", "error", err)
+		s.opts.Logger.Warn("holdfast: permission for a new lease is refused; the session keeps trying", "error", err)
 	}
 }
 
-// revokeLost ends a lost lease in etcd, which removes its entries and keeps late
-// requests from putting new ones. It waits for as long as the drift margin
-// first, about when etcd would have let go by itself: those who have just been
-// told get the time to hear it, on a busy machine too, before somebody else is
-// let in. Close cuts that short, and leaves no lease behind.
-func (s *Session) revokeLost(ctx context.Context, l *Lease) {
-	grace := time.NewTimer(l.margin)
+// revokeLost revokes a lost lease a drift margin after its loss, about when etcd would have expired it. That deletes its
+// entries and makes late requests that name it fail. The wait gives holders time to notice the loss, on a busy machine as
+// well, before another client can acquire. Close cuts the wait short.
+func (s *Session) revokeLost(ctx context.Context, l *lease.Lease) {
+	grace := time.NewTimer(l.Margin())
 	defer grace.Stop()
 	select {
 	case <-grace.C:
@@ -114,16 +116,15 @@ func (s *Session) revokeLost(ctx context.Context, l *Lease) {
 	}
 }
 
-// revoke ends a lease in etcd. It gives up when ctx ends: then the lease ends by
-// itself.
-func (s *Session) revoke(ctx context.Context, l *Lease) {
+// revoke ends a lease in etcd, and tries until ctx ends. After that the lease expires.
+func (s *Session) revoke(ctx context.Context, l *lease.Lease) {
 	if err := s.endLease(ctx, l); err != nil && ctx.Err() == nil {
-		s.opts.Logger.Warn("holdfast: a lost lease could not be revoked; its entries stay until etcd expires it",
-			"lease", fmt.Sprintf("%x", int64(l.id)), "error", err)
+		s.opts.Logger.Warn("holdfast: could not revoke a lost lease; its entries stay until etcd expires it",
+			"lease", holdfast.LeaseID(l.ID()).String(), "error", err)
 	}
 }
 
-// revokeID returns nil when there is no such lease any more.
+// revokeID revokes a lease, and tries until ctx ends. It returns nil if the lease does not exist any more.
 func (s *Session) revokeID(ctx context.Context, id clientv3.LeaseID) error {
 	policy := s.opts.Retry
 	policy.Attempt = 0 // attempt.Once bounds it
@@ -134,17 +135,16 @@ func (s *Session) revokeOnce(ctx context.Context, id clientv3.LeaseID) error {
 	_, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
 		return s.client.Revoke(ctx, id)
 	})
-	if backoff.Classify(err) == backoff.LeaseGone {
+	if etcderr.Classify(err) == etcderr.LeaseGone {
 		return nil
 	}
 	return err
 }
 
-// revokeSurplus ends the leases that were granted beside l. They hold no keys: one
-// that cannot be revoked, or is granted later still, costs nothing and ends after
-// its TTL.
-func (s *Session) revokeSurplus(ctx context.Context, l *Lease) {
-	for _, id := range l.surplus {
+// revokeSurplus revokes the leases that were granted beside the one in use. They have no keys, so one that cannot be
+// revoked, or is granted even later, does no harm and expires.
+func (s *Session) revokeSurplus(ctx context.Context, surplus []clientv3.LeaseID) {
+	for _, id := range surplus {
 		_ = s.revokeID(ctx, id)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -48,7 +49,7 @@ func newServer(t *testing.T) *etcdfake.Server {
 	return srv
 }
 
-func keyOf(sess *session.Session) string { return sess.Base().SessionKey(sess.Lease()) }
+func keyOf(sess *session.Session) string { return lease.Open(sess.Ref()).SessionKey(sess.Lease()) }
 
 func lossOf(t *testing.T, ev session.Event) *holdfast.LostError {
 	t.Helper()
@@ -81,7 +82,7 @@ func TestSessionKeySaysWhoseItIsAndStandsAsLongAsTheLease(t *testing.T) {
 				if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Lease != int64(sess.Lease()) {
 					t.Fatalf("%v, %v", resp, err)
 				}
-				held, err := sess.Base().Await(t.Context())
+				held, err := lease.Open(sess.Ref()).Await(t.Context())
 				if err != nil || held.Gate() != resp.Kvs[0].ModRevision {
 					t.Errorf("gate %d, the key was put at %d: %v", held.Gate(), resp.Kvs[0].ModRevision, err)
 				}
@@ -136,7 +137,7 @@ func TestSessionKeyDeletedByHandIsPutAgainAndNothingIsLost(t *testing.T) {
 		srv, events := newServer(t), newRecorder()
 		warned := make(chan string, 10)
 		sess := openOn(t, srv.Link(), session.Options{OnStateChange: events.tell, Logger: slog.New(lineHandler(warned))})
-		held, err := sess.Base().Await(t.Context())
+		held, err := lease.Open(sess.Ref()).Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +337,7 @@ func TestWaiterForANewLeaseIsToldThatItIsRefused(t *testing.T) {
 		events.next(t, holdfast.Lost)
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			if _, err := sess.Base().Await(ctx); !errors.Is(err, rpctypes.ErrPermissionDenied) || ctx.Err() != nil {
+			if _, err := lease.Open(sess.Ref()).Await(ctx); !errors.Is(err, rpctypes.ErrPermissionDenied) || ctx.Err() != nil {
 				t.Errorf("Await: %v", err)
 			}
 			cancel()
@@ -349,7 +350,7 @@ func TestWaiterForANewLeaseIsToldThatItIsRefused(t *testing.T) {
 			f.denyPut = false
 		})
 		events.next(t, holdfast.Connected)
-		if _, err := sess.Base().Await(t.Context()); err != nil {
+		if _, err := lease.Open(sess.Ref()).Await(t.Context()); err != nil {
 			t.Errorf("Await: %v", err)
 		}
 	})

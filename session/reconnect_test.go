@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestConnectedContextLivesAsSoonAsTheRenewalIsConfirmed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
-		l, err := f.open(t, session.Options{}).Base().Await(t.Context())
+		l, err := lease.Open(f.open(t, session.Options{}).Ref()).Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

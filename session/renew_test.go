@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -59,7 +60,7 @@ func TestLossIsToldBeforeTheLeaseExpires(t *testing.T) {
 				f.set(func(f *fakeEtcd) { f.requests, f.replies = some(time.Second), some(time.Second) })
 				time.Sleep(20*time.Second + some(20*time.Second))
 				f.set(func(f *fakeEtcd) { f.cut = true })
-				l, err := sess.Base().Await(t.Context())
+				l, err := lease.Open(sess.Ref()).Await(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -122,8 +123,8 @@ func TestShortOutageSuspendsAndReconnectsTheSameLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
-		lease := sess.Lease()
-		held, _ := sess.Base().Await(t.Context())
+		id := sess.Lease()
+		held, _ := lease.Open(sess.Ref()).Await(t.Context())
 		f.set(func(f *fakeEtcd) { f.noRenew = true })
 		start := time.Now()
 		connected := held.ConnectedContext()
@@ -143,8 +144,8 @@ func TestShortOutageSuspendsAndReconnectsTheSameLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		ev := events.next(t, holdfast.Connected)
-		if !ev.Reconnected() || ev.Lease != lease || sess.Lease() != lease {
-			t.Errorf("event %+v, lease %x", ev, sess.Lease())
+		if !ev.Reconnected() || ev.Lease != id || sess.Lease() != id {
+			t.Errorf("event %+v, id %x", ev, sess.Lease())
 		}
 		if held.ConnectedContext().Err() != nil {
 			t.Error("ConnectedContext is done although reconnected")
@@ -157,7 +158,7 @@ func TestLostIsForeverAndANewLeaseFollows(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
-		old, _ := sess.Base().Await(t.Context())
+		old, _ := lease.Open(sess.Ref()).Await(t.Context())
 		f.set(func(f *fakeEtcd) { f.cut = true })
 		events.next(t, holdfast.Suspended)
 		events.next(t, holdfast.Lost)
@@ -332,7 +333,7 @@ func TestWaiterThatSawASuspensionTheWatchdogMissedIsWoken(t *testing.T) {
 		var slept atomic.Int64
 		mono := session.MonotonicClock()
 		sess := f.open(t, session.Options{Clock: func() time.Duration { return mono() + time.Duration(slept.Load()) }})
-		l, err := sess.Base().Await(t.Context())
+		l, err := lease.Open(sess.Ref()).Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -41,8 +42,8 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 			"margin negative":     {cli, session.Options{DriftMargin: -1}, "Options.DriftMargin"},
 			"margin too large":    {cli, session.Options{DriftMargin: 4 * time.Second}, "Options.DriftMargin"},
 			"close timeout":       {cli, session.Options{CloseTimeout: -1}, "Options.CloseTimeout"},
-			"retry policy":        {cli, session.Options{Retry: badPolicy}, "Options.Retry"},
-			"long attempt":        {cli, session.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}, "Options.Retry"},
+			"retry policy":        {cli, session.Options{Retry: badPolicy}, "Options.Retry.Multiplier"},
+			"long attempt":        {cli, session.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}, "Options.Retry.Attempt"},
 			"short lock delay":    {cli, session.Options{LockDelay: 199 * time.Millisecond}, "Options.LockDelay"},
 			"long lock delay":     {cli, session.Options{LockDelay: 61 * time.Second}, "Options.LockDelay"},
 			"long owner":          {cli, session.Options{Owner: strings.Repeat("x", 257)}, "Options.Owner"},
@@ -83,7 +84,7 @@ func TestNewEndsWithItsContextWhenNothingAnswers(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 17*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
-		if n := f.count("LeaseGrant"); n > 14 { // at most four in 5.5 s
+		if n := f.count("LeaseGrant"); n > 14 { // at most eight in 12 s
 			t.Errorf("%d grants in 17 s: it spins", n)
 		}
 	})
@@ -98,7 +99,7 @@ func TestNothingSpinsWhileNothingAnswers(t *testing.T) {
 		if sess.State() != holdfast.Lost {
 			t.Errorf("state %v", sess.State())
 		}
-		for rpc, n := range map[string]int{"LeaseKeepAlive": 6, "LeaseGrant": 2600, "LeaseRevoke": 2600} {
+		for rpc, n := range map[string]int{"LeaseKeepAlive": 8, "LeaseGrant": 2600, "LeaseRevoke": 2600} {
 			if got := f.count(rpc); got > n {
 				t.Errorf("%s sent %d times in an hour, want at most %d", rpc, got, n)
 			}
@@ -110,14 +111,14 @@ func TestStayLostGetsNoNewLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{StayLost: true})
-		lease := sess.Lease()
-		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(lease)) })
+		id := sess.Lease()
+		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(id)) })
 		time.Sleep(time.Minute)
-		if _, err := sess.Base().Await(t.Context()); !errors.Is(err, holdfast.ErrLost) {
+		if _, err := lease.Open(sess.Ref()).Await(t.Context()); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Await: %v", err)
 		}
-		if sess.State() != holdfast.Lost || sess.Lease() != lease || f.count("LeaseGrant") != 1 {
-			t.Errorf("state %v, lease %x, %d grants", sess.State(), sess.Lease(), f.count("LeaseGrant"))
+		if sess.State() != holdfast.Lost || sess.Lease() != id || f.count("LeaseGrant") != 1 {
+			t.Errorf("state %v, id %x, %d grants", sess.State(), sess.Lease(), f.count("LeaseGrant"))
 		}
 	})
 }
@@ -126,7 +127,7 @@ func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f, events := newFakeEtcd(), newRecorder()
 		sess := f.open(t, session.Options{OnStateChange: events.tell})
-		held, _ := sess.Base().Await(t.Context())
+		held, _ := lease.Open(sess.Ref()).Await(t.Context())
 		if err := sess.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +142,7 @@ func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
 		if err := sess.Check(); err != holdfast.ErrClosed || sess.State() != holdfast.Closed || sess.Remaining() != 0 {
 			t.Errorf("session after Close: %v, %v, %v", err, sess.State(), sess.Remaining())
 		}
-		if _, err := sess.Base().Await(t.Context()); err != holdfast.ErrClosed {
+		if _, err := lease.Open(sess.Ref()).Await(t.Context()); err != holdfast.ErrClosed {
 			t.Errorf("Await after Close: %v", err)
 		}
 		if sess.Lease() == 0 {
@@ -198,7 +199,7 @@ func TestCloseJoinsWhatRunsOnTheSession(t *testing.T) {
 		f := newFakeEtcd()
 		sess := f.open(t, session.Options{})
 		var returned atomic.Bool
-		sess.Base().Go(func(ctx context.Context) {
+		lease.Open(sess.Ref()).Go(func(ctx context.Context) {
 			<-ctx.Done()
 			time.Sleep(2 * time.Second) // it has something to tidy up
 			returned.Store(true)
@@ -214,7 +215,7 @@ func TestCloseJoinsWhatRunsOnTheSession(t *testing.T) {
 		if !returned.Load() || !told.Load() {
 			t.Errorf("Close has returned; the goroutine has: %v, the callback has: %v", returned.Load(), told.Load())
 		}
-		if sess.Base().Go(func(context.Context) {}) {
+		if lease.Open(sess.Ref()).Go(func(context.Context) {}) {
 			t.Error("a goroutine was started after Close")
 		}
 	})

@@ -1,187 +1,118 @@
 //go:build unix
 
-// Leader shows an election among three processes, and its terms moving from one
-// to the next:
+// Leader runs an election among three processes, and shows how leadership passes from one to the next:
 //
 //	go run ./examples/leader
 //	go run ./examples/leader --endpoints host1:2379,host2:2379
 //
-// Three candidates campaign. The leader is killed (SIGKILL): when etcd has
-// expired its lease the next in line leads, and the killed one, started again,
-// queues at the back. Then the leader is asked to end (SIGTERM): it drains,
-// resigns, and the next leads at once. At last everybody ends, and nobody leads.
+// Three candidates campaign. The leader is killed (SIGKILL): once its lease has expired in etcd the next in the queue
+// leads. The killed candidate, started again, queues at the back. Then the leader is asked to end (SIGTERM): it
+// finishes its work and resigns, and the next leads at once. In the end all have exited, and there is no leader.
 //
-// Without --endpoints an etcd runs inside this process, for as long as the story
-// takes. The exit code is 0 only if every step was observed.
+// Without --endpoints the program runs an etcd of its own. It exits with code 0 only if it observed every step.
 //
-// main.go is the story, candidate.go what the candidates do.
+// This file has the steps, candidate.go the code of the candidates.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
-	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast/election"
-	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// ttl is short so that the story is. The default is session.DefaultTTL.
-const ttl = 2 * time.Second
-
 func main() {
-	child.Main(campaign) // in a candidate; that is all it does
-	endpoints := flag.String("endpoints", "", "comma-separated `addresses` of an etcd cluster to use (default: an embedded etcd)")
-	patience := flag.Duration("patience", 15*time.Second, "how long to wait for each step")
-	flag.Parse()
-
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *endpoints, *patience, os.Stdout); err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("interrupted: %w", err)
-		}
-		fmt.Fprintln(os.Stderr, "leader:", err)
-		os.Exit(1)
-	}
+	child.Main(campaign) // runs a candidate, if this process is one, and exits
+	demo.Main(run)
 }
 
-// run sets the stage, has the story told, and clears everything away again,
-// however it ended.
-func run(ctx context.Context, endpoints string, patience time.Duration, out io.Writer) (err error) {
-	s := &story{out: out, began: time.Now(), job: job{Election: fmt.Sprintf("leader/%08d", rand.IntN(1e8))}}
-	s.job.Output = "examples/" + s.job.Election
-	if endpoints != "" {
-		s.job.Endpoints = strings.Split(endpoints, ",")
-	} else {
-		srv, err := etcdtest.New(nil)
-		if err != nil {
-			return err
-		}
-		defer srv.Close()
-		s.job.Endpoints = srv.Endpoints()
-	}
-	cli, err := clientv3.New(session.ClientConfig(s.job.Endpoints...))
-	if err != nil {
-		return err
-	}
-	defer cli.Close()
-	s.cli = cli
-
+// run plays the story, and cleans up however it ended.
+func run(ctx context.Context, d *demo.Demo) (err error) {
+	id := fmt.Sprintf("leader/%08d", rand.IntN(1e8))
+	s := &story{Demo: d, job: job{Endpoints: d.Endpoints, Election: id, Output: "examples/" + id}}
 	defer func() {
-		err = child.KillAll(err, s.all...)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if s.sess != nil {
-			s.observing()
-			err = errors.Join(err, s.sess.Close(ctx))
-			_, deleted := cli.Delete(ctx, s.job.Output)
-			err = errors.Join(err, deleted) // entries of the killed go with their leases
-		}
+		err = errors.Join(child.KillAll(err, s.all...), s.cleanUp(ctx))
 	}()
-	fmt.Fprintf(out, "One election, three candidates (TTL %v).\n\n%7s  %-6s  %-62s  %6s\n", ttl, "time", "who", "what", "token")
-	steps := s.steps()
-	for i, step := range steps {
-		if err := within(ctx, patience, step.observe); err != nil {
-			return fmt.Errorf("step %d of %d was not observed: %s: %w", i+1, len(steps), step.name, err)
-		}
-	}
-	fmt.Fprintf(out, "\nAll %d steps were observed, in %.1f s.\n", len(steps), time.Since(s.began).Seconds())
-	return nil
+	d.Print(demo.Plain, "One election, three candidates (TTL %v).", demo.TTL)
+	d.Print(demo.Plain, "")
+	d.Header()
+	return d.Play(ctx, s.steps())
 }
 
-func within(ctx context.Context, d time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("waited for %v", d))
-	defer cancel()
-	return f(ctx)
-}
-
-// story is what its steps share.
+// story is what the steps share.
 type story struct {
-	out   io.Writer
-	began time.Time
-	job   job
-	cli   *clientv3.Client
+	*demo.Demo
+	job job
 
-	all    []*candidate // every candidate that was started, in order
-	line   []*candidate // the candidates in the order in which they queue; the first leads
+	all    []*candidate // every candidate that was started
+	queue  []*candidate // those in the election, in order; the first leads
 	tokens []fencing.Token
 
-	sess      *session.Session
-	observing context.CancelFunc
-	leaders   chan observed
+	sess     *session.Session // the observer's
+	stop     context.CancelFunc
+	observed chan observation
 }
 
 type candidate = child.Child[fencing.Token]
 
-type observed struct {
+// observation is what Observe yields.
+type observation struct {
 	leader election.Leader
 	err    error
 }
 
-// step is one thing that must be seen.
-type step struct {
-	name    string
-	observe func(context.Context) error
-}
-
-func (s *story) steps() []step {
-	return []step{
-		{"an observer sees that nobody leads", s.nobodyLeads},
-		{"A leads", s.candidateLeads("A")},
-		{"B and C queue behind A", s.othersQueue("B", "C")},
-		{"A is killed", s.leaderIsKilled},
-		{"B leads when A's lease has expired", s.nextLeads("etcd has expired the lease of A")},
-		{"A is back, and queues behind C", s.othersQueue("A")},
-		{"B is asked to end: it drains and resigns", s.leaderResigns},
-		{"C leads at once", s.nextLeads("B has resigned")},
-		{"C is killed", s.leaderIsKilled},
-		{"A leads again, with a larger token", s.nextLeads("etcd has expired the lease of C")},
-		{"A is asked to end, and nobody leads", s.lastEnds},
+func (s *story) steps() []demo.Step {
+	return []demo.Step{
+		{Name: "the observer sees no leader", Observe: s.startObserver},
+		{Name: "A leads", Observe: s.firstLeads("A")},
+		{Name: "B and C queue behind A", Observe: s.joinQueue("B", "C")},
+		{Name: "A is killed", Observe: s.killLeader},
+		{Name: "B leads after A's lease has expired", Observe: s.nextLeads("A's lease has expired in etcd")},
+		{Name: "A is started again and queues behind C", Observe: s.joinQueue("A")},
+		{Name: "B is asked to end, finishes its work and resigns", Observe: s.terminateLeader},
+		{Name: "C leads at once", Observe: s.nextLeads("B has resigned")},
+		{Name: "C is killed", Observe: s.killLeader},
+		{Name: "A leads again, with a larger token", Observe: s.nextLeads("C's lease has expired in etcd")},
+		{Name: "A is asked to end, and there is no leader", Observe: s.terminateLast},
 	}
 }
 
-// nobodyLeads starts the observer, which stays for the whole story.
-func (s *story) nobodyLeads(ctx context.Context) (err error) {
-	if s.sess, err = session.New(ctx, s.cli, nil); err != nil {
+// startObserver starts an observer, which runs until the end.
+func (s *story) startObserver(ctx context.Context) (err error) {
+	if s.sess, err = session.New(ctx, s.Client, nil); err != nil {
 		return err
 	}
 	octx, cancel := context.WithCancel(context.Background())
-	s.observing, s.leaders = cancel, make(chan observed, 16)
-	go func() { // ends with octx, at the end of run
+	s.stop, s.observed = cancel, make(chan observation, 16)
+	go func() { // ends with octx, in cleanUp
 		for l, err := range election.New(s.sess, s.job.Election).Observe(octx) {
-			s.leaders <- observed{l, err}
+			s.observed <- observation{l, err}
 		}
 	}()
 	return s.observe(ctx, "")
 }
 
-// observe waits until the observer tells that name leads; "" is nobody.
+// observe waits until the observer sees that name leads; "" is no leader.
 func (s *story) observe(ctx context.Context, name string) error {
 	for {
 		select {
-		case o := <-s.leaders:
+		case o := <-s.observed:
 			switch {
 			case o.err != nil:
 				return o.err
 			case o.leader.Value == name && o.leader.Token == 0:
-				s.row("observer", 0, "nobody leads")
+				s.Row("observer", 0, demo.Plain, "there is no leader")
 				return nil
 			case o.leader.Value == name:
-				s.row("observer", o.leader.Token, "%s leads", name)
+				s.Row("observer", o.leader.Token, demo.Plain, "%s leads", name)
 				return nil
 			}
 		case <-ctx.Done():
@@ -190,12 +121,12 @@ func (s *story) observe(ctx context.Context, name string) error {
 	}
 }
 
-func (s *story) candidateLeads(name string) func(context.Context) error {
+func (s *story) firstLeads(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := s.start(name); err != nil {
 			return err
 		}
-		return s.nextLeads("nobody was ahead")(ctx)
+		return s.nextLeads("the queue was empty")(ctx)
 	}
 }
 
@@ -204,15 +135,15 @@ func (s *story) start(name string) error {
 	if err != nil {
 		return err
 	}
-	s.all, s.line = append(s.all, p), append(s.line, p)
+	s.all, s.queue = append(s.all, p), append(s.queue, p)
 	return nil
 }
 
-// nextLeads waits for the first in line to say that it leads, with a token
-// larger than all before, and for the observer to see it.
+// nextLeads waits until the first in the queue reports that it leads, with a token larger than all before, and until
+// the observer sees it.
 func (s *story) nextLeads(why string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		p := s.line[0]
+		p := s.queue[0]
 		token, err := p.Await(ctx, elected)
 		if err != nil {
 			return err
@@ -221,61 +152,41 @@ func (s *story) nextLeads(why string) func(context.Context) error {
 			return fmt.Errorf("its token is %v, after %v", token, s.tokens)
 		}
 		s.tokens = append(s.tokens, token)
-		s.row(p.Name, token, "is elected (process %d): %s", p.PID(), why)
+		s.Row(p.Name, token, demo.Good, "is elected (process %d): %s", p.PID(), why)
 		return s.observe(ctx, p.Name)
 	}
 }
 
-// othersQueue starts candidates one after the other, and waits for each one's
-// entry in etcd.
-func (s *story) othersQueue(names ...string) func(context.Context) error {
+// joinQueue starts candidates, and waits for the entry of each in etcd.
+func (s *story) joinQueue(names ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, name := range names {
 			if err := s.start(name); err != nil {
 				return err
 			}
-			if err := s.queued(ctx, len(s.line)); err != nil {
+			n := len(s.queue)
+			entries := s.sess.Namespace() + "/election/" + s.job.Election + "/@/"
+			if err := s.WaitForKeys(ctx, entries, int64(n)); err != nil {
 				return err
 			}
-			s.row(name, 0, "process %d queues behind %s", s.line[len(s.line)-1].PID(), s.line[len(s.line)-2].Name)
+			s.Row(name, 0, demo.Plain, "process %d queues behind %s", s.queue[n-1].PID(), s.queue[n-2].Name)
 		}
 		return nil
 	}
 }
 
-// queued waits until n candidates have an entry. The watch is armed before the
-// first look, so that no change is missed.
-func (s *story) queued(ctx context.Context, n int) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	prefix := s.sess.Namespace() + "/election/" + s.job.Election + "/@/"
-	for change := range s.cli.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {
-		if err := change.Err(); err != nil {
-			return err
-		}
-		entries, err := s.cli.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err != nil {
-			return err
-		}
-		if entries.Count == int64(n) {
-			return nil
-		}
-	}
-	return context.Cause(ctx)
-}
-
-func (s *story) leaderIsKilled(context.Context) error {
-	p := s.line[0]
-	s.line = s.line[1:]
-	s.row("parent", 0, "SIGKILL to %s: it cannot resign, its entry stays for now", p.Name)
+func (s *story) killLeader(context.Context) error {
+	p := s.queue[0]
+	s.queue = s.queue[1:]
+	s.Row("parent", 0, demo.Dim, "SIGKILL to %s: it cannot resign, so its entry stays until its lease ends", p.Name)
 	p.Kill()
 	return nil
 }
 
-func (s *story) leaderResigns(ctx context.Context) error {
-	p := s.line[0]
-	s.line = s.line[1:]
-	s.row("parent", 0, "SIGTERM to %s: its context ends", p.Name)
+func (s *story) terminateLeader(ctx context.Context) error {
+	p := s.queue[0]
+	s.queue = s.queue[1:]
+	s.Row("parent", 0, demo.Dim, "SIGTERM to %s: its context is canceled", p.Name)
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -283,13 +194,13 @@ func (s *story) leaderResigns(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.row(p.Name, token, "has finished its work, still leading; now it resigns")
+	s.Row(p.Name, token, demo.Plain, "has finished its work while it still led; now it resigns")
 	return nil
 }
 
-func (s *story) lastEnds(ctx context.Context) error {
-	last := s.line[0]
-	if err := s.leaderResigns(ctx); err != nil {
+func (s *story) terminateLast(ctx context.Context) error {
+	last := s.queue[0]
+	if err := s.terminateLeader(ctx); err != nil {
 		return err
 	}
 	if err := s.observe(ctx, ""); err != nil {
@@ -298,13 +209,12 @@ func (s *story) lastEnds(ctx context.Context) error {
 	if err := last.Exited(ctx); err != nil {
 		return err
 	}
-	return s.workedInTurn(ctx)
+	return s.checkOutput(ctx)
 }
 
-// workedInTurn looks at what the leaders have written through a FencedWriter:
-// the last of them all.
-func (s *story) workedInTurn(ctx context.Context) error {
-	resp, err := s.cli.Get(ctx, s.job.Output)
+// checkOutput reads what the leaders wrote through a FencedWriter: the last write must be that of the last leader.
+func (s *story) checkOutput(ctx context.Context) error {
+	resp, err := s.Client.Get(ctx, s.job.Output)
 	if err != nil {
 		return err
 	}
@@ -312,16 +222,19 @@ func (s *story) workedInTurn(ctx context.Context) error {
 	if len(resp.Kvs) == 0 || string(resp.Kvs[0].Value) != want {
 		return fmt.Errorf("the last write is %v, want that of token %s", resp.Kvs, want)
 	}
-	s.row("parent", 0, "the last write is that of the last leader")
+	s.Row("parent", 0, demo.Good, "the last write is the last leader's")
 	return nil
 }
 
-// row prints one thing that was observed now. A zero token is left out.
-func (s *story) row(who string, token fencing.Token, format string, args ...any) {
-	shown := ""
-	if token != 0 {
-		shown = token.String()
+// cleanUp stops the observer and deletes the key of this run. The entries of killed candidates go with their leases.
+func (s *story) cleanUp(ctx context.Context) error {
+	if s.sess == nil {
+		return nil // nothing was written
 	}
-	line := fmt.Sprintf("%6.2fs  %-8s  %-60s  %6s", time.Since(s.began).Seconds(), who, fmt.Sprintf(format, args...), shown)
-	fmt.Fprintln(s.out, strings.TrimRight(line, " "))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	s.stop()
+	err := s.sess.Close(ctx)
+	_, deleteErr := s.Client.Delete(ctx, s.job.Output)
+	return errors.Join(err, deleteErr)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// runMain in the environment makes this test binary the program itself, so that
-// the tests see real processes, under the race detector.
+// runMain in the environment makes this test binary run main: so the tests see real processes, built with the race
+// detector.
 const runMain = "LEADER_RUN_MAIN"
 
 func TestMain(m *testing.M) {
@@ -40,29 +40,29 @@ func leader(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), err
 }
 
-// essential are the lines without which the story is not told, in their order.
+// essential are the lines that the output must have, in this order.
 var essential = []string{
-	`observer +nobody leads$`,
-	`A +is elected \(process \d+\): nobody was ahead +\d+$`,
+	`observer +there is no leader$`,
+	`A +is elected \(process \d+\): the queue was empty +\d+$`,
 	`observer +A leads +\d+$`,
 	`B +process \d+ queues behind A$`,
 	`C +process \d+ queues behind B$`,
 	`parent +SIGKILL to A`,
-	`B +is elected \(process \d+\): etcd has expired the lease of A +\d+$`,
+	`B +is elected \(process \d+\): A's lease has expired in etcd +\d+$`,
 	`observer +B leads +\d+$`,
 	`A +process \d+ queues behind C$`,
 	`parent +SIGTERM to B`,
-	`B +has finished its work, still leading; now it resigns +\d+$`,
+	`B +has finished its work while it still led; now it resigns +\d+$`,
 	`C +is elected \(process \d+\): B has resigned +\d+$`,
 	`parent +SIGKILL to C`,
-	`A +is elected \(process \d+\): etcd has expired the lease of C +\d+$`,
+	`A +is elected \(process \d+\): C's lease has expired in etcd +\d+$`,
 	`observer +A leads +\d+$`,
-	`observer +nobody leads$`,
-	`the last write is that of the last leader$`,
+	`observer +there is no leader$`,
+	`the last write is the last leader's$`,
 	`^All \d+ steps were observed, in [\d.]+ s\.$`,
 }
 
-func TestTermsMoveAndNothingIsLeftBehind(t *testing.T) {
+func TestLeadershipPassesOnAndNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	out, stderr, err := leader(t, "--endpoints", strings.Join(srv.Endpoints(), ","))
@@ -78,22 +78,23 @@ next:
 				continue next
 			}
 		}
-		t.Fatalf("no line like %q where it belongs in:\n%s", pattern, out)
+		t.Fatalf("no line matches %q at its place in:\n%s", pattern, out)
 	}
 	if kvs := srv.Keys(t, ""); len(kvs) > 0 {
 		t.Errorf("left behind: %v", kvs)
 	}
 }
 
-func TestAStepThatIsNotObservedIsNamedAndFails(t *testing.T) {
+func TestLeaderNamesTheStepThatFailed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	srv.Stop() // its address answers nothing
+	srv.Stop()
 	out, stderr, err := leader(t, "--endpoints", srv.Endpoints()[0], "--patience", "200ms")
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Fatalf("%v, want exit code 1\n%s%s", err, out, stderr)
 	}
-	if want := "step 1 of 11 was not observed: an observer sees that nobody leads"; !strings.Contains(stderr, want) {
+	if want := "step 1 of 11 was not observed: the observer sees no leader"; !strings.Contains(stderr, want) {
 		t.Errorf("stderr lacks %q:\n%s", want, stderr)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// runMain in the environment makes this test binary the program itself, so that
-// the tests see real processes, parent and workers, under the race detector.
+// runMain in the environment makes this test binary run main: so the tests see real processes, parent and workers,
+// built with the race detector.
 const runMain = "QUICKSTART_RUN_MAIN"
 
 func TestMain(m *testing.M) {
@@ -42,29 +42,27 @@ func quickstart(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *bytes.Buff
 	return cmd, stderr
 }
 
-// essential are the lines without which the story is not told, in their order.
+// essential are the lines that the output must have, in this order.
 var essential = []string{
 	`A +process \d+ acquires the lock +\d+$`,
 	`A +writes guarded = "from A" and unguarded = "from A" +\d+$`,
-	`B +process \d+ asks for the lock and waits behind A$`,
+	`B +process \d+ wants the lock and waits behind A$`,
 	`parent +SIGSTOP to A`,
 	`B +acquires the lock: A's lease has expired in etcd +\d+$`,
 	`B +writes guarded = "from B" and unguarded = "from B" +\d+$`,
 	`parent +SIGCONT to A`,
 	`A +Check: lost \(expired\) +\d+$`,
-	`A +writes guarded: REFUSED by its writer \(lost\), nothing is sent +\d+$`,
-	`A +.*: REFUSED by etcd \(ErrStale\) +\d+$`,
-	`A +writes unguarded = "from A, too late": ACCEPTED, nobody compares$`,
-	`etcd +read back guarded = "from B"$`,
-	`etcd +read back unguarded = "from A, too late"$`,
-	`B +Check: held to the end; unlocks +\d+$`,
-	`parent +both workers have ended; the lock's queue in etcd is empty$`,
-	`^guarded += "from B" +fenced: `,
-	`^unguarded += "from A, too late" +not fenced: `,
+	`A +writes guarded: REFUSED by its writer \(lost\); nothing is sent +\d+$`,
+	`A +.*: REFUSED by etcd \(stale\) +\d+$`,
+	`A +writes unguarded = "from A, too late": ACCEPTED, no token is compared$`,
+	`etcd +guarded = "from B": `,
+	`etcd +unguarded = "from A, too late": `,
+	`B +Check: still held; unlocks +\d+$`,
+	`parent +both workers have exited; the lock's queue in etcd is empty$`,
 	`^All \d+ steps were observed, in [\d.]+ s\.$`,
 }
 
-func TestTheStoryIsToldAndMatchesTheREADME(t *testing.T) {
+func TestQuickstartPrintsWhatItsREADMEShows(t *testing.T) {
 	t.Parallel()
 	cmd, stderr := quickstart(t)
 	out, err := cmd.Output()
@@ -74,24 +72,23 @@ func TestTheStoryIsToldAndMatchesTheREADME(t *testing.T) {
 	if stderr.Len() > 0 {
 		t.Errorf("stderr: %s", stderr)
 	}
-	checkStory(t, string(out))
+	checkOutput(t, string(out))
 
-	readme, err := os.ReadFile("../../README.md")
+	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(withoutNumbers(string(readme)), withoutNumbers(string(out))) {
-		t.Errorf("README.md shows another timeline; paste this one:\n%s", out)
+		t.Errorf("README.md shows another output; paste this one:\n%s", out)
 	}
 }
 
-// withoutNumbers takes out what differs from run to run, and the blanks that
-// go with it.
+// withoutNumbers replaces numbers, which differ from run to run, and the blanks before them.
 func withoutNumbers(s string) string {
 	return regexp.MustCompile(` *\d[\d.]*`).ReplaceAllString(s, " #")
 }
 
-func checkStory(t *testing.T, out string) {
+func checkOutput(t *testing.T, out string) {
 	t.Helper()
 	rest := strings.Split(out, "\n")
 next:
@@ -102,7 +99,7 @@ next:
 				continue next
 			}
 		}
-		t.Fatalf("no line like %q where it belongs in:\n%s", pattern, out)
+		t.Fatalf("no line matches %q at its place in:\n%s", pattern, out)
 	}
 	tokens := regexp.MustCompile(`(?m)acquires the lock.* (\d+)$`).FindAllStringSubmatch(out, -1)
 	first, _ := strconv.Atoi(tokens[0][1])
@@ -112,7 +109,7 @@ next:
 	}
 }
 
-func TestOnAClusterOfItsOwnNothingIsLeftBehind(t *testing.T) {
+func TestQuickstartLeavesNothingInAClusterOfTheUser(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	cmd, stderr := quickstart(t, "--endpoints", strings.Join(cluster.Endpoints(), ","))
@@ -120,19 +117,20 @@ func TestOnAClusterOfItsOwnNothingIsLeftBehind(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s%s", err, out, stderr)
 	}
-	checkStory(t, string(out))
+	checkOutput(t, string(out))
 	if kvs := cluster.Keys(t, ""); len(kvs) > 0 {
 		t.Errorf("left behind: %v", kvs)
 	}
 }
 
-func TestAStepThatIsNotObservedIsNamedAndFails(t *testing.T) {
+func TestQuickstartNamesTheStepThatFailed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	srv.Stop() // its address answers nothing
+	srv.Stop()
 	cmd, stderr := quickstart(t, "--endpoints", srv.Endpoints()[0], "--patience", "200ms")
 	out, err := cmd.Output()
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Fatalf("%v, want exit code 1\n%s%s", err, out, stderr)
 	}
 	if want := "step 1 of 16 was not observed: etcd answers"; !strings.Contains(stderr.String(), want) {
@@ -140,7 +138,7 @@ func TestAStepThatIsNotObservedIsNamedAndFails(t *testing.T) {
 	}
 }
 
-func TestInterruptEndsTheWorkersAlsoTheStoppedOne(t *testing.T) {
+func TestInterruptEndsBothWorkersOneOfThemStopped(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cmd, stderr := quickstart(t, "--endpoints", srv.Endpoints()[0])
@@ -166,18 +164,19 @@ func TestInterruptEndsTheWorkersAlsoTheStoppedOne(t *testing.T) {
 	}
 	rest, _ := io.ReadAll(stdout)
 	err = cmd.Wait()
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Fatalf("%v, want exit code 1\n%s%s", err, rest, stderr)
 	}
 	if !strings.Contains(stderr.String(), "interrupted: step 6 of 16 was not observed: B acquires the lock") {
-		t.Errorf("stderr does not say at which step it was interrupted:\n%s", stderr)
+		t.Errorf("stderr does not name the step that was interrupted:\n%s", stderr)
 	}
 	if len(workers) != 2 {
 		t.Fatalf("saw workers %v, want two", workers)
 	}
 	for _, pid := range workers {
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("worker %d: %v, want that there is no such process", pid, err)
+			t.Errorf("worker %d still exists: %v", pid, err)
 		}
 	}
 	if kvs := srv.Keys(t, "quickstart/"); len(kvs) > 0 {

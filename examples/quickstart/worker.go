@@ -10,27 +10,28 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// job is what a worker is told.
+// job is the input of a worker.
 type job struct {
 	Endpoints []string
-	Lock      string // name of the lock
-	Guarded   string // key written through the fence
-	Unguarded string // key written plainly
+	Lock      string // the lock's name
+	Guarded   string // a key written through the fence
+	Unguarded string // a key written plainly
 }
 
-// goOn is what a worker is told when it has written.
-const goOn = "go on"
+// resume is the parent's message to a worker that has written.
+const resume = "resume"
 
-// event is what a worker says with each of the following.
+// event is the output of a worker, with each of the names below.
 type event struct {
-	Token fencing.Token `json:",omitzero"` // acquired
-	Entry string        // acquired: the lock's key in etcd
+	Token fencing.Token `json:",omitzero"` // with acquired
+	Entry string        // with acquired: the lock's key in etcd
 	Error string
 	Lost  string // the cause, if Error is a *holdfast.LostError
 	Stale bool   // Error is a fencing.ErrStale
@@ -38,29 +39,27 @@ type event struct {
 
 // The events, in this order.
 const (
-	waits        = "waits"
-	acquired     = "acquired"
-	wrote        = "wrote"
-	checked      = "checked"
-	wroteGuarded = "wrote guarded, though lost"
-	wroteBlindly = "wrote guarded, though lost, without a check"
-	wrotePlainly = "wrote plainly, though lost"
-	released     = "released"
+	waits          = "waits"
+	acquired       = "acquired"
+	wrote          = "wrote"
+	checked        = "checked"
+	wroteGuarded   = "wrote guarded after the loss"
+	wroteUnchecked = "wrote guarded after the loss, without a check"
+	wrotePlainly   = "wrote plainly after the loss"
+	released       = "released"
 )
 
-// work is what a worker does: lock, write, go on with something long, write
-// again, unlock.
+// work is a worker: it locks, writes, does something that takes long, writes again and unlocks.
 //
-// A service would use Mutex.Do, whose context ends the work by itself when the
-// lock is lost. Here the lock is held by its handle, so that each line of
-// defence can be seen alone.
+// A service would call Mutex.Do, which cancels the context of the work when the lock is lost. This one keeps the
+// handle, to show each line of defense by itself.
 func work(ctx context.Context, name string, j job, parent *child.Parent[event]) (err error) {
 	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
 	if err != nil {
 		return err
 	}
 	defer cli.Close()
-	sess, err := session.New(ctx, cli, &session.Options{TTL: ttl})
+	sess, err := session.New(ctx, cli, &session.Options{TTL: demo.TTL})
 	if err != nil {
 		return err
 	}
@@ -82,7 +81,7 @@ func work(ctx context.Context, name string, j job, parent *child.Parent[event]) 
 	}
 	parent.Say(wrote, event{})
 
-	// Something long. It is here that A is stopped.
+	// This stands for something that takes long. A is stopped here.
 	if _, err := parent.Hear(ctx); err != nil {
 		return err
 	}
@@ -96,45 +95,46 @@ func work(ctx context.Context, name string, j job, parent *child.Parent[event]) 
 	return nil
 }
 
-// writeTooLate does what no worker should do that has just been told of its
-// loss: it writes all the same.
-func writeTooLate(ctx context.Context, cli *clientv3.Client, lk *locker.Lock, name string, j job, parent *child.Parent[event]) {
-	// A FencedWriter asks Check itself and sends nothing.
+// writeTooLate writes although Check has reported the loss, which no worker should do.
+func writeTooLate(
+	ctx context.Context, cli *clientv3.Client, lk *locker.Lock, name string, j job, parent *child.Parent[event],
+) {
+	// A FencedWriter calls Check itself and sends nothing.
 	_, err := fencing.NewFencedWriter(lk).Put(ctx, j.Guarded, lateValue(name))
 	parent.Say(wroteGuarded, outcome(err))
 
-	// But a pause may fall between any Check and what follows it. Then the
-	// write is sent, and it is etcd that compares.
-	_, err = fencing.NewFencedWriter(pausedAfterCheck{lk}).Put(ctx, j.Guarded, lateValue(name))
-	parent.Say(wroteBlindly, outcome(err))
+	// A process can also be paused between a Check and the write that follows. Then the write is sent, and etcd
+	// compares.
+	_, err = fencing.NewFencedWriter(uncheckedLock{lk}).Put(ctx, j.Guarded, lateValue(name))
+	parent.Say(wroteUnchecked, outcome(err))
 
-	// A plain Put has nothing that could be compared.
+	// A plain Put has nothing to compare.
 	_, err = cli.Put(ctx, j.Unguarded, lateValue(name))
 	parent.Say(wrotePlainly, outcome(err))
 }
 
-// pausedAfterCheck is a lock as it looks to code that was paused right after it
-// had checked: all was well.
-type pausedAfterCheck struct{ *locker.Lock }
+// uncheckedLock is a lock whose Check always succeeds, as it does for a process that is paused right after a Check.
+type uncheckedLock struct{ *locker.Lock }
 
-func (pausedAfterCheck) Check() error { return nil }
+func (uncheckedLock) Check() error { return nil }
 
-// outcome is the event that tells of err.
+// outcome describes err for the parent.
 func outcome(err error) (ev event) {
 	if err != nil {
 		ev.Error = err.Error()
 	}
-	if lost, ok := errors.AsType[*holdfast.LostError](err); ok {
+	var lost *holdfast.LostError
+	if errors.As(err, &lost) {
 		ev.Lost = lost.Cause.String()
 	}
 	ev.Stale = errors.Is(err, fencing.ErrStale)
 	return ev
 }
 
-// String is the outcome as a parent reports it when it expected another.
+// String is used by the parent in the error about an unexpected outcome.
 func (e event) String() string {
 	if e.Error == "" {
-		return "that all is well"
+		return "no error"
 	}
 	return fmt.Sprintf("%q", e.Error)
 }

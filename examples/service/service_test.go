@@ -95,7 +95,7 @@ func TestServiceStopsBeforeAnotherProcessHoldsItsLock(t *testing.T) {
 			svc := startExporter(t, link.Client())
 			within(t, "it exports", func() bool { return svc.batches.Load() > 0 })
 
-			// Somebody else wants the lock, over a connection that is fine. Two
+			// Another client wants the lock, over a connection that works. Two
 			// entries: the service holds, the other one waits.
 			other := locker.NewMutex(newSession(t, srv.Client(t)), "export")
 			acquired := make(chan *locker.Lock, 1)
@@ -116,7 +116,8 @@ func TestServiceStopsBeforeAnotherProcessHoldsItsLock(t *testing.T) {
 			// Etcd's own record: everything the service wrote is older than the other's lock.
 			for _, kv := range srv.Keys(t, "export/progress") {
 				if kv.ModRevision > lk.AcquiredRevision() {
-					t.Errorf("revision %d was written by the service after the other had acquired at %d", kv.ModRevision, lk.AcquiredRevision())
+					t.Errorf("the service wrote revision %d, and the other acquired at %d",
+						kv.ModRevision, lk.AcquiredRevision())
 				}
 			}
 

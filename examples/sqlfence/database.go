@@ -18,24 +18,23 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
-// The two rows of the table: one is written through the guard, the other is not.
+// The rows of the table. The first is written through the guard.
 const (
 	guarded   = "guarded"
 	unguarded = "unguarded"
 )
 
-// database is where the workers write. Each opens it for itself.
+// database is where the workers write. Each process opens its own.
 type database struct {
-	db      *sql.DB
+	*sql.DB
 	dialect sqlfence.Dialect
 	guard   *sqlfence.Guard
 	table   string // of the work
 	marks   string // of the guard
 }
 
-// open understands postgres://… and postgresql://… as pgx does, mysql:// followed
-// by a DSN of go-sql-driver (user:password@tcp(host:3306)/name), and sqlite:// by
-// a path. id makes the names of the tables unique.
+// open accepts postgres://… and postgresql://… as pgx does, mysql:// followed by a DSN of go-sql-driver, like
+// user:password@tcp(host:3306)/name, and sqlite:// followed by a path. The id makes the names of the tables unique.
 func open(dsn, id string) (*database, error) {
 	scheme, rest, _ := strings.Cut(dsn, "://")
 	d := &database{table: "sqlfence_work_" + id, marks: "sqlfence_marks_" + id}
@@ -47,26 +46,27 @@ func open(dsn, id string) (*database, error) {
 		driver, d.dialect, dsn = "mysql", sqlfence.MySQL, rest
 	case "sqlite":
 		// Without a busy timeout writers fail instead of waiting.
-		driver, d.dialect, dsn = "sqlite", sqlfence.SQLite, "file:"+rest+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)"
+		driver, d.dialect = "sqlite", sqlfence.SQLite
+		dsn = "file:" + rest + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)"
 	default:
-		return nil, errors.New("--dsn begins with none of postgres://, mysql://, sqlite://")
+		return nil, errors.New("--dsn must begin with postgres://, mysql:// or sqlite://")
 	}
 	var err error
-	if d.db, err = sql.Open(driver, dsn); err != nil {
+	if d.DB, err = sql.Open(driver, dsn); err != nil {
 		return nil, err
 	}
-	d.guard, err = sqlfence.New(d.db, d.dialect, &sqlfence.Options{
+	d.guard, err = sqlfence.New(d.DB, d.dialect, &sqlfence.Options{
 		Table: d.marks,
-		// The story tells of refusals itself.
+		// The steps report refusals, so the log does not.
 		Auditor: audit.Func(func(context.Context, audit.Record) {}),
 	})
 	if err != nil {
-		return nil, errors.Join(err, d.db.Close())
+		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-// create makes both tables. The names in the statements are this program's own.
+// create creates both tables.
 func (d *database) create(ctx context.Context) error {
 	if err := d.guard.EnsureSchema(ctx); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (d *database) create(ctx context.Context) error {
 		"CREATE TABLE " + d.table + " (name VARCHAR(20) PRIMARY KEY, value VARCHAR(40) NOT NULL)",
 		"INSERT INTO " + d.table + " VALUES ('" + guarded + "', ''), ('" + unguarded + "', '')",
 	} {
-		if _, err := d.db.ExecContext(ctx, query); err != nil {
+		if _, err := d.ExecContext(ctx, query); err != nil {
 			return err
 		}
 	}
@@ -83,12 +83,12 @@ func (d *database) create(ctx context.Context) error {
 }
 
 func (d *database) drop(ctx context.Context) error {
-	_, err := d.db.ExecContext(ctx, "DROP TABLE IF EXISTS "+d.table)
-	_, err2 := d.db.ExecContext(ctx, "DROP TABLE IF EXISTS "+d.marks)
+	_, err := d.ExecContext(ctx, "DROP TABLE IF EXISTS "+d.table)
+	_, err2 := d.ExecContext(ctx, "DROP TABLE IF EXISTS "+d.marks)
 	return errors.Join(err, err2)
 }
 
-// writeGuarded is the UPDATE of a program that has a guard.
+// writeGuarded updates a row through the guard.
 func (d *database) writeGuarded(ctx context.Context, source fencing.Source, value string) error {
 	return d.guard.Do(ctx, guarded, source, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, d.update(), value, guarded)
@@ -96,9 +96,9 @@ func (d *database) writeGuarded(ctx context.Context, source fencing.Source, valu
 	})
 }
 
-// writePlainly is that of one that has none.
+// writePlainly updates the other row without it.
 func (d *database) writePlainly(ctx context.Context, value string) error {
-	_, err := d.db.ExecContext(ctx, d.update(), value, unguarded)
+	_, err := d.ExecContext(ctx, d.update(), value, unguarded)
 	return err
 }
 
@@ -110,11 +110,12 @@ func (d *database) update() string {
 }
 
 func (d *database) read(ctx context.Context, name string) (value string, err error) {
-	err = d.db.QueryRowContext(ctx, fmt.Sprintf("SELECT value FROM %s WHERE name = '%s'", d.table, name)).Scan(&value)
+	err = d.QueryRowContext(ctx, fmt.Sprintf("SELECT value FROM %s WHERE name = '%s'", d.table, name)).Scan(&value)
 	return value, err
 }
 
 func (d *database) mark(ctx context.Context) (mark fencing.Token, err error) {
-	err = d.db.QueryRowContext(ctx, fmt.Sprintf("SELECT token FROM %s WHERE resource = '%s'", d.marks, guarded)).Scan((*int64)(&mark))
+	query := fmt.Sprintf("SELECT token FROM %s WHERE resource = '%s'", d.marks, guarded)
+	err = d.QueryRowContext(ctx, query).Scan((*int64)(&mark))
 	return mark, err
 }

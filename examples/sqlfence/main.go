@@ -1,23 +1,20 @@
 //go:build unix
 
-// Sqlfence shows a paused worker's late UPDATE being refused by the database:
+// Sqlfence shows how a database refuses the late UPDATE of a paused worker:
 //
 //	go run ./examples/sqlfence
 //	go run ./examples/sqlfence --dsn postgres://user@host/name
 //	go run ./examples/sqlfence --dsn 'mysql://user:password@tcp(host:3306)/name'
 //	go run ./examples/sqlfence --endpoints host1:2379,host2:2379
 //
-// Two worker processes contend for one lock, and write under it to two rows, one
-// of them through a guard. The holder is stopped (SIGSTOP) until etcd has expired
-// its lease and the other worker has written. Then it goes on (SIGCONT), and
-// writes.
+// Two worker processes compete for one lock. The holder writes to two rows, to one of them through a guard. It is
+// stopped (SIGSTOP) until its lease has expired in etcd and the other worker has written. Then it is continued
+// (SIGCONT), and writes.
 //
-// By default the database is a SQLite file that is deleted afterwards, and an
-// etcd runs inside this process. In a database of yours it makes two tables and
-// drops them again. The exit code is 0 only if every step was observed.
+// The default database is a temporary SQLite file. In a database of yours the program creates two tables and drops them
+// again. Without --endpoints it runs an etcd of its own. It exits with code 0 only if it observed every step.
 //
-// main.go is the story, worker.go what the workers do, database.go what they
-// write.
+// This file has the steps, worker.go the code of the workers, database.go their SQL.
 package main
 
 import (
@@ -25,50 +22,29 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
-	"github.com/holdfast-go/holdfast/session"
 )
 
-// ttl is short so that the story is. The default is session.DefaultTTL.
-const ttl = 2 * time.Second
+var dsn = flag.String("dsn", "",
+	"database `URL`: postgres://…, mysql://…, sqlite://PATH (default: a temporary SQLite file)")
 
 func main() {
-	child.Main(work) // in a worker; that is all it does
-	dsn := flag.String("dsn", "", "`URL` of the database: postgres://…, mysql://…, sqlite://PATH (default: a temporary SQLite file)")
-	endpoints := flag.String("endpoints", "", "comma-separated `addresses` of an etcd cluster to use (default: an embedded etcd)")
-	patience := flag.Duration("patience", 10*time.Second, "how long to wait for each step")
-	flag.Parse()
-
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *dsn, *endpoints, *patience, os.Stdout); err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("interrupted: %w", err)
-		}
-		fmt.Fprintln(os.Stderr, "sqlfence:", err)
-		os.Exit(1)
-	}
+	child.Main(work) // runs a worker, if this process is one, and exits
+	demo.Main(run)
 }
 
-// run sets the stage, has the story told, and clears everything away again,
-// however it ended.
-func run(ctx context.Context, dsn, endpoints string, patience time.Duration, out io.Writer) (err error) {
-	s := &story{out: out, start: time.Now(), job: job{DSN: dsn, ID: fmt.Sprintf("%08d", rand.IntN(1e8))}}
-	if dsn == "" {
+// run plays the story, and cleans up however it ended.
+func run(ctx context.Context, d *demo.Demo) (err error) {
+	s := &story{Demo: d, job: job{Endpoints: d.Endpoints, DSN: *dsn, ID: fmt.Sprintf("%08d", rand.IntN(1e8))}}
+	if s.job.DSN == "" {
 		dir, err := os.MkdirTemp("", "sqlfence-example")
 		if err != nil {
 			return err
@@ -76,94 +52,56 @@ func run(ctx context.Context, dsn, endpoints string, patience time.Duration, out
 		defer os.RemoveAll(dir)
 		s.job.DSN = "sqlite://" + filepath.Join(dir, "work.db")
 	}
-	if endpoints != "" {
-		s.job.Endpoints = strings.Split(endpoints, ",")
-	} else {
-		srv, err := etcdtest.New(nil)
-		if err != nil {
-			return err
-		}
-		defer srv.Close()
-		s.job.Endpoints = srv.Endpoints()
-	}
-	if s.cli, err = clientv3.New(session.ClientConfig(s.job.Endpoints...)); err != nil {
+	if s.db, err = open(s.job.DSN, s.job.ID); err != nil {
 		return err
 	}
-	defer s.cli.Close()
-	if s.d, err = open(s.job.DSN, s.job.ID); err != nil {
-		return err
-	}
-	defer s.d.db.Close()
-
+	defer s.db.Close()
 	defer func() {
 		err = errors.Join(child.KillAll(err, s.a, s.b), s.cleanUp(ctx))
 	}()
-	steps := s.steps()
-	for i, step := range steps {
-		if err := within(ctx, patience, step.observe); err != nil {
-			return fmt.Errorf("step %d of %d was not observed: %s: %w", i+1, len(steps), step.name, err)
-		}
-	}
-	fmt.Fprintf(out, "\nAll %d steps were observed, in %.1f s.\n", len(steps), time.Since(s.start).Seconds())
-	return nil
+	d.Print(demo.Plain, "One lock, two processes, and a pause longer than the lease (TTL %v).", demo.TTL)
+	d.Print(demo.Plain, "guarded: a row updated through a sqlfence.Guard. unguarded: a row updated without it.")
+	d.Print(demo.Plain, "")
+	d.Header()
+	return d.Play(ctx, s.steps())
 }
 
-func within(ctx context.Context, d time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("waited for %v", d))
-	defer cancel()
-	return f(ctx)
-}
-
-// story is what its steps share.
+// story is what the steps share.
 type story struct {
-	out   io.Writer
-	start time.Time
-	job   job
-	cli   *clientv3.Client
-	d     *database
-
-	a, b   *worker // nil before they are started
+	*demo.Demo
+	job    job
+	db     *database
+	a, b   *worker // nil until started
 	queue  string  // prefix of the lock's entries in etcd
 	tokens [2]fencing.Token
 }
 
 type worker = child.Child[event]
 
-// row prints one thing that was observed now.
-func (s *story) row(who, format string, args ...any) {
-	fmt.Fprintf(s.out, "%6.2fs  %-8s  %s\n", time.Since(s.start).Seconds(), who, fmt.Sprintf(format, args...))
-}
-
-// step is one thing that must be seen.
-type step struct {
-	name    string
-	observe func(context.Context) error
-}
-
-func (s *story) steps() []step {
-	return []step{
-		{"the database takes the tables", s.tablesAreMade},
-		{"A acquires the lock", s.firstAcquires},
-		{"A writes both rows", s.firstWrites},
-		{"B waits behind A", s.secondWaits},
-		{"A is stopped", s.firstIsStopped},
-		{"B acquires the lock when A's lease has expired, with a larger token", s.secondAcquires},
-		{"B writes both rows", s.secondWrites},
-		{"A goes on", s.firstGoesOn},
-		{"A's guarded UPDATE is refused before a query, as the lock is lost", s.guardRefuses},
-		{"A's guarded UPDATE, had it passed the Check, is refused by the database", s.databaseRefuses},
-		{"A's plain UPDATE is carried out", s.plainUpdateIsCarriedOut},
-		{"the guarded row still has B's value, and the mark is B's token", s.guardedRowStands},
-		{"the unguarded row has lost B's value", s.unguardedRowIsOverwritten},
-		{"both workers end well", s.workersEnd},
+func (s *story) steps() []demo.Step {
+	return []demo.Step{
+		{Name: "the tables are created", Observe: s.createTables},
+		{Name: "A acquires the lock", Observe: s.firstAcquires},
+		{Name: "A writes both rows", Observe: s.firstWrites},
+		{Name: "B waits behind A", Observe: s.secondWaits},
+		{Name: "A is stopped", Observe: s.firstIsStopped},
+		{Name: "B acquires the lock after A's lease has expired, with a larger token", Observe: s.secondAcquires},
+		{Name: "B writes both rows", Observe: s.secondWrites},
+		{Name: "A continues", Observe: s.firstContinues},
+		{Name: "A's guarded UPDATE is refused without a query", Observe: s.guardRefuses},
+		{Name: "A's guarded UPDATE, sent without a Check, is refused by the database", Observe: s.databaseRefuses},
+		{Name: "A's plain UPDATE is accepted", Observe: s.plainUpdateIsAccepted},
+		{Name: "the guarded row still has B's value, and the mark is B's token", Observe: s.guardedRowIsIntact},
+		{Name: "the unguarded row has lost B's value", Observe: s.unguardedRowIsOverwritten},
+		{Name: "both workers exit without an error", Observe: s.workersExit},
 	}
 }
 
-func (s *story) tablesAreMade(ctx context.Context) error {
-	if err := s.d.create(ctx); err != nil {
+func (s *story) createTables(ctx context.Context) error {
+	if err := s.db.create(ctx); err != nil {
 		return err
 	}
-	s.row("parent", "the table of work and that of marks are in the %s database", s.d.dialect)
+	s.Row("parent", 0, demo.Plain, "creates a table for the work and one for the marks (%s)", s.db.dialect)
 	return nil
 }
 
@@ -179,17 +117,17 @@ func (s *story) firstAcquires(ctx context.Context) (err error) {
 		return err
 	}
 	s.tokens[0], s.queue = ev.Token, path.Dir(ev.Entry)+"/"
-	s.row("A", "process %d acquires the lock with token %v", s.a.PID(), ev.Token)
+	s.Row("A", ev.Token, demo.Plain, "process %d acquires the lock", s.a.PID())
 	return nil
 }
 
-func (s *story) firstWrites(ctx context.Context) error { return s.writes(ctx, s.a) }
+func (s *story) firstWrites(ctx context.Context) error { return s.writes(ctx, s.a, s.tokens[0]) }
 
-func (s *story) writes(ctx context.Context, p *worker) error {
+func (s *story) writes(ctx context.Context, p *worker, token fencing.Token) error {
 	if _, err := p.Await(ctx, wrote); err != nil {
 		return err
 	}
-	s.row(p.Name, "UPDATE guarded and unguarded: %q", value(p.Name))
+	s.Row(p.Name, token, demo.Plain, "UPDATE guarded and unguarded: %q", value(p.Name))
 	return nil
 }
 
@@ -201,34 +139,22 @@ func (s *story) secondWaits(ctx context.Context) (err error) {
 	if _, err := s.b.Await(ctx, waits); err != nil {
 		return err
 	}
-	// The watch is armed before the first look, so that no change is missed.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for change := range s.cli.Watch(ctx, s.queue, clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {
-		if err := change.Err(); err != nil {
-			return err
-		}
-		entries, err := s.cli.Get(ctx, s.queue, clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err != nil {
-			return err
-		}
-		if entries.Count == 2 {
-			s.row("B", "process %d waits behind A", s.b.PID())
-			return nil
-		}
+	if err := s.WaitForKeys(ctx, s.queue, 2); err != nil {
+		return err
 	}
-	return context.Cause(ctx)
+	s.Row("B", 0, demo.Plain, "process %d waits behind A", s.b.PID())
+	return nil
 }
 
 func (s *story) firstIsStopped(ctx context.Context) error {
 	if err := s.a.Stop(ctx); err != nil {
 		return err
 	}
-	s.row("parent", "SIGSTOP to A: all of it stands still")
+	s.Row("parent", 0, demo.Dim, "SIGSTOP to A: the whole process stops")
 	return nil
 }
 
-// secondAcquires is the one step that takes time: until etcd expires A's lease.
+// secondAcquires is the only step that takes long: until etcd expires A's lease.
 func (s *story) secondAcquires(ctx context.Context) error {
 	ev, err := s.b.Await(ctx, acquired)
 	if err != nil {
@@ -237,17 +163,17 @@ func (s *story) secondAcquires(ctx context.Context) error {
 	if s.tokens[1] = ev.Token; s.tokens[1] <= s.tokens[0] {
 		return fmt.Errorf("its token is %v, A's was %v", s.tokens[1], s.tokens[0])
 	}
-	s.row("B", "acquires the lock with token %v: A's lease has expired", ev.Token)
+	s.Row("B", ev.Token, demo.Good, "acquires the lock: A's lease has expired in etcd")
 	return nil
 }
 
-func (s *story) secondWrites(ctx context.Context) error { return s.writes(ctx, s.b) }
+func (s *story) secondWrites(ctx context.Context) error { return s.writes(ctx, s.b, s.tokens[1]) }
 
-func (s *story) firstGoesOn(context.Context) error {
-	if err := errors.Join(s.a.Tell(goOn), s.a.Continue()); err != nil {
+func (s *story) firstContinues(context.Context) error {
+	if err := errors.Join(s.a.Tell(resume), s.a.Continue()); err != nil {
 		return err
 	}
-	s.row("parent", "SIGCONT to A: it goes on as if nothing had happened")
+	s.Row("parent", 0, demo.Dim, "SIGCONT to A: it continues where it was, unaware of the pause")
 	return nil
 }
 
@@ -257,25 +183,25 @@ func (s *story) guardRefuses(ctx context.Context) error {
 		return err
 	}
 	if !ev.Lost || ev.Stale {
-		return fmt.Errorf("it says %q", ev.Error)
+		return fmt.Errorf("it reports %q", ev.Error)
 	}
-	s.row("A", "UPDATE guarded: REFUSED, the lock is lost; no query was made")
+	s.Row("A", s.tokens[0], demo.Good, "UPDATE guarded: REFUSED by the guard (lost); nothing is sent")
 	return nil
 }
 
 func (s *story) databaseRefuses(ctx context.Context) error {
-	ev, err := s.a.Await(ctx, lateBlindly)
+	ev, err := s.a.Await(ctx, lateUnchecked)
 	if err != nil {
 		return err
 	}
 	if !ev.Stale || ev.Mark != s.tokens[1] {
-		return fmt.Errorf("it says %q", ev.Error)
+		return fmt.Errorf("it reports %q", ev.Error)
 	}
-	s.row("A", "the same, paused only after the Check: REFUSED by the database, token %v is below the mark %v", s.tokens[0], ev.Mark)
+	s.Row("A", s.tokens[0], demo.Good, "the same without its Check: REFUSED by the database, mark is %v", ev.Mark)
 	return nil
 }
 
-func (s *story) plainUpdateIsCarriedOut(ctx context.Context) error {
+func (s *story) plainUpdateIsAccepted(ctx context.Context) error {
 	ev, err := s.a.Await(ctx, latePlainly)
 	if err != nil {
 		return err
@@ -283,64 +209,63 @@ func (s *story) plainUpdateIsCarriedOut(ctx context.Context) error {
 	if ev.Error != "" {
 		return errors.New(ev.Error)
 	}
-	s.row("A", "UPDATE unguarded: ACCEPTED, nobody compares")
+	s.Row("A", 0, demo.Bad, "UPDATE unguarded: ACCEPTED, no token is compared")
 	return nil
 }
 
-func (s *story) guardedRowStands(ctx context.Context) error {
-	mark, err := s.d.mark(ctx)
+func (s *story) guardedRowIsIntact(ctx context.Context) error {
+	mark, err := s.db.mark(ctx)
 	if err != nil {
 		return err
 	}
 	if mark != s.tokens[1] {
 		return fmt.Errorf("the mark is %v, B's token is %v", mark, s.tokens[1])
 	}
-	return s.readBack(ctx, guarded, value("B"), "the newer holder's value stands")
+	return s.readBack(ctx, guarded, value("B"), demo.Good, "the newer holder's value is intact")
 }
 
 func (s *story) unguardedRowIsOverwritten(ctx context.Context) error {
-	return s.readBack(ctx, unguarded, lateValue("A"), "the stale holder has overwritten it")
+	return s.readBack(ctx, unguarded, lateValue("A"), demo.Bad, "overwritten by the stale holder")
 }
 
-func (s *story) readBack(ctx context.Context, name, want, meaning string) error {
-	got, err := s.d.read(ctx, name)
+func (s *story) readBack(ctx context.Context, name, want string, tone demo.Tone, meaning string) error {
+	got, err := s.db.read(ctx, name)
 	if err != nil {
 		return err
 	}
 	if got != want {
 		return fmt.Errorf("read %q, want %q", got, want)
 	}
-	s.row("database", "%s = %q: %s", name, got, meaning)
+	s.Row("database", 0, tone, "%s = %q: %s", name, got, meaning)
 	return nil
 }
 
-func (s *story) workersEnd(ctx context.Context) error {
-	if err := s.b.Tell(goOn); err != nil {
+func (s *story) workersExit(ctx context.Context) error {
+	if err := s.b.Tell(resume); err != nil {
 		return err
 	}
 	for _, p := range []*worker{s.a, s.b} {
-		ev, err := p.Await(ctx, workerIsDone)
+		ev, err := p.Await(ctx, released)
 		if err != nil {
 			return err
 		}
 		if lost := p == s.a; ev.Lost != lost {
-			return fmt.Errorf("worker %s: Unlock says %q", p.Name, ev.Error)
+			return fmt.Errorf("worker %s: Unlock reports %q", p.Name, ev.Error)
 		}
 		if err := p.Exited(ctx); err != nil {
 			return err
 		}
 	}
-	s.row("parent", "both workers have ended")
+	s.Row("parent", 0, demo.Dim, "both workers have exited")
 	return nil
 }
 
-// cleanUp drops the tables of this run, also when it was interrupted. Entries of
-// workers that had to be killed go with their leases.
+// cleanUp drops the tables of this run. The entries of killed workers go with their leases.
 func (s *story) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if err := s.d.drop(ctx); err != nil {
-		return fmt.Errorf("the tables %s and %s may be left behind: %w", s.d.table, s.d.marks, err)
+	if err := s.db.drop(ctx); err != nil {
+		return fmt.Errorf("tables %s and %s may remain: %w", s.db.table, s.db.marks, err)
 	}
 	return nil
 }

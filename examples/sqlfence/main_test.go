@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// runMain in the environment makes this test binary the program itself, so that
-// the tests see real processes, parent and workers, under the race detector.
+// runMain in the environment makes this test binary run main: so the tests see real processes, parent and workers,
+// built with the race detector.
 const runMain = "SQLFENCE_RUN_MAIN"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,8 @@ func program(t *testing.T, args ...string) (stdout, stderr string, exitCode int)
 	var said strings.Builder
 	cmd.Env, cmd.Stderr = append(os.Environ(), runMain+"=1"), &said
 	out, err := cmd.Output()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
 		return string(out), said.String(), exit.ExitCode()
 	}
 	if err != nil {
@@ -43,24 +44,24 @@ func program(t *testing.T, args ...string) (stdout, stderr string, exitCode int)
 	return string(out), said.String(), 0
 }
 
-// essential are the lines without which the story is not told, in their order.
+// essential are the lines that the output must have, in this order.
 var essential = regexp.MustCompile(`(?s)` + strings.Join([]string{
-	`A +process \d+ acquires the lock with token \d+\n`,
-	`A +UPDATE guarded and unguarded: "from A"\n`,
+	`A +process \d+ acquires the lock +\d+\n`,
+	`A +UPDATE guarded and unguarded: "from A" +\d+\n`,
 	`B +process \d+ waits behind A\n`,
 	`parent +SIGSTOP to A`,
-	`B +acquires the lock with token \d+`,
-	`B +UPDATE guarded and unguarded: "from B"\n`,
+	`B +acquires the lock: A's lease has expired in etcd +\d+\n`,
+	`B +UPDATE guarded and unguarded: "from B" +\d+\n`,
 	`parent +SIGCONT to A`,
-	`A +UPDATE guarded: REFUSED, the lock is lost; no query was made\n`,
-	`A +the same, .*: REFUSED by the database, token \d+ is below the mark \d+\n`,
+	`A +UPDATE guarded: REFUSED by the guard \(lost\); nothing is sent +\d+\n`,
+	`A +the same .*: REFUSED by the database, mark is \d+ +\d+\n`,
 	`A +UPDATE unguarded: ACCEPTED`,
 	`database +guarded = "from B"`,
 	`database +unguarded = "from A, too late"`,
 	`All 14 steps were observed`,
 }, `.*`))
 
-func TestTheLateUpdateIsRefused(t *testing.T) {
+func TestDatabaseRefusesTheLateUpdate(t *testing.T) {
 	t.Parallel()
 	out, stderr, code := program(t)
 	if code != 0 || stderr != "" || !essential.MatchString(out) {
@@ -68,7 +69,7 @@ func TestTheLateUpdateIsRefused(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftInTheDatabase(t *testing.T) {
+func TestSqlfenceLeavesNothingInTheDatabase(t *testing.T) {
 	t.Parallel()
 	dsn, id := "sqlite://"+filepath.Join(t.TempDir(), "own.db"), "check"
 	if out, stderr, code := program(t, "--dsn", dsn); code != 0 {
@@ -78,18 +79,18 @@ func TestNothingIsLeftInTheDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.db.Close()
+	defer d.Close()
 	var tables int
-	if err := d.db.QueryRow("SELECT count(*) FROM sqlite_master").Scan(&tables); err != nil || tables != 0 {
+	if err := d.QueryRow("SELECT count(*) FROM sqlite_master").Scan(&tables); err != nil || tables != 0 {
 		t.Errorf("%d tables, %v", tables, err)
 	}
 }
 
-func TestAStepThatIsNotObservedIsNamedAndFails(t *testing.T) {
+func TestSqlfenceNamesTheStepThatFailed(t *testing.T) {
 	t.Parallel()
 	dsn := "sqlite://" + filepath.Join(t.TempDir(), "no", "such", "directory.db")
 	out, stderr, code := program(t, "--dsn", dsn)
-	if want := "step 1 of 14 was not observed: the database takes the tables"; code != 1 || !strings.Contains(stderr, want) {
+	if want := "step 1 of 14 was not observed: the tables are created"; code != 1 || !strings.Contains(stderr, want) {
 		t.Errorf("exit code %d, stderr lacks %q\n%s%s", code, want, out, stderr)
 	}
 	if _, stderr, code := program(t, "--dsn", "oracle://x"); code != 1 || !strings.Contains(stderr, "--dsn") {

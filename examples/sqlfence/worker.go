@@ -9,13 +9,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// job is what a worker is told.
+// job is the input of a worker.
 type job struct {
 	Endpoints []string // of etcd
 	DSN       string   // of the database
@@ -24,45 +25,44 @@ type job struct {
 
 func (j job) lock() string { return "sqlfence-example/" + j.ID }
 
-// goOn is what a worker is told when it has written.
-const goOn = "go on"
+// resume is the parent's message to a worker that has written.
+const resume = "resume"
 
-// event is what a worker says with each of the following.
+// event is the output of a worker, with each of the names below.
 type event struct {
-	Token fencing.Token `json:",omitzero"` // acquired
-	Entry string        // acquired: the lock's key in etcd
+	Token fencing.Token `json:",omitzero"` // with acquired
+	Entry string        // with acquired: the lock's key in etcd
 	Error string
 	Lost  bool          // Error is a *holdfast.LostError
 	Stale bool          // Error is a fencing.ErrStale
-	Mark  fencing.Token `json:",omitzero"` // the larger token that the guard has seen, if Error is a *fencing.MarkError
+	Mark  fencing.Token `json:",omitzero"` // the mark, if Error is a *fencing.MarkError
 }
 
-// The events, in this order. Those that say "late" only if the lock was lost.
+// The events, in this order; the late ones only if the lock was lost.
 const (
-	waits        = "waits"
-	acquired     = "acquired"
-	wrote        = "wrote"
-	lateGuarded  = "late: wrote guarded"
-	lateBlindly  = "late: wrote guarded, without a check"
-	latePlainly  = "late: wrote plainly"
-	workerIsDone = "done"
+	waits         = "waits"
+	acquired      = "acquired"
+	wrote         = "wrote"
+	lateGuarded   = "late: wrote guarded"
+	lateUnchecked = "late: wrote guarded, without a check"
+	latePlainly   = "late: wrote plainly"
+	released      = "released"
 )
 
-// work is what a worker does: lock, write, go on with something long, write
-// again, unlock. A service would use Mutex.Do; here each line of defence is to
-// be seen alone.
+// work is a worker: it locks, writes, does something that takes long, writes again and unlocks. A service would call
+// Mutex.Do; this one keeps the handle, to show each line of defense by itself.
 func work(ctx context.Context, name string, j job, parent *child.Parent[event]) (err error) {
 	d, err := open(j.DSN, j.ID)
 	if err != nil {
 		return err
 	}
-	defer d.db.Close()
+	defer d.Close()
 	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
 	if err != nil {
 		return err
 	}
 	defer cli.Close()
-	sess, err := session.New(ctx, cli, &session.Options{TTL: ttl})
+	sess, err := session.New(ctx, cli, &session.Options{TTL: demo.TTL})
 	if err != nil {
 		return err
 	}
@@ -79,44 +79,42 @@ func work(ctx context.Context, name string, j job, parent *child.Parent[event]) 
 	}
 	parent.Say(wrote, event{})
 
-	// Something long. It is here that A is stopped, with no transaction open:
-	// one that is would keep its row locked.
+	// This stands for something that takes long. A is stopped here, without an open transaction, which would keep its
+	// row locked.
 	if _, err := parent.Hear(ctx); err != nil {
 		return err
 	}
 
 	if lk.Check() != nil {
-		// What no worker should do that has just been told of its loss: it
-		// writes all the same. The guard asks Check itself, and sends nothing.
+		// No worker should write after that. The guard calls Check itself and sends nothing.
 		parent.Say(lateGuarded, outcome(d.writeGuarded(ctx, lk, lateValue(name))))
-		// But a pause may fall between any Check and what follows it. Then it
-		// is the database that compares.
-		parent.Say(lateBlindly, outcome(d.writeGuarded(ctx, pausedAfterCheck{lk}, lateValue(name))))
-		// A plain UPDATE has nothing that could be compared.
+		// A process can also be paused between a Check and the write that follows. Then the database compares.
+		parent.Say(lateUnchecked, outcome(d.writeGuarded(ctx, uncheckedLock{lk}, lateValue(name))))
+		// A plain UPDATE has nothing to compare.
 		parent.Say(latePlainly, outcome(d.writePlainly(ctx, lateValue(name))))
 	}
-	parent.Say(workerIsDone, outcome(lk.Unlock(ctx)))
+	parent.Say(released, outcome(lk.Unlock(ctx)))
 	return nil
 }
 
-// pausedAfterCheck is a lock as it looks to code that was paused right after it
-// had checked: all was well.
-type pausedAfterCheck struct{ *locker.Lock }
+// uncheckedLock is a lock whose Check always succeeds, as it does for a process that is paused right after a Check.
+type uncheckedLock struct{ *locker.Lock }
 
-func (pausedAfterCheck) Check() error { return nil }
+func (uncheckedLock) Check() error { return nil }
 
-// outcome is the event that tells of err.
+// outcome describes err for the parent.
 func outcome(err error) (ev event) {
 	if err != nil {
 		ev.Error = err.Error()
 	}
 	ev.Lost, ev.Stale = errors.Is(err, holdfast.ErrLost), errors.Is(err, fencing.ErrStale)
-	if below, ok := errors.AsType[*fencing.MarkError](err); ok {
+	var below *fencing.MarkError
+	if errors.As(err, &below) {
 		ev.Mark = below.Mark
 	}
 	return ev
 }
 
-// value and lateValue are what a worker writes while it holds, and after.
+// value is what a worker writes while it holds the lock, lateValue what it writes after it has lost it.
 func value(name string) string     { return "from " + name }
 func lateValue(name string) string { return "from " + name + ", too late" }

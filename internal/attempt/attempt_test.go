@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
@@ -119,58 +120,125 @@ func TestRequestThatIsAnsweredIsSentOnce(t *testing.T) {
 	}
 }
 
-func TestQuestionGoesToAMajorityAtOnceBesideTheSendThatHangs(t *testing.T) {
-	for endpoints, want := range map[int][]time.Duration{
-		1: {0, 150 * ms, 600 * ms, 2600 * ms},
-		3: {0, 150 * ms, 150 * ms, 600 * ms, 600 * ms, 2600 * ms, 2600 * ms},
-		5: {0, 150 * ms, 150 * ms, 150 * ms, 600 * ms, 600 * ms, 600 * ms, 2600 * ms, 2600 * ms, 2600 * ms},
+// again lists when a request is sent: once at first, then to each endpoint at
+// each of the times after.
+func again(endpoints int, after ...time.Duration) []time.Duration {
+	sent := []time.Duration{0}
+	for _, at := range after {
+		sent = append(sent, slices.Repeat([]time.Duration{at}, endpoints)...)
+	}
+	return sent
+}
+
+func TestRequestGoesToEachEndpointAtOnceBesideTheSendThatHangs(t *testing.T) {
+	for k, after := range map[attempt.Kind][]time.Duration{
+		attempt.Read:  {150 * ms, 375 * ms, 712500 * time.Microsecond},
+		attempt.Write: {250 * ms, 625 * ms, 1187500 * time.Microsecond},
 	} {
+		for _, endpoints := range []int{1, 3, 5} {
+			bubble.Test(t, func(t *testing.T) {
+				want := again(endpoints, after...)
+				r := newRequests(t, endpoints)
+				r.replies = slices.Repeat([]reply{hangs}, len(want)-1)
+				r.replies = append(r.replies, reply{after: 5 * ms})
+				i, open, err := r.once(t.Context(), k)
+				if i != len(want)-1 || !open || err != nil || time.Since(r.began) != after[2]+5*ms {
+					t.Errorf("%d endpoints: send %d won after %v, open %v, %v", endpoints, i, time.Since(r.began), open, err)
+				}
+				r.ended(want...)
+				if r.cancelled != len(want)-1 {
+					t.Errorf("%d endpoints: %d of %d losers cancelled", endpoints, r.cancelled, len(want)-1)
+				}
+			})
+		}
+	}
+}
+
+// roundRobin plays a client of some members, of which one hangs.
+type roundRobin struct {
+	members int64
+	hangs   int64
+	next    atomic.Int64
+}
+
+func (c *roundRobin) send(ctx context.Context) (struct{}, error) {
+	if (c.next.Add(1)-1)%c.members == c.hangs {
+		<-ctx.Done()
+		return struct{}{}, ctx.Err()
+	}
+	time.Sleep(ms)
+	return struct{}{}, nil
+}
+
+// A caller that sends one request after the other must not meet the member that
+// hangs each time, because its repeats turn the wheel back to it.
+func TestRepeatsDoNotTurnTheWheelBackToTheMemberThatHangs(t *testing.T) {
+	for _, members := range []int{2, 3, 4, 5, 7} {
 		bubble.Test(t, func(t *testing.T) {
-			r := newRequests(t, endpoints)
-			r.replies = slices.Repeat([]reply{hangs}, len(want)-1)
-			r.replies = append(r.replies, reply{after: 5 * ms})
-			i, open, err := r.once(t.Context(), attempt.Read)
-			if i != len(want)-1 || !open || err != nil || time.Since(r.began) != 2605*ms {
-				t.Errorf("%d endpoints: send %d won after %v, open %v, %v", endpoints, i, time.Since(r.began), open, err)
+			r := newRequests(t, members)
+			c := &roundRobin{members: int64(members)}
+			const requests = 100
+			slow := 0
+			for range requests * members {
+				began := time.Now()
+				if _, _, err := attempt.Once(t.Context(), r.sender, attempt.Write, c.send); err != nil {
+					t.Fatal(err)
+				}
+				if time.Since(began) > ms {
+					slow++
+				}
 			}
-			r.ended(want...)
-			if r.cancelled != len(want)-1 {
-				t.Errorf("%d endpoints: %d of %d losers cancelled", endpoints, r.cancelled, len(want)-1)
+			r.sender.Wait()
+			if slow != requests {
+				t.Errorf("%d members: %d of %d requests met the one that hangs first, want %d", members, slow, requests*members, requests)
 			}
 		})
 	}
 }
 
-func TestWriteIsSentAgainOneAtATimeAndThreeTimesAtMost(t *testing.T) {
+func TestWriteIsGivenUpAfterThreeAttemptsAndEachSendAfterOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		r := newRequests(t, 3)
-		_, open, err := r.once(t.Context(), attempt.Write)
-		if !open || !errors.Is(err, context.DeadlineExceeded) || time.Since(r.began) != 5500*ms {
-			t.Errorf("after %v: open %v, %v; each is to be given up after 4 s", time.Since(r.began), open, err)
+		r := newRequests(t, 1)
+		var took []time.Duration
+		_, open, err := attempt.Once(t.Context(), r.sender, attempt.Write, func(ctx context.Context) (int, error) {
+			began := time.Now()
+			i, err := r.send(ctx)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			took = append(took, time.Since(began))
+			return i, err
+		})
+		if !open || !errors.Is(err, context.DeadlineExceeded) || time.Since(r.began) != 12*time.Second {
+			t.Errorf("after %v: open %v, %v", time.Since(r.began), open, err)
 		}
-		r.ended(0, 500*ms, 1000*ms, 1500*ms)
+		r.ended(0, 250*ms, 625*ms, 1187500*time.Microsecond, 2031250*time.Microsecond, 3296875*time.Microsecond,
+			5195312500*time.Nanosecond, 8042968750*time.Nanosecond)
+		if most := slices.Max(took); most != 4*time.Second {
+			t.Errorf("a send took %v", most)
+		}
 	})
 }
 
 func TestQuestionIsGivenUpAfterThreeAttempts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1)
-		_, _, err := r.once(t.Context(), attempt.Proof)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 12s, sent 8 times") {
+		_, _, err := attempt.Once(t.Context(), r.sender, attempt.Proof, r.send)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 12s, sent 10 times") {
 			t.Error(err)
 		}
-		r.ended(0, 250*ms, time.Second, 3*time.Second, 5*time.Second, 7*time.Second, 9*time.Second, 11*time.Second)
+		r.ended(0, 250*ms, 625*ms, 1187500*time.Microsecond, 2031250*time.Microsecond, 3296875*time.Microsecond,
+			5195312500*time.Nanosecond, 7195312500*time.Nanosecond, 9195312500*time.Nanosecond, 11195312500*time.Nanosecond)
 	})
 }
 
 func TestFirstSendMayStillWin(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		r := newRequests(t, 3, reply{after: 700 * ms})
+		r := newRequests(t, 3, reply{after: 400 * ms})
 		i, open, err := r.once(t.Context(), attempt.Write)
 		if i != 0 || !open || err != nil {
 			t.Errorf("send %d, open %v, %v", i, open, err)
 		}
-		r.ended(0, 500*ms)
+		r.ended(again(3, 250*ms)...)
 	})
 }
 
@@ -180,7 +248,7 @@ func TestFirstSendMayStillWin(t *testing.T) {
 func TestAnswerBesideTheOneThatWonLeavesTheOutcomeOpen(t *testing.T) {
 	for want, late := range map[bool]error{true: nil, false: denied} {
 		bubble.Test(t, func(t *testing.T) {
-			r := newRequests(t, 3)
+			r := newRequests(t, 1)
 			var sends atomic.Int64
 			i, open, err := attempt.Once(t.Context(), r.sender, attempt.Write, func(ctx context.Context) (int64, error) {
 				n := sends.Add(1)
@@ -205,38 +273,37 @@ func TestOnlyAVerdictEndsARaceBeforeItsLastSend(t *testing.T) {
 		winner  int
 		open    bool
 		err     error
-		sent    []time.Duration
 	}{
 		"first refused, second succeeds": {
-			[]reply{{600 * ms, refused}, {200 * ms, nil}}, 1, false, nil, []time.Duration{0, 500 * ms},
+			[]reply{{300 * ms, refused}, {200 * ms, nil}}, 1, false, nil,
 		},
 		"second refused, first succeeds": {
-			[]reply{{700 * ms, nil}, {10 * ms, refused}}, 0, false, nil, []time.Duration{0, 500 * ms},
+			[]reply{{400 * ms, nil}, {10 * ms, refused}}, 0, false, nil,
 		},
 		"second unavailable, first succeeds": {
-			[]reply{{700 * ms, nil}, {10 * ms, unavailable}}, 0, true, nil, []time.Duration{0, 500 * ms},
+			[]reply{{400 * ms, nil}, {10 * ms, unavailable}}, 0, true, nil,
 		},
 		"second denied": {
-			[]reply{hangs, {10 * ms, denied}}, 1, true, denied, []time.Duration{0, 500 * ms},
+			[]reply{hangs, {10 * ms, denied}}, 1, true, denied,
 		},
 		"second's lease is gone": {
-			[]reply{{700 * ms, unavailable}, {300 * ms, rpctypes.ErrLeaseNotFound}}, 1, true, rpctypes.ErrLeaseNotFound, []time.Duration{0, 500 * ms},
+			[]reply{{400 * ms, unavailable}, {300 * ms, rpctypes.ErrLeaseNotFound}}, 1, true, rpctypes.ErrLeaseNotFound,
 		},
 		"all refused": {
-			[]reply{{700 * ms, refused}, {10 * ms, refused}}, 0, false, refused, []time.Duration{0, 500 * ms},
+			[]reply{{400 * ms, refused}, {10 * ms, refused}}, 0, false, refused,
 		},
 		"unavailable, then refused": {
-			[]reply{{700 * ms, unavailable}, {300 * ms, refused}}, 1, true, refused, []time.Duration{0, 500 * ms},
+			[]reply{{400 * ms, unavailable}, {300 * ms, refused}}, 1, true, refused,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				r := newRequests(t, 3, c.replies...)
+				r := newRequests(t, 1, c.replies...)
 				i, open, err := r.once(t.Context(), attempt.Write)
 				if i != c.winner || open != c.open || err != c.err {
 					t.Errorf("send %d, open %v, %v; want %d, %v, %v", i, open, err, c.winner, c.open, c.err)
 				}
-				r.ended(c.sent...)
+				r.ended(0, 250*ms)
 			})
 		})
 	}
@@ -244,13 +311,13 @@ func TestOnlyAVerdictEndsARaceBeforeItsLastSend(t *testing.T) {
 
 func TestNoLeaderIsARefusalOfASingleRequest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		for k, want := range map[attempt.Kind]backoff.Class{
-			attempt.Write: backoff.Transient, attempt.Read: backoff.Transient, attempt.Proof: backoff.Transient, attempt.Renewal: backoff.Unknown,
+		for k, want := range map[attempt.Kind]etcderr.Class{
+			attempt.Write: etcderr.Transient, attempt.Read: etcderr.Transient, attempt.Proof: etcderr.Transient, attempt.Renewal: etcderr.Unknown,
 		} {
 			r := newRequests(t, 3, reply{0, rpctypes.ErrNoLeader})
 			_, open, err := r.once(t.Context(), k)
-			if backoff.Classify(err) != want || open != (want == backoff.Unknown) || !errors.Is(err, rpctypes.ErrNoLeader) {
-				t.Errorf("kind %d: class %v, open %v, %v", k, backoff.Classify(err), open, err)
+			if etcderr.Classify(err) != want || open != (want == etcderr.Unknown) || !errors.Is(err, rpctypes.ErrNoLeader) {
+				t.Errorf("kind %d: class %v, open %v, %v", k, etcderr.Classify(err), open, err)
 			}
 		}
 	})
@@ -273,13 +340,14 @@ func TestPauseIsTwiceTheLatestAnswer(t *testing.T) {
 			replies []reply
 			want    []time.Duration
 		}{
-			{[]reply{{400 * ms, nil}}, []time.Duration{0}},
-			{[]reply{{700 * ms, denied}}, []time.Duration{0}},                                 // within twice 400 ms; an answer, too
-			{[]reply{{1300 * ms, nil}}, []time.Duration{0}},                                   // within twice 700 ms
-			{[]reply{hangs, {5 * ms, refused}, {5 * ms, nil}}, []time.Duration{0, 2600 * ms}}, // no answer: nothing is learnt
-			{[]reply{hangs, {5 * ms, nil}}, []time.Duration{0, 2600 * ms}},                    // from its own send to its answer
-			{nil, []time.Duration{0, 500 * ms, 1000 * ms, 1500 * ms}},                         // the base again
-			{[]reply{{400 * ms, nil}}, []time.Duration{0}},
+			{[]reply{{200 * ms, nil}}, []time.Duration{0}},
+			{[]reply{{350 * ms, denied}}, []time.Duration{0}},                                            // within twice 200 ms; an answer, too
+			{[]reply{{650 * ms, nil}}, []time.Duration{0}},                                               // within twice 350 ms
+			{[]reply{hangs, {5 * ms, refused}, {5 * ms, nil}}, []time.Duration{0, 1300 * ms, 3250 * ms}}, // a refusal is no answer
+			{[]reply{hangs, {5 * ms, nil}}, []time.Duration{0, 250 * ms}},                                // 5 ms: from its own send to its answer
+			{[]reply{{1400 * ms, nil}}, again(1, 250*ms, 625*ms, 1187500*time.Microsecond)},
+			{nil, []time.Duration{0, 2800 * ms}},
+			{[]reply{{2700 * ms, nil}}, []time.Duration{0}}, // what was not answered has taught nothing
 		} {
 			if got := send(c.replies...); !slices.Equal(got, c.want) {
 				t.Errorf("%v: sent at %v, want %v", c.replies, got, c.want)
@@ -310,13 +378,13 @@ func TestOnceEndsWithItsContext(t *testing.T) {
 
 func TestOnceEndsWithItsContextAfterTheFirstSendHasFailed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		r := newRequests(t, 3, reply{600 * ms, unavailable})
-		ctx, cancel := context.WithTimeout(t.Context(), 900*ms)
+		r := newRequests(t, 1, reply{300 * ms, unavailable})
+		ctx, cancel := context.WithTimeout(t.Context(), 600*ms)
 		defer cancel()
 		if _, open, err := r.once(ctx, attempt.Write); !open || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, unavailable) {
 			t.Errorf("open %v, %v", open, err)
 		}
-		r.ended(0, 500*ms)
+		r.ended(0, 250*ms)
 	})
 }
 

@@ -1,13 +1,11 @@
 package attempt
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 )
 
-// Kind says what a request is. Each kind has a memory of its own of how long
-// answers take.
+// Kind is the kind of a request. How long answers take is tracked for each kind.
 type Kind int
 
 const (
@@ -21,25 +19,20 @@ const (
 const (
 	renewalBase = 250 * time.Millisecond
 	readBase    = 150 * time.Millisecond
-	writeBase   = 500 * time.Millisecond
+	// A superfluous write costs more than a read: copies that are not answered have to be stopped later.
+	writeBase = 250 * time.Millisecond
 
-	// maxRepeat bounds the pause between the sends of a question.
+	// maxRepeat is the longest pause before a read is sent again. For a write that is the policy's Attempt, since a commit
+	// may be slow.
 	maxRepeat = 2 * time.Second
 
-	// maxCopies bounds how often a write is sent again beside the first time:
-	// each copy that is not answered has to be shut out later.
-	maxCopies = 3
-
-	never = time.Duration(math.MaxInt64)
-
-	// maxAttempts bounds a call as a whole, in times of the policy's Attempt.
+	// A call lasts at most maxAttempts times the policy's Attempt.
 	maxAttempts = 3
 )
 
-// pace is how long answers of one kind are waited for before the request is sent
-// again: at least base, at most most, in between twice as long as the latest
-// answer took. Only answers count. If what is not answered counted, one election
-// in etcd would slow down every request after it.
+// pace determines the pause before a request of one kind is sent again: twice as long as the latest answer took, but at
+// least base and at most most. Only answered requests count. Otherwise one election in etcd would slow down all requests
+// after it.
 type pace struct {
 	base, most, latest atomic.Int64
 }
@@ -51,17 +44,15 @@ func (p *pace) set(base, most time.Duration) {
 
 func (p *pace) answered(took time.Duration) { p.latest.Store(int64(took)) }
 
-// schedule is that of a request which is sent now.
-func (p *pace) schedule(k Kind) schedule {
-	most := p.most.Load()
-	first := min(max(p.base.Load(), 2*p.latest.Load()), most)
-	if k == Write {
-		return schedule{time.Duration(first), time.Duration(first), time.Duration(first), never}
-	}
-	return schedule{time.Duration(first), time.Duration(min(3*first, most)), time.Duration(most), time.Duration(most)}
+// pauses returns the pauses for a request that is sent now.
+func (p *pace) pauses() pauses {
+	most := time.Duration(p.most.Load())
+	return pauses{next: min(time.Duration(max(p.base.Load(), 2*p.latest.Load())), most), most: most}
 }
 
-// schedule holds the pauses before a request is sent again; the last one stays.
-type schedule [maxCopies + 1]time.Duration
+// pauses are the pauses of one request, each half as long again as the one before. So the longer a request has not been
+// answered, the more rarely it is sent; and when etcd answers again, say after an election, it is sent after at most half
+// the time that has passed.
+type pauses struct{ next, most time.Duration }
 
-func (s schedule) after(repeats int) time.Duration { return s[min(repeats, len(s)-1)] }
+func (p *pauses) grow() { p.next = min(p.next+p.next/2, p.most) }

@@ -1,4 +1,5 @@
-// Package bubble runs tests in virtual time. It is synctest.Test, made safe under the race detector.
+// Package bubble runs tests in virtual time: it is synctest.Test without the crashes of the race detector. Users have
+// it as etcdfake.Test.
 package bubble
 
 import (
@@ -9,18 +10,18 @@ import (
 )
 
 var (
-	mu    sync.Mutex // protects what follows
-	open  int        // bubbles under the race detector
+	mu    sync.Mutex // protects open, procs
+	open  int        // running bubbles
 	procs int        // GOMAXPROCS before the first of them
 )
 
-// Test is synctest.Test. Under the race detector it has one processor.
+// Test is synctest.Test, on one processor under the race detector.
 //
-// Go 1.25 and 1.26 give all timers of a bubble one race context, and use it from two threads at once when a goroutine
-// selects on a channel timer that is already due while the bubble fires others. The race detector then crashes the
-// whole test program with a segmentation violation (TestRaceDetectorSurvivesTimersOfOneInstant does so within a second
-// without this). With one processor there is one thread at a time. No race goes unseen: the detector compares what is
-// ordered, not what happened to run at once.
+// In Go 1.25 and 1.26 all timers of a bubble share one race context. Two threads use it at once if a goroutine selects
+// on a channel timer that is already due while the bubble fires others. Then the race detector crashes the test program
+// with a segmentation violation; without the limit TestRaceDetectorSurvivesTimersOfOneInstant does so within a second.
+// On one processor only one thread runs at a time. The detector misses no race for that: it checks how accesses are
+// ordered, not whether they happen at the same time.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	if race {

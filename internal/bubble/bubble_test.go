@@ -18,7 +18,7 @@ func TestRaceDetectorSurvivesTimersOfOneInstant(t *testing.T) {
 					defer timer.Stop()
 					for i := range 400 {
 						<-timer.C
-						timer.Reset(time.Duration(i%2) * time.Millisecond) // each second one is due at once
+						timer.Reset(time.Duration(i%2) * time.Millisecond) // every other one is due at once
 					}
 				})
 				wg.Go(func() {

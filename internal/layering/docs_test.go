@@ -179,17 +179,12 @@ func TestREADMEIsShortAndItsCommandsAndProgramAreReal(t *testing.T) {
 			t.Errorf("README.md lacks the command %q on a line of its own", command)
 		}
 	}
-	_, rest, _ := strings.Cut(read(t, "example_test.go"), "// README begins\n")
-	program, _, ok := strings.Cut(rest, "\t// README ends")
+	_, program, ok := strings.Cut(read(t, "examples/lock/main.go"), "\npackage main\n")
 	if !ok {
-		t.Fatal("example_test.go has lost its markers \"README begins\" and \"README ends\"")
+		t.Fatal("examples/lock/main.go has lost its package clause")
 	}
-	var want strings.Builder
-	for line := range strings.Lines(program) {
-		want.WriteString(strings.TrimPrefix(line, "\t"))
-	}
-	if !strings.Contains(readme, "```go\n"+want.String()+"```\n") {
-		t.Errorf("README.md shows another program than the one in example_test.go, which compiles:\n%s", want.String())
+	if program = "package main\n" + program; !strings.Contains(readme, "```go\n"+program+"```\n") {
+		t.Errorf("README.md shows another program than examples/lock/main.go, which compiles:\n%s", program)
 	}
 }
 

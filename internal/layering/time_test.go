@@ -16,7 +16,7 @@ var mayReadNow = map[string]string{
 	"session/clock.go MonotonicClock":         "it is the clock: the difference of two monotonic readings",
 	"session/renew.go Session.renewOnce":      "how long a renewal took, for telemetry",
 	"session/session.go Session.TrustedUntil": "for display",
-	"session/session.go Session.publish":      "Event.At, for display",
+	"session/events.go Session.publish":       "Event.At, for display",
 }
 
 // mayUseTheWall are the functions that take the wall part of a time, which
@@ -24,6 +24,7 @@ var mayReadNow = map[string]string{
 var mayUseTheWall = map[string]string{
 	"internal/queue/value.go millis":       "an entry's value says since when, for people",
 	"internal/queue/value.go Value.String": "likewise",
+	"inspect/entry.go Entry.String":        "likewise",
 }
 
 // onlyOfTime are methods that time.Time has and time.Duration has not, and after

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -59,7 +60,7 @@ func (q *Queue) inLine(ctx context.Context, ln *line, t *ticket, r Request) (*Ho
 		return q.acquire(ctx, ln, t, r, from.entry, condition{})
 	case <-ctx.Done():
 		err = fmt.Errorf("%w; queued behind another goroutine of this session", backoff.ContextErr(ctx))
-	case <-q.sess.Base().Context().Done():
+	case <-q.sess.Context().Done():
 		err = holdfast.ErrClosed
 	}
 	q.stepOut(ln, t)
@@ -113,14 +114,14 @@ func (q *Queue) usable(ctx context.Context) error {
 // acquire takes the head of the line from its turn to a hold, or ends the turn.
 // e is the entry that was put for it, or nil.
 func (q *Queue) acquire(ctx context.Context, ln *line, t *ticket, r Request, e *entry, c condition) (*Hold, error) {
-	policy := q.sess.Base().RetryPolicy()
+	policy := q.sess.RetryPolicy()
 	policy.Attempt = 0 // a wait has no bound but its context
 	open, cancel := q.untilClosed(ctx)
 	defer cancel()
 	deleted := false // an entry of this attempt was deleted by another client
 	err := backoff.Retry(open, policy, func(ctx context.Context) error {
 		if e == nil {
-			lease, err := q.sess.Base().Await(ctx)
+			lease, err := q.sess.Await(ctx)
 			if err != nil {
 				return backoff.Final(err)
 			}
@@ -151,13 +152,13 @@ func (q *Queue) acquire(ctx context.Context, ln *line, t *ticket, r Request, e *
 // pauses for must not outlast it.
 func (q *Queue) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(q.sess.Base().Context(), func() { cancel(holdfast.ErrClosed) })
+	stop := context.AfterFunc(q.sess.Context(), func() { cancel(holdfast.ErrClosed) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
 // orClosed is err, or why what is untilClosed(ctx) has ended before ctx.
 func (q *Queue) orClosed(ctx context.Context, err error) error {
-	if ctx.Err() == nil && q.sess.Base().Context().Err() != nil {
+	if ctx.Err() == nil && q.sess.Context().Err() != nil {
 		return holdfast.ErrClosed
 	}
 	return err
@@ -216,11 +217,8 @@ func (e *entry) toFront(ctx context.Context, c condition) error {
 func (e *entry) sending(ctx context.Context) (context.Context, context.CancelFunc) {
 	sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	callerEnded := context.AfterFunc(ctx, func() {
-		if e.lease.Lost() != nil {
-			cancel()
-			return
-		}
-		time.AfterFunc(giveUpWait, cancel)
+		forget := context.AfterFunc(e.lease.Context(), cancel) // at once if it is lost
+		time.AfterFunc(giveUpWait, func() { forget(); cancel() })
 	})
 	return sctx, func() {
 		callerEnded()
@@ -239,14 +237,14 @@ func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 		return true
 	case ctx.Err() != nil:
 		return false
-	case backoff.Classify(err) == backoff.LeaseGone:
-		q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd knew before the session did
+	case etcderr.Classify(err) == etcderr.LeaseGone:
+		q.sess.LeaseGone(ctx, e.lease, err) // etcd knew before the session did
 		e.abandon()
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
 		q.sess.Logger().Warn("holdfast: a waiting entry was removed or outdated; queueing again at the back",
 			"queue", q.kind, "name", q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "reason", err)
-		q.sess.Base().Go(func(context.Context) { _ = e.remove(e.lease.Context()) })
+		q.sess.Go(func(context.Context) { _ = e.remove(e.lease.Context()) })
 		return true
 	default:
 		return false

@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 const (
@@ -29,13 +29,13 @@ const (
 // goroutine per session looks for them, and only while the session holds
 // anything.
 type auditor struct {
-	sess *session.Session
+	sess lease.Host
 
 	mu      sync.Mutex // protects what follows
 	holds   map[*Hold]time.Time
 	running bool
-	blind   bool           // the latest look was not answered
-	asking  *session.Lease // whether etcd knows it is being asked
+	blind   bool         // the latest look was not answered
+	asking  *lease.Lease // whether etcd knows it is being asked
 
 	since sinceNoter
 }
@@ -48,7 +48,7 @@ func (a *auditor) add(h *Hold) {
 	}
 	a.holds[h] = time.Now()
 	if !a.running {
-		a.running = a.sess.Base().Go(a.run) // joined by Close; ends when nothing is held
+		a.running = a.sess.Go(a.run) // joined by Close; ends when nothing is held
 	}
 }
 
@@ -59,7 +59,7 @@ func (a *auditor) forget(h *Hold) {
 }
 
 // under returns the holds on a lease.
-func (a *auditor) under(lease *session.Lease) []*Hold {
+func (a *auditor) under(lease *lease.Lease) []*Hold {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var all []*Hold
@@ -95,7 +95,7 @@ func (a *auditor) run(ctx context.Context) {
 // of that is not looked at: so it takes three quarters of the lock delay, at most,
 // until a look begins.
 func (a *auditor) every() time.Duration {
-	if delay := a.sess.Base().LockDelay(); delay > 0 {
+	if delay := a.sess.LockDelay(); delay > 0 {
 		return delay / 2
 	}
 	return time.Second
@@ -103,7 +103,7 @@ func (a *auditor) every() time.Duration {
 
 // due returns the holds to look at, by lease; more is false, and the goroutine
 // ends, when nothing is held at all.
-func (a *auditor) due() (due map[*session.Lease][]*Hold, more bool) {
+func (a *auditor) due() (due map[*lease.Lease][]*Hold, more bool) {
 	young := a.every() / 2
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -111,7 +111,7 @@ func (a *auditor) due() (due map[*session.Lease][]*Hold, more bool) {
 		a.running = false
 		return nil, false
 	}
-	due = make(map[*session.Lease][]*Hold)
+	due = make(map[*lease.Lease][]*Hold)
 	since := time.Now().Add(-young)
 	for h, acquired := range a.holds {
 		if !acquired.After(since) {
@@ -123,7 +123,7 @@ func (a *auditor) due() (due map[*session.Lease][]*Hold, more bool) {
 
 // lookAll looks at batches side by side: with many holds, far from etcd, the
 // last would otherwise be told seconds after the first.
-func (a *auditor) lookAll(ctx context.Context, due map[*session.Lease][]*Hold) {
+func (a *auditor) lookAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	room := make(chan struct{}, auditsAtOnce)
@@ -144,11 +144,11 @@ func (a *auditor) lookAll(ctx context.Context, due map[*session.Lease][]*Hold) {
 // The first look is brief, so that it ends within the lock delay; attempt sends it
 // to other members when one hangs. The second one is patient, for a cluster that
 // answers slowly.
-func (a *auditor) look(ctx context.Context, lease *session.Lease, holds []*Hold) {
+func (a *auditor) look(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 	brief := a.every() / 2
 	resp, err := a.read(ctx, brief, lease, holds)
 	if err != nil && ctx.Err() == nil {
-		resp, err = a.read(ctx, a.sess.Base().RetryPolicy().Attempt, lease, holds)
+		resp, err = a.read(ctx, a.sess.RetryPolicy().Attempt, lease, holds)
 	}
 	if ctx.Err() != nil {
 		return
@@ -174,7 +174,7 @@ func (a *auditor) look(ctx context.Context, lease *session.Lease, holds []*Hold)
 // the lease was revoked, or only the entry was deleted.
 func (a *auditor) causeOf(header *pb.ResponseHeader, sessionKey *pb.ResponseOp) holdfast.Cause {
 	switch {
-	case header.ClusterId != a.sess.Base().Cluster():
+	case header.ClusterId != a.sess.Cluster():
 		return holdfast.CauseClusterChanged
 	case len(sessionKey.GetResponseRange().Kvs) == 0:
 		return holdfast.CauseRevoked
@@ -186,17 +186,17 @@ func (a *auditor) causeOf(header *pb.ResponseHeader, sessionKey *pb.ResponseOp) 
 // read compares a batch of entries in one read-only Txn. Its else-branch reads
 // them, which also makes it linearizable: a Txn without any range would be
 // served from whatever the member has.
-func (a *auditor) read(ctx context.Context, bound time.Duration, lease *session.Lease, holds []*Hold) (*clientv3.TxnResponse, error) {
+func (a *auditor) read(ctx context.Context, bound time.Duration, lease *lease.Lease, holds []*Hold) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	stand := make([]clientv3.Cmp, len(holds))
 	read := make([]clientv3.Op, 1, len(holds)+1)
-	read[0] = clientv3.OpGet(a.sess.Base().SessionKey(lease.ID()), clientv3.WithKeysOnly())
+	read[0] = clientv3.OpGet(a.sess.SessionKey(lease.ID()), clientv3.WithKeysOnly())
 	for i, h := range holds {
 		stand[i] = h.IsOwner()
 		read = append(read, clientv3.OpGet(h.Key(), clientv3.WithKeysOnly()))
 	}
-	resp, _, err := attempt.Once(ctx, a.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	resp, _, err := attempt.Once(ctx, a.sess.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return a.sess.Client().Txn(ctx).If(stand...).Else(read...).Commit()
 	})
 	return resp, err
@@ -211,17 +211,17 @@ func (a *auditor) note(err error) {
 	if err == nil {
 		return
 	}
-	a.sess.Base().Telemetry().AuditFailed()
+	a.sess.Telemetry().AuditFailed()
 	if !before {
 		a.sess.Logger().Warn("holdfast: the entries of held locks and terms could not be looked for; one that was deleted is noticed once etcd answers",
-			"lease", fmt.Sprintf("%x", int64(a.sess.Lease())), "error", err)
+			"lease", fmt.Sprintf("%x", int64(a.sess.Lease().ID())), "error", err)
 	}
 }
 
 // askFor asks etcd on a goroutine of the session whether it knows a lease, and
 // ends the lease if not. One such question at a time is enough, however many
 // entries have gone.
-func (a *auditor) askFor(lease *session.Lease) {
+func (a *auditor) askFor(lease *lease.Lease) {
 	if lease.Context().Err() != nil {
 		return
 	}
@@ -231,17 +231,17 @@ func (a *auditor) askFor(lease *session.Lease) {
 		return
 	}
 	a.asking = lease
-	if !a.sess.Base().Go(func(context.Context) { a.ask(lease) }) { // ends with the lease
+	if !a.sess.Go(func(context.Context) { a.ask(lease) }) { // ends with the lease
 		a.asking = nil
 	}
 }
 
-func (a *auditor) ask(lease *session.Lease) {
-	resp, err := attempt.Ask(lease.Context(), a.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+func (a *auditor) ask(lease *lease.Lease) {
+	resp, err := attempt.Ask(lease.Context(), a.sess.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return a.sess.Client().TimeToLive(ctx, lease.ID())
 	})
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that lives
-		a.sess.Base().LeaseGone(lease.Context(), lease, nil)
+		a.sess.LeaseGone(lease.Context(), lease, nil)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

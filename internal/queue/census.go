@@ -10,9 +10,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 // for it that its time is over; if the first copy arrives after the entry of the
 // second was released, its entry stands and nothing else would ever remove it.
 type census struct {
-	sess *session.Session
+	sess lease.Host
 	wake chan struct{} // buffered
 
 	running atomic.Bool
@@ -53,7 +53,7 @@ func (c *census) used(q *Queue) {
 		c.mu.Unlock()
 	}
 	if !c.running.Load() && c.running.CompareAndSwap(false, true) {
-		c.sess.Base().Go(c.run) // joined by Close
+		c.sess.Go(c.run) // joined by Close
 	}
 }
 
@@ -88,7 +88,7 @@ func (c *census) run(ctx context.Context) {
 // keys again, and an attempt that began to use one of these would be taken for the
 // stray.
 func (c *census) count(ctx context.Context) {
-	lease := c.sess.Base().Lease()
+	lease := c.sess.Lease()
 	var strays []*entry
 	for key, q := range c.entries(ctx, lease) {
 		if e := (&entry{q: q, lease: lease, key: key, stage: sent}); q.local.keys.register(e) {
@@ -112,16 +112,16 @@ func (c *census) count(ctx context.Context) {
 
 // entries lists the keys of the lease that have the form of an entry of this
 // session. Everything else on the lease is the user's.
-func (c *census) entries(ctx context.Context, lease *session.Lease) map[string]*Queue {
+func (c *census) entries(ctx context.Context, lease *lease.Lease) map[string]*Queue {
 	ctx, cancel := context.WithTimeout(ctx, censusAgain)
 	defer cancel()
 	defer context.AfterFunc(lease.Context(), cancel)()
-	resp, _, err := attempt.Once(ctx, c.sess.Base().Sender(), attempt.Read,
+	resp, _, err := attempt.Once(ctx, c.sess.Sender(), attempt.Read,
 		func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 			return c.sess.Client().TimeToLive(ctx, lease.ID(), clientv3.WithAttachedKeys())
 		})
 	if err != nil {
-		c.sess.Logger().Debug("holdfast: the keys of the lease could not be listed", "error", backoff.WithConnection(c.sess.Client().ActiveConnection(), err))
+		c.sess.Logger().Debug("holdfast: the keys of the lease could not be listed", "error", etcderr.WithConnection(c.sess.Client().ActiveConnection(), err))
 		return nil
 	}
 	local := linesOf(c.sess)
@@ -137,7 +137,7 @@ func (c *census) entries(ctx context.Context, lease *session.Lease) map[string]*
 
 // queueOf returns the queue that a key is an entry of, if it has the form of an
 // entry on that lease; otherwise nil.
-func (c *census) queueOf(key string, lease *session.Lease) *Queue {
+func (c *census) queueOf(key string, lease *lease.Lease) *Queue {
 	slash := strings.LastIndexByte(key, '/') + 1
 	nonce, ours := strings.CutPrefix(key[slash:], fmt.Sprintf("%x-", int64(lease.ID())))
 	if !ours || !isNonce(nonce) {

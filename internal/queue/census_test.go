@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // put puts a key with the session's lease.
@@ -23,8 +24,8 @@ func (p *process) put(t *testing.T, key string) {
 func TestEntryThatARepeatedWriteLeftIsRemoved(t *testing.T) {
 	for name, queue := range map[string]func(p *process) *Queue{
 		"at a name":           func(p *process) *Queue { return p.queue("x/y") },
-		"of an election":      func(p *process) *Queue { return New(p.sess, "election", "x") },
-		"at a foreign prefix": func(p *process) *Queue { return At(p.sess, "lock", "theirs/x") },
+		"of an election":      func(p *process) *Queue { return New(lease.Open(p.sess.Ref()), "election", "x") },
+		"at a foreign prefix": func(p *process) *Queue { return At(lease.Open(p.sess.Ref()), "lock", "theirs/x") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -74,7 +75,7 @@ func TestKeysOfTheUserOnTheLeaseSurvive(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		mustRelease(t, mustAcquire(t, p.queue("x")))
-		mustRelease(t, mustAcquire(t, At(p.sess, "lock", "theirs/x")))
+		mustRelease(t, mustAcquire(t, At(lease.Open(p.sess.Ref()), "lock", "theirs/x")))
 		own := fmt.Sprintf("%x", int64(p.sess.Lease()))
 		const nonce = "ABCDEFGHIJKLMNOP"
 		keys := []string{

@@ -6,7 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // closingBatch keeps one Txn under etcd's limit of 128 operations.
@@ -19,7 +19,7 @@ const closingBatch = 100
 //
 // The attempts and holds that these entries belong to send nothing any more, as
 // the lease is lost.
-func (ls *lines) beforeRevoke(ctx context.Context, lease *session.Lease) {
+func (ls *lines) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 	for _, h := range ls.audit.under(lease) {
 		_ = h.Check() // which ends it, and its contexts
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 func mustClose(t *testing.T, p *process) {
@@ -86,8 +87,10 @@ func TestCloseLeavesWhatWasNeverAnsweredToTheLease(t *testing.T) {
 // nothing is kept of the entries that went with it.
 func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 	for name, lose := range map[string]func(*etcdfake.Server, *process){
-		"revoked":  func(srv *etcdfake.Server, p *process) { srv.Revoke(p.sess.Lease()) },
-		"given up": func(_ *etcdfake.Server, p *process) { p.sess.Base().Lease().Lose(holdfast.CauseExpired, nil) },
+		"revoked": func(srv *etcdfake.Server, p *process) { srv.Revoke(p.sess.Lease()) },
+		"given up": func(_ *etcdfake.Server, p *process) {
+			lease.Open(p.sess.Ref()).Lease().Lose(holdfast.CauseExpired, nil)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -97,7 +100,7 @@ func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 				mustAcquire(t, p.queue("y"))
 				done := acquireLater(within(t, time.Minute), q)
 				queued(t, srv, entriesX, 2)
-				lost := p.sess.Base().Lease()
+				lost := lease.Open(p.sess.Ref()).Lease()
 				lose(srv, p)
 				time.Sleep(10 * time.Second)
 				for _, e := range q.local.keys.under(lost) {

@@ -9,9 +9,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 const (
@@ -74,7 +74,7 @@ type reply struct {
 // may have carried out the batch before it reported that: then the Txns that
 // put nothing are sent alone, and the others fail.
 type committer struct {
-	sess *session.Session
+	sess lease.Host
 
 	mu       sync.Mutex // protects what follows
 	inFlight int
@@ -123,7 +123,7 @@ func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 
 // send sends t. While a member does not answer, it sends copies to others.
 func (c *committer) send(ctx context.Context, t txn) (reply, error) {
-	resp, open, err := attempt.Once(ctx, c.sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	resp, open, err := attempt.Once(ctx, c.sess.Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return c.sess.Client().Txn(ctx).If(t.cmps...).Then(t.then...).Else(t.els...).Commit()
 	})
 	if err != nil {
@@ -212,7 +212,7 @@ func (c *committer) takeLocked() []*pending {
 // that Close joins. If the session is closed, it sends nothing: then the context
 // of each caller is done.
 func (c *committer) sendBatches(batch []*pending) {
-	c.sess.Base().Go(func(ctx context.Context) {
+	c.sess.Go(func(ctx context.Context) {
 		for ; batch != nil; batch = c.next() {
 			c.sendBatch(ctx, batch)
 		}
@@ -227,15 +227,15 @@ func (c *committer) sendBatch(ctx context.Context, batch []*pending) {
 		all.then = append(all.then, clientv3.OpTxn(p.cmps, p.then, p.els))
 	}
 	r, err := c.send(ctx, all)
-	class := backoff.Classify(err)
-	storeFull := class == backoff.Unknown && !backoff.Pending(err)
+	class := etcderr.Classify(err)
+	storeFull := class == etcderr.Unknown && !etcderr.Pending(err)
 	for i, p := range batch {
 		p.reply.open = r.open
 		switch class {
-		case backoff.OK:
+		case etcderr.OK:
 			own := r.responses[i].GetResponseTxn()
 			p.reply = reply{succeeded: own.Succeeded, revision: r.revision, responses: own.Responses, open: r.open}
-		case backoff.Permanent, backoff.Unauthorised, backoff.LeaseGone:
+		case etcderr.Permanent, etcderr.Unauthorised, etcderr.LeaseGone:
 			p.alone = true
 		default:
 			p.err = err

@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // put commits a Txn that puts key, and sends its reply.
@@ -27,7 +28,7 @@ func put(t *testing.T, c *committer, queue, key string) <-chan reply {
 
 func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
-		c := &committer{sess: start(t, srv).sess}
+		c := &committer{sess: lease.Open(start(t, srv).sess.Ref())}
 		for i := range maxInFlight {
 			q := fmt.Sprint("/busy", i, "/")
 			put(t, c, q, q+"e")
@@ -49,7 +50,7 @@ func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		p.link.Delay(roundTrip / 2)
-		c := &committer{sess: p.sess}
+		c := &committer{sess: lease.Open(p.sess.Ref())}
 		began := time.Now()
 		var all []<-chan reply
 		for i := range maxInFlight + 3 {
@@ -70,7 +71,7 @@ func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 func TestTxnOfABatchThatMayStillBeCarriedOutIsOpen(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		c := &committer{sess: p.sess}
+		c := &committer{sess: lease.Open(p.sess.Ref())}
 		for i := range maxInFlight {
 			q := fmt.Sprint("/busy", i, "/")
 			put(t, c, q, q+"e")

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 var (
@@ -38,7 +38,7 @@ const (
 // known of it.
 type entry struct {
 	q     *Queue
-	lease *session.Lease
+	lease *lease.Lease
 	value string
 	id    string // the last part of key
 
@@ -65,7 +65,7 @@ type entry struct {
 	until time.Time        // the lock delay ends; zero: none has begun
 }
 
-func newEntry(q *Queue, lease *session.Lease, value string) *entry {
+func newEntry(q *Queue, lease *lease.Lease, value string) *entry {
 	e := &entry{q: q, lease: lease, value: value}
 	for {
 		e.id = q.local.keys.take(lease)
@@ -114,7 +114,7 @@ func (e *entry) place(ahead *mvccpb.KeyValue, revision int64) {
 
 // delay begins the lock delay, or begins it again.
 func (e *entry) delay() {
-	until := time.Now().Add(e.q.sess.Base().LockDelay())
+	until := time.Now().Add(e.q.sess.LockDelay())
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.until = until

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // What an attempt leaves open decides who has its key next.
@@ -25,7 +26,7 @@ func TestKeyIsUsedAgainOnceNoCopyOfItsPutCanCome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				q, lease := p.queue("x"), p.sess.Base().Lease()
+				q, lease := p.queue("x"), lease.Open(p.sess.Ref()).Lease()
 				e := newEntry(q, lease, "")
 				e.advance(c.stage)
 				if c.open >= 0 {

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
@@ -157,11 +156,11 @@ func (f *follower) apply(changes []*clientv3.Event) bool {
 			continue
 		}
 		switch {
-		case f.seen.Entry == nil && ev.Type == mvccpb.Event_PUT:
+		case f.seen.Entry == nil && ev.Type == clientv3.EventTypePut:
 			return false
 		case f.seen.Entry == nil || string(ev.Kv.Key) != string(f.seen.Entry.Key):
 			// Joined or left further back.
-		case ev.Type == mvccpb.Event_PUT && f.seen.holds(ev.Kv):
+		case ev.Type == clientv3.EventTypePut && f.seen.holds(ev.Kv):
 			f.seen.Entry, f.seen.Value, f.seen.Revision = ev.Kv, f.r.valueOf(ev.Kv), ev.Kv.ModRevision
 			f.tell(f.seen)
 		default:

@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // Front is what a read saw at the front of a queue: who holds.
@@ -47,7 +46,7 @@ type FrontReader struct {
 	client   *clientv3.Client
 	sender   *attempt.Sender
 	policy   backoff.Policy // Attempt is set
-	clock    session.Clock
+	clock    func() time.Duration
 	entries  string // entries stand under this prefix; ends in "/"
 	epoch    string // the key of the fencing epoch
 	verbatim bool   // values are a candidate's, as they are
@@ -58,14 +57,11 @@ type FrontReader struct {
 
 // ReaderOptions of a FrontReader.
 type ReaderOptions struct {
-	Kind      string // "lock" or "election"
-	Namespace string // "" is names.DefaultNamespace
-	Retry     backoff.Policy
-	Clock     session.Clock // nil is session.SystemClock
+	Kind      string               // "lock" or "election"
+	Namespace string               // "" is names.DefaultNamespace
+	Retry     backoff.Policy       // Attempt is set
+	Clock     func() time.Duration // elapsed time
 }
-
-// readAttempt bounds a read when ReaderOptions.Retry.Attempt does not.
-const readAttempt = 4 * time.Second
 
 // NewReader returns a reader of the queue that New makes of name, or with foreign
 // of the one that At makes of it.
@@ -81,12 +77,6 @@ func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions)
 	if err := errors.Join(check(o.Kind, name), err); err != nil {
 		return nil, err
 	}
-	if o.Retry.Attempt == 0 {
-		o.Retry.Attempt = readAttempt
-	}
-	if o.Clock == nil {
-		o.Clock = session.SystemClock()
-	}
 	q := &Queue{kind: o.Kind, name: name, foreign: foreign, entries: entriesPrefix(namespace, o.Kind, name, foreign)}
 	return &FrontReader{
 		client: cli, sender: attempt.New(cli, o.Retry), policy: o.Retry, clock: o.Clock,
@@ -101,7 +91,7 @@ func (q *Queue) Reader() (*FrontReader, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	base := q.sess.Base()
+	base := q.sess
 	return &FrontReader{
 		client: q.sess.Client(), sender: base.Sender(), policy: base.RetryPolicy(), clock: base.Clock(),
 		entries: q.entries, epoch: base.EpochKey(), verbatim: q.verbatim(),
@@ -113,7 +103,7 @@ func (q *Queue) Reader() (*FrontReader, error) {
 func (q *Queue) Prefix() string { return q.entries }
 
 // Clock is the clock of Front.Sent.
-func (r *FrontReader) Clock() session.Clock { return r.clock }
+func (r *FrontReader) Clock() func() time.Duration { return r.clock }
 
 // Read reads who holds: one linearizable read. It ends with ctx's error,
 // holdfast.ErrClosed, holdfast.ErrClientClosed, or what etcd said that no retry can mend.

@@ -91,7 +91,7 @@ func (ln *line) handOffLater(e *entry) <-chan struct{} {
 		defer close(done)
 		_ = ln.handOff(e)
 	}
-	if !ln.q.sess.Base().Go(handOff) {
+	if !ln.q.sess.Go(handOff) {
 		handOff(nil) // closed: the lease is lost, so this sends nothing
 	}
 	return done

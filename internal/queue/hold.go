@@ -49,7 +49,7 @@ type Hold struct {
 func newHold(ln *line, e *entry, revision int64, r Request) *Hold {
 	h := &Hold{entry: e, line: ln, revision: revision, auditor: r.Auditor, telemetry: r.telemetry, since: time.Now(), gone: make(chan struct{})}
 	h.recordGrant() // before anything can end it
-	h.joined = e.q.sess.Base().Joining()
+	h.joined = e.q.sess.Joining()
 	h.ctx, h.cancel = context.WithCancelCause(e.lease.Context())
 	ln.all.audit.add(h)
 	h.bind(r.MaxHold)

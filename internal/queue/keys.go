@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // maxFree bounds how many identifiers a session keeps for later.
@@ -31,13 +31,13 @@ func isNonce(s string) bool {
 // first.
 type keys struct {
 	mu    sync.Mutex // protects what follows
-	lease *session.Lease
+	lease *lease.Lease
 	free  []string          // identifiers of lease that can be used again
 	inUse map[string]*entry // by key: attempts that are not over, and what the sweeper looks for
 }
 
 // take returns an identifier for an entry under a lease.
-func (k *keys) take(lease *session.Lease) string {
+func (k *keys) take(lease *lease.Lease) string {
 	if id := k.recycled(lease); id != "" {
 		return id
 	}
@@ -45,7 +45,7 @@ func (k *keys) take(lease *session.Lease) string {
 }
 
 // recycled returns an identifier that was used before, or "".
-func (k *keys) recycled(lease *session.Lease) string {
+func (k *keys) recycled(lease *lease.Lease) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.lease != lease {
@@ -94,14 +94,14 @@ func (k *keys) recycle(e *entry) {
 }
 
 // forget unregisters the entries of a lease that is lost.
-func (k *keys) forget(lease *session.Lease) {
+func (k *keys) forget(lease *lease.Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	maps.DeleteFunc(k.inUse, func(_ string, e *entry) bool { return e.lease == lease })
 }
 
 // under returns the entries of a lease.
-func (k *keys) under(lease *session.Lease) []*entry {
+func (k *keys) under(lease *lease.Lease) []*entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var all []*entry

@@ -4,7 +4,7 @@ import (
 	"container/list"
 	"sync"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // lines are what one session keeps of all its queues.
@@ -22,13 +22,13 @@ type lines struct {
 
 type linesKey struct{}
 
-func linesOf(s *session.Session) *lines {
-	return s.Base().Extension(linesKey{}, func() any {
+func linesOf(s lease.Host) *lines {
+	return s.Extension(linesKey{}, func() any {
 		ls := &lines{
 			open: make(map[string]*line), audit: auditor{sess: s}, commits: committer{sess: s},
 			sweeper: sweeper{sess: s}, census: census{sess: s, wake: make(chan struct{}, 1)},
 		}
-		s.Base().BeforeRevoke(ls.beforeRevoke)
+		s.BeforeRevoke(ls.beforeRevoke)
 		return ls
 	}).(*lines)
 }
@@ -43,24 +43,24 @@ type line struct {
 	returned *ticket   // of a caller that has returned before its entry was confirmed to be gone
 	waiting  list.List // of *ticket; a list, so that leaving costs the same in a line of any length
 
-	entered *session.Lease // of the latest entry; this and held are the head's
-	held    *session.Lease // under which one of the line was granted
+	entered *lease.Lease // of the latest entry; this and held are the head's
+	held    *lease.Lease // under which one of the line was granted
 }
 
 // ticket is one caller's place in a line.
 type ticket struct {
 	q     *Queue // as its caller named it
 	value func() string
-	under *session.Lease // the session's when the ticket was taken; nil: it had none
-	turn  chan turn      // buffered; sent to once, when the ticket becomes the head
-	left  bool           // its caller has gone
-	place *list.Element  // in waiting
+	under *lease.Lease  // the session's when the ticket was taken; nil: it had none
+	turn  chan turn     // buffered; sent to once, when the ticket becomes the head
+	left  bool          // its caller has gone
+	place *list.Element // in waiting
 }
 
 // enter makes a ticket's entry under a lease. It is anew if the session has lost a
 // lease since the ticket was taken, unless another of the line has waited for the
 // lock delay since.
-func (ln *line) enter(t *ticket, lease *session.Lease) *entry {
+func (ln *line) enter(t *ticket, lease *lease.Lease) *entry {
 	before := t.under
 	if before == nil {
 		before = ln.entered
@@ -80,7 +80,7 @@ type turn struct{ entry *entry }
 func (q *Queue) ticket(value func() string) *ticket {
 	q.local.census.used(q)
 	t := &ticket{q: q, value: value, turn: make(chan turn, 1)}
-	if lease := q.sess.Base().Lease(); lease.Lost() == nil {
+	if lease := q.sess.Lease(); lease.Lost() == nil {
 		t.under = lease
 	}
 	return t

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // queueUp joins a line behind a head that stays.
@@ -98,16 +99,16 @@ func TestAttemptThatBeganWithoutALeaseAndLosesTheNextIsDelayed(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		ahead := join(t, srv, entriesX)
-		lost := p.sess.Base().Lease()
+		lost := lease.Open(p.sess.Ref()).Lease()
 		lost.Lose(holdfast.CauseExpired, nil)
 		done := acquireLater(within(t, time.Minute), p.queue("x"))
 		queued(t, srv, entriesX, 2)
-		if p.sess.Base().Lease() == lost {
+		if lease.Open(p.sess.Ref()).Lease() == lost {
 			t.Fatal("no lease has followed")
 		}
-		second := p.sess.Base().Lease()
+		second := lease.Open(p.sess.Ref()).Lease()
 		srv.Revoke(second.ID())
-		for p.sess.Base().Lease() == second {
+		for lease.Open(p.sess.Ref()).Lease() == second {
 			time.Sleep(time.Millisecond)
 		}
 		ahead.revoke() // before the new entry is there

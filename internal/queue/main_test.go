@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -88,9 +89,9 @@ func (p *process) heal() {
 	p.link.Delay(oneWay)
 }
 
-func (p *process) queue(name string) *Queue { return New(p.sess, "lock", name) }
+func (p *process) queue(name string) *Queue { return New(lease.Open(p.sess.Ref()), "lock", name) }
 
-func (p *process) sessionKey() string { return p.sess.Base().SessionKey(p.sess.Lease()) }
+func (p *process) sessionKey() string { return lease.Open(p.sess.Ref()).SessionKey(p.sess.Lease()) }
 
 // kindOf tells the requests of this package apart.
 func kindOf(c etcdfake.Call) string {
@@ -163,6 +164,16 @@ func (p *process) plan(fate func(kind string, n int) etcdfake.Fate) {
 func (p *process) planOne(kind string, f etcdfake.Fate) {
 	p.plan(func(k string, n int) etcdfake.Fate {
 		if k == kind && n == 1 {
+			return f
+		}
+		return etcdfake.Fate{}
+	})
+}
+
+// planAll decides the fate of all requests of a kind; others arrive.
+func (p *process) planAll(kind string, f etcdfake.Fate) {
+	p.plan(func(k string, _ int) etcdfake.Fate {
+		if k == kind {
 			return f
 		}
 		return etcdfake.Fate{}

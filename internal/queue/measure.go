@@ -5,12 +5,12 @@ import (
 	"errors"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 )
 
 // measured runs one acquisition under a span, which its hold remembers.
 func (q *Queue) measured(ctx context.Context, r Request, acquire func(context.Context, Request) (*Hold, error)) (*Hold, error) {
-	ctx, r.telemetry = q.sess.Base().Telemetry().Acquire(ctx, q.kind, q.name)
+	ctx, r.telemetry = q.sess.Telemetry().Acquire(ctx, q.kind, q.name)
 	h, err := acquire(ctx, r)
 	if err != nil {
 		r.telemetry.Failed(q.outcome(ctx, err))
@@ -55,9 +55,9 @@ func (h *Hold) measureRelease(ctx context.Context) func(error) {
 // unknown reports whether an error leaves open if the request was carried out,
 // and counts it if so.
 func (q *Queue) unknown(request string, err error) bool {
-	if backoff.Classify(err) != backoff.Unknown {
+	if etcderr.Classify(err) != etcderr.Unknown {
 		return false
 	}
-	q.sess.Base().Telemetry().Ambiguous(q.kind, request)
+	q.sess.Telemetry().Ambiguous(q.kind, request)
 	return true
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -20,12 +21,14 @@ func TestLockDelayFollowsALeaseThatEndedAndNothingElse(t *testing.T) {
 		leave func(srv *etcdfake.Server, ahead *process, h *Hold)
 		delay bool
 	}{
-		"released":         {func(_ *etcdfake.Server, _ *process, h *Hold) { _ = h.Release(context.Background()) }, false},
-		"closed":           {func(_ *etcdfake.Server, p *process, _ *Hold) { _ = p.sess.Close(context.Background()) }, false},
-		"deleted by hand":  {func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Delete(h.Key()) }, false},
-		"revoked":          {func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Revoke(h.Lease()) }, true},
-		"expired":          {func(_ *etcdfake.Server, p *process, _ *Hold) { p.link.Cut() }, true},
-		"given up unheard": {func(_ *etcdfake.Server, p *process, h *Hold) { p.sess.Base().Lease().Lose(holdfast.CauseExpired, nil) }, false},
+		"released":        {func(_ *etcdfake.Server, _ *process, h *Hold) { _ = h.Release(context.Background()) }, false},
+		"closed":          {func(_ *etcdfake.Server, p *process, _ *Hold) { _ = p.sess.Close(context.Background()) }, false},
+		"deleted by hand": {func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Delete(h.Key()) }, false},
+		"revoked":         {func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Revoke(h.Lease()) }, true},
+		"expired":         {func(_ *etcdfake.Server, p *process, _ *Hold) { p.link.Cut() }, true},
+		"given up unheard": {func(_ *etcdfake.Server, p *process, h *Hold) {
+			lease.Open(p.sess.Ref()).Lease().Lose(holdfast.CauseExpired, nil)
+		}, false},
 		"revoked, its session key deleted by hand before": {func(srv *etcdfake.Server, p *process, h *Hold) {
 			p.link.Cut() // or it is put again
 			srv.Delete(p.sessionKey())
@@ -177,7 +180,7 @@ func TestForeignEntryCostsNoLockDelay(t *testing.T) {
 				inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 					p := start(t, srv)
 					ahead := joinAs(t, srv, "theirs/", key)
-					done := acquireLater(within(t, time.Minute), At(p.sess, "lock", "theirs"))
+					done := acquireLater(within(t, time.Minute), At(lease.Open(p.sess.Ref()), "lock", "theirs"))
 					queued(t, srv, "theirs/", 2)
 					leave(ahead)
 					delayed(t, granted(t, srv, done), srv, ahead, false)

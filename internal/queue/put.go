@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
@@ -96,7 +97,7 @@ func (e *entry) enqueue(ctx context.Context, c condition) error {
 	if r.unsent {
 		return err
 	}
-	if err == nil || r.open || backoff.Classify(err) == backoff.Unknown {
+	if err == nil || r.open || etcderr.Classify(err) == etcderr.Unknown {
 		e.advance(sent)
 	}
 	if r.open || time.Since(began) >= slowPut {
@@ -208,7 +209,7 @@ func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 		}
 		var err error
 		if epoch, err = strconv.ParseInt(string(epochKVs[0].Value), 10, 64); err != nil {
-			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(e.q.sess.Base().EpochKey()), epochKVs[0].Value)
+			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(e.q.sess.EpochKey()), epochKVs[0].Value)
 		}
 	}
 	var err error
@@ -216,9 +217,9 @@ func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 	return err
 }
 
-func (e *entry) getEpoch() clientv3.Op { return clientv3.OpGet(e.q.sess.Base().EpochKey()) }
+func (e *entry) getEpoch() clientv3.Op { return clientv3.OpGet(e.q.sess.EpochKey()) }
 
-func (e *entry) sessionKey() string { return e.q.sess.Base().SessionKey(e.lease.ID()) }
+func (e *entry) sessionKey() string { return e.q.sess.SessionKey(e.lease.ID()) }
 
 func (e *entry) commit(ctx context.Context, t txn) (reply, error) {
 	t.queue = e.q.entries

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 const entriesX = "holdfast/lock/x/@/"
@@ -25,7 +26,7 @@ var (
 func TestCopyThatArrivesAfterTheSessionKeyWasPutAgainDoesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.planOne("enqueue", etcdfake.Fate{Request: 10 * time.Second})
+		p.planAll("enqueue", etcdfake.Fate{Request: 10 * time.Second})
 		if _, err := p.queue("x").Acquire(within(t, 50*time.Millisecond), request()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
@@ -104,7 +105,7 @@ func TestAttemptUnderWayWhenTheGateMovesGetsIn(t *testing.T) {
 		p.planOne("enqueue", etcdfake.Fate{Request: 100 * time.Millisecond})
 		done := acquireLater(within(t, time.Minute), p.queue("x"))
 		time.Sleep(oneWay)
-		if _, err := p.sess.Base().PutSessionKey(t.Context(), p.sess.Base().Lease()); err != nil { // as the sweeper does
+		if _, err := lease.Open(p.sess.Ref()).PutSessionKey(t.Context(), lease.Open(p.sess.Ref()).Lease()); err != nil { // as the sweeper does
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -144,7 +145,7 @@ func TestAttemptUnderWayWhenTheSessionKeyIsDeletedByHandGetsIn(t *testing.T) {
 func TestSessionKeyThatHasGoneBackIsAskedForWithPauses(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		lease := p.sess.Base().Lease()
+		lease := lease.Open(p.sess.Ref()).Lease()
 		lease.SawGate(lease.Gate() + 1000)
 		p.plan(nil)
 		if _, err := p.queue("x").Acquire(within(t, 5*time.Second), request()); !errors.Is(err, context.DeadlineExceeded) {
@@ -264,7 +265,7 @@ func TestPutIsNotSentAgainForACallerWhoHasGivenUp(t *testing.T) {
 		ctx, giveUp := context.WithCancel(t.Context())
 		done := acquireLater(ctx, p.queue("x"))
 		time.Sleep(oneWay)
-		if _, err := p.sess.Base().PutSessionKey(t.Context(), p.sess.Base().Lease()); err != nil {
+		if _, err := lease.Open(p.sess.Ref()).PutSessionKey(t.Context(), lease.Open(p.sess.Ref()).Lease()); err != nil {
 			t.Fatal(err)
 		}
 		giveUp()

@@ -12,14 +12,14 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // Queue is the line of one name, as seen by one session. It is immutable and
 // does no I/O by itself; a Queue with a bad name or without a session says so
 // at the first Acquire.
 type Queue struct {
-	sess    *session.Session
+	sess    lease.Host
 	local   *lines // what the session keeps of its queues
 	kind    string // "lock" or "election"
 	name    string // as the user gave it
@@ -29,7 +29,7 @@ type Queue struct {
 }
 
 // New returns the queue of a name: entries under NAMESPACE/KIND/NAME/@/.
-func New(sess *session.Session, kind, name string) *Queue {
+func New(sess lease.Host, kind, name string) *Queue {
 	q := &Queue{sess: sess, kind: kind, name: name}
 	if sess == nil {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
@@ -42,7 +42,7 @@ func New(sess *session.Session, kind, name string) *Queue {
 
 // At returns the queue of a foreign prefix, as etcd's concurrency package
 // takes it: entries under PREFIX/. Every key there counts as an entry.
-func At(sess *session.Session, kind, prefix string) *Queue {
+func At(sess lease.Host, kind, prefix string) *Queue {
 	q := &Queue{sess: sess, kind: kind, name: prefix, foreign: true}
 	if sess == nil {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
@@ -64,8 +64,8 @@ func entriesPrefix(namespace, kind, name string, foreign bool) string {
 // errNoQueue: a Mutex{} or an Election{}.
 var errNoQueue = &holdfast.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with one of the constructors, which take a session and a name"}
 
-// Session is the session the queue was made with; nil without one.
-func (q *Queue) Session() *session.Session {
+// Host is the session the queue was made with; nil without one.
+func (q *Queue) Host() lease.Host {
 	if q == nil {
 		return nil
 	}
@@ -140,19 +140,19 @@ func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
 	if err != nil {
 		return "", false
 	}
-	return q.sess.Base().SessionKey(clientv3.LeaseID(id)), true
+	return q.sess.SessionKey(clientv3.LeaseID(id)), true
 }
 
 // read puts several reads to etcd as one linearizable Txn.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return attempt.Ask(ctx, q.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	return attempt.Ask(ctx, q.sess.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return q.sess.Client().Txn(ctx).Then(ops...).Commit()
 	})
 }
 
 // get is read of a single range.
 func (q *Queue) get(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse, error) {
-	return attempt.Ask(ctx, q.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
+	return attempt.Ask(ctx, q.sess.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		resp, err := q.sess.Client().Do(ctx, op)
 		return resp.Get(), err
 	})
@@ -181,7 +181,7 @@ func (q *Queue) occupied(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own := fmt.Sprintf("%s%x-", q.entries, int64(q.sess.Lease()))
+	own := fmt.Sprintf("%s%x-", q.entries, int64(q.sess.Lease().ID()))
 	isOwn := func(kv *mvccpb.KeyValue) bool { return strings.HasPrefix(string(kv.Key), own) }
 	switch {
 	case len(resp.Kvs) == 0:

@@ -23,7 +23,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	}
 	stopped := h.stop(holdfast.ErrReleased)
 	// A context of the hold's own is done by now, so it is judged as any other.
-	ctx, cancel := h.entry.q.sess.Base().Detached(ctx)
+	ctx, cancel := h.entry.q.sess.Detached(ctx)
 	defer cancel()
 	if stopped {
 		h.leave(ctx)
@@ -69,7 +69,7 @@ func (h *Hold) leave(ctx context.Context) {
 	if h.line.alone() && e.removedAtOnce(ctx) {
 		h.line.advance()
 		h.left(nil)
-		if !h.audited() || !e.q.sess.Base().Go(func(context.Context) { h.over() }) {
+		if !h.audited() || !e.q.sess.Go(func(context.Context) { h.over() }) {
 			h.over()
 		}
 		return
@@ -83,7 +83,7 @@ func (h *Hold) leaveLater() {
 		h.left(h.explain(h.line.handOff(h.entry)))
 		h.over()
 	}
-	if !h.entry.q.sess.Base().Go(pass) {
+	if !h.entry.q.sess.Go(pass) {
 		pass(nil) // closed: the lease is lost, so this sends nothing
 	}
 }
@@ -145,11 +145,11 @@ func (h *Hold) explain(err error) error {
 // lease.
 func (h *Hold) vanished(ctx context.Context) *holdfast.LostError {
 	lease := h.entry.lease
-	ctx, cancel := context.WithTimeout(ctx, h.entry.q.sess.Base().RetryPolicy().Attempt)
+	ctx, cancel := context.WithTimeout(ctx, h.entry.q.sess.RetryPolicy().Attempt)
 	defer cancel()
 	resp, err := h.Client().TimeToLive(ctx, lease.ID())
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that lives
-		h.entry.q.sess.Base().LeaseGone(ctx, lease, nil)
+		h.entry.q.sess.LeaseGone(ctx, lease, nil)
 	}
 	// Another hold may have found it out before, and ended this request by it.
 	if lost := lease.Lost(); lost != nil {

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 )
 
 // removeAgain is the pause after etcd has refused to remove an entry.
@@ -35,15 +35,15 @@ func (e *entry) remove(ctx context.Context) error {
 		return err
 	case e.lease.Lost() != nil:
 		e.abandon()
-	case backoff.Classify(err) == backoff.LeaseGone:
-		e.q.sess.Base().LeaseGone(ctx, e.lease, err)
+	case etcderr.Classify(err) == etcderr.LeaseGone:
+		e.q.sess.LeaseGone(ctx, e.lease, err)
 		e.finish()
 		return err
 	case ctx.Err() == nil: // etcd refuses it
 		e.q.sess.Logger().Error("holdfast: etcd refuses to remove an entry; the session tries until it can or its lease ends",
 			"queue", e.q.kind, "name", e.q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "error", err)
-		e.q.sess.Base().Telemetry().Sweeping(e.q.kind)
-		e.q.sess.Base().Go(e.removeLater) // ends with the lease
+		e.q.sess.Telemetry().Sweeping(e.q.kind)
+		e.q.sess.Go(e.removeLater) // ends with the lease
 	}
 	if unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)

@@ -42,7 +42,7 @@ func (h *Hold) Resume(ctx context.Context) error {
 // entryStands reads whether the hold's entry is in etcd. Nothing can have joined the
 // queue ahead of it.
 func (h *Hold) entryStands(ctx context.Context) (bool, error) {
-	return attempt.Ask(ctx, h.entry.q.sess.Base().Sender(), attempt.Read, func(ctx context.Context) (bool, error) {
+	return attempt.Ask(ctx, h.entry.q.sess.Sender(), attempt.Read, func(ctx context.Context) (bool, error) {
 		resp, err := h.Client().Get(ctx, h.Key(), clientv3.WithKeysOnly())
 		if err != nil {
 			return false, err

@@ -7,9 +7,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 const (
@@ -40,12 +40,12 @@ type sinceNoter struct {
 
 // note is given holds that have lasted a second or more, each time the audit
 // looks, and sends at most one request a second: for those that were not noted yet.
-func (n *sinceNoter) note(sess *session.Session, holds []*Hold) {
+func (n *sinceNoter) note(sess lease.Host, holds []*Hold) {
 	if time.Since(n.latest) < noteEvery || !n.busy.CompareAndSwap(false, true) {
 		return
 	}
 	due, ops := dueForNote(holds)
-	sent := len(due) > 0 && sess.Base().Go(func(ctx context.Context) { // joined by Close
+	sent := len(due) > 0 && sess.Go(func(ctx context.Context) { // joined by Close
 		defer n.busy.Store(false)
 		send(ctx, sess, due, ops)
 	})
@@ -84,11 +84,11 @@ func dueForNote(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 
 // send sends the operations as one Txn. One that is not answered is made anew at
 // the next look; should both be carried out, the second finds that it is done.
-func send(ctx context.Context, sess *session.Session, holds []*Hold, ops []clientv3.Op) {
-	resp, _, err := attempt.Once(ctx, sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+func send(ctx context.Context, sess lease.Host, holds []*Hold, ops []clientv3.Op) {
+	resp, _, err := attempt.Once(ctx, sess.Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return sess.Client().Txn(ctx).Then(ops...).Commit()
 	})
-	if err != nil && (ctx.Err() != nil || backoff.Pending(err)) {
+	if err != nil && (ctx.Err() != nil || etcderr.Pending(err)) {
 		return
 	}
 	for i, h := range holds {

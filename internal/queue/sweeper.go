@@ -11,7 +11,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // sweepBatch is how many entries the sweeper reads in one Txn.
@@ -27,7 +28,7 @@ const sweepBatch = 100
 // under way, too. They learn the new gate and are sent again. So that they are
 // not refused for ever, the next put waits until all of them are through.
 type sweeper struct {
-	sess *session.Session
+	sess lease.Host
 
 	mu        sync.Mutex      // protects what follows
 	questions map[*entry]bool // entries that may stand or appear although their attempts are over
@@ -68,12 +69,12 @@ func (s *sweeper) add(e *entry) {
 	s.running = true
 	s.mu.Unlock()
 	if start {
-		s.sess.Base().Go(s.run) // joined by Close; ends when nothing is in question
+		s.sess.Go(s.run) // joined by Close; ends when nothing is in question
 	}
 }
 
 func (s *sweeper) run(ctx context.Context) {
-	pauses, err := s.sess.Base().RetryPolicy().New()
+	pauses, err := s.sess.RetryPolicy().New()
 	if err != nil {
 		return // the session has validated it
 	}
@@ -86,10 +87,10 @@ func (s *sweeper) run(ctx context.Context) {
 			return
 		}
 		err := s.sweep(ctx, open)
-		if err != nil && ctx.Err() == nil && !backoff.Retryable(err) && !told {
+		if err != nil && ctx.Err() == nil && !etcderr.Retryable(err) && !told {
 			told = true
 			s.sess.Logger().Error("holdfast: etcd refuses to clean up after requests that it did not answer; their entries may stand until it does or the lease ends",
-				"session_key", s.sess.Base().SessionKey(open[0].lease.ID()), "entries", len(open), "key", open[0].key, "error", err)
+				"session_key", s.sess.SessionKey(open[0].lease.ID()), "entries", len(open), "key", open[0].key, "error", err)
 		}
 		if err == nil {
 			pauses.Reset()
@@ -156,7 +157,7 @@ func storeFull(err error) bool { return errors.Is(err, rpctypes.ErrNoSpace) }
 
 // shut puts the session key, unless no copy that was not answered could pass it
 // any more.
-func (s *sweeper) shut(ctx context.Context, lease *session.Lease, open []*entry) error {
+func (s *sweeper) shut(ctx context.Context, lease *lease.Lease, open []*entry) error {
 	gate := lease.Gate()
 	if !slices.ContainsFunc(open, func(e *entry) bool { return e.lease == lease && e.openAt >= gate }) {
 		return nil
@@ -164,9 +165,9 @@ func (s *sweeper) shut(ctx context.Context, lease *session.Lease, open []*entry)
 	if err := s.awaitThrough(ctx); err != nil {
 		return err
 	}
-	_, err := s.sess.Base().PutSessionKey(ctx, lease)
-	if backoff.Classify(err) == backoff.LeaseGone {
-		s.sess.Base().LeaseGone(ctx, lease, err)
+	_, err := s.sess.PutSessionKey(ctx, lease)
+	if etcderr.Classify(err) == etcderr.LeaseGone {
+		s.sess.LeaseGone(ctx, lease, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +207,7 @@ func (s *sweeper) look(ctx context.Context, batch []*entry, final bool) (refused
 	resp, err := batch[0].q.read(ctx, ops...)
 	switch {
 	case err == nil:
-	case len(batch) == 1 || ctx.Err() != nil || backoff.Retryable(err):
+	case len(batch) == 1 || ctx.Err() != nil || etcderr.Retryable(err):
 		return err
 	default:
 		for i := range batch {
@@ -234,6 +235,6 @@ func (s *sweeper) remove(e *entry, rev int64) {
 	s.answered(e)
 	found := &entry{q: e.q, lease: e.lease, id: e.id, key: e.key, openAt: e.openAt, rev: rev, stage: created}
 	e.q.local.keys.unregister(e)
-	e.q.local.keys.register(found)                                                  // Close takes it out as well
-	s.sess.Base().Go(func(context.Context) { _ = found.remove(e.lease.Context()) }) // ends with the lease
+	e.q.local.keys.register(found)                                           // Close takes it out as well
+	s.sess.Go(func(context.Context) { _ = found.remove(e.lease.Context()) }) // ends with the lease
 }

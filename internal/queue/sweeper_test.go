@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // giveUpMany makes n attempts, each about another name and given up after d.
@@ -207,10 +208,10 @@ func TestSweeperRemovesAnEntryByTheRuleForThoseThatNeverHeld(t *testing.T) {
 func TestEntryOfAnUnansweredPutIsRemovedAlthoughTheGateHasMovedSince(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.planOne("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
+		p.planAll("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
 		done := acquireLater(within(t, 50*time.Millisecond), p.queue("x"))
 		time.Sleep(2 * oneWay)
-		if _, err := p.sess.Base().PutSessionKey(t.Context(), p.sess.Base().Lease()); err != nil {
+		if _, err := lease.Open(p.sess.Ref()).PutSessionKey(t.Context(), lease.Open(p.sess.Ref()).Lease()); err != nil {
 			t.Fatal(err)
 		}
 		if r := <-done; r.err == nil || len(srv.Keys(entriesX)) != 1 {
@@ -287,7 +288,7 @@ func TestUnansweredPutOfTheSessionKeyWaitsForThoseThatItMayHaveRefused(t *testin
 		p := start(t, srv)
 		q := p.queue("x")
 		s := &q.local.sweeper
-		waits := newEntry(q, p.sess.Base().Lease(), "")
+		waits := newEntry(q, lease.Open(p.sess.Ref()).Lease(), "")
 		through := s.enqueuing(waits)
 		open := []*entry{{q: q, lease: waits.lease, openAt: waits.lease.Gate()}}
 		p.planOne("gate", lostReply)

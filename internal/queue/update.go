@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
@@ -43,7 +44,7 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	var cause holdfast.Cause // of a loss
 	err := e.q.retry(uctx, func(ctx context.Context) error {
 		mod := max(h.modified.Load(), e.rev)
-		resp, open, err := attempt.Once(ctx, e.q.sess.Base().Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		resp, open, err := attempt.Once(ctx, e.q.sess.Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return e.q.sess.Client().Txn(ctx).
 				If(e.holdsValue(mod)...).
 				Then(e.putValue(value)).
@@ -79,8 +80,8 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 		h.end(h.entryGone(cause))
 		e.q.local.audit.askFor(e.lease)
 		return 0, h.Check()
-	case backoff.Classify(err) == backoff.LeaseGone:
-		e.q.sess.Base().LeaseGone(ctx, e.lease, err) // etcd knew before the session did
+	case etcderr.Classify(err) == etcderr.LeaseGone:
+		e.q.sess.LeaseGone(ctx, e.lease, err) // etcd knew before the session did
 		return 0, h.Check()
 	case !h.Live():
 		return 0, h.Check()

@@ -11,7 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 // observers. Nothing is decided by it. Times are those of the clock of the
 // process that wrote them, in UTC, to the millisecond.
 type Value struct {
-	session.Identity // each text cut to 256 bytes
+	lease.Identity // each text cut to 256 bytes
 
 	Mode   string    // of a lock: "exclusive"
 	Queued time.Time // when the entry was put
@@ -47,7 +47,7 @@ type Value struct {
 // Session keys begin the same way.
 type encodedValue struct {
 	V int `json:"v"`
-	session.Identity
+	lease.Identity
 	Mode   string    `json:"mode,omitempty"`
 	Queued time.Time `json:"queued_at"`
 	Held   time.Time `json:"held_since,omitzero"`
@@ -59,7 +59,7 @@ type encodedValue struct {
 func (v Value) Encode() string {
 	enc := encodedValue{
 		V: valueFormat, Mode: cut(v.Mode),
-		Identity: session.Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
+		Identity: lease.Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
 		Queued:   millis(v.Queued), Held: millis(v.Held),
 	}
 	if isText(v.Data) {
@@ -135,7 +135,7 @@ func (q *Queue) NewValue(owner, mode, data string) string {
 	if q.verbatim() {
 		return data
 	}
-	who := q.sess.Base().Identity()
+	who := q.sess.Identity()
 	who.Owner = cmp.Or(owner, who.Owner)
 	return Value{Identity: who, Mode: mode, Queued: time.Now(), Data: data}.Encode()
 }

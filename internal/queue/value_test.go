@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 var when = time.Date(2026, 2, 3, 4, 5, 6, 7_000_000, time.UTC)
@@ -18,7 +18,7 @@ func TestValueIsReadAsItWasWritten(t *testing.T) {
 		"not UTF-8": "a\xffb", "control characters": "\x00\x01\x7f", "a separator": "\u2028", "the largest": strings.Repeat("\"", MaxData),
 		"the largest, bytes": strings.Repeat("\xff", MaxData), "the largest, control characters": strings.Repeat("\x00", MaxData),
 	} {
-		v := Value{Identity: session.Identity{Owner: "o", Host: "h", PID: 7}, Mode: "exclusive", Queued: when, Held: when.Add(time.Second), Data: data}
+		v := Value{Identity: lease.Identity{Owner: "o", Host: "h", PID: 7}, Mode: "exclusive", Queued: when, Held: when.Add(time.Second), Data: data}
 		got, ok := DecodeValue([]byte(v.Encode()))
 		if !ok || got != v {
 			t.Errorf("%s: %v, %.100q", what, ok, got)
@@ -32,11 +32,11 @@ func TestValueIsReadAsItWasWritten(t *testing.T) {
 // The format, for those who read it without this library; see docs/elections.md.
 func TestValueStandsInEtcdAsDocumented(t *testing.T) {
 	t.Parallel()
-	v := Value{Identity: session.Identity{Owner: "billing-7", Host: "db-1", PID: 4711}, Mode: "exclusive", Queued: when.In(time.FixedZone("", 3600))}
+	v := Value{Identity: lease.Identity{Owner: "billing-7", Host: "db-1", PID: 4711}, Mode: "exclusive", Queued: when.In(time.FixedZone("", 3600))}
 	if got, want := v.Encode(), `{"v":1,"owner":"billing-7","host":"db-1","pid":4711,"mode":"exclusive","queued_at":"2026-02-03T04:05:06.007Z"}`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	v = Value{Identity: session.Identity{PID: 1}, Queued: when, Held: when.Add(1500 * time.Millisecond), Data: "<node-1>"}
+	v = Value{Identity: lease.Identity{PID: 1}, Queued: when, Held: when.Add(1500 * time.Millisecond), Data: "<node-1>"}
 	if got, want := v.Encode(), `{"v":1,"pid":1,"queued_at":"2026-02-03T04:05:06.007Z","held_since":"2026-02-03T04:05:07.507Z","value":"<node-1>"}`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -68,7 +68,7 @@ func TestValueOfAnotherFormIsReadAsNone(t *testing.T) {
 		}
 	}
 	later := `{"v":2,"queued_at":"2026-02-03T04:05:06.007Z","pid":3,"something":{"new":[1]}}`
-	if v, ok := DecodeValue([]byte(later)); !ok || v != (Value{Identity: session.Identity{PID: 3}, Queued: when}) {
+	if v, ok := DecodeValue([]byte(later)); !ok || v != (Value{Identity: lease.Identity{PID: 3}, Queued: when}) {
 		t.Errorf("of a later version: %v, %v", v, ok)
 	}
 }
@@ -76,7 +76,7 @@ func TestValueOfAnotherFormIsReadAsNone(t *testing.T) {
 func TestValueIsBoundedWhenItIsWritten(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é", maxText)
-	v, ok := DecodeValue([]byte(Value{Identity: session.Identity{Owner: "x" + long, Host: long}, Queued: when}.Encode()))
+	v, ok := DecodeValue([]byte(Value{Identity: lease.Identity{Owner: "x" + long, Host: long}, Queued: when}.Encode()))
 	if !ok || v.Host != long[:maxText] || v.Owner != "x"+long[:maxText-2] {
 		t.Errorf("%v: owner of %d bytes, host of %d", ok, len(v.Owner), len(v.Host))
 	}
@@ -84,7 +84,7 @@ func TestValueIsBoundedWhenItIsWritten(t *testing.T) {
 
 func TestValueSaysQueuedUntilItSaysHeld(t *testing.T) {
 	t.Parallel()
-	v := Value{Identity: session.Identity{Owner: "a\nb", Host: "db-1", PID: 4711}, Queued: when}
+	v := Value{Identity: lease.Identity{Owner: "a\nb", Host: "db-1", PID: 4711}, Queued: when}
 	if got, want := v.String(), `owner "a\nb", host "db-1", pid 4711, queued since 2026-02-03T04:05:06.007Z`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -95,7 +95,7 @@ func TestValueSaysQueuedUntilItSaysHeld(t *testing.T) {
 }
 
 func FuzzDecodeValue(f *testing.F) {
-	f.Add([]byte(Value{Identity: session.Identity{Owner: "o", Host: "h", PID: 7}, Queued: when, Held: when, Data: "d"}.Encode()))
+	f.Add([]byte(Value{Identity: lease.Identity{Owner: "o", Host: "h", PID: 7}, Queued: when, Held: when, Data: "d"}.Encode()))
 	f.Add([]byte(Value{Queued: when, Data: "\xff"}.Encode()))
 	f.Add([]byte(`{"v":1,"queued_at":"0001-01-01T00:00:00+01:00"}`))
 	f.Add([]byte(`{"v":1,"queued_at":"2026-02-03T04:05:06.0071Z","value":"a","value_base64":"/w=="}`))

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -28,11 +29,11 @@ const maxPatience = 16
 // retry repeats op with the session's pauses, while its error says that repeating
 // can help. Each request of op bounds itself.
 func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) error {
-	policy := q.sess.Base().RetryPolicy()
+	policy := q.sess.RetryPolicy()
 	policy.Attempt = 0
 	conn := q.sess.Client().ActiveConnection()
 	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		return backoff.WithConnection(conn, op(ctx))
+		return etcderr.WithConnection(conn, op(ctx))
 	})
 }
 
@@ -65,7 +66,7 @@ func (e *entry) awaitAhead(ctx context.Context) error {
 
 // pause makes the first pause of the session's policy.
 func (q *Queue) pause(ctx context.Context) error {
-	pauses, err := q.sess.Base().RetryPolicy().New()
+	pauses, err := q.sess.RetryPolicy().New()
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (e *entry) watchAhead(ctx context.Context, patience time.Duration) error {
 	left := func() bool { return e.ahead != ahead }
 	streams := &q.local.streams
 	st, bound := streams.pick()
-	wctx, cancel := context.WithCancel(st.context(q.sess.Base().Context()))
+	wctx, cancel := context.WithCancel(st.context(q.sess.Context()))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 

@@ -1,27 +1,25 @@
-// Package stale tells a hold that etcd has refused a write of its holder: the
-// proof that its entry is gone.
+// Package stale connects a fenced writer with the hold it writes for: a write that
+// etcd refuses proves that the hold's entry is gone, so the hold ends at once.
 //
-// A holder embeds a [Hook] under a name of its own that is not exported. The
-// method of Hook is not exported either, so this package alone can call it, and
-// users of the holder cannot.
+// A lock or term embeds a [Hook] under an unexported name. The hook's method is
+// unexported too, so that only this package can call it and users cannot.
 package stale
 
-// Hold is what a refused write ends.
-type Hold interface {
-	// EndStale ends the hold: its entry is gone.
+// Hook ends a hold when a write of its holder is refused.
+type Hook struct{ hold hold }
+
+type hold interface {
+	// EndStale ends the hold because its entry is gone.
 	EndStale()
 }
 
-// Hook connects a holder with its hold.
-type Hook struct{ hold Hold }
-
 // NewHook returns the hook of a hold.
-func NewHook(h Hold) Hook { return Hook{h} }
+func NewHook(h hold) Hook { return Hook{h} }
 
 func (h Hook) refused() { h.hold.EndStale() }
 
-// Refused ends the hold of a holder, at once. Of a holder without a Hook,
-// a user's own for example, it does nothing.
+// Refused ends the hold of a lock or term. It does nothing for other holders, such
+// as a user's own.
 func Refused(holder any) {
 	if h, ok := holder.(interface{ refused() }); ok {
 		h.refused()

@@ -10,56 +10,55 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Acquisition is one call for a lock or a term, from the call to the end of
-// what it got: a span while it waits, and another one for the release or the
-// loss.
+// Acquisition reports one lock or term, from the call that asks for it to its
+// release or loss: one span for the wait, and one for the release or loss.
 type Acquisition struct {
 	t         *Telemetry
 	attrs     []attribute.KeyValue
-	described trace.SpanStartEventOption // by attrs
+	withAttrs trace.SpanStartEventOption
 	span      trace.Span
 	asked     time.Time
 }
 
-// Acquire begins an acquisition. The context returned carries its span, to
-// which Queued, Armed, Woken and Verified add their events.
+// Acquire starts an acquisition. The returned context carries its span, for
+// Queued, Armed, Woken and Verified.
 func (t *Telemetry) Acquire(ctx context.Context, kind, name string) (context.Context, *Acquisition) {
 	a := &Acquisition{t: t, asked: time.Now()}
 	a.attrs = append([]attribute.KeyValue{kindKey.String(kind)}, t.extra(kind, name)...)
-	a.described = trace.WithAttributes(a.attrs...)
-	ctx, a.span = t.tracer.Start(ctx, "holdfast.acquire", a.described)
+	a.withAttrs = trace.WithAttributes(a.attrs...)
+	ctx, a.span = t.tracer.Start(ctx, "holdfast.acquire", a.withAttrs)
 	return ctx, a
 }
 
-// Queued: the entry stands, with so many ahead of it.
+// Queued adds the event that the entry stands, with ahead entries before it.
 func Queued(ctx context.Context, ahead int64) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent("queued", trace.WithAttributes(positionKey.Int64(ahead)))
 	}
 }
 
-// Armed: the watch of the predecessor stands.
+// Armed adds the event that the watch of the predecessor stands.
 func Armed(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("armed") }
 
-// Woken: the predecessor was seen gone.
+// Woken adds the event that the predecessor has left.
 func Woken(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("woken") }
 
-// Verified: a read saw the own entry, after the wait.
+// Verified adds the event that a read after the wait found the entry.
 func Verified(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("verified") }
 
-// Held ends the wait with a hold.
-func (a *Acquisition) Held() { a.waited("held") }
+// Held ends the wait: the lock or term is held.
+func (a *Acquisition) Held() { a.endWait("held") }
 
-// Failed ends the wait without one. isError is whether that is an error rather
-// than an answer.
+// Failed ends the wait without a hold. isError tells an error from an answer, such
+// as that a lock is taken.
 func (a *Acquisition) Failed(outcome string, isError bool) {
 	if isError {
 		a.span.SetStatus(codes.Error, outcome)
 	}
-	a.waited(outcome)
+	a.endWait(outcome)
 }
 
-func (a *Acquisition) waited(outcome string) {
+func (a *Acquisition) endWait(outcome string) {
 	a.record(a.t.waits, time.Since(a.asked), outcome)
 	if a.span.IsRecording() {
 		a.span.SetAttributes(outcomeKey.String(outcome))
@@ -67,10 +66,11 @@ func (a *Acquisition) waited(outcome string) {
 	a.span.End()
 }
 
-// Release begins the span of giving back what was held. end takes the outcome:
-// released, lost or unknown.
+// Release starts the span of a release. Call end with its outcome: released, lost,
+// unknown or failed.
 func (a *Acquisition) Release(ctx context.Context) (end func(outcome string)) {
-	_, span := a.t.tracer.Start(ctx, "holdfast.release", a.described, trace.WithLinks(trace.Link{SpanContext: a.span.SpanContext()}))
+	link := trace.WithLinks(trace.Link{SpanContext: a.span.SpanContext()})
+	_, span := a.t.tracer.Start(ctx, "holdfast.release", a.withAttrs, link)
 	return func(outcome string) {
 		if !span.IsRecording() {
 			return
@@ -83,38 +83,37 @@ func (a *Acquisition) Release(ctx context.Context) (end func(outcome string)) {
 	}
 }
 
-// Released ends the hold, after so long.
-func (a *Acquisition) Released(held time.Duration) { a.ended(held, "released") }
+// Released records the end of a hold by its release.
+func (a *Acquisition) Released(held time.Duration) { a.record(a.t.holds, held, "released") }
 
-// Lost ends the hold, after so long, for a cause.
+// Lost records the end of a hold by its loss. unproven is the time since the last
+// confirmed renewal was sent.
 func (a *Acquisition) Lost(held time.Duration, cause string, unproven time.Duration) {
-	a.ended(held, "lost")
+	a.record(a.t.holds, held, "lost")
 	a.t.lost(a.span.SpanContext(), a.attrs, cause, unproven)
 }
 
-func (a *Acquisition) ended(held time.Duration, outcome string) {
-	a.record(a.t.holds, held, outcome)
-}
-
-// record spares those who listen to nothing the cost of the attributes. The
-// span goes along for exemplars.
+// record adds a duration to h. The context carries the span, for exemplars. Since
+// the attributes cost an allocation, it first asks whether anything collects h;
+// only OpenTelemetry from 1.40 on can tell.
 func (a *Acquisition) record(h metric.Float64Histogram, d time.Duration, outcome string) {
-	if h.Enabled(context.Background()) {
-		attrs := append(a.attrs[:len(a.attrs):len(a.attrs)], outcomeKey.String(outcome))
-		h.Record(trace.ContextWithSpan(context.Background(), a.span), d.Seconds(), metric.WithAttributes(attrs...))
+	if i, ok := h.(interface{ Enabled(context.Context) bool }); ok && !i.Enabled(context.Background()) {
+		return
 	}
+	attrs := append(a.attrs[:len(a.attrs):len(a.attrs)], outcomeKey.String(outcome))
+	h.Record(trace.ContextWithSpan(context.Background(), a.span), d.Seconds(), metric.WithAttributes(attrs...))
 }
 
-// Ambiguous counts a request of which nobody knows whether it was carried out:
-// to enqueue, or to remove.
+// Ambiguous counts a request (enqueue, remove or proclaim) that was not answered,
+// so that it may or may not have been carried out.
 func (t *Telemetry) Ambiguous(kind, request string) {
 	t.ambiguous.Add(context.Background(), 1, metric.WithAttributes(kindKey.String(kind), requestKey.String(request)))
 }
 
-// Sweeping counts an entry that is swept.
+// Sweeping counts an entry that etcd has refused to remove.
 func (t *Telemetry) Sweeping(kind string) {
 	t.sweeps.Add(context.Background(), 1, metric.WithAttributes(kindKey.String(kind)))
 }
 
-// AuditFailed counts a look for held entries that etcd did not answer.
+// AuditFailed counts an unanswered request that looked for the entries of holds.
 func (t *Telemetry) AuditFailed() { t.audits.Add(context.Background(), 1) }

@@ -10,7 +10,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// State counts a session out of one state and into another; "" is neither.
+// State moves a session from one state to another in the count of open sessions.
+// "" means not open.
 func (t *Telemetry) State(from, to string) {
 	ctx := context.Background()
 	if from != "" {
@@ -21,15 +22,15 @@ func (t *Telemetry) State(from, to string) {
 	}
 }
 
-// Renewed reports a renewal that counts, and the trusted time that was left.
+// Renewed records a confirmed renewal and the trusted time that was left.
 func (t *Telemetry) Renewed(sent time.Time, left time.Duration) {
 	ctx := context.Background()
 	t.renewals.Record(ctx, time.Since(sent).Seconds(), metric.WithAttributes(outcomeKey.String("confirmed")))
 	t.margin.Record(ctx, left.Seconds())
 }
 
-// RenewalFailed reports a renewal that does not. It is the one kind of renewal
-// that is worth a span.
+// RenewalFailed records a renewal that was not confirmed. Only these have spans:
+// the others would bury them.
 func (t *Telemetry) RenewalFailed(sent time.Time, outcome, class string) {
 	ctx := context.Background()
 	t.renewals.Record(ctx, time.Since(sent).Seconds(), metric.WithAttributes(outcomeKey.String(outcome)))
@@ -39,18 +40,21 @@ func (t *Telemetry) RenewalFailed(sent time.Time, outcome, class string) {
 	span.End()
 }
 
-// SessionLost reports the loss of a session's lease.
+// SessionLost records the loss of a session's lease. unproven is the time since
+// the last confirmed renewal was sent.
 func (t *Telemetry) SessionLost(cause string, unproven time.Duration) {
 	t.lost(trace.SpanContext{}, []attribute.KeyValue{kindKey.String("session")}, cause, unproven)
 }
 
-// lost counts a loss and makes a span of it, linked to what it ended.
-func (t *Telemetry) lost(of trace.SpanContext, attrs []attribute.KeyValue, cause string, unproven time.Duration) {
+// lost counts a loss and reports it as a span, linked to the span of the
+// acquisition that it ended.
+func (t *Telemetry) lost(acquisition trace.SpanContext, attrs []attribute.KeyValue, cause string, unproven time.Duration) {
 	ctx := context.Background()
 	attrs = append(attrs[:len(attrs):len(attrs)], causeKey.String(cause))
 	t.losses.Add(ctx, 1, metric.WithAttributes(attrs...))
-	_, span := t.tracer.Start(ctx, "holdfast.loss", trace.WithAttributes(attrs...),
-		trace.WithAttributes(unprovenKey.Float64(unproven.Seconds())), trace.WithLinks(trace.Link{SpanContext: of}))
+	_, span := t.tracer.Start(ctx, "holdfast.loss",
+		trace.WithAttributes(attrs...), trace.WithAttributes(unprovenKey.Float64(unproven.Seconds())),
+		trace.WithLinks(trace.Link{SpanContext: acquisition}))
 	span.SetStatus(codes.Error, cause)
 	span.End()
 }

@@ -1,13 +1,13 @@
-// Package telemetry is all that holdfast reports through OpenTelemetry: spans
-// and metrics, their names, units and attributes, in one place. It imports the
-// API only; who wants to see something brings an SDK.
+// Package telemetry defines the spans and metrics that holdfast reports through
+// OpenTelemetry: their names, units and attributes. It imports OpenTelemetry's API
+// only; a program that wants to see them adds an SDK.
 //
-// docs/telemetry.md is the table for users, held against this package by its
-// test.
+// docs/telemetry.md lists all of them for users; this package's test compares the
+// two.
 //
-// What is reported never carries the name of a lock, nor an error's text, which
-// may quote one: names are data, of any number, and not every backend may see
-// them. A user's function may add them (see [Options]).
+// No span or metric carries the name of a lock or the text of an error, which may
+// quote one: names have no bounded number of values, and not every backend may see
+// them. A user's function may add attributes (see [Options]).
 package telemetry
 
 import (
@@ -17,22 +17,22 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Scope is the name of the tracer and of the meter.
-const Scope = "github.com/holdfast-go/holdfast"
+// scope is the name of the tracer and of the meter.
+const scope = "github.com/holdfast-go/holdfast"
 
-// Options say whom to report to.
+// Options select where to report.
 type Options struct {
-	// TracerProvider makes the tracer; nil: the global one does.
+	// TracerProvider provides the tracer. nil: the global one.
 	TracerProvider trace.TracerProvider
-	// MeterProvider makes the meter; nil: the global one does.
+	// MeterProvider provides the meter. nil: the global one.
 	MeterProvider metric.MeterProvider
 
-	// Attributes is asked, at every acquisition, for more attributes of a lock
-	// or election. nil: none.
+	// Attributes returns attributes to add for a lock or election; it is called at
+	// every acquisition. nil: none.
 	Attributes func(kind, name string) []attribute.KeyValue
 }
 
-// Telemetry has the instruments of one session. Safe for concurrent use.
+// Telemetry holds the instruments of one session. It is safe for concurrent use.
 type Telemetry struct {
 	tracer trace.Tracer
 	extra  func(kind, name string) []attribute.KeyValue
@@ -49,9 +49,9 @@ type Telemetry struct {
 	audits    metric.Int64Counter
 }
 
-// New makes the instruments. Where the SDK refuses one it is told so itself, by
-// OpenTelemetry's error handler, and the instrument does nothing: no lock fails
-// for want of a metric.
+// New creates the instruments. If the SDK refuses one, OpenTelemetry's error
+// handler is told and the instrument does nothing: a missing metric must not keep
+// a session from starting.
 func New(o Options) *Telemetry {
 	if o.TracerProvider == nil {
 		o.TracerProvider = otel.GetTracerProvider()
@@ -62,39 +62,41 @@ func New(o Options) *Telemetry {
 	if o.Attributes == nil {
 		o.Attributes = func(string, string) []attribute.KeyValue { return nil }
 	}
-	m := o.MeterProvider.Meter(Scope)
+	m := o.MeterProvider.Meter(scope)
 	return &Telemetry{
-		tracer: o.TracerProvider.Tracer(Scope),
+		tracer: o.TracerProvider.Tracer(scope),
 		extra:  o.Attributes,
 
-		sessions: made(m.Int64UpDownCounter("holdfast.sessions", metric.WithUnit("{session}"),
+		sessions: orNothing(m.Int64UpDownCounter("holdfast.sessions", metric.WithUnit("{session}"),
 			metric.WithDescription("Open sessions by state."))),
-		renewals: made(m.Float64Histogram("holdfast.renewal.duration", metric.WithUnit("s"), seconds,
-			metric.WithDescription("Time from sending a lease renewal to the proof that it counts, or to its failure."))),
-		margin: made(m.Float64Gauge("holdfast.renewal.margin", metric.WithUnit("s"),
-			metric.WithDescription("Trusted time that was left when the latest renewal was confirmed."))),
-		losses: made(m.Int64Counter("holdfast.losses", metric.WithUnit("{loss}"),
+		renewals: orNothing(m.Float64Histogram("holdfast.renewal.duration", metric.WithUnit("s"), buckets,
+			metric.WithDescription("Time from sending a lease renewal until it was confirmed or failed."))),
+		margin: orNothing(m.Float64Gauge("holdfast.renewal.margin", metric.WithUnit("s"),
+			metric.WithDescription("Trusted time left when the latest renewal was confirmed."))),
+		losses: orNothing(m.Int64Counter("holdfast.losses", metric.WithUnit("{loss}"),
 			metric.WithDescription("Sessions, locks and terms that were lost, by cause."))),
 
-		waits: made(m.Float64Histogram("holdfast.acquire.duration", metric.WithUnit("s"), seconds,
+		waits: orNothing(m.Float64Histogram("holdfast.acquire.duration", metric.WithUnit("s"), buckets,
 			metric.WithDescription("Time from asking for a lock or term to its outcome."))),
-		holds: made(m.Float64Histogram("holdfast.hold.duration", metric.WithUnit("s"), seconds,
-			metric.WithDescription("Time from getting a lock or term to its release or loss."))),
-		ambiguous: made(m.Int64Counter("holdfast.replies.ambiguous", metric.WithUnit("{reply}"),
-			metric.WithDescription("Requests that may or may not have been carried out, as no answer came."))),
-		audits: made(m.Int64Counter("holdfast.audits.unanswered", metric.WithUnit("{request}"),
-			metric.WithDescription("Requests that look for the entries of held locks and terms and were not answered."))),
-		sweeps: made(m.Int64Counter("holdfast.sweeps", metric.WithUnit("{entry}"),
-			metric.WithDescription("Entries that etcd refused to remove; the session tries until it can or the lease ends."))),
+		holds: orNothing(m.Float64Histogram("holdfast.hold.duration", metric.WithUnit("s"), buckets,
+			metric.WithDescription("Time from acquiring a lock or term to its release or loss."))),
+		ambiguous: orNothing(m.Int64Counter("holdfast.replies.ambiguous", metric.WithUnit("{reply}"),
+			metric.WithDescription("Requests without an answer, which may or may not have been carried out."))),
+		audits: orNothing(m.Int64Counter("holdfast.audits.unanswered", metric.WithUnit("{request}"),
+			metric.WithDescription("Unanswered requests that look for the entries of held locks and terms."))),
+		sweeps: orNothing(m.Int64Counter("holdfast.sweeps", metric.WithUnit("{entry}"),
+			metric.WithDescription("Entries that etcd refused to remove; the session retries until it can or the lease ends."))),
 	}
 }
 
-// seconds are the buckets of all histograms: from a hand-over on a fast disk to
-// a hold of minutes.
-var seconds = metric.WithExplicitBucketBoundaries(
+// buckets are the boundaries of all histograms, in seconds: from a hand-off on a
+// fast disk to a hold of minutes.
+var buckets = metric.WithExplicitBucketBoundaries(
 	.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
 
-func made[T any](instrument T, err error) T {
+// orNothing reports an instrument's error. The instrument beside it is usable: it
+// records nothing.
+func orNothing[T any](instrument T, err error) T {
 	if err != nil {
 		otel.Handle(err)
 	}
@@ -107,8 +109,8 @@ const (
 	outcomeKey  = attribute.Key("holdfast.outcome")  // how it ended
 	causeKey    = attribute.Key("holdfast.cause")    // of a loss
 	stateKey    = attribute.Key("holdfast.state")    // of a session
-	requestKey  = attribute.Key("holdfast.request")  // what was not answered
-	positionKey = attribute.Key("holdfast.position") // entries ahead
+	requestKey  = attribute.Key("holdfast.request")  // the request without an answer
+	positionKey = attribute.Key("holdfast.position") // number of entries ahead
 	unprovenKey = attribute.Key("holdfast.unproven") // seconds since the last confirmed renewal was sent
 	errorKey    = attribute.Key("holdfast.error")    // class of an error
 )

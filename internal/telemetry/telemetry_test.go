@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// sdk is OpenTelemetry's own, collecting in memory.
+// sdk is OpenTelemetry's SDK, which collects in memory.
 type sdk struct {
 	spans   *tracetest.InMemoryExporter
 	metrics *sdkmetric.ManualReader
@@ -38,8 +38,8 @@ func newSDK() sdk {
 	return s
 }
 
-// everything reports all there is to report, once.
-func everything(t *telemetry.Telemetry) {
+// reportAll makes every report once.
+func reportAll(t *telemetry.Telemetry) {
 	ctx, a := t.Acquire(context.Background(), "lock", "x")
 	telemetry.Queued(ctx, 1)
 	telemetry.Armed(ctx)
@@ -63,7 +63,7 @@ func everything(t *telemetry.Telemetry) {
 	t.AuditFailed()
 }
 
-// row is what a line of a table in docs/telemetry.md says of a metric or span.
+// row describes a metric or span, as a row of a table in docs/telemetry.md does.
 type row struct{ instrument, unit, attributes, events string }
 
 var (
@@ -71,7 +71,7 @@ var (
 	plain  = regexp.MustCompile("`([a-z]+)`")
 )
 
-// names are the quoted identifiers of a cell, and "yours", in order.
+// names returns the quoted attribute keys of a cell, and "yours", sorted.
 func names(cell string) string {
 	var all []string
 	for _, m := range quoted.FindAllStringSubmatch(cell, -1) {
@@ -84,7 +84,7 @@ func names(cell string) string {
 	return strings.Join(slices.Compact(all), " ")
 }
 
-// tables are the metrics and the spans that the document lists.
+// tables returns the metrics and spans that the document lists.
 func tables(t *testing.T) (metrics, spans map[string]row) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/telemetry.md")
@@ -98,7 +98,8 @@ func tables(t *testing.T) (metrics, spans map[string]row) {
 		switch {
 		case name == nil || !strings.HasPrefix(line, "| `"):
 		case len(cells) == 5:
-			metrics[name[1]] = row{instrument: strings.TrimSpace(cells[1]), unit: strings.TrimSpace(cells[2]), attributes: names(cells[3])}
+			instrument, unit := strings.TrimSpace(cells[1]), strings.TrimSpace(cells[2])
+			metrics[name[1]] = row{instrument: instrument, unit: unit, attributes: names(cells[3])}
 		case len(cells) == 3:
 			var events []string
 			for _, event := range plain.FindAllStringSubmatch(cells[2], -1) {
@@ -110,7 +111,7 @@ func tables(t *testing.T) (metrics, spans map[string]row) {
 	return metrics, spans
 }
 
-// keys are attribute keys as names gives them.
+// keys returns attribute keys in the form of names.
 func keys(sets ...[]attribute.KeyValue) string {
 	var all []string
 	for _, set := range sets {
@@ -122,9 +123,9 @@ func keys(sets ...[]attribute.KeyValue) string {
 	return strings.Join(slices.Compact(all), " ")
 }
 
-func TestWhatIsReportedIsWhatTheDocumentLists(t *testing.T) {
+func TestReportsMatchTheDocument(t *testing.T) {
 	s := newSDK()
-	everything(telemetry.New(s.options))
+	reportAll(telemetry.New(s.options))
 	wantMetrics, wantSpans := tables(t)
 
 	var collected metricdata.ResourceMetrics
@@ -136,15 +137,17 @@ func TestWhatIsReportedIsWhatTheDocumentLists(t *testing.T) {
 		r := row{unit: m.Unit}
 		switch data := m.Data.(type) {
 		case metricdata.Histogram[float64]:
-			r.instrument, r.attributes = "histogram", sets(data.DataPoints, func(p metricdata.HistogramDataPoint[float64]) attribute.Set { return p.Attributes })
+			r.instrument = "histogram"
+			r.attributes = pointKeys(data.DataPoints, func(p metricdata.HistogramDataPoint[float64]) attribute.Set { return p.Attributes })
 		case metricdata.Gauge[float64]:
-			r.instrument, r.attributes = "gauge", sets(data.DataPoints, func(p metricdata.DataPoint[float64]) attribute.Set { return p.Attributes })
+			r.instrument = "gauge"
+			r.attributes = pointKeys(data.DataPoints, func(p metricdata.DataPoint[float64]) attribute.Set { return p.Attributes })
 		case metricdata.Sum[int64]:
 			r.instrument = "up-down counter"
 			if data.IsMonotonic {
 				r.instrument = "counter"
 			}
-			r.attributes = sets(data.DataPoints, func(p metricdata.DataPoint[int64]) attribute.Set { return p.Attributes })
+			r.attributes = pointKeys(data.DataPoints, func(p metricdata.DataPoint[int64]) attribute.Set { return p.Attributes })
 		}
 		if m.Description == "" {
 			t.Errorf("%s has no description", m.Name)
@@ -172,61 +175,12 @@ func TestWhatIsReportedIsWhatTheDocumentLists(t *testing.T) {
 	}
 }
 
-func sets[P any](points []P, of func(P) attribute.Set) string {
+// pointKeys returns the attribute keys of all points.
+func pointKeys[P any](points []P, of func(P) attribute.Set) string {
 	var all [][]attribute.KeyValue
 	for _, p := range points {
 		set := of(p)
 		all = append(all, set.ToSlice())
 	}
 	return keys(all...)
-}
-
-// The session's sum over states is the number of open sessions.
-func TestStatesAddUp(t *testing.T) {
-	s := newSDK()
-	tel := telemetry.New(s.options)
-	tel.State("", "connected")
-	tel.State("", "connected")
-	tel.State("connected", "suspended")
-	tel.State("suspended", "")
-	var collected metricdata.ResourceMetrics
-	if err := s.metrics.Collect(t.Context(), &collected); err != nil {
-		t.Fatal(err)
-	}
-	got := make(map[string]int64)
-	for _, p := range collected.ScopeMetrics[0].Metrics[0].Data.(metricdata.Sum[int64]).DataPoints {
-		state, _ := p.Attributes.Value("holdfast.state")
-		got[state.AsString()] = p.Value
-	}
-	if want := map[string]int64{"connected": 1, "suspended": 0}; !maps.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-}
-
-// What one uncontended acquisition and its release report.
-func BenchmarkTelemetry(b *testing.B) {
-	once := func(t *telemetry.Telemetry) {
-		ctx, a := t.Acquire(context.Background(), "lock", "x")
-		telemetry.Queued(ctx, 0)
-		telemetry.Verified(ctx)
-		a.Held()
-		a.Release(ctx)("released")
-		a.Released(time.Second)
-	}
-	b.Run("nobody listens", func(b *testing.B) {
-		b.ReportAllocs()
-		for t := telemetry.New(telemetry.Options{}); b.Loop(); {
-			once(t)
-		}
-	})
-	b.Run("SDK", func(b *testing.B) {
-		b.ReportAllocs()
-		t := telemetry.New(telemetry.Options{
-			TracerProvider: sdktrace.NewTracerProvider(),
-			MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
-		})
-		for b.Loop() {
-			once(t)
-		}
-	})
 }

@@ -2,7 +2,7 @@
 // ("upstream") and with the least that etcd itself allows (the floor), on
 // embedded members that wait for their disk as those in production do.
 //
-//	go run ./tests/bench                               # all of it, into docs/performance.md and docs/performance.svg
+//	go run ./tests/bench                               # all of it, into README.md and figures.svg beside this file
 //	go run ./tests/bench -run '^members=1/handover'    # some of it, to the terminal
 //	go test -run '^$' -bench . ./tests/bench           # the same subjects as Go benchmarks
 //

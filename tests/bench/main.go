@@ -30,8 +30,8 @@ func command(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags.SetOutput(out)
 	var p plan
 	only := flags.String("run", "", "measure `regexp` only, matched against names such as members=1/handover/sessions=2;\nthen nothing is written to files unless their flags are given")
-	markdown := flags.String("markdown", "docs/performance.md", "rewrite the figures in `file`; empty: in none")
-	svg := flags.String("svg", "docs/performance.svg", "write the chart to `file`; empty: to none")
+	markdown := flags.String("markdown", "tests/bench/README.md", "rewrite the figures in `file`; empty: in none")
+	svg := flags.String("svg", "tests/bench/figures.svg", "write the chart to `file`; empty: to none")
 	flags.DurationVar(&p.time, "time", 2*time.Second, "how long each side of each subject is measured, all rounds together")
 	flags.IntVar(&p.rounds, "rounds", 5, "how often the sides take turns")
 	if err := flags.Parse(args); err != nil {

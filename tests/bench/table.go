@@ -7,13 +7,18 @@ import (
 	"strings"
 )
 
-// table is the results in Markdown.
+// table is the results in Markdown. A row that only has another size of cluster
+// than the row above does not repeat what is measured.
 func table(results []result) string {
 	var b strings.Builder
 	b.WriteString("| members | one operation | holdfast | upstream | floor | upstream / holdfast | holdfast / floor |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- |\n")
-	for _, r := range results {
-		fmt.Fprintf(&b, "| %s | %s<br>`%s` | %s | %s | %s | %s | %s |\n", r.members(), cell(r.what), cell(r.name),
+	for i, r := range results {
+		what := "`" + cell(r.name) + "`"
+		if i == 0 || results[i-1].name != r.name {
+			what = cell(r.what) + "<br>" + what
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.members(), what,
 			r.cell("holdfast"), r.cell("upstream"), r.cell("floor"),
 			times(ratio(r.sides["upstream"], r.sides["holdfast"])), times(ratio(r.sides["holdfast"], r.sides["floor"])))
 	}

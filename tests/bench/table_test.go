@@ -15,6 +15,7 @@ func odd() []result {
 		{subject: subject{name: "zero", short: "zero"}, size: 1, sides: map[string]series{"holdfast": of(0, 0), "upstream": of(1, 1)}},
 		{subject: subject{name: "nought", what: "nought upstream", short: "nought upstream"}, size: 1, sides: map[string]series{"holdfast": of(1, 1), "upstream": of(0, 0)}},
 		{subject: subject{name: "huge", what: "huge", short: "huge"}, size: 3, sides: map[string]series{"holdfast": of(1e-3), "upstream": of(1e300), "floor": of(1e12)}},
+		{subject: subject{name: "huge", what: "huge", short: "huge"}, size: 5, sides: map[string]series{"holdfast": of(3)}},
 		{subject: subject{name: "alone", alone: true}, sides: map[string]series{"holdfast": {took: []float64{1500}, allocs: []float64{12.2, 11.6}}}},
 	}
 }
@@ -28,6 +29,7 @@ func TestTableCopesWithMissingZeroAndHugeValues(t *testing.T) {
 		"| 1 | <br>`zero` | 0.00 ns (0.00–0.00) | 1.00 ns (1.00–1.00) | – | – | – |",
 		"| 1 | nought upstream<br>`nought` | 1.00 ns (1.00–1.00) | 0.00 ns (0.00–0.00) | – | 0.00 (0.00–0.00) | – |",
 		"| 3 | huge<br>`huge` | 0.001 ns (0.001–0.001) | 1e+291 s (1e+291–1e+291) | 1000 s (1000–1000) | 1e+303 (1e+303–1e+303) | 1e-15 (1e-15–1e-15) |",
+		"| 5 | `huge` | 3.00 ns (3.00–3.00) | – | – | – | – |",
 		"| none | <br>`alone` | 1.50 µs (1.50–1.50), 12 allocations | – | – | – | – |",
 	}
 	if len(lines) != len(want)+2 {

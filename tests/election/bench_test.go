@@ -13,22 +13,25 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// bothStores runs a benchmark on one member and on three. Without fsync the
-// floor is at its lowest, and what the library adds shows most.
-func bothStores(b *testing.B, f func(b *testing.B, client func(testing.TB) *clientv3.Client)) {
+// eachCluster runs a benchmark on one member and on three. Without fsync the floor is
+// lowest, so that the overhead of the library shows most.
+func eachCluster(b *testing.B, f func(b *testing.B, client func(testing.TB) *clientv3.Client)) {
 	b.Run("members=1", func(b *testing.B) { f(b, etcdtest.Start(b).Client) })
 	b.Run("members=3", func(b *testing.B) { f(b, etcdtest.StartCluster(b, 3).Client) })
-	b.Run("members=3,fsync", func(b *testing.B) { f(b, etcdtest.StartCluster(b, 3, etcdtest.Options{Fsync: true}).Client) })
+	b.Run("members=3,fsync", func(b *testing.B) {
+		f(b, etcdtest.StartCluster(b, 3, etcdtest.Options{Fsync: true}).Client)
+	})
 }
 
-// From the call of Resign to the return of another process's Campaign, and how
-// many times the floor that is: one Delete's commit and one read.
+// BenchmarkFailoverAfterResign measures the time from the call of Resign to the return
+// of another process's Campaign, also as a multiple of the floor: one Delete and one
+// read.
 func BenchmarkFailoverAfterResign(b *testing.B) {
-	bothStores(b, func(b *testing.B, client func(testing.TB) *clientv3.Client) {
+	eachCluster(b, func(b *testing.B, client func(testing.TB) *clientv3.Client) {
 		ctx := context.Background()
 		els := [2]*election.Election{}
 		for i := range els {
-			els[i] = election.New(open(b, client(b), session.Options{TTL: 60 * time.Second}), "x")
+			els[i] = newElection(b, client(b), session.Options{TTL: 60 * time.Second})
 		}
 		watch := client(b)
 		leader := campaign(b, els[0], "v")
@@ -71,18 +74,18 @@ func BenchmarkFailoverAfterResign(b *testing.B) {
 	})
 }
 
-// From the moment at which a leader falls silent to the return of another
-// process's Campaign, for the shortest TTL. It takes the rest of the TTL (two
-// thirds to all of it, by when the last renewal was) and what etcd takes to
-// notice.
+// BenchmarkFailoverAfterCrash measures the time from a leader's last packet to the
+// return of another process's Campaign, for the shortest TTL: the rest of the TTL (two
+// thirds to all of it), etcd's delay in expiring it, and the lock delay.
 func BenchmarkFailoverAfterCrash(b *testing.B) {
 	srv := etcdtest.Start(b)
-	next := election.New(open(b, srv.Client(b), session.Options{TTL: 60 * time.Second}), "x")
+	next := newElection(b, srv.Client(b), session.Options{TTL: 60 * time.Second})
 	var all []time.Duration
 	for b.Loop() {
 		b.StopTimer()
 		link := srv.Link(b)
-		campaign(b, election.New(open(b, link.Client(), session.Options{TTL: time.Second, CloseTimeout: time.Millisecond}), "x"), "crashes")
+		crashes := newElection(b, link.Client(), session.Options{TTL: time.Second, CloseTimeout: time.Millisecond})
+		campaign(b, crashes, "crashes")
 		c := campaignLater(context.Background(), next, "v")
 		srv.WaitForKeys(b, prefix, 2)
 		b.StartTimer()
@@ -96,17 +99,6 @@ func BenchmarkFailoverAfterCrash(b *testing.B) {
 	}
 	b.ReportMetric(float64(slices.Min(all).Milliseconds()), "min-ms")
 	b.ReportMetric(float64(slices.Max(all).Milliseconds()), "max-ms")
-}
-
-// A question to an Observer.
-func BenchmarkObserverCurrent(b *testing.B) {
-	o := newObserver(b, election.New(open(b, etcdtest.Start(b).Client(b), session.Options{}), "x"))
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			_ = o.Current()
-		}
-	})
 }
 
 func waitForEntries(b *testing.B, cli *clientv3.Client, n int64) {

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-const legacy = "/legacy/scheduler" // as it stands in the configuration of an old fleet
+const legacy = "/legacy/scheduler" // as in the configuration of an old fleet
 
 func upstreamSession(t testing.TB, cli *clientv3.Client) *concurrency.Session {
 	t.Helper()
@@ -31,13 +31,13 @@ func upstreamSession(t testing.TB, cli *clientv3.Client) *concurrency.Session {
 	return s
 }
 
-// Candidates of both kinds queue in one line, one leads at a time, and
-// observers of both kinds see all of them.
+// Candidates of both kinds are in one queue, and observers of both kinds see all of
+// them.
 func TestUpstreamElectionAndOursAreOneElection(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	ours := election.NewAt(open(t, srv.Client(t), session.Options{}), legacy)
-	told := observe(t, t.Context(), election.NewAt(open(t, srv.Client(t), session.Options{}), legacy))
+	told := observe(t, election.NewAt(open(t, srv.Client(t), session.Options{}), legacy))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	theirs := concurrency.NewElection(upstreamSession(t, srv.Client(t)), legacy).Observe(ctx)
@@ -75,7 +75,7 @@ func TestUpstreamElectionAndOursAreOneElection(t *testing.T) {
 	behind := later(func() error { return third.Campaign(deadline(t), "third") })
 	srv.WaitForKeys(t, legacy+"/", 3)
 	if len(c) != 0 || len(behind) != 0 {
-		t.Fatal("led while another does")
+		t.Fatal("a candidate leads while another does")
 	}
 	if err := upstream.Resign(deadline(t)); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,8 @@ func TestUpstreamElectionAndOursAreOneElection(t *testing.T) {
 		t.Errorf("saw %+v", l)
 	}
 	sees("ours")
-	if resp, err := third.Leader(deadline(t)); err != nil || string(resp.Kvs[0].Key) != term.Key() || resp.Kvs[0].CreateRevision != int64(term.Token()) {
+	resp, err := third.Leader(deadline(t))
+	if err != nil || string(resp.Kvs[0].Key) != term.Key() || resp.Kvs[0].CreateRevision != int64(term.Token()) {
 		t.Errorf("upstream says that %v leads, %v", resp, err)
 	}
 	if err := term.Proclaim(deadline(t), "ours, proclaimed"); err != nil {
@@ -94,7 +95,7 @@ func TestUpstreamElectionAndOursAreOneElection(t *testing.T) {
 	expect(t, told, "ours, proclaimed")
 	sees("ours, proclaimed")
 	if len(behind) != 0 {
-		t.Fatal("upstream led while another does")
+		t.Fatal("upstream leads while ours does")
 	}
 	resign(t, term)
 	if err := await(t, "upstream leads", behind); err != nil {
@@ -108,8 +109,8 @@ func TestUpstreamElectionAndOursAreOneElection(t *testing.T) {
 	expect(t, told, "")
 }
 
-// etcdctl runs the real one. It ends with the test, or by interrupt, on which
-// it resigns.
+// etcdctl is a running etcdctl. It ends with the test, or on an interrupt, on which it
+// resigns.
 type etcdctl struct {
 	cmd   *exec.Cmd
 	lines <-chan string
@@ -138,7 +139,7 @@ func startEtcdctl(t *testing.T, srv *etcdtest.Server, args ...string) *etcdctl {
 	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // an error after an interrupt or a kill
+		_ = cmd.Wait() // fails after an interrupt or a kill
 		in.Close()
 		<-read
 	})
@@ -165,7 +166,7 @@ func TestEtcdctlElectAndOursAreOneElection(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	ours := election.NewAt(open(t, srv.Client(t), session.Options{}), legacy)
-	told := observe(t, t.Context(), ours)
+	told := observe(t, ours)
 	expect(t, told, "")
 	listen := startEtcdctl(t, srv, "elect", "--listen", legacy)
 
@@ -179,7 +180,7 @@ func TestEtcdctlElectAndOursAreOneElection(t *testing.T) {
 	behind := startEtcdctl(t, srv, "elect", legacy, "behind")
 	srv.WaitForKeys(t, legacy+"/", 3)
 	if len(c) != 0 {
-		t.Fatal("led while etcdctl does")
+		t.Fatal("ours leads while etcdctl does")
 	}
 	if err := ctl.cmd.Process.Signal(syscall.SIGINT); err != nil { // it resigns
 		t.Fatal(err)
@@ -193,7 +194,7 @@ func TestEtcdctlElectAndOursAreOneElection(t *testing.T) {
 	expect(t, told, "ours, proclaimed")
 	listen.says(t, term.Key(), "ours, proclaimed")
 	if len(behind.lines) != 0 {
-		t.Fatalf("etcdctl led while ours does: %q", <-behind.lines)
+		t.Fatalf("etcdctl leads while ours does: %q", <-behind.lines)
 	}
 	resign(t, term)
 	behind.says(t, "", "behind")

@@ -1,15 +1,18 @@
+// Package election_test runs elections against a real etcd, for what depends on the
+// server: comparisons, watches, compaction, permissions, requests that arrive late,
+// and etcd's own clients. Everything else is tested in package election itself.
 package election_test
 
 import (
-	"bytes"
 	"context"
-	"io"
+	"fmt"
+	"iter"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
@@ -22,15 +25,23 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// quickAttempts notices a request that is not answered after 100 ms.
+// prefix is that of the entries of election "x".
+const prefix = "holdfast/election/x/@/"
+
+// quickAttempts gives up on an unanswered request after 100 ms.
 var quickAttempts = backoff.Policy{Attempt: 100 * time.Millisecond}
 
-// open starts a session and closes it with the test, link healed or not.
+// newElection returns election "x" on a session of its own.
+func newElection(t testing.TB, cli *clientv3.Client, o session.Options) *election.Election {
+	t.Helper()
+	return election.New(open(t, cli, o), "x")
+}
+
+// open starts a session and closes it with the test, whether its link is healed or
+// not.
 func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Session {
 	t.Helper()
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
+	o.Logger = slog.New(slog.DiscardHandler)
 	sess, err := session.New(deadline(t), cli, &o)
 	if err != nil {
 		t.Fatal(err)
@@ -43,12 +54,12 @@ func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Sessio
 	return sess
 }
 
-// settled counts the RPCs of a link once the session on it has nothing to send
-// but renewals: the last that New sets off are the question for the server's
-// version and the read of the session key.
+// settled returns the RPC counts of a link once its session sends nothing but
+// renewals: the last requests of session.New are the query of the server's version
+// and the read after the watch of the session key is created.
 func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
 	t.Helper()
-	for _, method := range []string{"Status", "Range"} { // Range: the watch of its key stands
+	for _, method := range []string{"Status", "Range"} {
 		if err := link.Wait(deadline(t), method, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -56,24 +67,18 @@ func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
 	return link.Count()
 }
 
-// deadline is a context for what must not take long; a test that waits for it
-// has failed.
-func deadline(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
+// deadline bounds what would otherwise hang.
+func deadline(t testing.TB) context.Context { return within(t, 30*time.Second) }
 
-// soon is a context that ends while the test looks on.
-func soon(t testing.TB, d time.Duration) context.Context {
+// within returns a context with a timeout, which is canceled with the test.
+func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// eventually waits for a condition that has no event to wait for.
+// eventually waits for a condition that nothing signals.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -86,7 +91,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Fatalf("did not happen: %s", what)
 }
 
-// await takes the next of a channel, or fails.
+// await receives from c, or fails the test.
 func await[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -98,9 +103,14 @@ func await[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-const prefix = "holdfast/election/x/@/" // of the entries of election "x"
+// later runs f on a goroutine, which ends with the contexts that f uses.
+func later(f func() error) <-chan error {
+	c := make(chan error, 1)
+	go func() { c <- f() }()
+	return c
+}
 
-// campaign wins a term, or fails the test.
+// campaign wins a term.
 func campaign(t testing.TB, el *election.Election, value string) *election.Term {
 	t.Helper()
 	term, err := el.Campaign(deadline(t), value)
@@ -115,16 +125,17 @@ type result struct {
 	err  error
 }
 
+// campaignLater campaigns on a goroutine, which ends with ctx.
 func campaignLater(ctx context.Context, el *election.Election, value string) <-chan result {
 	c := make(chan result, 1)
-	go func() { // ends with ctx
+	go func() {
 		term, err := el.Campaign(ctx, value)
 		c <- result{term, err}
 	}()
 	return c
 }
 
-// won is the term of a campaign that is about to be won.
+// won waits for a campaign to be won.
 func won(t testing.TB, c <-chan result) *election.Term {
 	t.Helper()
 	r := await(t, "the campaign is won", c)
@@ -141,27 +152,14 @@ func resign(t testing.TB, term *election.Term) {
 	}
 }
 
-// logs is what a session logged.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
+func proclaim(t testing.TB, term *election.Term, value string) {
+	t.Helper()
+	if err := term.Proclaim(deadline(t), value); err != nil {
+		t.Fatal(err)
+	}
 }
 
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-func (l *logs) has(part string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.buf.String(), part)
-}
-
-// candidate is the candidate's value in that of an entry.
+// candidate returns the candidate's value in that of an entry.
 func candidate(entry []byte) string {
 	v, ok := queue.DecodeValue(entry)
 	if !ok {
@@ -170,7 +168,14 @@ func candidate(entry []byte) string {
 	return v.Data
 }
 
-// isTxnThatPuts is a condition for faults: a Txn that puts this value.
+func successOps(request any) []*pb.RequestOp {
+	if r, ok := request.(*pb.TxnRequest); ok {
+		return r.Success
+	}
+	return nil
+}
+
+// isTxnThatPuts matches a Txn that puts this candidate's value.
 func isTxnThatPuts(value string) func(any) bool {
 	return func(request any) bool {
 		for _, op := range successOps(request) {
@@ -179,5 +184,62 @@ func isTxnThatPuts(value string) func(any) bool {
 			}
 		}
 		return false
+	}
+}
+
+// reader is what an Election and a Reader have in common.
+type reader interface {
+	Leader(context.Context) (election.Leader, error)
+	Observe(context.Context) iter.Seq2[election.Leader, error]
+	Observer(context.Context) (*election.Observer, error)
+}
+
+// observation is one pair that Observe yields.
+type observation struct {
+	leader election.Leader
+	err    error
+}
+
+// observe ranges over the leaders in the background until the test ends.
+func observe(t testing.TB, r reader) <-chan observation {
+	t.Helper()
+	c := make(chan observation)
+	var joined sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	joined.Go(func() {
+		defer close(c)
+		for leader, err := range r.Observe(ctx) {
+			select {
+			case c <- observation{leader, err}:
+			case <-ctx.Done():
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); joined.Wait() })
+	return c
+}
+
+// expect receives the next observation and checks its value; "" means no leader.
+func expect(t testing.TB, c <-chan observation, value string) election.Leader {
+	t.Helper()
+	o := await(t, fmt.Sprintf("%q is seen to lead", value), c)
+	vacant := o.leader == election.Leader{}
+	if o.err != nil || o.leader.Value != value || vacant != (value == "") {
+		t.Fatalf("saw %+v, %v, want %q", o.leader, o.err, value)
+	}
+	return o.leader
+}
+
+// until receives observations up to the one of this value.
+func until(t testing.TB, c <-chan observation, value string) election.Leader {
+	t.Helper()
+	for {
+		o := await(t, fmt.Sprintf("%q is seen to lead", value), c)
+		if o.err != nil {
+			t.Fatalf("waiting for %q: %v", value, o.err)
+		}
+		if o.leader.Value == value {
+			return o.leader
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
@@ -19,71 +20,21 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-type seen struct {
-	leader election.Leader
-	err    error
-}
-
-// observe ranges in the background until ctx ends, and hands on what it is told.
-func observe(t testing.TB, ctx context.Context, el *election.Election) <-chan seen {
-	t.Helper()
-	c := make(chan seen)
-	var joined sync.WaitGroup
-	ctx, cancel := context.WithCancel(ctx)
-	joined.Go(func() {
-		defer close(c)
-		for leader, err := range el.Observe(ctx) {
-			select {
-			case c <- seen{leader, err}:
-			case <-ctx.Done():
-			}
-		}
-	})
-	t.Cleanup(func() { cancel(); joined.Wait() })
-	return c
-}
-
-// expect takes what is told next, and wants it to be this value; "" is nobody.
-func expect(t testing.TB, c <-chan seen, value string) election.Leader {
-	t.Helper()
-	s := await(t, fmt.Sprintf("%q is seen to lead", value), c)
-	if s.err != nil || s.leader.Value != value || (s.leader.Token == 0) != (value == "") || value == "" && s.leader != (election.Leader{}) {
-		t.Fatalf("saw %+v, %v, want %q", s.leader, s.err, value)
-	}
-	return s.leader
-}
-
-// until skips what is told on the way to this value.
-func until(t testing.TB, c <-chan seen, value string) election.Leader {
-	t.Helper()
-	for {
-		s := await(t, fmt.Sprintf("%q is seen to lead", value), c)
-		if s.err != nil {
-			t.Fatalf("waiting for %q: %v", value, s.err)
-		}
-		if s.leader.Value == value {
-			return s.leader
-		}
-	}
-}
-
-func TestObserveTellsLeadersValuesAndVacanciesInOrder(t *testing.T) {
+func TestObserveYieldsLeadersValuesAndVacanciesInOrder(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	a, b := open(t, srv.Client(t), session.Options{}), open(t, srv.Client(t), session.Options{})
-	told := observe(t, t.Context(), election.New(open(t, srv.Client(t), session.Options{}), "x"))
+	told := observe(t, newElection(t, srv.Client(t), session.Options{}))
 	expect(t, told, "")
 	first := campaign(t, election.New(a, "x"), "a")
 	if l := expect(t, told, "a"); l.Token != first.Token() || l.Key != first.Key() || l.Lease != first.Lease() {
 		t.Errorf("saw %+v", l)
 	}
-	if err := first.Proclaim(deadline(t), "a2"); err != nil {
-		t.Fatal(err)
-	}
+	proclaim(t, first, "a2")
 	if l := expect(t, told, "a2"); l.Token != first.Token() {
 		t.Errorf("saw %+v", l)
 	}
-	c := campaignLater(deadline(t), election.New(b, "x"), "b") // who waits is not told of
+	c := campaignLater(deadline(t), election.New(b, "x"), "b") // a waiting candidate is not reported
 	srv.WaitForKeys(t, prefix, 2)
 	resign(t, first)
 	second := won(t, c)
@@ -92,14 +43,14 @@ func TestObserveTellsLeadersValuesAndVacanciesInOrder(t *testing.T) {
 	}
 	resign(t, second)
 	expect(t, told, "")
-	// One who begins to observe now is told of now.
-	expect(t, observe(t, t.Context(), election.New(a, "x")), "")
+	// A new observation begins with the present.
+	expect(t, observe(t, election.New(a, "x")), "")
 }
 
-func TestSlowObserverIsToldTheLatest(t *testing.T) {
+func TestSlowConsumerOfObserveGetsTheLatest(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	el := election.New(open(t, srv.Client(t), session.Options{}), "x")
+	el := newElection(t, srv.Client(t), session.Options{})
 	term := campaign(t, el, "0")
 	n, last := 0, -1
 	for leader, err := range el.Observe(deadline(t)) {
@@ -113,92 +64,97 @@ func TestSlowObserverIsToldTheLatest(t *testing.T) {
 		last = value
 		if n++; n == 1 {
 			for i := range 200 {
-				if err := term.Proclaim(deadline(t), fmt.Sprint(i+1)); err != nil {
-					t.Fatal(err)
-				}
+				proclaim(t, term, fmt.Sprint(i+1))
 			}
 		}
 		if value == 200 {
 			break
 		}
 	}
-	if n > 100 { // few, but how few is a matter of scheduling
-		t.Errorf("it was told %d times", n)
+	if n > 100 { // far fewer, depending on scheduling
+		t.Errorf("it got %d of 201 values", n)
 	}
 }
 
-// Upstream issue 18163.
+// etcd issue 18163. An Election and a Reader survive the same.
 func TestObserveSurvives(t *testing.T) {
 	t.Parallel()
-	quick := opts{MaxAge: 600 * time.Millisecond}
-	start := func(t *testing.T) (*etcdtest.Server, *etcdtest.Link, *election.Term, <-chan seen) {
+	type fixture struct {
+		srv  *etcdtest.Server
+		link *etcdtest.Link // of the reader
+		term *election.Term
+		told <-chan observation
+	}
+	faults := map[string]func(t *testing.T, f fixture){
+		"a disconnection": func(t *testing.T, f fixture) {
+			f.link.Cut()
+			proclaim(t, f.term, "1")
+			f.link.Heal()
+			until(t, f.told, "1")
+		},
+		"a half-open connection": func(t *testing.T, f fixture) {
+			f.link.BlackHoleReplies()
+			proclaim(t, f.term, "1")
+			f.link.Heal()
+			until(t, f.told, "1")
+		},
+		"a silent watch": func(t *testing.T, f fixture) {
+			f.link.Stall("Watch")
+			proclaim(t, f.term, "1")
+			until(t, f.told, "1") // by the next read
+			f.link.Heal()
+		},
+		"compaction while disconnected": func(t *testing.T, f fixture) {
+			f.link.Cut()
+			for i := range 5 {
+				proclaim(t, f.term, fmt.Sprintf("1.%d", i))
+			}
+			f.srv.Compact(t)
+			f.link.Heal()
+			until(t, f.told, "1.4")
+		},
+		"a restart of etcd": func(t *testing.T, f fixture) {
+			f.srv.Stop()
+			if err := f.srv.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			proclaim(t, f.term, "1")
+			until(t, f.told, "1")
+		},
+	}
+	const maxAge = 600 * time.Millisecond
+	readers := map[string]func(t *testing.T, cli *clientv3.Client) reader{
+		"Election": func(t *testing.T, cli *clientv3.Client) reader {
+			el := newElection(t, cli, session.Options{TTL: 60 * time.Second, Retry: quickAttempts})
+			return el.With(election.Options{MaxAge: maxAge})
+		},
+		"Reader": func(_ *testing.T, cli *clientv3.Client) reader {
+			return election.NewReader(cli, "x").With(election.ReaderOptions{MaxAge: maxAge, Retry: quickAttempts})
+		},
+	}
+	for what, fault := range faults {
+		for kind, newReader := range readers {
+			t.Run(what+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				srv := etcdtest.Start(t)
+				link := srv.Link(t)
+				term := campaign(t, newElection(t, srv.Client(t), session.Options{TTL: 60 * time.Second}), "0")
+				told := observe(t, newReader(t, link.Client()))
+				expect(t, told, "0")
+				fault(t, fixture{srv, link, term, told})
+				proclaim(t, term, "2")
+				until(t, told, "2")
+				resign(t, term)
+				until(t, told, "")
+			})
+		}
+	}
+	t.Run("the loss of its own lease", func(t *testing.T) {
 		t.Parallel()
 		srv := etcdtest.Start(t)
-		link := srv.Link(t)
-		term := campaign(t, election.New(open(t, srv.Client(t), session.Options{TTL: 60 * time.Second}), "x"), "0")
-		el := election.New(open(t, link.Client(), session.Options{TTL: 60 * time.Second, Retry: quickAttempts}), "x").With(quick)
-		told := observe(t, t.Context(), el)
-		expect(t, told, "0")
-		return srv, link, term, told
-	}
-	proclaim := func(t *testing.T, term *election.Term, value string) {
-		t.Helper()
-		if err := term.Proclaim(deadline(t), value); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Run("a disconnection", func(t *testing.T) {
-		_, link, term, told := start(t)
-		link.Cut()
-		proclaim(t, term, "1")
-		link.Heal()
-		until(t, told, "1")
-		proclaim(t, term, "2")
-		until(t, told, "2")
-	})
-	t.Run("a half-open connection", func(t *testing.T) {
-		_, link, term, told := start(t)
-		link.BlackHoleReplies()
-		proclaim(t, term, "1")
-		link.Heal()
-		until(t, told, "1")
-	})
-	t.Run("a watch that is silent", func(t *testing.T) {
-		_, link, term, told := start(t)
-		link.Stall("Watch")
-		proclaim(t, term, "1")
-		until(t, told, "1") // by the read that is made now and then
-		link.Heal()
-		proclaim(t, term, "2")
-		until(t, told, "2")
-	})
-	t.Run("compaction while it is disconnected", func(t *testing.T) {
-		srv, link, term, told := start(t)
-		link.Cut()
-		for i := range 5 {
-			proclaim(t, term, fmt.Sprintf("1.%d", i))
-		}
-		srv.Compact(t)
-		link.Heal()
-		until(t, told, "1.4")
-		proclaim(t, term, "2")
-		until(t, told, "2")
-	})
-	t.Run("a restart of etcd", func(t *testing.T) {
-		srv, _, term, told := start(t)
-		srv.Stop()
-		if err := srv.Restart(); err != nil {
-			t.Fatal(err)
-		}
-		proclaim(t, term, "1")
-		until(t, told, "1")
-		resign(t, term)
-		until(t, told, "")
-	})
-	t.Run("the loss of its own lease", func(t *testing.T) {
-		srv, link, term, _ := start(t)
-		sess := open(t, link.Client(), session.Options{TTL: 2 * time.Second})
-		told := observe(t, t.Context(), election.New(sess, "x").With(quick))
+		term := campaign(t, newElection(t, srv.Client(t), session.Options{TTL: 60 * time.Second}), "0")
+		sess := open(t, srv.Client(t), session.Options{TTL: 2 * time.Second})
+		told := observe(t, election.New(sess, "x"))
 		expect(t, told, "0")
 		old := sess.Lease()
 		srv.Revoke(t, old)
@@ -208,10 +164,10 @@ func TestObserveSurvives(t *testing.T) {
 	})
 }
 
-func TestObserveEndsWithAnErrorAndNeverWithoutOne(t *testing.T) {
+func TestObserveEndsWithAnError(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	el := election.New(open(t, srv.Client(t), session.Options{}), "x")
+	el := newElection(t, srv.Client(t), session.Options{})
 	last := func(ctx context.Context, el *election.Election, first func()) (leader election.Leader, err error) {
 		n := 0
 		for leader, err = range el.Observe(ctx) {
@@ -223,14 +179,16 @@ func TestObserveEndsWithAnErrorAndNeverWithoutOne(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("the reason")
-	if l, err := last(ctx, el, func() { cancel(why) }); !errors.Is(err, context.Canceled) || !errors.Is(err, why) || l != (election.Leader{}) {
+	l, err := last(ctx, el, func() { cancel(why) })
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || l != (election.Leader{}) {
 		t.Errorf("its context ended: %+v, %v", l, err)
 	}
-	if _, err := last(ctx, el, func() { t.Error("told something") }); !errors.Is(err, context.Canceled) {
+	if _, err := last(ctx, el, func() { t.Error("it yielded a leader") }); !errors.Is(err, context.Canceled) {
 		t.Errorf("its context had ended: %v", err)
 	}
 	sess := open(t, srv.Client(t), session.Options{})
-	if _, err := last(t.Context(), election.New(sess, "x"), func() { _ = sess.Close(deadline(t)) }); !errors.Is(err, holdfast.ErrClosed) || errors.Is(err, context.Canceled) {
+	_, err = last(t.Context(), election.New(sess, "x"), func() { _ = sess.Close(deadline(t)) })
+	if !errors.Is(err, holdfast.ErrClosed) || errors.Is(err, context.Canceled) {
 		t.Errorf("the session was closed: %v", err)
 	}
 	if _, err := last(t.Context(), election.New(sess, "x"), func() {}); !errors.Is(err, holdfast.ErrClosed) {
@@ -244,15 +202,16 @@ func TestObserveEndsWithAnErrorAndNeverWithoutOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	campaign(t, election.NewAt(open(t, srv.Client(t), session.Options{Namespace: "other"}), "holdfast/election/y/@"), "v")
-	if _, err := last(t.Context(), election.New(open(t, srv.Client(t), session.Options{}), "y"), func() {}); err == nil || errors.Is(err, context.Canceled) {
-		t.Errorf("what no retry can mend: %v", err)
+	_, err = last(t.Context(), election.New(open(t, srv.Client(t), session.Options{}), "y"), func() {})
+	if err == nil || errors.Is(err, context.Canceled) {
+		t.Errorf("an epoch that is not a number: %v", err)
 	}
 }
 
 func TestObserveCanBeLeftAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	el := election.New(open(t, srv.Client(t), session.Options{}), "x")
+	el := newElection(t, srv.Client(t), session.Options{})
 	term := campaign(t, el, "0")
 	for range el.Observe(t.Context()) {
 		break
@@ -263,8 +222,7 @@ func TestObserveCanBeLeftAtAnyMoment(t *testing.T) {
 			panic("a bug of the user's")
 		}
 	}()
-	// goleak, in TestMain, says whether both were joined; and the sequence can
-	// be ranged over again.
+	// goleak checks that both were joined. The sequence can be ranged over again.
 	all := el.Observe(t.Context())
 	for range 2 {
 		for l := range all {
@@ -276,8 +234,7 @@ func TestObserveCanBeLeftAtAnyMoment(t *testing.T) {
 	}
 }
 
-// The 100 ms trap: a watch that names a revision etcd has reached is served
-// every 100 ms only.
+// etcd serves a watch from a past revision only every 100 ms.
 func TestObserveWatchesFromNow(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -285,7 +242,7 @@ func TestObserveWatchesFromNow(t *testing.T) {
 	var mu sync.Mutex
 	var from []int64
 	link.LoseRequest("Watch", 0, func(request any) bool {
-		// The session has a watch of its own.
+		// The session watches its key, too.
 		if r, ok := request.(*pb.WatchRequest); ok && strings.HasPrefix(string(r.GetCreateRequest().GetKey()), prefix) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -293,8 +250,8 @@ func TestObserveWatchesFromNow(t *testing.T) {
 		}
 		return false
 	})
-	other := election.New(open(t, srv.Client(t), session.Options{}), "x")
-	told := observe(t, t.Context(), election.New(open(t, link.Client(), session.Options{}), "x"))
+	other := newElection(t, srv.Client(t), session.Options{})
+	told := observe(t, newElection(t, link.Client(), session.Options{}))
 	expect(t, told, "")
 	for range 5 {
 		term := campaign(t, other, "v")
@@ -309,24 +266,22 @@ func TestObserveWatchesFromNow(t *testing.T) {
 	}
 }
 
-// What an observer costs does not depend on how many candidates come and go.
+// The cost of an observation does not depend on the number of candidates.
 func TestObserveReadsOnlyWhenTheLeaderChanges(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	other := election.New(open(t, srv.Client(t), session.Options{}), "x")
+	other := newElection(t, srv.Client(t), session.Options{})
 	leader := campaign(t, other, "leader")
-	told := observe(t, t.Context(), election.New(open(t, link.Client(), session.Options{TTL: 600 * time.Second}), "x"))
+	told := observe(t, newElection(t, link.Client(), session.Options{TTL: 600 * time.Second}))
 	expect(t, told, "leader")
 	before := settled(t, link)
 	for range 20 {
 		c := open(t, srv.Client(t), session.Options{})
-		waiting := campaignLater(soon(t, 50*time.Millisecond), election.New(c, "x"), "v")
-		await(t, "it gives up", waiting)
+		waiting := campaignLater(within(t, 50*time.Millisecond), election.New(c, "x"), "v")
+		await(t, "the candidate gives up", waiting)
 	}
-	if err := leader.Proclaim(deadline(t), "proclaimed"); err != nil {
-		t.Fatal(err)
-	}
+	proclaim(t, leader, "proclaimed")
 	expect(t, told, "proclaimed")
 	if sent := link.Count().Since(before); sent.Total() != 0 {
 		t.Errorf("20 candidates and a new value cost %v", sent)
@@ -338,17 +293,17 @@ func TestObserveReadsOnlyWhenTheLeaderChanges(t *testing.T) {
 	}
 }
 
-// An epoch that was bumped after a leader was elected is not the leader's.
-func TestTokenOfALeaderIsThatOfItsTermWhateverTheEpoch(t *testing.T) {
+// An epoch that was raised after an election is not the leader's.
+func TestLeadersTokenIsThatOfItsTermAfterTheEpochIsRaised(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	bump := func(epoch string) {
+	raise := func(epoch string) {
 		if _, err := cli.Put(deadline(t), "holdfast/epoch", epoch); err != nil {
 			t.Fatal(err)
 		}
 	}
-	el := election.New(open(t, srv.Client(t), session.Options{}), "x")
+	el := newElection(t, srv.Client(t), session.Options{})
 	same := func(when string, term *election.Term) {
 		t.Helper()
 		if l, err := el.Leader(deadline(t)); err != nil || l.Token != term.Token() {
@@ -357,7 +312,7 @@ func TestTokenOfALeaderIsThatOfItsTermWhateverTheEpoch(t *testing.T) {
 	}
 	term := campaign(t, el, "v")
 	same("no epoch", term)
-	bump("1")
+	raise("1")
 	same("elected before there was an epoch", term)
 	resign(t, term)
 	term = campaign(t, el, "v")
@@ -365,14 +320,14 @@ func TestTokenOfALeaderIsThatOfItsTermWhateverTheEpoch(t *testing.T) {
 		t.Errorf("epoch %d", term.Token().Epoch())
 	}
 	same("elected under the epoch", term)
-	bump("2")
-	same("elected under the epoch before", term)
+	raise("2")
+	same("elected under an earlier epoch", term)
 	o, err := el.Observer(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer o.Close()
-	bump("3")
+	raise("3")
 	srv.Compact(t)
 	if l, err := el.Leader(deadline(t)); err != nil || l.Token != fencing.Token(term.Token().Revision()) {
 		t.Errorf("compacted: %v, %v", l.Token, err)

@@ -1,9 +1,7 @@
 package election_test
 
 import (
-	"context"
 	"errors"
-	"iter"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -15,9 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Who may not read an election is told so, instead of observing it until the
-// context ends without learning anything.
-func TestObservingWhatMayNotBeReadEndsWithAnError(t *testing.T) {
+func TestReadersWithoutPermissionGetAnError(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	admin, ctx := srv.Client(t), deadline(t)
@@ -27,10 +23,10 @@ func TestObservingWhatMayNotBeReadEndsWithAnError(t *testing.T) {
 		}
 	}
 	_, err1 := admin.UserGrantRole(ctx, "root", "root")
-	_, err2 := admin.RoleAdd(ctx, "sessions") // what a session needs, and no more
+	_, err2 := admin.RoleAdd(ctx, "sessions") // only what a session needs
 	_, err3 := admin.RoleGrantPermission(ctx, "sessions", "holdfast/epoch", "", clientv3.PermissionType(clientv3.PermRead))
-	_, err4 := admin.RoleGrantPermission(ctx, "sessions", "holdfast/session/", clientv3.GetPrefixRangeEnd("holdfast/session/"),
-		clientv3.PermissionType(clientv3.PermReadWrite))
+	_, err4 := admin.RoleGrantPermission(ctx, "sessions", "holdfast/session/",
+		clientv3.GetPrefixRangeEnd("holdfast/session/"), clientv3.PermissionType(clientv3.PermReadWrite))
 	_, err5 := admin.UserGrantRole(ctx, "user", "sessions")
 	_, err6 := admin.AuthEnable(ctx)
 	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
@@ -44,23 +40,18 @@ func TestObservingWhatMayNotBeReadEndsWithAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cli.Close() })
-	type reader interface {
-		Leader(context.Context) (election.Leader, error)
-		Observer(context.Context) (*election.Observer, error)
-		Observe(context.Context) iter.Seq2[election.Leader, error]
-	}
 	for what, r := range map[string]reader{
-		"a candidate's": election.New(open(t, cli, session.Options{}), "x"), "a reader's": election.NewReader(cli, "x", nil),
+		"Election": newElection(t, cli, session.Options{}), "Reader": election.NewReader(cli, "x"),
 	} {
 		if _, err := r.Leader(deadline(t)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
-			t.Errorf("%s Leader: %v", what, err)
+			t.Errorf("%s.Leader: %v", what, err)
 		}
 		if _, err := r.Observer(deadline(t)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
-			t.Errorf("%s Observer: %v", what, err)
+			t.Errorf("%s.Observer: %v", what, err)
 		}
 		for l, err := range r.Observe(deadline(t)) {
 			if !errors.Is(err, rpctypes.ErrPermissionDenied) {
-				t.Errorf("%s Observe: %v, %v", what, l, err)
+				t.Errorf("%s.Observe: %v, %v", what, l, err)
 			}
 		}
 	}

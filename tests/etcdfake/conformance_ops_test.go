@@ -12,8 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// operation is one random key-value operation, before leases have been given
-// the names that one side knows them by.
+// operation is a random key-value operation. Op fills in the lease IDs of one side.
 type operation interface {
 	op(s *side) clientv3.Op
 	String() string
@@ -24,23 +23,24 @@ type plain struct {
 	make  func(opts ...clientv3.OpOption) clientv3.Op
 	opts  []clientv3.OpOption
 	lease int // 0: none
-	// Of a range sorted by something that several keys may have in common,
-	// that; equal ones are in no particular order.
-	common func(*mvccpb.KeyValue) int64
-	cut    bool // it has a limit
+
+	// For a range sorted by something that keys may have in common: the sort key. Etcd does not say how it orders equal
+	// ones.
+	sortKey func(*mvccpb.KeyValue) int64
+	limited bool
 }
 
-// settle takes out of an answer what is left open by the order.
+// settle removes from a reply what depends on the order of equal keys.
 func (p *plain) settle(m proto.Message) proto.Message {
 	r, ok := m.(*pb.RangeResponse)
-	if !ok || r == nil || p.common == nil {
+	if !ok || r == nil || p.sortKey == nil {
 		return m
 	}
 	var order []*mvccpb.KeyValue
 	for _, kv := range r.Kvs {
-		order = append(order, &mvccpb.KeyValue{Version: p.common(kv)})
+		order = append(order, &mvccpb.KeyValue{Version: p.sortKey(kv)})
 	}
-	if p.cut {
+	if p.limited {
 		r.Kvs = order
 		return r
 	}
@@ -73,7 +73,8 @@ func (d *duel) key() string {
 	if d.chance(60) {
 		return ""
 	}
-	return string([]string{"a", "a/", "a/b", "b", "c/\x00", "c", "\xff"}[d.rand.IntN(7)]) + []string{"", "1", "2", "\xff"}[d.rand.IntN(4)]
+	first := []string{"a", "a/", "a/b", "b", "c/\x00", "c", "\xff"}[d.rand.IntN(7)]
+	return first + []string{"", "1", "2", "\xff"}[d.rand.IntN(4)]
 }
 
 func (d *duel) put() operation {
@@ -93,7 +94,7 @@ func (d *duel) put() operation {
 	return p
 }
 
-// scope makes it a range, a prefix, everything from a key on, or one key.
+// scope makes p about a range, a prefix, all keys from one on, or one key.
 func (d *duel) scope(p *plain) {
 	switch d.rand.IntN(5) {
 	case 0, 1:
@@ -116,20 +117,20 @@ func (d *duel) get(nested bool) operation {
 		target, order := clientv3.SortTarget(d.rand.IntN(5)), clientv3.SortOrder(d.rand.IntN(3))
 		switch target {
 		case clientv3.SortByVersion:
-			p.common = (*mvccpb.KeyValue).GetVersion
+			p.sortKey = (*mvccpb.KeyValue).GetVersion
 		case clientv3.SortByCreateRevision:
-			p.common = (*mvccpb.KeyValue).GetCreateRevision
+			p.sortKey = (*mvccpb.KeyValue).GetCreateRevision
 		case clientv3.SortByModRevision:
-			p.common = (*mvccpb.KeyValue).GetModRevision
+			p.sortKey = (*mvccpb.KeyValue).GetModRevision
 		case clientv3.SortByValue:
-			p.common = func(kv *mvccpb.KeyValue) int64 { n, _ := strconv.ParseInt(string(kv.Value), 10, 64); return n }
+			p.sortKey = func(kv *mvccpb.KeyValue) int64 { n, _ := strconv.ParseInt(string(kv.Value), 10, 64); return n }
 		}
-		// Inside a Txn the answer is not taken apart: there, nothing is listed.
-		p.option(nested && p.common != nil, "count only", clientv3.WithCountOnly())
+		// Settle does not look into the reply to a Txn, so there nothing is listed.
+		p.option(nested && p.sortKey != nil, "count only", clientv3.WithCountOnly())
 		p.option(true, fmt.Sprint("sort ", target, order), clientv3.WithSort(target, order))
 	}
-	p.cut = d.chance(4)
-	p.option(p.cut, "limit", clientv3.WithLimit(1+d.rand.Int64N(4)))
+	p.limited = d.chance(4)
+	p.option(p.limited, "limit", clientv3.WithLimit(1+d.rand.Int64N(4)))
 	p.option(d.chance(6), "keys only", clientv3.WithKeysOnly())
 	p.option(d.chance(10), "count only", clientv3.WithCountOnly())
 	p.option(d.chance(8), "serializable", clientv3.WithSerializable())
@@ -197,7 +198,7 @@ func (d *duel) txn(depth int) operation {
 func (d *duel) list(depth int) []operation {
 	n := d.rand.IntN(4)
 	if d.chance(150) {
-		n = 126 + d.rand.IntN(4) // about the limit
+		n = 126 + d.rand.IntN(4) // close to the limit of 128
 	}
 	var all []operation
 	for range n {
@@ -223,7 +224,7 @@ func (d *duel) compare() (func(s *side) clientv3.Cmp, string) {
 	}
 	lease, version, value := d.anyLease(), d.rand.IntN(4), fmt.Sprint(d.rand.IntN(20))
 	if result == "<" || result == ">" {
-		lease = 0 // the names of leases have another order on each side
+		lease = 0 // lease IDs are ordered differently on each side
 	}
 	target, prefix := d.rand.IntN(5), d.chance(4)
 	return func(s *side) clientv3.Cmp {

@@ -29,13 +29,13 @@ var (
 	conformanceOps  = flag.Int("conformance.ops", 1500, "operations in each run")
 )
 
-// The same operations give the same answers here and in etcd. Revisions are
-// compared as they are; only what names a member or a lease is not.
-func TestAnswersAreThoseOfEtcd(t *testing.T) {
+// The same operations get the same replies from the fake and from etcd, revisions included. Only the IDs of members and
+// leases differ.
+func TestRepliesAreThoseOfEtcd(t *testing.T) {
 	for seed := *conformanceSeed; seed < *conformanceSeed+uint64(*conformanceRuns); seed++ {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
-			fake := etcdfake.New(&etcdfake.Options{MinTTL: time.Second}) // that of etcdtest's members
+			fake := etcdfake.New(&etcdfake.Options{MinTTL: time.Second}) // as etcdtest's members have
 			t.Cleanup(fake.Close)
 			d := &duel{
 				t: t, rand: rand.New(rand.NewPCG(seed, 0)),
@@ -44,7 +44,7 @@ func TestAnswersAreThoseOfEtcd(t *testing.T) {
 			for i := range *conformanceOps {
 				d.step(i)
 				if t.Failed() {
-					t.Fatalf("after %d operations; again with -conformance.seed=%d -conformance.runs=1", i+1, seed)
+					t.Fatalf("after %d operations; to repeat it: -conformance.seed=%d -conformance.runs=1", i+1, seed)
 				}
 			}
 			d.compareWatches()
@@ -52,28 +52,28 @@ func TestAnswersAreThoseOfEtcd(t *testing.T) {
 	}
 }
 
-// duel puts one random operation after the other to both.
+// duel sends the same random operations to the fake and to etcd.
 type duel struct {
 	t     *testing.T
 	rand  *rand.Rand
 	sides [2]*side // the fake, and etcd
 	rev   int64
-	floor int64 // compacted
-	last  int   // lease made last; 0: none
-	start int64 // the latest revision from which a watch is to start
+	floor int64 // the last compaction
+	last  int   // number of the youngest lease; 0: none
+	start int64 // the latest start revision of a watch
 }
 
-// side is one of the two, with its own names of leases and its own watches.
+// side is the fake or etcd, with its own lease IDs and watches.
 type side struct {
 	cli     *clientv3.Client
-	leases  []clientv3.LeaseID // by number; 0 is none
+	leases  []clientv3.LeaseID // by number; number 0 is no lease
 	watches []*watched
 }
 
 func newSide(cli *clientv3.Client) *side { return &side{cli: cli, leases: []clientv3.LeaseID{0}} }
 
-// answer is what came of an operation, with nothing in it that may differ.
-type answer struct {
+// reply is the result of an operation, without the parts that may differ.
+type reply struct {
 	msg proto.Message
 	err error
 }
@@ -81,23 +81,24 @@ type answer struct {
 func (d *duel) step(i int) {
 	d.t.Helper()
 	what, do := d.operation()
-	var answers [2]answer
+	var replies [2]reply
 	for n, s := range d.sides {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		msg, err := do(ctx, s)
 		cancel()
-		answers[n] = answer{s.normal(msg), err}
+		replies[n] = reply{s.normalize(msg), err}
 	}
-	fake, real := answers[0], answers[1]
+	fake, real := replies[0], replies[1]
 	switch {
 	case !sameError(fake.err, real.err):
 		d.t.Errorf("operation %d, %s:\nfake: %#v\netcd: %#v", i, what, fake.err, real.err)
 	case fake.err == nil && !proto.Equal(fake.msg, real.msg):
-		d.t.Errorf("operation %d, %s:\nfake: %s\netcd: %s", i, what, prototext.Format(fake.msg), prototext.Format(real.msg))
+		d.t.Errorf("operation %d, %s:\nfake: %s\netcd: %s",
+			i, what, prototext.Format(fake.msg), prototext.Format(real.msg))
 	}
 }
 
-// sameError wants the same text, code and etcd error, in the same type.
+// sameError reports whether two errors have the same type, text, code and etcd error.
 func sameError(a, b error) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -107,9 +108,8 @@ func sameError(a, b error) bool {
 		errors.As(a, &ea) == errors.As(b, &eb) && ea.Code() == eb.Code()
 }
 
-// normal takes out of an answer what names the member that gave it, and
-// numbers the leases in it.
-func (s *side) normal(m proto.Message) proto.Message {
+// normalize removes the IDs of the cluster and member from a reply, and replaces lease IDs by their numbers.
+func (s *side) normalize(m proto.Message) proto.Message {
 	if m == nil || !m.ProtoReflect().IsValid() {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (d *duel) operation() (string, do) {
 	case n < 92:
 		return d.leaseOperation()
 	case n < 93:
-		d.settle(func(w *watched) bool { return w.late }) // or it is a matter of time which of them are too late
+		d.settle(func(w *watched) bool { return w.late }) // otherwise timing decides which of them etcd refuses
 		rev := d.floor + d.rand.Int64N(max(1, d.rev-d.floor)) - 1
 		if d.rand.IntN(8) == 0 {
 			rev = d.rev + 5
@@ -187,7 +187,9 @@ func (d *duel) leaseOperation() (string, do) {
 			}
 			s.leases = append(s.leases, resp.ID)
 			d.last = len(s.leases) - 1
-			return &pb.LeaseGrantResponse{Header: resp.ResponseHeader, ID: int64(resp.ID), TTL: resp.TTL, Error: resp.Error}, nil
+			return &pb.LeaseGrantResponse{
+				Header: resp.ResponseHeader, ID: int64(resp.ID), TTL: resp.TTL, Error: resp.Error,
+			}, nil
 		}
 	case 2:
 		return fmt.Sprint("revoke ", pick), func(ctx context.Context, s *side) (proto.Message, error) {
@@ -216,7 +218,7 @@ func (d *duel) leaseOperation() (string, do) {
 			slices.SortFunc(resp.Keys, slices.Compare[[]byte])
 			return &pb.LeaseTimeToLiveResponse{
 				Header: resp.ResponseHeader, ID: int64(resp.ID), GrantedTTL: resp.GrantedTTL, Keys: resp.Keys,
-				TTL: min(resp.TTL, 0), // the time that has passed is each one's own
+				TTL: min(resp.TTL, 0), // the two have not lived equally long
 			}, nil
 		}
 	default:
@@ -229,15 +231,14 @@ func (d *duel) leaseOperation() (string, do) {
 			for _, l := range resp.Leases {
 				all.Leases = append(all.Leases, &pb.LeaseStatus{ID: int64(l.ID)})
 			}
-			slices.SortFunc(all.Leases, func(a, b *pb.LeaseStatus) int {
-				return cmp.Compare(slices.Index(s.leases, clientv3.LeaseID(a.ID)), slices.Index(s.leases, clientv3.LeaseID(b.ID)))
-			})
+			number := func(l *pb.LeaseStatus) int { return slices.Index(s.leases, clientv3.LeaseID(l.ID)) }
+			slices.SortFunc(all.Leases, func(a, b *pb.LeaseStatus) int { return cmp.Compare(number(a), number(b)) })
 			return all, nil
 		}
 	}
 }
 
-// anyLease is the number of a lease that may be alive, revoked, or none.
+// anyLease returns the number of a lease that may be alive, revoked, unknown (-1) or no lease (0).
 func (d *duel) anyLease() int {
 	switch n := d.rand.IntN(12); {
 	case n == 0:
@@ -256,9 +257,9 @@ func (s *side) lease(number int) clientv3.LeaseID {
 	return s.leases[number]
 }
 
-// run is one key-value operation.
+// run runs a key-value operation.
 func (d *duel) run(ctx context.Context, s *side, op operation) (proto.Message, error) {
-	if t, ok := op.(*txn); ok { // by itself, as programs do
+	if t, ok := op.(*txn); ok { // through Client.Txn, as programs do
 		resp, err := s.cli.Txn(ctx).If(t.compares(s)...).Then(ops(s, t.then)...).Else(ops(s, t.els)...).Commit()
 		if err == nil {
 			d.rev = resp.Header.Revision

@@ -20,22 +20,22 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// watched is what one watch has been told. Events are compared one by one:
-// how many come in a response is a matter of time.
+// watched is what one watch has received. Events are compared one by one, since timing decides how many are in a
+// response.
 type watched struct {
 	what   string
-	mark   string // a key that it watches
-	late   bool   // from the past, and perhaps not up to date yet
+	mark   string // a key within its range
+	late   bool   // it started in the past and may not have caught up
 	cancel context.CancelFunc
-	done   chan struct{} // closed when its channel was
+	done   chan struct{} // closed when collect has returned
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects events, revs, end
 	events []string
 	revs   []int64 // of each event
 	end    string  // the last response, if it was an error
 }
 
-// until is what it has been told up to a revision.
+// until returns the events up to a revision.
 func (w *watched) until(rev int64) (events []string, end string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,9 +43,8 @@ func (w *watched) until(rev int64) (events []string, end string) {
 	return slices.Clone(w.events[:n]), w.end
 }
 
-// through reports whether it has been told of a revision, or will be told
-// nothing any more.
-func (w *watched) through(rev int64) bool {
+// reached reports whether the watch has an event of revision rev or later, or has ended.
+func (w *watched) reached(rev int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.revs) > 0 && w.revs[len(w.revs)-1] >= rev || w.end != ""
@@ -55,7 +54,6 @@ func (d *duel) watchOperation() (string, do) {
 	if n := len(d.sides[0].watches); n > 40 && d.chance(2) {
 		i := d.rand.IntN(n)
 		return "cancel a watch", func(_ context.Context, s *side) (proto.Message, error) {
-			// What it has been told by now is a matter of time.
 			s.watches[i].cancel()
 			<-s.watches[i].done
 			s.watches = slices.Delete(s.watches, i, i+1)
@@ -75,7 +73,7 @@ func (d *duel) watchOperation() (string, do) {
 	d.start = max(d.start, start)
 	p.option(start != 0, fmt.Sprint("from ", start), clientv3.WithRev(start))
 	p.option(d.chance(3), "prev", clientv3.WithPrevKV())
-	// One of the two: a watch without either is told nothing, and no mark.
+	// Not both: such a watch would never get its mark.
 	if d.chance(6) {
 		p.option(true, "no puts", clientv3.WithFilterPut())
 	} else {
@@ -83,11 +81,15 @@ func (d *duel) watchOperation() (string, do) {
 	}
 	p.option(true, "created notify", clientv3.WithCreatedNotify())
 	if end := clientv3.OpGet(key, p.opts...).RangeBytes(); len(end) > 0 && string(end) <= key && string(end) != "\x00" {
-		p.opts, p.what = []clientv3.OpOption{clientv3.WithCreatedNotify()}, "watch of one key" // an empty range is refused in other words
+		// Etcd refuses an empty range with an error of its own.
+		p.opts, p.what = []clientv3.OpOption{clientv3.WithCreatedNotify()}, "watch of one key"
 	}
 	return p.what, func(_ context.Context, s *side) (proto.Message, error) {
 		ctx, cancel := context.WithCancel(context.Background())
-		w := &watched{what: p.what, mark: cmp.Or(key, "\x00"), late: start != 0 && start <= d.rev, cancel: cancel, done: make(chan struct{})}
+		w := &watched{
+			what: p.what, mark: cmp.Or(key, "\x00"), late: start != 0 && start <= d.rev,
+			cancel: cancel, done: make(chan struct{}),
+		}
 		responses := s.cli.Watch(ctx, key, p.opts...)
 		first := <-responses
 		d.t.Cleanup(func() { cancel(); <-w.done })
@@ -114,7 +116,7 @@ func (w *watched) collect(responses clientv3.WatchChan) {
 	}
 }
 
-// describeEvent leaves the lease out: it has another name on each side.
+// describeEvent omits lease IDs, which differ between the sides.
 func describeEvent(ev *clientv3.Event) string {
 	m := &pb.WatchResponse{Events: []*clientv3.Event{ev}}
 	m = proto.Clone(m).(*pb.WatchResponse)
@@ -125,9 +127,9 @@ func describeEvent(ev *clientv3.Event) string {
 	return prototext.Format(m)
 }
 
-// compareWatches wants every watch to have been told the same on both sides.
+// compareWatches checks that every watch has received the same events on both sides.
 func (d *duel) compareWatches() {
-	for d.rev < d.start { // or some watches have not begun
+	for d.rev < d.start { // so that every watch has started
 		d.write(clientv3.OpPut("filler", ""))
 	}
 	marks := d.settle(func(*watched) bool { return true })
@@ -146,15 +148,14 @@ func (d *duel) compareWatches() {
 	}
 }
 
-// settle puts and deletes a mark under the watches that are meant, and waits
-// until both sides have been told: what comes before the mark has come by then,
-// and what should not have come as well. (Etcd serves a watch from the past up
-// to 100 ms late.) It returns the revision of the mark for each watch.
-func (d *duel) settle(meant func(*watched) bool) (revs []int64) {
+// settle puts and deletes a mark in the range of each selected watch, and waits until both sides have received it. By
+// then they have received all earlier events, wanted or not. (Etcd serves a watch from the past up to 100 ms late.) It
+// returns the revisions of the marks, one for each watch.
+func (d *duel) settle(selected func(*watched) bool) (revs []int64) {
 	d.t.Helper()
 	marks := make(map[string]int64) // the revision of the put; the deletion follows
 	for _, w := range d.sides[0].watches {
-		if meant(w) && marks[w.mark] == 0 {
+		if selected(w) && marks[w.mark] == 0 {
 			marks[w.mark] = d.write(clientv3.OpPut(w.mark, "mark"))
 			d.write(clientv3.OpDelete(w.mark))
 		}
@@ -163,7 +164,7 @@ func (d *duel) settle(meant func(*watched) bool) (revs []int64) {
 	defer tick.Stop()
 	deadline := time.Now().Add(30 * time.Second)
 	for i, fake := range d.sides[0].watches {
-		if !meant(fake) {
+		if !selected(fake) {
 			continue
 		}
 		real := d.sides[1].watches[i]
@@ -171,9 +172,10 @@ func (d *duel) settle(meant func(*watched) bool) (revs []int64) {
 		if strings.Contains(fake.what, "no puts") {
 			rev++
 		}
-		for !fake.through(rev) || !real.through(rev) {
+		for !fake.reached(rev) || !real.reached(rev) {
 			if time.Now().After(deadline) {
-				d.t.Fatalf("%s: the mark at revision %d has not come; the fake has it: %v, etcd: %v", fake.what, rev, fake.through(rev), real.through(rev))
+				d.t.Fatalf("%s: the mark at revision %d is missing; fake has it: %v, etcd: %v",
+					fake.what, rev, fake.reached(rev), real.reached(rev))
 			}
 			<-tick.C
 		}
@@ -183,7 +185,7 @@ func (d *duel) settle(meant func(*watched) bool) (revs []int64) {
 	return revs
 }
 
-// write does the same on both sides, and returns the revision.
+// write runs op on both sides, and returns its revision.
 func (d *duel) write(op clientv3.Op) int64 {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -211,7 +213,7 @@ func TestWatchFromANegativeRevisionIsRefusedAsInEtcd(t *testing.T) {
 			t.Errorf("%s: %+v", name, resp)
 		}
 		if resp, open := <-responses; open {
-			t.Errorf("%s: goes on with %+v", name, resp)
+			t.Errorf("%s: it continues with %+v", name, resp)
 		}
 	}
 }

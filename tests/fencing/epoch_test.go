@@ -5,7 +5,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -35,12 +35,12 @@ func TestMissingPermissionForTheEpochIsNamed(t *testing.T) {
 	}
 	defer stranger.Close()
 	_, err = fencing.Epoch(ctx, stranger, "ns")
-	if backoff.Classify(err) != backoff.Unauthorised {
+	if etcderr.Classify(err) != etcderr.Unauthorised {
 		t.Fatal(err)
 	}
 	mustSay(t, err, `"ns/epoch"`, "role grant-permission ROLE read ns/epoch")
 	_, err = fencing.BumpEpoch(ctx, stranger, "ns", 1, quiet)
-	if backoff.Classify(err) != backoff.Unauthorised {
+	if etcderr.Classify(err) != etcderr.Unauthorised {
 		t.Fatal(err)
 	}
 	mustSay(t, err, `"ns/epoch"`, "role grant-permission ROLE readwrite ns/epoch")

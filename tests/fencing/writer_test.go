@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -142,7 +142,7 @@ func TestPutCarriesItsLease(t *testing.T) {
 	}
 	_, err = f.w.Put(t.Context(), "k", "v", clientv3.WithLease(lease.ID))
 	if !errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, holdfast.ErrOutcomeUnknown) ||
-		backoff.Classify(err) != backoff.LeaseGone {
+		etcderr.Classify(err) != etcderr.LeaseGone {
 		t.Errorf("put with a lease that is gone: %v", err)
 	}
 }
@@ -209,7 +209,7 @@ func TestStaleHolderWritesNothing(t *testing.T) {
 				f.oneRPC(t, func() {
 					err := write(t.Context(), f.w)
 					if !errors.Is(err, fencing.ErrStale) || errors.Is(err, holdfast.ErrOutcomeUnknown) ||
-						backoff.Retryable(err) {
+						etcderr.Retryable(err) {
 						t.Errorf("%s: %v", name, err)
 					}
 					mustSay(t, err, "token "+f.token.String())

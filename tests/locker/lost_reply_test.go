@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -46,7 +47,7 @@ func TestAcquireWhoseReplyIsLostFindsItsOwnEntry(t *testing.T) {
 // gate is the session key.
 func gate(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvccpb.KeyValue {
 	t.Helper()
-	kvs := srv.Keys(t, sess.Base().SessionKey(sess.Lease()))
+	kvs := srv.Keys(t, lease.Open(sess.Ref()).SessionKey(sess.Lease()))
 	if len(kvs) != 1 {
 		t.Fatalf("session keys: %v", kvs)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -31,7 +32,7 @@ func TestClusterThatWasReplacedEndsItsLocksAndWaitersQueueInTheNewOne(t *testing
 	events := make(chan session.Event, 100)
 	a := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second, OnStateChange: func(ev session.Event) { events <- ev }})
 	b := open(t, srv.Client(t), session.Options{TTL: 3 * time.Second}) // holds nothing: finds out by its next renewal
-	old := a.Base().Cluster()
+	old := lease.Open(a.Ref()).Cluster()
 	held := []*locker.Lock{mustLock(t, locker.NewMutex(a, "x")), mustLock(t, locker.NewMutex(a, "y"))}
 	waiter := lockLater(deadline(t), locker.NewMutex(b, "x"))
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
@@ -65,14 +66,14 @@ func TestClusterThatWasReplacedEndsItsLocksAndWaitersQueueInTheNewOne(t *testing
 	if ev := <-events; ev.State != holdfast.Lost || !errors.Is(ev.Err, holdfast.ErrLost) {
 		t.Errorf("event %+v", ev)
 	}
-	if ev := <-events; ev.State != holdfast.Connected || a.Base().Cluster() == old {
-		t.Errorf("event %+v, cluster %x (was %x)", ev, a.Base().Cluster(), old)
+	if ev := <-events; ev.State != holdfast.Connected || lease.Open(a.Ref()).Cluster() == old {
+		t.Errorf("event %+v, cluster %x (was %x)", ev, lease.Open(a.Ref()).Cluster(), old)
 	}
 	r := <-waiter
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Key) != r.lk.Key() || b.Base().Cluster() == old {
-		t.Errorf("entries %v, cluster %x (was %x)", kvs, b.Base().Cluster(), old)
+	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Key) != r.lk.Key() || lease.Open(b.Ref()).Cluster() == old {
+		t.Errorf("entries %v, cluster %x (was %x)", kvs, lease.Open(b.Ref()).Cluster(), old)
 	}
 }

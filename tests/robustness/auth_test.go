@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -13,9 +14,11 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/inspect"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -63,13 +66,30 @@ var duties = map[string]duty{
 		return errors.Join(term.Proclaim(ctx, "w"), term.Resign(ctx))
 	})},
 	"ask who leads": {[]string{"observers"}, func(ctx context.Context, cli *clientv3.Client) error {
-		_, err := election.NewReader(cli, "led", nil).Leader(ctx)
+		_, err := election.NewReader(cli, "led").Leader(ctx)
 		return err
 	}},
 	"watch who leads": {[]string{"observers"}, func(ctx context.Context, cli *clientv3.Client) error {
-		o, err := election.NewReader(cli, "led", nil).Observer(ctx)
+		o, err := election.NewReader(cli, "led").Observer(ctx)
 		if err == nil {
 			o.Close()
+		}
+		return err
+	}},
+	"see who holds and waits": {[]string{"inspectors"}, func(ctx context.Context, cli *clientv3.Client) error {
+		in := inspect.New(cli, nil)
+		q, err := in.Show(ctx, inspect.Election, "led")
+		if err == nil && (len(q.Entries) != 1 || q.Entries[0].TTL <= 0) {
+			err = fmt.Errorf("%+v", q)
+		}
+		for _, listErr := range in.List(ctx, inspect.Lock, "") {
+			err = errors.Join(err, listErr)
+		}
+		for _, listErr := range in.Sessions(ctx) {
+			err = errors.Join(err, listErr)
+		}
+		for _, watchErr := range in.Watch(ctx, inspect.Election, "led") {
+			return errors.Join(err, watchErr)
 		}
 		return err
 	}},
@@ -164,18 +184,19 @@ func TestRolesAllowNothingElse(t *testing.T) {
 	_, err := election.New(open(t, g.admin, session.Options{}), "led").Campaign(deadline(t), "leader")
 	must(t)(nil, err)
 	for role, forbidden := range map[string][]string{
-		"locks":     {"lead", "watch who leads", "raise the epoch", "guard a resource", "take a lock of etcd's own clients", "write behind the fence"},
-		"elections": {"take locks", "raise the epoch"},
-		"observers": {"lead", "take locks", "raise the epoch"},
-		"job-7":     {"take locks", "raise the epoch"},
-		"legacy":    {"take locks", "raise the epoch"},
-		"operator":  {"take locks", "lead"},
+		"locks":      {"lead", "watch who leads", "raise the epoch", "guard a resource", "take a lock of etcd's own clients", "write behind the fence"},
+		"elections":  {"take locks", "raise the epoch"},
+		"observers":  {"lead", "take locks", "raise the epoch"},
+		"inspectors": {"lead", "take locks", "raise the epoch"},
+		"job-7":      {"take locks", "raise the epoch"},
+		"legacy":     {"take locks", "raise the epoch"},
+		"operator":   {"take locks", "lead"},
 	} {
 		g.user(t, role, role)
 		for _, what := range forbidden {
 			err := duties[what].do(deadline(t), g.client(t, role, nil))
 			if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, context.DeadlineExceeded) ||
-				backoff.Classify(err) != backoff.Unauthorised {
+				etcderr.Classify(err) != etcderr.Unauthorised {
 				t.Errorf("%s, as %q: %v", what, role, err)
 			}
 		}
@@ -195,7 +216,7 @@ func TestWhatARoleCanDoToOthers(t *testing.T) {
 	mu := locker.NewMutex(sess, "elsewhere")
 	lk, err := mu.Lock(deadline(t))
 	must(t)(nil, err)
-	key := sess.Base().SessionKey(sess.Lease())
+	key := lease.Open(sess.Ref()).SessionKey(sess.Lease())
 	stands := func() bool {
 		resp, err := g.admin.Get(deadline(t), key)
 		return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].Lease == int64(sess.Lease())

@@ -16,9 +16,10 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -161,7 +162,7 @@ func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
 	start := time.Now()
 	_, err = locker.NewMutex(sess, "new").Lock(deadline(t))
 	denied("Lock", err)
-	if _, err := election.New(sess, "new").Campaign(deadline(t), "v"); backoff.Classify(err) != backoff.Unauthorised {
+	if _, err := election.New(sess, "new").Campaign(deadline(t), "v"); etcderr.Classify(err) != etcderr.Unauthorised {
 		t.Errorf("Campaign: %v", err)
 	}
 	<-held.Done()
@@ -239,7 +240,7 @@ func TestSessionThatMayNotReadItsKeyAnyMoreIsLostAndSaysWhy(t *testing.T) {
 	key := "holdfast/session/"
 	g.revoke(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key)})
 	g.grant(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key), kind: clientv3.PermissionType(clientv3.PermWrite)})
-	if ev := <-lost; !errors.Is(ev.Err, rpctypes.ErrPermissionDenied) || !strings.Contains(ev.Err.Error(), sess.Base().SessionKey(ev.Lease)) {
+	if ev := <-lost; !errors.Is(ev.Err, rpctypes.ErrPermissionDenied) || !strings.Contains(ev.Err.Error(), lease.Open(sess.Ref()).SessionKey(ev.Lease)) {
 		t.Errorf("%v", ev.Err)
 	}
 }

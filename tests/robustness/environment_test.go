@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -54,7 +54,7 @@ func TestSessionThatCannotConnectSaysWhy(t *testing.T) {
 			cli.ActiveConnection().Connect()
 			awaitFailure(t, cli)
 			_, err := session.New(soon(t, 100*time.Millisecond), cli, nil)
-			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, backoff.ErrNotConnected) ||
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, etcderr.ErrNotConnected) ||
 				!slices.ContainsFunc(c.says, func(says string) bool { return strings.Contains(err.Error(), says) }) {
 				t.Errorf("error %v\nwant ErrNotConnected, with one of %q", err, c.says)
 			}
@@ -88,13 +88,13 @@ func TestLockAndLossSayWhyThereIsNoConnection(t *testing.T) {
 	awaitFailure(t, cli)
 	_, err = locker.NewMutex(sess, "x").Lock(soon(t, 100*time.Millisecond))
 	var failed *locker.AcquireError
-	if !errors.As(err, &failed) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, backoff.ErrNotConnected) ||
+	if !errors.As(err, &failed) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, etcderr.ErrNotConnected) ||
 		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("Lock: %v", err)
 	}
 	<-held.Done()
 	var lost *holdfast.LostError
-	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || !errors.Is(err, backoff.ErrNotConnected) ||
+	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || !errors.Is(err, etcderr.ErrNotConnected) ||
 		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("Check: %v", err)
 	}

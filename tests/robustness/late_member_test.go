@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -73,7 +74,7 @@ func (d *detour) stop(t *testing.T, n int, send func()) {
 	send()
 	await(t, "all entries are on the way", func() bool { return d.sent.entries() == entries })
 	for _, sess := range d.open {
-		d.gates = append(d.gates, sess.Base().Lease().Gate())
+		d.gates = append(d.gates, lease.Open(sess.Ref()).Lease().Gate())
 	}
 	go func() { // ends with its deadline; received in goOn
 		_, err := d.client.Get(deadline(t), "behind")
@@ -98,7 +99,7 @@ func (d *detour) stop(t *testing.T, n int, send func()) {
 func (d *detour) shutOut(t *testing.T) {
 	t.Helper()
 	for i, sess := range d.open {
-		await(t, "the session key is put again", func() bool { return sess.Base().Lease().Gate() > d.gates[i] })
+		await(t, "the session key is put again", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > d.gates[i] })
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -90,7 +91,7 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 		}
 
 		link.BlackHole()
-		lease, err := sess.Base().Await(t.Context())
+		lease, err := lease.Open(sess.Ref()).Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

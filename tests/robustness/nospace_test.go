@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -110,7 +111,7 @@ func TestSweepingEndsWhenTheStoreHasRoomAgain(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second})
-	gate := sess.Base().Lease().Gate()
+	gate := lease.Open(sess.Ref()).Lease().Gate()
 	alarm(t, srv.Client(t))
 	late := link.Hold("Txn")
 	ctx, cancel := context.WithCancel(deadline(t))
@@ -128,7 +129,7 @@ func TestSweepingEndsWhenTheStoreHasRoomAgain(t *testing.T) {
 	}
 	must(t)(nil, link.Wait(deadline(t), "Put", before["Put"]+3)) // it is swept
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
-	eventually(t, "the session key is put", func() bool { return sess.Base().Lease().Gate() > gate })
+	eventually(t, "the session key is put", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > gate })
 	looked := link.Count()["Txn"]
 	must(t)(nil, link.Wait(deadline(t), "Txn", before["Txn"]+link.Count().Since(before)["Put"]+1)) // a look after each put
 	swept, clock := link.Count(), srv.Link(t)

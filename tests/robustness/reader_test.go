@@ -26,7 +26,7 @@ func TestRoleThatMayOnlyReadIsEnoughToWatchWhoLeads(t *testing.T) {
 	must(t)(nil, err)
 	link := g.srv.Link(t)
 	cli := g.client(t, "watcher", link)
-	r := election.NewReader(cli, "x", nil)
+	r := election.NewReader(cli, "x")
 	l, err := r.Leader(deadline(t))
 	must(t)(nil, err)
 	if l.Token != term.Token() || l.Value != "v" {
@@ -68,7 +68,7 @@ func TestReaderWatchesAfterTheTokenOfItsStreamHasExpired(t *testing.T) {
 	g := guard(t, shortTokens(t))
 	g.user(t, "watcher", "observers")
 	link := g.srv.Link(t)
-	r := election.NewReader(g.client(t, "watcher", link), "x", nil)
+	r := election.NewReader(g.client(t, "watcher", link), "x")
 	standing, err := r.Observer(deadline(t))
 	must(t)(nil, err)
 	defer standing.Close()
@@ -109,7 +109,7 @@ func TestReaderBesideAMemberThatHangsHearsOfNewLeaders(t *testing.T) {
 	must(t)(nil, err)
 	defer func() { _ = cli.Close() }()
 	leader := election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second}), "x")
-	o, err := election.NewReader(cli, "x", &election.ReaderOptions{
+	o, err := election.NewReader(cli, "x").With(election.ReaderOptions{
 		MaxAge: time.Second, Retry: backoff.Policy{Attempt: 300 * time.Millisecond},
 	}).Observer(deadline(t))
 	must(t)(nil, err)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // profile is how bad a schedule is. Some are calm but for one thing, so that
@@ -214,7 +215,7 @@ func (s *simulation) force(r *rand.Rand) {
 		return
 	case 1:
 		sess := s.clients[r.IntN(len(s.clients))].sess
-		key := sess.Base().SessionKey(sess.Lease())
+		key := lease.Open(sess.Ref()).SessionKey(sess.Lease())
 		s.log(fmt.Sprint("deleted ", key, ": ", s.srv.Delete(key)))
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // noticeForced is how soon a holder must notice that its entry was removed by
@@ -97,7 +98,7 @@ func (o *oracle) lookAtRevoked(s *simulation, granted *held) {
 func (s *simulation) revokedAt(h *held) (revoked bool, at time.Duration) {
 	for _, c := range s.srv.History(h.key) {
 		if c.Deleted && c.Prev.CreateRevision == h.rev && c.Cause == etcdfake.ByForce {
-			key := h.client.sess.Base().SessionKey(clientv3.LeaseID(c.Prev.Lease))
+			key := lease.Open(h.client.sess.Ref()).SessionKey(clientv3.LeaseID(c.Prev.Lease))
 			for _, k := range s.srv.History(key) {
 				revoked = revoked || k.Deleted && k.Revision == c.Revision
 			}

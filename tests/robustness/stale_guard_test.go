@@ -69,7 +69,7 @@ func newStaleWriters(t *testing.T) *staleWriters {
 	web := httptest.NewServer(httpfence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		c, _ := fencing.ClaimFromContext(r.Context())
 		s.increment(c)
-	}), store, byLane, httpfence.Options{Auditor: quiet}))
+	}), store, byLane, &httpfence.Options{Auditor: quiet}))
 	t.Cleanup(web.Close)
 
 	guard := grpcfence.NewGuard(store, func(_ context.Context, _ string, req any) (resource, name string, err error) {

@@ -117,7 +117,7 @@ func beStaleWriter(ctx context.Context, _ string, j writerJob, parent *child.Par
 		if err := w.commit(r.Context(), c.Name, c); err != nil {
 			httpfence.Error(rw, r, err)
 		}
-	}), byLane))
+	}), byLane, nil))
 	var lanes sync.WaitGroup
 	for store := range guardedStores {
 		lanes.Go(func() {
@@ -174,7 +174,7 @@ func (w *writerProcess) tenure(ctx context.Context, store, lane string, lk *lock
 			if ev.Acknowledged++; ev.Acknowledged == 1 {
 				w.parent.Say("writer", ev)
 			}
-		case fence.StaleToken:
+		case fence.Stale:
 			ev.What = "stale"
 			return ev, nil
 		case fence.NothingDone:

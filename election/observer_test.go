@@ -1,0 +1,122 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func TestObserverAnswersFromMemory(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		o := startObserver(t, s.election())
+		if v := o.Current(); v.Leader != (election.Leader{}) || !v.Trusted || v.Err != nil || v.Age != 0 {
+			t.Errorf("at first %+v", v)
+		}
+		term := campaign(t, s.other(t), "v")
+		synctest.Wait()
+		if v := o.Current(); v.Leader.Token != term.Token() || !v.Trusted {
+			t.Errorf("after the election %+v", v)
+		}
+		if err := term.Proclaim(deadline(t), "v2"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if v := o.Current(); v.Leader.Value != "v2" {
+			t.Errorf("after Proclaim %+v", v)
+		}
+		before := s.link.Count()
+		for range 10_000 {
+			_ = o.Current()
+		}
+		if sent := s.link.Count(); !maps.Equal(sent, before) {
+			t.Errorf("10,000 calls of Current cost RPCs: %v, before %v", sent, before)
+		}
+		resign(t, term)
+		synctest.Wait()
+		if v := o.Current(); v.Leader != (election.Leader{}) {
+			t.Errorf("after the resignation %+v", v)
+		}
+	})
+}
+
+func TestObserverSaysWhenItCannotBeTrusted(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		term := campaign(t, s.other(t), "v")
+		o := startObserver(t, s.election())
+		s.link.BlackHole()
+		time.Sleep(10 * time.Second)
+		if v := o.Current(); !v.Trusted || v.Age != 10*time.Second || v.Leader.Token != term.Token() {
+			t.Errorf("cut off for 10 s: %+v", v)
+		}
+		time.Sleep(10 * time.Second)
+		if v := o.Current(); v.Trusted || v.Age != 20*time.Second || v.Leader.Token != term.Token() || v.Err != nil {
+			t.Errorf("cut off for longer than MaxAge: %+v", v)
+		}
+		s.link.Heal()
+		time.Sleep(10 * time.Second)
+		if v := o.Current(); !v.Trusted || v.Age > 10*time.Second || v.Leader.Token != term.Token() {
+			t.Errorf("reconnected: %+v", v)
+		}
+		o.Close()
+		o.Close()
+		if v := o.Current(); v.Trusted || !errors.Is(v.Err, context.Canceled) || v.Leader.Token != term.Token() {
+			t.Errorf("closed: %+v", v)
+		}
+		o = startObserver(t, s.election())
+		if err := s.sess.Close(deadline(t)); err != nil {
+			t.Error(err)
+		}
+		if v := o.Current(); v.Trusted || v.Err != holdfast.ErrClosed {
+			t.Errorf("session closed: %+v", v)
+		}
+		if _, err := s.election().Observer(deadline(t)); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("after the session was closed: %v", err)
+		}
+	})
+}
+
+func TestObserverThatGetsNoAnswerIsNotStarted(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		s.link.BlackHole()
+		start := time.Now()
+		if _, err := s.election().Observer(within(t, time.Second)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Observer: %v", err)
+		}
+		if _, err := s.election().Leader(within(t, time.Second)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Leader: %v", err)
+		}
+		if d := time.Since(start); d != 2*time.Second {
+			t.Errorf("they took %v", d)
+		}
+	})
+}
+
+// BenchmarkObserverCurrent measures one question to an Observer.
+func BenchmarkObserverCurrent(b *testing.B) {
+	srv := newServer(b)
+	o := startObserver(b, election.New(open(b, srv.Client(), session.Options{}), "x"))
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			_ = o.Current()
+		}
+	})
+}
+
+func TestObserverCurrentDoesNotAllocate(t *testing.T) {
+	srv := newServer(t)
+	o := startObserver(t, election.New(open(t, srv.Client(), session.Options{}), "x"))
+	if n := testing.AllocsPerRun(1000, func() { _ = o.Current() }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,195 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdfake"
+)
+
+// With the default TTL of 15 s a session is suspended 6.75 s after its last
+// confirmed renewal, and lost after 13.5 s. When an outage begins that renewal may
+// be five seconds old.
+const (
+	shortOutage = 8 * time.Second
+	longOutage  = 20 * time.Second
+)
+
+// endings are what a function may return after its context has ended.
+var endings = map[string]func(ctx context.Context) error{
+	"nil":                  func(context.Context) error { return nil },
+	"its context's error":  func(ctx context.Context) error { return ctx.Err() },
+	"its context's cause":  context.Cause,
+	"a canceled gRPC call": func(context.Context) error { return status.Error(codes.Canceled, "context canceled") },
+	"an error of its own":  func(context.Context) error { return errWork },
+}
+
+func TestRunKeepsItsTermThroughAShortOutage(t *testing.T) {
+	t.Parallel()
+	for what, end := range endings {
+		t.Run("the function returns "+what, func(t *testing.T) {
+			t.Parallel()
+			simulate(t, func(t *testing.T, s *sim) {
+				var told story
+				el := s.election().With(opts{
+					CancelOnSuspended: true,
+					OnElected:         func(*election.Term) { told.add("elected") },
+					OnDeposed:         func(*election.Term, error) { told.add("deposed") },
+				})
+				var terms []*election.Term
+				err := el.Run(t.Context(), "v", func(ctx context.Context, term *election.Term) error {
+					terms = append(terms, term)
+					if len(terms) == 3 {
+						return errWork // in a term that is held: this ends Run
+					}
+					s.link.BlackHole()
+					time.AfterFunc(shortOutage, s.link.Heal)
+					<-ctx.Done()
+					if !errors.Is(context.Cause(ctx), holdfast.ErrSuspended) {
+						t.Errorf("the context ended with %v", context.Cause(ctx))
+					}
+					return end(ctx)
+				})
+				if !errors.Is(err, errWork) || len(terms) != 3 {
+					t.Fatalf("%d calls, %v", len(terms), err)
+				}
+				if terms[1] != terms[0] || terms[2] != terms[0] {
+					t.Error("called with another term; the first:", terms[0].Check())
+				}
+				if got := told.all(); !slices.Equal(got, []string{"elected", "deposed"}) {
+					t.Errorf("callbacks %q", got)
+				}
+			})
+		})
+	}
+}
+
+func TestRunCampaignsAgainAfterAnOutageThatCostItsTerm(t *testing.T) {
+	t.Parallel()
+	for what, end := range endings {
+		for outage, start := range map[string]func(s *sim, term *election.Term){
+			"the lease expires": func(s *sim, _ *election.Term) {
+				time.AfterFunc(longOutage, s.link.Heal)
+			},
+			"the entry is deleted": func(s *sim, term *election.Term) {
+				s.srv.Delete(term.Key())
+				time.AfterFunc(shortOutage, func() {
+					// The poll for deleted entries, a Txn, must not find it first.
+					s.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+						return etcdfake.Fate{LoseRequest: c.Method == "Txn", Silent: true}
+					})
+				})
+				time.AfterFunc(shortOutage+5*time.Second, s.link.Heal)
+			},
+		} {
+			t.Run(outage+", the function returns "+what, func(t *testing.T) {
+				t.Parallel()
+				simulate(t, func(t *testing.T, s *sim) {
+					el := s.election().With(opts{CancelOnSuspended: true})
+					var terms []*election.Term
+					err := el.Run(t.Context(), "v", func(ctx context.Context, term *election.Term) error {
+						if terms = append(terms, term); len(terms) == 2 {
+							return errWork
+						}
+						s.link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseRequest: true, Silent: true} })
+						start(s, term)
+						<-ctx.Done()
+						return end(ctx)
+					})
+					if !errors.Is(err, errWork) || len(terms) != 2 || terms[1].Token() <= terms[0].Token() {
+						t.Errorf("%d terms, %v", len(terms), err)
+					}
+					if !errors.Is(terms[0].Check(), holdfast.ErrLost) {
+						t.Errorf("the first term: %v", terms[0].Check())
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestRunWaitingForAReconnectionEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		ctx, cancel := context.WithCancel(t.Context())
+		el := s.election().With(opts{CancelOnSuspended: true})
+		calls := 0
+		var term *election.Term
+		err := el.Run(ctx, "v", func(ctx context.Context, held *election.Term) error {
+			calls++
+			term = held
+			s.link.BlackHole()
+			<-ctx.Done()
+			time.AfterFunc(time.Second, cancel) // Run is waiting by then
+			time.AfterFunc(2*time.Second, s.link.Heal)
+			return errWork
+		})
+		if err != context.Canceled || calls != 1 {
+			t.Errorf("%d calls, %v", calls, err)
+		}
+		if term.Check() != holdfast.ErrReleased {
+			t.Errorf("the term: %v", term.Check())
+		}
+	})
+}
+
+// Check may report a suspension an instant before the context ends. To return
+// that is no failure.
+func TestRunSurvivesAFunctionThatReturnsASuspensionFromCheck(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		el := s.election().With(opts{CancelOnSuspended: true})
+		var terms []*election.Term
+		err := el.Run(t.Context(), "v", func(_ context.Context, term *election.Term) error {
+			if terms = append(terms, term); len(terms) == 2 {
+				return errWork
+			}
+			s.link.BlackHole()
+			time.AfterFunc(shortOutage, s.link.Heal)
+			for term.Check() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			return term.Check()
+		})
+		if !errors.Is(err, errWork) || len(terms) != 2 || terms[1] != terms[0] {
+			t.Errorf("%d calls, %v", len(terms), err)
+		}
+	})
+}
+
+func TestRunWhileLeaderReturnsAfterASuspension(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		el := s.election().With(opts{CancelOnSuspended: true})
+		for _, tc := range []struct {
+			end  func(context.Context) error
+			want error
+		}{
+			{func(context.Context) error { return errWork }, errWork},
+			{context.Cause, holdfast.ErrSuspended},
+		} {
+			calls := 0
+			err := el.RunWhileLeader(t.Context(), "v", func(ctx context.Context, term *election.Term) error {
+				calls++
+				s.link.BlackHole()
+				time.AfterFunc(shortOutage, s.link.Heal)
+				<-ctx.Done()
+				if !errors.Is(term.Check(), holdfast.ErrSuspended) {
+					t.Errorf("Check: %v", term.Check())
+				}
+				return tc.end(ctx)
+			})
+			if !errors.Is(err, tc.want) || calls != 1 {
+				t.Errorf("%d calls, %v", calls, err)
+			}
+		}
+	})
+}

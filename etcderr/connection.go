@@ -1,0 +1,51 @@
+package etcderr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+)
+
+// ErrNotConnected means that etcd's client had no connection when a context
+// ended. The error that Is ErrNotConnected also says why: an untrusted
+// certificate, a refused port. It says nothing about the request, which may have
+// been sent before the connection broke. See [WithConnection].
+var ErrNotConnected = errors.New("no connection to etcd")
+
+// askConnection bounds the question to a connection. The answer is immediate,
+// unless the connection has just come up: then a member is asked for its status.
+const askConnection = 100 * time.Millisecond
+
+// maintenanceStatus is etcd's Status RPC. Its constant in etcdserverpb is new in 3.7.
+const maintenanceStatus = "/etcdserverpb.Maintenance/Status"
+
+// WithConnection adds to err, the end of a context, why conn is not connected. It
+// returns err unchanged if it is another error, if conn has not failed to
+// connect, or if conn is nil. conn is the ActiveConnection of a client.
+//
+// etcd's client waits for a connection until the context of a call ends, and then
+// returns only the context's error. gRPC gives the reason, such as a wrong CA,
+// only to calls that do not wait, so WithConnection makes such a call. It is not
+// sent while there is no connection.
+func WithConnection(conn *grpc.ClientConn, err error) error {
+	if conn == nil || errors.Is(err, ErrNotConnected) ||
+		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) ||
+		conn.GetState() != connectivity.TransientFailure {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askConnection)
+	defer cancel()
+	why := conn.Invoke(ctx, maintenanceStatus, &pb.StatusRequest{}, &pb.StatusResponse{}, grpc.WaitForReady(false))
+	if status.Code(why) != codes.Unavailable {
+		return err // it is connected by now, or cannot say
+	}
+	// Only the text: the error is about another request, and must not be classified.
+	return fmt.Errorf("%w: %w: %s", err, ErrNotConnected, status.Convert(why).Message())
+}

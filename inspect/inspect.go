@@ -1,0 +1,127 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/queue"
+)
+
+// Kind is what a name is of. The lock and the election of one name have nothing in common.
+type Kind string
+
+const (
+	// Lock is a locker.Mutex.
+	Lock Kind = "lock"
+	// Election is an election.Election.
+	Election Kind = "election"
+)
+
+// Options of an Inspector. The zero value of every field is its default.
+type Options struct {
+	// Namespace is that of the sessions to look at. Default "holdfast".
+	Namespace string
+
+	// Retry paces what is tried again, and bounds each request by its Attempt: default 4 s, less than 5 s.
+	Retry backoff.Policy
+}
+
+// Inspector looks at queues. It is immutable, does no I/O when made, and is safe for concurrent use.
+type Inspector struct {
+	client    *clientv3.Client
+	sender    *attempt.Sender
+	policy    backoff.Policy
+	namespace string
+	err       error // why it cannot be used
+}
+
+// New returns an Inspector. A nil o means all defaults. A bad option or client is an error of the first call, before
+// anything is sent: *holdfast.ArgumentError, *holdfast.NameError. The client is the caller's to close.
+func New(cli *clientv3.Client, o *Options) *Inspector {
+	if o == nil {
+		o = &Options{}
+	}
+	in := &Inspector{client: cli}
+	if in.policy, in.namespace, in.err = o.validate(cli); in.err == nil {
+		in.sender = attempt.New(cli, in.policy)
+	}
+	return in
+}
+
+// validate returns the options in force.
+func (o *Options) validate(cli *clientv3.Client) (policy backoff.Policy, namespace string, err error) {
+	if cli == nil || cli.KV == nil || cli.Watcher == nil || cli.Lease == nil {
+		return policy, "", &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Watcher or Lease"}
+	}
+	if policy, err = attempt.Policy("Options.Retry", o.Retry); err != nil {
+		return policy, "", err
+	}
+	namespace, err = names.Namespace(o.Namespace)
+	return policy, namespace, err
+}
+
+// usable reports why nothing can be asked for, or nil.
+func (in *Inspector) usable(ctx context.Context) error {
+	switch {
+	case in == nil || in.err == nil && in.sender == nil:
+		return &holdfast.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with inspect.New"}
+	case in.err != nil:
+		return in.err
+	case ctx == nil:
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	default:
+		return backoff.ContextErr(ctx)
+	}
+}
+
+// place is where the entries of one name stand.
+type place struct {
+	kind    Kind
+	name    string // or prefix, as it was given
+	entries string // every entry's key begins with it
+}
+
+func (p place) String() string { return string(p.kind) + " " + names.Quote(p.name) }
+
+// named returns the place of a name in the namespace.
+func (in *Inspector) named(kind Kind, name string) (place, error) {
+	if err := errors.Join(kind.check(), queue.CheckName(string(kind), name)); err != nil {
+		return place{}, err
+	}
+	return place{kind, name, in.root(kind) + name + "/@/"}, nil
+}
+
+// foreign returns the place of a prefix as etcd's concurrency package takes it.
+func foreign(kind Kind, prefix string) (place, error) {
+	if err := kind.check(); err != nil {
+		return place{}, err
+	}
+	if prefix == "" {
+		return place{}, &holdfast.NameError{Kind: string(kind) + " prefix", Name: prefix, Reason: "is empty"}
+	}
+	return place{kind, prefix, prefix + "/"}, nil
+}
+
+// root is where all names of a kind stand.
+func (in *Inspector) root(kind Kind) string { return in.namespace + "/" + string(kind) + "/" }
+
+func (k Kind) check() error {
+	if k != Lock && k != Election {
+		return &holdfast.ArgumentError{Argument: "kind", Reason: fmt.Sprintf("is %q, neither Lock nor Election", string(k))}
+	}
+	return nil
+}
+
+// read puts reads to etcd as one linearizable Txn.
+func (in *Inspector) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	return attempt.Ask(ctx, in.sender, attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return in.client.Txn(ctx).Then(ops...).Commit()
+	})
+}

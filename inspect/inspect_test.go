@@ -1,0 +1,359 @@
+package inspect_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/inspect"
+	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// inBubble runs a test in virtual time, against an etcd in memory.
+func inBubble(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector)) {
+	t.Helper()
+	bubble.Test(t, func(t *testing.T) {
+		srv := etcdfake.New(nil)
+		t.Cleanup(srv.Close)
+		f(t, srv, inspect.New(srv.Link().Client(), nil))
+	})
+}
+
+func newSession(t *testing.T, srv *etcdfake.Server, owner string) (*session.Session, *etcdfake.Link) {
+	t.Helper()
+	link := srv.Link()
+	link.Delay(time.Millisecond)
+	sess, err := session.New(t.Context(), link.Client(), &session.Options{
+		Owner: owner, Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		link.Heal()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := sess.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return sess, link
+}
+
+// queueUp has the sessions ask for the lock one after another; the first holds it. Each waiter gives up with its context.
+func queueUp(t *testing.T, name string, sessions ...*session.Session) (held *locker.Lock, giveUp []context.CancelFunc) {
+	t.Helper()
+	held, err := locker.NewMutex(sessions[0], name).Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sess := range sessions[1:] {
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		giveUp = append(giveUp, cancel)
+		go func() {
+			if lk, err := locker.NewMutex(sess, name).Lock(ctx); err == nil {
+				<-ctx.Done()
+				_ = lk.Unlock(context.WithoutCancel(ctx))
+			}
+		}()
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+	}
+	return held, giveUp
+}
+
+func TestShowTellsTheHolderThenTheWaitersInOrder(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		c, _ := newSession(t, srv, "c")
+		began := time.Now()
+		lk, _ := queueUp(t, "billing/job-7", a, b, c)
+		time.Sleep(3 * time.Second) // the entry says since when it is held
+		q, err := in.Show(t.Context(), inspect.Lock, "billing/job-7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var owners []string
+		for _, e := range q.Entries {
+			owners = append(owners, e.Owner)
+			if e.Foreign || e.TTL <= 0 || e.TTL > session.DefaultTTL || e.QueuedAt.Before(began.Truncate(time.Millisecond)) || e.PID == 0 {
+				t.Errorf("entry %+v", e)
+			}
+		}
+		if !slices.Equal(owners, []string{"a", "b", "c"}) || q.Waiting() != 2 {
+			t.Errorf("owners %v, %d waiting", owners, q.Waiting())
+		}
+		h, held := q.Holder()
+		if !held || h.Token != lk.Token() || h.Lease != a.Lease() || h.HeldAt.IsZero() || !q.Entries[1].HeldAt.IsZero() {
+			t.Errorf("holder %+v, token %v", h, lk.Token())
+		}
+		if s := h.String(); !strings.Contains(s, `owner "a"`) || !strings.Contains(s, "held since") {
+			t.Error(s)
+		}
+	})
+}
+
+func TestShowOfAQueueOfThousandsIsReadInPagesAtOneRevision(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+		for i := range 2500 {
+			srv.Put(fmt.Sprintf("/locks/x/%04d", (i*1237)%2500), "")
+		}
+		q, err := in.ShowAt(t.Context(), inspect.Lock, "/locks/x")
+		if err != nil || len(q.Entries) != 2500 {
+			t.Fatalf("%d entries, %v", len(q.Entries), err)
+		}
+		if !slices.IsSortedFunc(q.Entries, func(a, b inspect.Entry) int { return int(a.Revision - b.Revision) }) {
+			t.Error("not in the order of the queue")
+		}
+		if e := q.Entries[0]; !e.Foreign || e.TTL != inspect.NoTTL || e.Token != fencing.Token(e.Revision) {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestShowOfAnEmptyQueueIsNoError(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+		q, err := in.Show(t.Context(), inspect.Election, "nothing")
+		if _, held := q.Holder(); held || err != nil || q.Revision == 0 || q.Waiting() != 0 {
+			t.Errorf("%+v, %v", q, err)
+		}
+	})
+}
+
+func TestTokenIsThatOfTheEpochWhenTheEntryQueued(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		lk, _ := queueUp(t, "x", a)
+		if _, err := fencing.BumpEpoch(t.Context(), srv.Link().Client(), "", 3, nil); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = locker.NewMutex(b, "x").Lock(t.Context()) }()
+		time.Sleep(time.Second)
+		q, err := in.Show(t.Context(), inspect.Lock, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.Entries[0].Token != lk.Token() || q.Entries[1].Token>>48 != 3 {
+			t.Errorf("tokens %v and %v, the holder's is %v", q.Entries[0].Token, q.Entries[1].Token, lk.Token())
+		}
+	})
+}
+
+func TestListHasEachNameOnceWithItsHolder(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		for _, name := range []string{"a", "a/b", "a0", "b"} { // "a/@/" sorts between "a/b/@/" and "a0/@/"
+			queueUp(t, name, a, b)
+		}
+		for i := range 1200 { // several pages of one name
+			srv.Put(fmt.Sprintf("holdfast/lock/big/@/%x-AAAAAAAAAAAAAAAA", 0xffff-i), "")
+		}
+		for prefix, want := range map[string]string{
+			"":      "a by a +1, a/b by a +1, a0 by a +1, b by a +1, big by  +1199",
+			"a":     "a by a +1, a/b by a +1, a0 by a +1",
+			"a/":    "a/b by a +1",
+			"other": "",
+		} {
+			var got []string
+			for s, err := range in.List(t.Context(), inspect.Lock, prefix) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, fmt.Sprintf("%s by %s +%d", s.Name, s.Holder.Owner, s.Waiting))
+				if s.Name == "big" && !strings.Contains(s.Holder.Key, "ffff-") {
+					t.Errorf("the holder of big is %v, which is not its oldest entry", s.Holder.Key)
+				}
+			}
+			slices.Sort(got)
+			if strings.Join(got, ", ") != want {
+				t.Errorf("list %q: %v, want %v", prefix, got, want)
+			}
+		}
+	})
+}
+
+func TestSessionsListsThoseThatLive(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		got := make(map[string]clientv3.LeaseID)
+		for s, err := range in.Sessions(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[s.Owner] = s.Lease
+		}
+		if len(got) != 2 || got["a"] != a.Lease() || got["b"] != b.Lease() {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+// watch runs a Watch and returns what it told so far as "what owner waiting".
+func watch(t *testing.T, events iter.Seq2[inspect.Event, error]) (told func() string) {
+	t.Helper()
+	var got []string
+	next := make(chan string, 10_000)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ev, err := range events {
+			if err != nil {
+				next <- "error: " + err.Error()
+				return
+			}
+			next <- fmt.Sprintf("%s %s %d", ev.What, ev.Entry.Owner, ev.Waiting)
+		}
+	}()
+	t.Cleanup(func() { <-done })
+	return func() string {
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		got = got[:0]
+		for len(next) > 0 {
+			got = append(got, <-next)
+		}
+		return strings.Join(got, ", ")
+	}
+}
+
+func expect(t *testing.T, told func() string, want string) {
+	t.Helper()
+	if got := told(); got != want {
+		t.Errorf("told %q\nwant %q", got, want)
+	}
+}
+
+func TestWatchTellsQueuedAcquiredReleasedLeftAndLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		c, _ := newSession(t, srv, "c")
+		d, _ := newSession(t, srv, "d")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		lk, giveUp := queueUp(t, "x", a, b)
+		told := watch(t, in.Watch(ctx, inspect.Lock, "x"))
+		expect(t, told, "queued a 0, queued b 1, acquired a 1")
+
+		_, more := queueUp(t, "y", c) // another name is not told
+		_ = more
+		for _, sess := range []*session.Session{c, d} {
+			go func() { _, _ = locker.NewMutex(sess, "x").Lock(ctx) }()
+			time.Sleep(100 * time.Millisecond)
+		}
+		expect(t, told, "queued c 2, queued d 3")
+		if err := lk.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, told, "released a 2, acquired b 2")
+		srv.Revoke(c.Lease())
+		expect(t, told, "lost c 1, queued c 2")
+		giveUp[0]() // b unlocks
+		expect(t, told, "released b 1, acquired d 1")
+		cancel()
+		expect(t, told, "error: context canceled")
+	})
+}
+
+func TestWatchFindsWhatHappenedWhileItWasInterrupted(t *testing.T) {
+	for name, interrupt := range map[string]func(srv *etcdfake.Server, link *etcdfake.Link){
+		"cancelled by etcd": func(srv *etcdfake.Server, _ *etcdfake.Link) { srv.CancelWatches(errors.New("no leader")) },
+		"cut off":           func(_ *etcdfake.Server, link *etcdfake.Link) { link.Cut(); time.AfterFunc(10*time.Second, link.Heal) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				srv := etcdfake.New(nil)
+				t.Cleanup(srv.Close)
+				link := srv.Link()
+				in := inspect.New(link.Client(), nil)
+				a, _ := newSession(t, srv, "a")
+				b, _ := newSession(t, srv, "b")
+				lk, _ := queueUp(t, "x", a, b)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				told := watch(t, in.Watch(ctx, inspect.Lock, "x"))
+				expect(t, told, "queued a 0, queued b 1, acquired a 1")
+				interrupt(srv, link)
+				if err := lk.Unlock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				srv.Compact()
+				time.Sleep(30 * time.Second)
+				got := told()
+				if got != "gone a 0, acquired b 0" && got != "released a 0, acquired b 0" {
+					t.Errorf("told %q", got)
+				}
+				cancel()
+				expect(t, told, "error: context canceled")
+			})
+		})
+	}
+}
+
+func TestBadInputIsATypedErrorBeforeAnythingIsSent(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *inspect.Inspector) {
+		link := srv.Link()
+		good := inspect.New(link.Client(), nil)
+		var argument *holdfast.ArgumentError
+		var name *holdfast.NameError
+		ctx := t.Context()
+		var none context.Context
+		for what, call := range map[string]func() error{
+			"no client":    func() error { _, err := inspect.New(nil, nil).Show(ctx, inspect.Lock, "x"); return err },
+			"zero value":   func() error { _, err := new(inspect.Inspector).Show(ctx, inspect.Lock, "x"); return err },
+			"nil":          func() error { _, err := (*inspect.Inspector)(nil).Show(ctx, inspect.Lock, "x"); return err },
+			"no context":   func() error { _, err := good.Show(none, inspect.Lock, "x"); return err },
+			"no kind":      func() error { _, err := good.Show(ctx, "", "x"); return err },
+			"empty name":   func() error { _, err := good.Show(ctx, inspect.Lock, ""); return err },
+			"bad name":     func() error { return first(good.Watch(ctx, inspect.Lock, "a//b")) },
+			"empty prefix": func() error { return first(good.WatchAt(ctx, inspect.Lock, "")) },
+			"list's kind":  func() error { return first(good.List(ctx, "x", "")) },
+			"bad namespace": func() error {
+				return first(inspect.New(link.Client(), &inspect.Options{Namespace: "/x/"}).Sessions(ctx))
+			},
+			"long attempt": func() error {
+				return first(inspect.New(link.Client(), &inspect.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}).Sessions(ctx))
+			},
+			"bad policy": func() error {
+				return first(inspect.New(link.Client(), &inspect.Options{Retry: backoff.Policy{Max: -1}}).Sessions(ctx))
+			},
+		} {
+			if err := call(); !errors.As(err, &argument) && !errors.As(err, &name) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if n := link.Count(); len(n) != 0 {
+			t.Errorf("requests: %v", n)
+		}
+	})
+}
+
+func first[T any](seq iter.Seq2[T, error]) error {
+	for _, err := range seq {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// Summary is one name with entries.
+type Summary struct {
+	Kind    Kind
+	Name    string
+	Holder  Entry // without Token and TTL; see Show
+	Waiting int   // entries behind the holder
+}
+
+// listPage bounds the keys of one read. Memory is bounded by it: an entry's value has about 200 bytes, of an election at
+// most 128 KiB.
+const listPage = 500
+
+// List ranges over the names of a kind that begin with prefix ("": all) and have entries, in the order of their bytes.
+// It reads page by page, each at its own revision: a queue that changes meanwhile may be shown partly as it was before
+// and partly as it is. It holds one page in memory.
+//
+//	for s, err := range in.List(ctx, inspect.Lock, "billing/") {
+//		if err != nil {
+//			return err
+//		}
+//		…
+//	}
+//
+// An error is the last element: one of those of Show, with a zero Summary.
+func (in *Inspector) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[Summary, error] {
+	return func(yield func(Summary, error) bool) {
+		if err := in.usable(ctx); err != nil {
+			yield(Summary{}, err)
+			return
+		}
+		if err := kind.check(); err != nil {
+			yield(Summary{}, err)
+			return
+		}
+		root := in.root(kind)
+		s := Summary{Kind: kind, Waiting: -1} // of the name whose entries are being read
+		for kv, err := range in.pages(ctx, root+prefix) {
+			if err != nil {
+				yield(Summary{}, fmt.Errorf("list %ss: %w", kind, err))
+				return
+			}
+			name, _, ok := strings.Cut(strings.TrimPrefix(string(kv.Key), root), "/@/")
+			if !ok || !strings.HasPrefix(name, prefix) {
+				continue // not an entry of ours, or, for "a/", one of the name "a"
+			}
+			if name != s.Name {
+				if s.Waiting >= 0 && !yield(s, nil) {
+					return
+				}
+				s = Summary{Kind: kind, Name: name, Waiting: -1}
+			}
+			if s.Waiting++; s.Waiting == 0 || kv.CreateRevision < s.Holder.Revision {
+				s.Holder = entryOf(kv)
+			}
+		}
+		if s.Waiting >= 0 {
+			yield(s, nil)
+		}
+	}
+}
+
+// Session is a living session, as it has announced itself.
+type Session struct {
+	Owner string
+	Host  string
+	PID   int
+	Lease clientv3.LeaseID
+	Since int64 // create revision of its session key
+}
+
+// Sessions ranges over the sessions of the namespace, in the order of their leases as text. It reads like List.
+// A session's key goes with its lease: at its Close, or up to its TTL after its process has died.
+func (in *Inspector) Sessions(ctx context.Context) iter.Seq2[Session, error] {
+	return func(yield func(Session, error) bool) {
+		if err := in.usable(ctx); err != nil {
+			yield(Session{}, err)
+			return
+		}
+		for kv, err := range in.pages(ctx, in.sessionKeys()) {
+			if err != nil {
+				yield(Session{}, fmt.Errorf("list sessions: %w", err))
+				return
+			}
+			s := Session{Lease: clientv3.LeaseID(kv.Lease), Since: kv.CreateRevision}
+			var who lease.Identity
+			if json.Unmarshal(kv.Value, &who) == nil {
+				s.Owner, s.Host, s.PID = who.Owner, who.Host, who.PID
+			}
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
+}
+
+// sessionKeys is what every session key begins with.
+func (in *Inspector) sessionKeys() string { return in.namespace + "/session/" }
+
+// pages ranges over the keys with a prefix, in order of their bytes, a page at a time. An error ends it.
+func (in *Inspector) pages(ctx context.Context, prefix string) iter.Seq2[*mvccpb.KeyValue, error] {
+	return func(yield func(*mvccpb.KeyValue, error) bool) {
+		end := clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix))
+		for from, more := prefix, true; more; {
+			resp, err := in.read(ctx, clientv3.OpGet(from, end, clientv3.WithLimit(listPage)))
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			page := resp.Responses[0].GetResponseRange()
+			for _, kv := range page.Kvs {
+				if !yield(kv, nil) {
+					return
+				}
+				from = string(kv.Key) + "\x00"
+			}
+			more = page.More
+		}
+	}
+}

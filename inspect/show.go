@@ -1,0 +1,201 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/attempt"
+)
+
+// Queue is one name's queue as it stood at one revision of etcd.
+type Queue struct {
+	Kind     Kind
+	Name     string // or prefix
+	Revision int64
+	Entries  []Entry // the holder, then those who wait, in the order in which they will hold
+}
+
+// Holder returns the first entry, and false if the queue is empty.
+func (q Queue) Holder() (Entry, bool) {
+	if len(q.Entries) == 0 {
+		return Entry{}, false
+	}
+	return q.Entries[0], true
+}
+
+// Waiting is the number of entries behind the holder.
+func (q Queue) Waiting() int { return max(0, len(q.Entries)-1) }
+
+// Show reads a queue: one read for each thousand entries, all at one revision, and one request for each lease's TTL.
+// Goroutines of one process that wait for the same name share one entry. An empty queue is no error.
+//
+// Errors: *holdfast.NameError and *holdfast.ArgumentError before anything is sent; ctx's error, with what the last
+// attempt met (give it a context that ends: with etcd out of reach Show goes on trying until then); what etcd said that
+// no retry can mend, such as that reading is not permitted.
+func (in *Inspector) Show(ctx context.Context, kind Kind, name string) (Queue, error) {
+	return in.show(ctx, func() (place, error) { return in.named(kind, name) })
+}
+
+// ShowAt is Show for a prefix as locker.NewMutexAt, election.NewAt and etcd's concurrency package take it.
+func (in *Inspector) ShowAt(ctx context.Context, kind Kind, prefix string) (Queue, error) {
+	return in.show(ctx, func() (place, error) { return foreign(kind, prefix) })
+}
+
+func (in *Inspector) show(ctx context.Context, at func() (place, error)) (Queue, error) {
+	if err := in.usable(ctx); err != nil {
+		return Queue{}, err
+	}
+	p, err := at()
+	if err != nil {
+		return Queue{}, err
+	}
+	l, err := in.list(ctx, p)
+	if err == nil {
+		err = in.timesToLive(ctx, l.entries)
+	}
+	if err != nil {
+		return Queue{}, fmt.Errorf("show %v: %w", p, err)
+	}
+	return Queue{Kind: p.kind, Name: p.name, Revision: l.revision, Entries: l.entries}, nil
+}
+
+// showPage bounds the entries of one read.
+const showPage = 1000
+
+// listing is a queue without TTLs.
+type listing struct {
+	entries  []Entry
+	revision int64
+}
+
+// list reads all entries of a queue in order, at one revision.
+func (in *Inspector) list(ctx context.Context, p place) (l listing, err error) {
+	var epoch []*mvccpb.KeyValue
+	for from, more := int64(0), true; more; {
+		resp, err := in.read(ctx,
+			clientv3.OpGet(p.entries, clientv3.WithPrefix(), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
+				clientv3.WithMinCreateRev(from), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
+			clientv3.OpGet(in.namespace+"/epoch"),
+		)
+		if errors.Is(err, rpctypes.ErrCompacted) { // between two pages
+			l, from = listing{}, 0
+			continue
+		}
+		if err != nil {
+			return listing{}, err
+		}
+		if l.revision == 0 {
+			l.revision, epoch = resp.Header.Revision, resp.Responses[1].GetResponseRange().Kvs
+		}
+		page := resp.Responses[0].GetResponseRange()
+		for _, kv := range page.Kvs {
+			e := entryOf(kv)
+			if e.Token, err = in.token(ctx, epoch, kv.CreateRevision); err != nil {
+				return listing{}, err
+			}
+			l.entries = append(l.entries, e)
+			from = kv.CreateRevision + 1
+		}
+		more = page.More && len(page.Kvs) > 0
+	}
+	return l, nil
+}
+
+// token returns the token of an entry created at rev, given the epoch's key now; 0 if that is not known any more.
+func (in *Inspector) token(ctx context.Context, epoch []*mvccpb.KeyValue, rev int64) (fencing.Token, error) {
+	if len(epoch) > 0 && epoch[0].ModRevision > rev {
+		resp, err := in.read(ctx, clientv3.OpGet(in.namespace+"/epoch", clientv3.WithRev(rev)))
+		if errors.Is(err, rpctypes.ErrCompacted) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		epoch = resp.Responses[0].GetResponseRange().Kvs
+	}
+	if len(epoch) == 0 {
+		return fencing.NewToken(0, rev)
+	}
+	n, err := strconv.ParseInt(string(epoch[0].Value), 10, 64)
+	if err != nil {
+		return 0, nil // whatever stands there, it is not an epoch; acquisitions say so
+	}
+	token, err := fencing.NewToken(n, rev)
+	if err != nil {
+		return 0, nil
+	}
+	return token, nil
+}
+
+// parallelTTLs bounds the requests for TTLs that are in flight.
+const parallelTTLs = 16
+
+// timesToLive asks for the TTL of each entry's lease.
+func (in *Inspector) timesToLive(ctx context.Context, entries []Entry) error {
+	leases := make(chan clientv3.LeaseID)
+	ttls := make(map[clientv3.LeaseID]time.Duration)
+	for _, e := range entries {
+		ttls[e.Lease] = NoTTL
+	}
+	ids := slices.Collect(maps.Keys(ttls))
+	var mu sync.Mutex // protects ttls and failed
+	var failed []error
+	var asking sync.WaitGroup
+	for range min(parallelTTLs, len(ids)) {
+		asking.Go(func() {
+			for id := range leases {
+				ttl, err := in.timeToLive(ctx, id)
+				mu.Lock()
+				ttls[id] = ttl
+				failed = append(failed, err)
+				mu.Unlock()
+			}
+		})
+	}
+	for _, id := range ids {
+		if id != clientv3.NoLease && ctx.Err() == nil {
+			leases <- id
+		}
+	}
+	close(leases)
+	asking.Wait()
+	for i := range entries {
+		entries[i].TTL = ttls[entries[i].Lease]
+	}
+	if ctx.Err() != nil {
+		return backoff.ContextErr(ctx)
+	}
+	return errors.Join(failed...)
+}
+
+// timeToLive is the time a lease has left, or NoTTL: it is gone, or the role may not ask. etcd refuses those who may
+// not read every key on the lease.
+func (in *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
+	resp, err := attempt.Ask(ctx, in.sender, attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return in.client.TimeToLive(ctx, id)
+	})
+	switch etcderr.Classify(err) {
+	case etcderr.OK:
+		if resp.TTL < 0 {
+			return NoTTL, nil
+		}
+		return time.Duration(resp.TTL) * time.Second, nil
+	case etcderr.LeaseGone, etcderr.Unauthorised:
+		return NoTTL, nil
+	default:
+		return NoTTL, err
+	}
+}

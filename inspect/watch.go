@@ -1,0 +1,345 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+)
+
+// What is what has happened to an entry.
+type What string
+
+const (
+	// Queued: the entry is in the queue. One that holds at once is queued first.
+	Queued What = "queued"
+	// Acquired: the entry is the first of its queue. See the package comment for LockDelay.
+	Acquired What = "acquired"
+	// Released: the entry was first, and was removed alone: by its holder, or by hand.
+	Released What = "released"
+	// Left: the entry waited, and was removed alone.
+	Left What = "left"
+	// Lost: the entry went together with its session key: the lease expired or was revoked.
+	Lost What = "lost"
+	// Gone: the entry was removed while the watch was interrupted, and how is not known.
+	Gone What = "gone"
+)
+
+// Event is one change of a queue.
+type Event struct {
+	What     What
+	Entry    Entry // as it was last seen; without TTL
+	Revision int64 // of etcd, at which it happened; of the read that found it, if that is not known
+	Waiting  int   // entries behind the first one after this change
+}
+
+// Watch ranges over the changes of a queue, in the order of etcd's history: first over what stands there, as Queued and
+// Acquired, then over each change until ctx ends. Compaction, changes of etcd's leader, a member that hangs and
+// disconnections are survived: the queue is read again, what has changed is told, and an entry that is gone by then is
+// told as Gone, Lost or Released as far as etcd's history still shows it.
+//
+// Each watch has one watch in etcd, one read for each answer of that with removals, and one read every 30 seconds.
+// The loop's body holds the events up: what it does not take piles up in memory.
+//
+// The sequence ends with an error and never without one, unless the loop is left: those of Show.
+func (in *Inspector) Watch(ctx context.Context, kind Kind, name string) iter.Seq2[Event, error] {
+	return in.watch(ctx, func() (place, error) { return in.named(kind, name) })
+}
+
+// WatchAt is Watch for a prefix; see ShowAt.
+func (in *Inspector) WatchAt(ctx context.Context, kind Kind, prefix string) iter.Seq2[Event, error] {
+	return in.watch(ctx, func() (place, error) { return foreign(kind, prefix) })
+}
+
+func (in *Inspector) watch(ctx context.Context, at func() (place, error)) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		if err := in.usable(ctx); err != nil {
+			yield(Event{}, err)
+			return
+		}
+		p, err := at()
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
+		w := &watcher{in: in, place: p, yield: yield, standing: make(map[string]Entry)}
+		policy := in.policy
+		policy.Attempt = 0 // a watch lasts as long as it does
+		for {
+			err := backoff.Retry(ctx, policy, w.follow)
+			switch {
+			case errors.Is(err, errLoopLeft):
+				return
+			case ctx.Err() != nil:
+				yield(Event{}, backoff.ContextErr(ctx))
+				return
+			case err != nil:
+				yield(Event{}, fmt.Errorf("watch %v: %w", p, err))
+				return
+			}
+		}
+	}
+}
+
+var errLoopLeft = errors.New("the loop was left")
+
+// watcher knows what it has told.
+type watcher struct {
+	in       *Inspector
+	place    place
+	yield    func(Event, error) bool
+	revision int64            // all changes up to it are told
+	standing map[string]Entry // by key
+	first    int64            // create revision of the entry that was told as Acquired; 0: none
+}
+
+const (
+	// reread is the time between two reads that look whether the watch is behind.
+	reread = 30 * time.Second
+	// armTimeout bounds the creation of a watch: a member answers it by itself, so one that takes longer hangs.
+	armTimeout = 2 * time.Second
+	// healthyWatch: a watch that lived for that long resets the backoff.
+	healthyWatch = time.Second
+
+	watchKey = "holdfast-inspect" // etcd does not look at it
+)
+
+var streams atomic.Int64
+
+// follow tells changes for as long as one watch lasts. nil: it lasted for a while, so the pauses begin anew.
+//
+// The watch starts from "now", which etcd serves at once, and the read after its creation finds what was before.
+func (w *watcher) follow(ctx context.Context) error {
+	// Each on a stream of its own, so that it goes to the next member: etcd's client has one for each set of metadata.
+	wctx := metadata.AppendToOutgoingContext(ctx, watchKey, strconv.FormatInt(streams.Add(1), 10))
+	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(wctx))
+	defer cancel()
+	late := time.AfterFunc(armTimeout, cancel) // Watch itself blocks until the member has answered
+	defer late.Stop()
+	answers := w.in.client.Watch(wctx, w.place.entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	if err := receive(ctx, <-answers); err != nil {
+		return err
+	}
+	late.Stop()
+	armed := time.Now()
+	if _, err := w.read(ctx); err != nil {
+		return err
+	}
+	again := time.NewTicker(reread)
+	defer again.Stop()
+	for {
+		select {
+		case answer := <-answers:
+			if err := receive(ctx, answer); err != nil {
+				if time.Since(armed) >= healthyWatch && ctx.Err() == nil && etcderr.Retryable(err) {
+					return nil
+				}
+				return err
+			}
+			if err := w.apply(ctx, answer.Events); err != nil {
+				return err
+			}
+		case <-again.C:
+			behind, err := w.read(ctx)
+			if err != nil {
+				return err
+			}
+			if behind {
+				return nil // perhaps on a member that hangs: the next watch goes to another
+			}
+		case <-ctx.Done():
+			return backoff.ContextErr(ctx)
+		}
+	}
+}
+
+// receive returns why a watch has ended, or nil.
+func receive(ctx context.Context, answer clientv3.WatchResponse) error {
+	err := answer.Err()
+	switch {
+	case ctx.Err() != nil:
+		return backoff.ContextErr(ctx)
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return backoff.Again(err)
+	case err == nil && answer.Header.ClusterId == 0 && !answer.Created:
+		return backoff.Again(errors.New("the watch was closed"))
+	case err != nil && etcderr.Classify(err) != etcderr.Unauthorised:
+		return backoff.Again(err)
+	default:
+		return err
+	}
+}
+
+// read tells the difference between what was told and what stands now, and reports whether there was one.
+func (w *watcher) read(ctx context.Context) (changed bool, err error) {
+	now, err := w.in.list(ctx, w.place)
+	if err != nil {
+		return false, err
+	}
+	stands := make(map[string]int64, len(now.entries))
+	for _, e := range now.entries {
+		stands[e.Key] = e.Revision
+	}
+	known := w.revision > 0
+	w.revision = now.revision
+	for _, e := range inOrder(w.standing) {
+		if stands[e.Key] == e.Revision {
+			continue
+		}
+		changed = true
+		if err := w.removed(e, Gone, now.revision); err != nil {
+			return changed, err
+		}
+	}
+	for _, e := range now.entries {
+		_, told := w.standing[e.Key]
+		w.standing[e.Key] = e
+		if told {
+			continue
+		}
+		changed = known
+		if err := w.tell(Event{What: Queued, Entry: e, Revision: e.Revision}); err != nil {
+			return changed, err
+		}
+	}
+	return changed, w.acquired(now.revision)
+}
+
+// apply tells what a watch has answered. What is not newer than the last read was told by that.
+func (w *watcher) apply(ctx context.Context, events []*clientv3.Event) error {
+	events = slices.DeleteFunc(events, func(ev *clientv3.Event) bool { return ev.Kv.ModRevision <= w.revision })
+	for batch := range slices.Chunk(events, maxEndings) {
+		together, err := w.endedWithSession(ctx, batch)
+		if err != nil {
+			return err
+		}
+		for i, ev := range batch {
+			if err := w.change(ctx, ev, together[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// change tells one event of the watch.
+func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) error {
+	rev := ev.Kv.ModRevision
+	w.revision = rev
+	before, known := w.standing[string(ev.Kv.Key)]
+	if ev.Type == clientv3.EventTypeDelete {
+		if !known {
+			return nil
+		}
+		if how == Released && before.Revision != w.first {
+			how = Left
+		}
+		if err := w.removed(before, how, rev); err != nil {
+			return err
+		}
+		return w.acquired(rev)
+	}
+	e := entryOf(ev.Kv)
+	e.Token = before.Token
+	if !known {
+		epoch, err := w.in.read(ctx, clientv3.OpGet(w.in.namespace+"/epoch"))
+		if err != nil {
+			return err
+		}
+		if e.Token, err = w.in.token(ctx, epoch.Responses[0].GetResponseRange().Kvs, e.Revision); err != nil {
+			return err
+		}
+	}
+	w.standing[e.Key] = e
+	if known {
+		return nil
+	}
+	if err := w.tell(Event{What: Queued, Entry: e, Revision: rev}); err != nil {
+		return err
+	}
+	return w.acquired(rev)
+}
+
+// maxEndings bounds the reads of one Txn; etcd takes 128.
+const maxEndings = 100
+
+// endedWithSession reads, for each deletion, whether the session key of the entry's lease was there after it. An entry
+// that goes with its lease goes at the same revision as that key.
+func (w *watcher) endedWithSession(ctx context.Context, events []*clientv3.Event) ([]What, error) {
+	how := make([]What, len(events))
+	var ops []clientv3.Op
+	var asked []int
+	for i, ev := range events {
+		how[i] = Released
+		e, known := w.standing[string(ev.Kv.Key)]
+		if ev.Type != clientv3.EventTypeDelete || !known || e.Foreign {
+			continue
+		}
+		key := fmt.Sprintf("%s%x", w.in.sessionKeys(), int64(e.Lease))
+		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly(), clientv3.WithRev(ev.Kv.ModRevision)))
+		asked = append(asked, i)
+	}
+	if len(ops) == 0 {
+		return how, nil
+	}
+	resp, err := w.in.read(ctx, ops...)
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return nil, err
+	}
+	for n, i := range asked {
+		switch {
+		case err != nil:
+			how[i] = Gone
+		case resp.Responses[n].GetResponseRange().Count == 0:
+			how[i] = Lost
+		}
+	}
+	return how, nil
+}
+
+// removed tells that an entry is gone.
+func (w *watcher) removed(e Entry, how What, rev int64) error {
+	delete(w.standing, e.Key)
+	return w.tell(Event{What: how, Entry: e, Revision: rev})
+}
+
+// acquired tells who is first now, if that is another entry than before.
+func (w *watcher) acquired(rev int64) error {
+	if len(w.standing) == 0 {
+		w.first = 0
+		return nil
+	}
+	e := slices.MinFunc(slices.Collect(maps.Values(w.standing)), byRevision)
+	if e.Revision == w.first {
+		return nil
+	}
+	w.first = e.Revision
+	return w.tell(Event{What: Acquired, Entry: e, Revision: rev})
+}
+
+func (w *watcher) tell(ev Event) error {
+	ev.Waiting = max(0, len(w.standing)-1)
+	if !w.yield(ev, nil) {
+		return backoff.Final(errLoopLeft)
+	}
+	return nil
+}
+
+func inOrder(entries map[string]Entry) []Entry {
+	return slices.SortedFunc(maps.Values(entries), byRevision)
+}
+
+func byRevision(a, b Entry) int { return cmp.Compare(a.Revision, b.Revision) }

@@ -1,0 +1,148 @@
+// Package callback calls users' functions one at a time and in order, so that a
+// slow one delays only its own queue.
+package callback
+
+import (
+	"fmt"
+	"log/slog"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"sync"
+)
+
+// maxPending is the number of pending calls above which the oldest droppable call
+// is dropped.
+const maxPending = 64
+
+// Call is one call of a user's function.
+type Call struct {
+	Callback string // the function, for messages
+	Event    string // what it is told, for messages; may be ""
+	Log      *slog.Logger
+	Run      func()
+
+	// Droppable calls are dropped, the oldest first, while too many are pending.
+	Droppable bool
+	// Latest: the call replaces the last pending one if that is a Latest call, too.
+	Latest bool
+}
+
+// Queue makes calls one at a time, in order, on a goroutine that exists only
+// while there is a call to make. The owner joins that goroutine through Idle. The
+// zero Queue is ready to use. It is safe for concurrent use.
+type Queue struct {
+	mu      sync.Mutex // protects what follows
+	pending []Call
+	running string        // Callback of the call being made
+	idle    chan struct{} // nil while idle; closed when the goroutine ends
+	stopped bool
+}
+
+// Add enqueues c and returns at once.
+func (q *Queue) Add(c Call) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped {
+		return
+	}
+	if last := len(q.pending) - 1; last >= 0 && c.Latest && q.pending[last].Latest {
+		q.pending[last] = c
+		return
+	}
+	if len(q.pending) >= maxPending {
+		q.dropOneLocked()
+	}
+	q.pending = append(q.pending, c)
+	if q.idle == nil {
+		q.idle = make(chan struct{})
+		go q.drain(q.idle) // joined by the owner, through Idle
+	}
+}
+
+func (q *Queue) dropOneLocked() {
+	for i, c := range q.pending {
+		if c.Droppable {
+			q.pending = append(q.pending[:i], q.pending[i+1:]...)
+			return
+		}
+	}
+}
+
+func (q *Queue) drain(idle chan struct{}) {
+	defer close(idle)
+	for {
+		q.mu.Lock()
+		if len(q.pending) == 0 {
+			q.pending, q.idle, q.running = nil, nil, ""
+			q.mu.Unlock()
+			return
+		}
+		next := q.pending[0]
+		q.pending = q.pending[1:]
+		q.running = next.Callback
+		q.mu.Unlock()
+		next.make()
+	}
+}
+
+// make makes the call. A panic is logged and does not end the process: the
+// goroutine is not the user's, who cannot recover on it.
+func (c Call) make() {
+	defer func() {
+		if p := recover(); p != nil {
+			attrs := []any{"callback", c.Callback}
+			if c.Event != "" {
+				attrs = append(attrs, "event", c.Event)
+			}
+			c.Log.Error("holdfast: a callback panicked; later events are still delivered",
+				append(attrs, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))...)
+		}
+	}()
+	c.Run()
+}
+
+// Stop drops all pending calls and refuses further ones. A call that is being
+// made goes on.
+func (q *Queue) Stop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.stopped, q.pending = true, nil
+}
+
+// Ended reports whether the queue was stopped and no call is being made.
+func (q *Queue) Ended() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.stopped && q.idle == nil
+}
+
+// Idle returns a channel that is closed when no call is pending or being made.
+func (q *Queue) Idle() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.idle != nil {
+		return q.idle
+	}
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}
+
+// Running returns the Callback of the call being made, "" if there is none, and
+// the number of calls pending behind it.
+func (q *Queue) Running() (callback string, pending int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.running, len(q.pending)
+}
+
+// Name returns the name of a function and its place in the source.
+func Name(fn any) string {
+	f := runtime.FuncForPC(reflect.ValueOf(fn).Pointer())
+	if f == nil {
+		return "unknown"
+	}
+	file, line := f.FileLine(f.Entry())
+	return fmt.Sprintf("%s (%s:%d)", f.Name(), file, line)
+}

@@ -1,0 +1,121 @@
+package callback_test
+
+import (
+	"bytes"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/callback"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// queue is a Queue whose first call blocks until release is closed.
+type queue struct {
+	callback.Queue
+	release chan struct{}
+	made    []string // by the queue's goroutine; read it after Idle
+}
+
+func blocked(t *testing.T) *queue {
+	q := &queue{release: make(chan struct{})}
+	began := make(chan struct{})
+	q.Add(callback.Call{Callback: "first", Run: func() {
+		close(began)
+		<-q.release
+		q.made = append(q.made, "first")
+	}})
+	select {
+	case <-began:
+	case <-t.Context().Done():
+	}
+	return q
+}
+
+func (q *queue) add(what string, c callback.Call) {
+	c.Callback, c.Run = what, func() { q.made = append(q.made, what) }
+	q.Add(c)
+}
+
+func (q *queue) wants(t *testing.T, want ...string) {
+	t.Helper()
+	close(q.release)
+	<-q.Idle()
+	if !slices.Equal(q.made, append([]string{"first"}, want...)) {
+		t.Errorf("made %q", q.made)
+	}
+	if running, pending := q.Running(); running != "" || pending != 0 {
+		t.Errorf("idle, but running %q, %d pending", running, pending)
+	}
+}
+
+func TestCallsAreMadeOneAtATimeInOrder(t *testing.T) {
+	q := blocked(t)
+	q.add("b", callback.Call{})
+	q.add("c", callback.Call{})
+	if running, pending := q.Running(); running != "first" || pending != 2 {
+		t.Errorf("running %q, %d pending", running, pending)
+	}
+	q.wants(t, "b", "c")
+}
+
+func TestLatestCallReplacesTheOneBeforeIt(t *testing.T) {
+	q := blocked(t)
+	q.add("a", callback.Call{Latest: true})
+	q.add("b", callback.Call{Latest: true})
+	q.add("c", callback.Call{})
+	q.add("d", callback.Call{Latest: true})
+	q.wants(t, "b", "c", "d")
+}
+
+func TestOnlyDroppableCallsAreDroppedOldestFirst(t *testing.T) {
+	q := blocked(t)
+	q.add("kept", callback.Call{})
+	for range 100 {
+		q.add("dropped", callback.Call{Droppable: true})
+	}
+	for range 100 {
+		q.add("last", callback.Call{})
+	}
+	q.wants(t, append([]string{"kept"}, slices.Repeat([]string{"last"}, 100)...)...)
+}
+
+func TestPanicIsLoggedAndTheNextCallIsMade(t *testing.T) {
+	var log bytes.Buffer
+	q := blocked(t)
+	q.Add(callback.Call{
+		Callback: "OnLoss", Event: "lost", Log: slog.New(slog.NewTextHandler(&log, nil)), Run: func() { panic("boom") },
+	})
+	q.add("next", callback.Call{})
+	q.wants(t, "next")
+	for _, want := range []string{"callback=OnLoss", "event=lost", "panic=boom", "queue_test.go"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %s: %s", want, log.String())
+		}
+	}
+}
+
+func TestStopDropsWhatIsPending(t *testing.T) {
+	q := blocked(t)
+	q.add("a", callback.Call{})
+	q.Stop()
+	q.add("b", callback.Call{})
+	if q.Ended() {
+		t.Error("ended while a call is being made")
+	}
+	q.wants(t)
+	if !q.Ended() {
+		t.Error("not ended")
+	}
+}
+
+func TestNameTellsTheFunctionAndItsPlace(t *testing.T) {
+	if name := callback.Name(TestNameTellsTheFunctionAndItsPlace); !strings.Contains(name, "TestNameTellsTheFunctionAndItsPlace (") ||
+		!strings.Contains(name, "queue_test.go:") {
+		t.Error(name)
+	}
+}

@@ -1,0 +1,200 @@
+package layering
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// documents are the texts for people, by their paths.
+func documents(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*/README.md", "tests/*/README.md", "tests/README.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range found {
+			rel, err := filepath.Rel(root, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, filepath.ToSlash(rel))
+		}
+	}
+	if len(all) < 10 {
+		t.Fatalf("documents: %v", all)
+	}
+	return all
+}
+
+// exported are the names that a user can write: "package.Name", and
+// "Type.Member" of methods and fields, with and without their package.
+func exported(t *testing.T) (packages, names map[string]bool) {
+	t.Helper()
+	packages, names = make(map[string]bool), make(map[string]bool)
+	for file, parsed := range sources(t).parsed {
+		dir := path.Dir(file)
+		pkg := parsed.Name.Name
+		if strings.HasSuffix(file, "_test.go") || pkg == "main" || strings.Contains("/"+dir+"/", "/internal/") {
+			continue
+		}
+		packages[pkg] = true
+		add := func(typ, name string) {
+			if typ == "" {
+				names[pkg+"."+name] = true
+			} else {
+				names[pkg+"."+typ+"."+name] = true
+				names[typ+"."+name] = true
+			}
+		}
+		for _, decl := range parsed.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				add(strings.TrimSuffix(receiver(d), "."), d.Name.Name)
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					switch s := spec.(type) {
+					case *ast.ValueSpec:
+						for _, name := range s.Names {
+							add("", name.Name)
+						}
+					case *ast.TypeSpec:
+						add("", s.Name.Name)
+						var members *ast.FieldList
+						switch typ := s.Type.(type) {
+						case *ast.StructType:
+							members = typ.Fields
+						case *ast.InterfaceType:
+							members = typ.Methods
+						default:
+							continue
+						}
+						for _, member := range members.List {
+							for _, name := range member.Names {
+								add(s.Name.Name, name.Name)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	return packages, names
+}
+
+// A name of ours that a document writes with its package is one that a user can
+// write. In the CHANGELOG the first cell of a table has the old names.
+func TestDocumentsNameWhatIsExported(t *testing.T) {
+	packages, names := exported(t)
+	qualified := regexp.MustCompile(`\b([a-z]+)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
+	for _, document := range documents(t) {
+		for line := range strings.Lines(read(t, document)) {
+			if document == "CHANGELOG.md" && strings.HasPrefix(line, "| ") {
+				_, line, _ = strings.Cut(strings.TrimPrefix(line, "| "), " | ")
+			}
+			for _, m := range qualified.FindAllStringSubmatch(line, -1) {
+				name := m[1] + "." + m[2]
+				if packages[m[1]] && !names[name] {
+					t.Errorf("%s names %s, which does not exist", document, name)
+				} else if packages[m[1]] && m[3] != "" && !names[name+"."+m[3]] && !names[m[2]+"."+m[3]] {
+					t.Errorf("%s names %s.%s, which does not exist", document, name, m[3])
+				}
+			}
+		}
+	}
+}
+
+// What a document shows as Go is Go.
+func TestGoInDocumentsParses(t *testing.T) {
+	for _, document := range documents(t) {
+		for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, document), -1) {
+			src := strings.ReplaceAll(m[1], "\n…\n", "\n")
+			var err error
+			for _, whole := range []string{src, "package p\n" + src, "package p\nfunc _() {\n" + src + "\n}"} {
+				if _, err = parser.ParseFile(token.NewFileSet(), document, whole, 0); err == nil {
+					break
+				}
+			}
+			if err != nil {
+				t.Errorf("%s: %v in\n%s", document, err, m[1])
+			}
+		}
+	}
+}
+
+// A command that a document shows is about packages that exist.
+func TestCommandsInDocumentsNamePackagesThatExist(t *testing.T) {
+	for _, document := range documents(t) {
+		for line := range strings.Lines(read(t, document)) {
+			if !regexp.MustCompile(`\bgo (run|test|build) `).MatchString(line) {
+				continue
+			}
+			for _, m := range regexp.MustCompile(`\s\./([\w/]+)`).FindAllStringSubmatch(line, -1) {
+				if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+					t.Errorf("%s: %v in %q", document, err, line)
+				}
+			}
+		}
+	}
+}
+
+// A link within the repository leads to a file, and to a heading or anchor in it.
+func TestDocumentsLinkToWhatExists(t *testing.T) {
+	for _, document := range documents(t) {
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(read(t, document), -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			name := path.Join(path.Dir(document), target)
+			if target == "" {
+				name = document
+			}
+			if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+				t.Errorf("%s links to %s: %v", document, m[1], err)
+			} else if anchor != "" && !anchors(read(t, name))[anchor] {
+				t.Errorf("%s links to %s, and %s has no such heading", document, m[1], name)
+			}
+		}
+	}
+}
+
+// anchors are what a link can lead to in a document: headings as GitHub writes
+// them, and anchors in HTML.
+func anchors(text string) map[string]bool {
+	all := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		anchor := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all[strings.ReplaceAll(anchor, " ", "-")] = true
+	}
+	for _, m := range regexp.MustCompile(`<a id="([^"]+)">`).FindAllStringSubmatch(text, -1) {
+		all[m[1]] = true
+	}
+	return all
+}
+
+// Lines are at most 120 columns, but for tables, links and pictures.
+func TestDocumentsFitTheScreen(t *testing.T) {
+	for _, document := range documents(t) {
+		if document == "DESIGN.md" {
+			continue // its paragraphs are older than the limit
+		}
+		n := 0
+		for line := range strings.Lines(read(t, document)) {
+			n++
+			columns := utf8.RuneCountInString(strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "    "))
+			if columns > 120 && !strings.HasPrefix(line, "|") && !strings.Contains(line, "](") {
+				t.Errorf("%s:%d has %d columns; 120 are the limit", document, n, columns)
+			}
+		}
+	}
+}

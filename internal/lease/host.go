@@ -1,0 +1,119 @@
+package lease
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
+)
+
+// Ref is a reference to a [Host]. It has no methods, so outside this module it
+// can be passed around and nothing else.
+type Ref struct{ host Host }
+
+// NewRef returns a reference to h.
+func NewRef(h Host) Ref { return Ref{h} }
+
+// Open returns the host behind r; nil for the zero Ref.
+func Open(r Ref) Host { return r.host }
+
+// Host is what a session offers to locks and elections.
+type Host interface {
+	// Client is the etcd client of the session.
+	Client() *clientv3.Client
+	// Namespace is the namespace of the session.
+	Namespace() string
+	// Logger is the logger of the session.
+	Logger() *slog.Logger
+	// Telemetry returns the session's instruments.
+	Telemetry() *telemetry.Telemetry
+	// Clock returns the session's clock.
+	Clock() func() time.Duration
+	// RetryPolicy returns the session's retry policy. Its Attempt is set.
+	RetryPolicy() backoff.Policy
+	// Sender returns the sender of requests that may be repeated.
+	Sender() *attempt.Sender
+	// Identity says who the session is, for people who look into etcd.
+	Identity() Identity
+	// LockDelay is how long a waiter waits when the entry ahead of it went
+	// together with its lease.
+	LockDelay() time.Duration
+	// EpochKey is the key of the fencing epoch of the session's namespace.
+	EpochKey() string
+	// SessionKey is the session key of the lease with that ID.
+	SessionKey(id clientv3.LeaseID) string
+
+	// State judges the session now.
+	State() holdfast.State
+	// Check judges the session now: nil, holdfast.ErrSuspended, a
+	// *holdfast.LostError or holdfast.ErrClosed.
+	Check() error
+	// Context is done when Close begins. It carries no values, so that all watches
+	// made on it share one stream.
+	Context() context.Context
+	// Lease returns the latest lease, which may be lost.
+	Lease() *Lease
+	// Cluster is the ID of the etcd cluster that granted the latest lease.
+	Cluster() uint64
+
+	// Await returns the latest lease once it is not lost: at once if it is
+	// connected or suspended, otherwise when a new one has followed. Errors:
+	// ctx's; holdfast.ErrClosed; holdfast.ErrClientClosed; under StayLost the
+	// *holdfast.LostError; or why a new lease was refused.
+	Await(ctx context.Context) (*Lease, error)
+
+	// LeaseGone makes l lost because etcd says that it does not exist, and returns
+	// the loss. The cause is CauseClusterChanged if the endpoints lead to another
+	// cluster, which a read of at most a quarter of a second finds out, and
+	// CauseRevoked otherwise.
+	LeaseGone(ctx context.Context, l *Lease, err error) *holdfast.LostError
+
+	// PutSessionKey puts the session key of l again and returns the new gate. Every
+	// request that compares an older gate fails from then on.
+	PutSessionKey(ctx context.Context, l *Lease) (int64, error)
+
+	// Go runs f on a goroutine that Close joins. f must return soon after its
+	// context, the session's, is done. Go reports false, and runs nothing, once the
+	// session is closed.
+	Go(f func(ctx context.Context)) bool
+
+	// Joining makes Close wait until done is called. done must be called exactly
+	// once, soon after the latest lease of that time is lost, which is how Close
+	// begins. Once the session is closed nothing waits for it.
+	Joining() (done func())
+
+	// BeforeRevoke registers a hook that runs each time the session is about to
+	// revoke a lease that may still be alive: at Close, and after the session gave
+	// the lease up by its own clock.
+	//
+	// At that time l is lost, so every Check says so, but its context.AfterFuncs may
+	// still be running. ctx belongs neither to the lease nor to the session, so
+	// requests can be sent on it; it ends after half of CloseTimeout, or of
+	// Retry.Attempt if that is less, and the revocation follows in any case. Hooks
+	// run one after another, in order of registration, and again if the revocation
+	// is repeated: then they do what is left. At Close, Go refuses by then.
+	BeforeRevoke(hook func(ctx context.Context, l *Lease))
+
+	// Extension returns what a package keeps per session under key; the first call
+	// makes it with create, which runs under a mutex and so must only build.
+	Extension(key any, create func() any) any
+
+	// Detached returns a context for finishing what a caller began: ctx itself while
+	// it is alive; if it is already dead, one that ends after CloseTimeout. Both have
+	// ctx's values.
+	Detached(ctx context.Context) (context.Context, context.CancelFunc)
+}
+
+// Identity says who a session is, for people who look into etcd. It is written
+// there as JSON, next to a format number, "v".
+type Identity struct {
+	Owner string `json:"owner,omitempty"`
+	Host  string `json:"host,omitempty"`
+	PID   int    `json:"pid,omitempty"`
+}

@@ -1,0 +1,141 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// granted returns a lease with a TTL of 10 s and a margin of 2 s, so trusted for
+// 8 s, and the clock it is judged by.
+func granted() (*lease.Lease, *time.Duration) {
+	now := time.Hour
+	l := lease.New(lease.Grant{ID: 7, TTL: 10 * time.Second, Margin: 2 * time.Second, Sent: now},
+		func() time.Duration { return now })
+	return l, &now
+}
+
+func TestLeaseIsSuspendedHalfwayAndLostWhenTrustEnds(t *testing.T) {
+	l, now := granted()
+	if err := l.Check(); err != nil || l.UntilRenewal() != 3*time.Second || l.UntilChange() != 4*time.Second {
+		t.Errorf("%v, renewal in %v, change in %v", err, l.UntilRenewal(), l.UntilChange())
+	}
+	*now += 4*time.Second - 1
+	if err := l.Check(); err != nil {
+		t.Error(err)
+	}
+	*now++
+	if err := l.Check(); err != holdfast.ErrSuspended || l.Remaining() != 4*time.Second {
+		t.Errorf("%v, %v remain", err, l.Remaining())
+	}
+	l.Failed(errors.New("connection refused"))
+	*now += 4 * time.Second
+	var lost *holdfast.LostError
+	if err := l.Check(); !errors.As(err, &lost) || lost.Lease != 7 || lost.Cause != holdfast.CauseExpired ||
+		lost.Since != 8*time.Second || !errors.Is(err, l.Failure()) {
+		t.Errorf("%v", err)
+	}
+	if context.Cause(l.Context()) != error(lost) || context.Cause(l.ConnectedContext()) != error(lost) || l.Remaining() != 0 {
+		t.Errorf("contexts end with %v, %v", context.Cause(l.Context()), context.Cause(l.ConnectedContext()))
+	}
+}
+
+func TestRenewalConfirmedAfterTrustEndedDoesNotCount(t *testing.T) {
+	l, now := granted()
+	sent := *now
+	*now += 8 * time.Second
+	if l.Confirm(sent+7*time.Second, 10*time.Second) {
+		t.Error("confirmed")
+	}
+	if err := l.Check(); !errors.Is(err, holdfast.ErrLost) {
+		t.Error(err)
+	}
+}
+
+func TestFirstLossIsFinal(t *testing.T) {
+	l, now := granted()
+	first := l.Lose(holdfast.CauseRevoked, nil)
+	*now += time.Minute
+	if second := l.Lose(holdfast.CauseClosed, nil); second != first || l.Check() != error(first) || l.Lost() != first {
+		t.Errorf("%v, then %v", first, second)
+	}
+	if l.Confirm(*now, 10*time.Second) {
+		t.Error("confirmed after the loss")
+	}
+}
+
+func TestRenewalIsTrustedFromItsSendTimeAndForAtMostItsTTL(t *testing.T) {
+	l, now := granted()
+	sent := *now + 3*time.Second
+	*now += 5 * time.Second // suspended
+	l.Enter(holdfast.Suspended)
+	if err := context.Cause(l.ConnectedContext()); err != holdfast.ErrSuspended {
+		t.Errorf("cause %v", err)
+	}
+	if !l.Confirm(sent, 6*time.Second) { // etcd's answer has a shorter TTL than the grant
+		t.Fatal("not confirmed")
+	}
+	if l.Remaining() != 2*time.Second || l.Check() != holdfast.ErrSuspended || l.Unconfirmed() != 2*time.Second {
+		t.Errorf("%v remain, %v", l.Remaining(), l.Check())
+	}
+	if l.ConnectedContext().Err() != nil {
+		t.Error("a confirmed renewal does not bring back the connected context")
+	}
+}
+
+func TestTrustIsCappedAndTheMarginHasADefault(t *testing.T) {
+	clock := func() time.Duration { return 0 }
+	for _, c := range []struct{ ttl, margin, trust time.Duration }{
+		{time.Second, 200 * time.Millisecond, 800 * time.Millisecond},
+		{15 * time.Second, 1500 * time.Millisecond, 13500 * time.Millisecond},
+		{600 * time.Second, 60 * time.Second, 240 * time.Second},
+	} {
+		l := lease.New(lease.Grant{TTL: c.ttl}, clock)
+		if l.Margin() != c.margin || l.Trust() != c.trust || l.Remaining() != c.trust {
+			t.Errorf("TTL %v: margin %v, trust %v", c.ttl, l.Margin(), l.Trust())
+		}
+	}
+}
+
+func TestAwaitConnectedEndsWithTheRenewalTheLossOrTheContext(t *testing.T) {
+	stop := errors.New("stop")
+	for name, end := range map[string]struct {
+		by   func(l *lease.Lease, cancel context.CancelCauseFunc)
+		want error
+	}{
+		"renewal": {func(l *lease.Lease, _ context.CancelCauseFunc) { l.Confirm(time.Hour+5*time.Second, 10*time.Second) }, nil},
+		"loss":    {func(l *lease.Lease, _ context.CancelCauseFunc) { l.Lose(holdfast.CauseRevoked, nil) }, holdfast.ErrLost},
+		"context": {func(_ *lease.Lease, cancel context.CancelCauseFunc) { cancel(stop) }, stop},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				l, now := granted()
+				*now += 5 * time.Second
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				done := make(chan error, 1)
+				go func() { done <- l.AwaitConnected(ctx) }()
+				synctest.Wait()
+				if len(done) != 0 {
+					t.Fatalf("did not wait: %v", <-done)
+				}
+				end.by(l, cancel)
+				if err := <-done; !errors.Is(err, end.want) {
+					t.Errorf("%v, want %v", err, end.want)
+				}
+			})
+		})
+	}
+}
+
+func TestZeroRefOpensToNoHost(t *testing.T) {
+	if h := lease.Open(lease.Ref{}); h != nil {
+		t.Errorf("%v", h)
+	}
+}

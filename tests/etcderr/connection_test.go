@@ -1,0 +1,71 @@
+package etcderr_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/etcdtest"
+)
+
+func TestWithConnectionAddsTheReasonToTheEndOfAContextOnly(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	cli := link.Client()
+	if _, err := cli.Get(ctx, "x"); err != nil {
+		t.Fatal(err)
+	}
+	late := fmt.Errorf("grant: %w", context.DeadlineExceeded)
+	connected := link.Count()
+	if err := etcderr.WithConnection(cli.ActiveConnection(), late); err != late {
+		t.Errorf("connected: %v", err)
+	}
+	if n := link.Count().Since(connected).Total(); n != 0 {
+		t.Errorf("%d questions while connected", n)
+	}
+	link.Cut()
+	awaitFailure(t, ctx, cli)
+	before := link.Count()
+	for _, err := range []error{late, context.DeadlineExceeded, fmt.Errorf("ended: %w", context.Canceled)} {
+		with := etcderr.WithConnection(cli.ActiveConnection(), err)
+		if !errors.Is(with, etcderr.ErrNotConnected) || !errors.Is(with, err) || with.Error() == err.Error() {
+			t.Errorf("%v: %v", err, with)
+		}
+		if etcderr.Classify(with) != etcderr.Unknown || !etcderr.Retryable(with) {
+			t.Errorf("classified anew: %v", with)
+		}
+		if again := etcderr.WithConnection(cli.ActiveConnection(), with); again != with {
+			t.Errorf("said twice: %v", again)
+		}
+	}
+	if n := link.Count().Since(before).Total(); n != 3 {
+		t.Errorf("%d questions, want one each", n)
+	}
+	for _, err := range []error{nil, errors.New("refused"), holdfast.ErrOutcomeUnknown} {
+		if with := etcderr.WithConnection(cli.ActiveConnection(), err); with != err {
+			t.Errorf("%v: %v", err, with)
+		}
+	}
+	if err := etcderr.WithConnection(nil, late); err != late {
+		t.Errorf("without a connection: %v", err)
+	}
+}
+
+func awaitFailure(t *testing.T, ctx context.Context, cli *clientv3.Client) {
+	t.Helper()
+	conn := cli.ActiveConnection()
+	for state := conn.GetState(); state != connectivity.TransientFailure; state = conn.GetState() {
+		if !conn.WaitForStateChange(ctx, state) {
+			t.Fatalf("the connection is %v", state)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+// Package graph tests what a service gets with holdfast: the modules that its build needs, their versions, and the
+// packages that its program links. It makes the module of a service as a user would, so it runs the go command and
+// needs the module proxy until the modules are in the cache.
+package graph_test
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "github.com/holdfast-go/holdfast"
+
+// added are all modules that a service with etcd's client and OpenTelemetry gets in addition.
+var added = []string{root, "github.com/cenkalti/backoff/v4"}
+
+// never are modules that no service gets.
+var never = []string{
+	root + "/etcdtest", root + "/examples", root + "/tests",
+	"go.etcd.io/etcd/server", "go.etcd.io/etcd/pkg", "go.etcd.io/bbolt", "go.etcd.io/raft",
+	"github.com/jackc", "github.com/go-sql-driver", "github.com/lib/pq", "modernc.org", "github.com/mattn/go-sqlite3",
+}
+
+// neverLinked are packages that no service's program has, in addition to those of these modules.
+var neverLinked = []string{
+	"testing", root + "/etcdfake", root + "/internal/child", root + "/internal/bubble",
+	"go.uber.org/goleak", "go.opentelemetry.io/otel/sdk", "github.com/stretchr/testify",
+}
+
+// A service with the versions that it has today adds holdfast and nothing else.
+func TestServiceKeepsItsVersionsAndGetsLittle(t *testing.T) {
+	for name, user := range map[string]struct {
+		requires []string
+		before   []string // its files
+		after    []string // files it adds with holdfast
+	}{
+		"the oldest that is supported": {
+			[]string{"go.etcd.io/etcd/client/v3 v3.6.0", "go.opentelemetry.io/otel v1.34.0"},
+			[]string{"before.go"}, []string{"holdfast.go"},
+		},
+		"older drivers and libraries": {
+			[]string{
+				"github.com/jackc/pgx/v5 v5.7.0", "go.etcd.io/etcd/client/v3 v3.6.4", "google.golang.org/grpc v1.72.0",
+				"go.opentelemetry.io/otel v1.35.0",
+			},
+			[]string{"before.go", "database.go"}, []string{"holdfast.go", "raise.go"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newModule(t, user.requires, user.before)
+			before, goBefore := m.modules(t)
+			linkedBefore := m.packages(t)
+			m.add(t, user.after)
+			after, goAfter := m.modules(t)
+
+			if goAfter != goBefore {
+				t.Errorf("the go directive is raised from %s to %s", goBefore, goAfter)
+			}
+			for path, version := range before {
+				if after[path] != version {
+					t.Errorf("%s is moved from %s to %q", path, version, after[path])
+				}
+			}
+			for _, path := range slices.Sorted(maps.Keys(after)) {
+				if before[path] != "" {
+					continue
+				}
+				if !slices.Contains(added, path) {
+					t.Errorf("the service gets module %s %s. If it earns its place, add it to added (graph_test.go)", path, after[path])
+				}
+				if under(path, never) {
+					t.Errorf("the service gets module %s", path)
+				}
+			}
+			for _, path := range m.packages(t) {
+				if !slices.Contains(linkedBefore, path) && (under(path, never) || under(path, neverLinked)) {
+					t.Errorf("the program links %s", path)
+				}
+			}
+			m.run(t, "go", "build", "-o", os.DevNull, ".")
+		})
+	}
+}
+
+// under reports whether path is one of some paths or below one.
+func under(path string, paths []string) bool {
+	return slices.ContainsFunc(paths, func(p string) bool { return strings.HasPrefix(path+"/", p+"/") })
+}
+
+// module is the module of a service, in a directory of its own.
+type module struct{ dir string }
+
+// newModule makes one with these requirements and files of testdata.
+func newModule(t *testing.T, requires, files []string) module {
+	t.Helper()
+	m := module{t.TempDir()}
+	text := "module example.com/service\n\ngo 1.25.0\n\nrequire (\n\t" + strings.Join(requires, "\n\t") + "\n)\n"
+	if err := os.WriteFile(filepath.Join(m.dir, "go.mod"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.copy(t, files)
+	m.run(t, "go", "mod", "tidy")
+	return m
+}
+
+// add adds files that use holdfast, from this checkout.
+func (m module) add(t *testing.T, files []string) {
+	t.Helper()
+	checkout, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.copy(t, files)
+	m.run(t, "go", "mod", "edit", "-require="+root+"@v0.0.0", "-replace="+root+"="+checkout)
+	m.run(t, "go", "mod", "tidy")
+}
+
+func (m module) copy(t *testing.T, files []string) {
+	t.Helper()
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join("testdata", file))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(m.dir, file), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// modules are all modules that its build knows, with their versions, and its go directive.
+func (m module) modules(t *testing.T) (versions map[string]string, goVersion string) {
+	t.Helper()
+	versions = make(map[string]string)
+	for line := range strings.Lines(m.run(t, "go", "list", "-m", "-f", "{{if not .Main}}{{.Path}} {{.Version}}{{end}}", "all")) {
+		if path, version, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			versions[path] = version
+		}
+	}
+	return versions, m.run(t, "go", "list", "-m", "-f", "{{.GoVersion}}")
+}
+
+// packages are all that the program is made of.
+func (m module) packages(t *testing.T) []string {
+	t.Helper()
+	return strings.Fields(m.run(t, "go", "list", "-deps", "."))
+}
+
+func (m module) run(t *testing.T, command ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.Dir = m.dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+	var errors strings.Builder
+	cmd.Stderr = &errors
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, errors.String())
+	}
+	return string(out)
+}

@@ -1,0 +1,21 @@
+// A service before it uses holdfast.
+package main
+
+import (
+	"context"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.opentelemetry.io/otel"
+)
+
+var _ = otel.Version
+
+func connect() (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: []string{"localhost:2379"}, Context: context.Background()})
+}
+
+func main() {
+	if cli, err := connect(); err == nil {
+		_ = cli.Close()
+	}
+}

@@ -1,0 +1,26 @@
+// The same service with all that holdfast has for services.
+package main
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+
+	_ "github.com/holdfast-go/holdfast/election"
+	_ "github.com/holdfast-go/holdfast/fencing/grpcfence"
+	_ "github.com/holdfast-go/holdfast/fencing/httpfence"
+	_ "github.com/holdfast-go/holdfast/fencing/sqlfence"
+)
+
+func lock(ctx context.Context, name string) error {
+	cli, err := connect()
+	if err != nil {
+		return err
+	}
+	sess, err := session.New(ctx, cli, nil)
+	if err != nil {
+		return err
+	}
+	return locker.NewMutex(sess, name).Do(ctx, func(context.Context, *locker.Lock) error { return nil })
+}

@@ -1,0 +1,10 @@
+// Command v3.5 is an etcd server of that release line, for the tests of package versions.
+package main
+
+import (
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func main() { etcdmain.Main(os.Args) }

@@ -1,0 +1,31 @@
+// Holdfast is the smallest program with a lock of this module: docs/performance.md
+// compares its size and the time to build it with those of ../upstream.
+package main
+
+import (
+	"context"
+	"log"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func main() {
+	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{"localhost:2379"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	sess, err := session.New(context.Background(), cli, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	lk, err := locker.NewMutex(sess, "lock").Lock(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := lk.Unlock(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}
