@@ -1,56 +1,47 @@
-// Package holdfast is the landing page of an SDK for locks, leader election and
-// fencing in Go services that already run etcd. There is no server of its own
-// and no state outside etcd.
+// Package holdfast is the vocabulary of an SDK for locks, leader election and fencing in Go services that already run etcd:
+// the errors, causes and states that all its packages share. There is no other server, and no state outside etcd.
 //
-// A lock that is held over a network can be lost while its holder is paused, or
-// cut off, or slow. holdfast does two things about it: it tells a holder before
-// another client can hold the lock, and it gives each holder a token that makes
-// the late writes of one that was paused, and missed that, fail.
+// A lock that is held over a network can be lost while its holder is paused, cut off or slow. holdfast tells the holder
+// before another client can acquire the lock, and gives each holder a fencing token: if the holder was paused and missed
+// that, the token makes its late writes fail.
 //
-// # What is where
+// # Packages
 //
-//   - [github.com/holdfast-go/holdfast/session] keeps one lease alive, says
-//     whether it can be trusted now, tells when it is lost, and gets another.
-//     One Session per process is enough for any number of locks.
-//   - [github.com/holdfast-go/holdfast/locker] is the locks. Mutex is a name,
-//     Lock one acquisition of it.
-//   - [github.com/holdfast-go/holdfast/election] is leader election. Election is
-//     a name, Term one leadership; observers, also without a session (Reader),
-//     and handlers for health probes.
-//   - [github.com/holdfast-go/holdfast/fencing] is the token, and FencedWriter,
-//     which writes to etcd only while its holder is the holder. Its sqlfence,
-//     httpfence and grpcfence are the comparing side for databases and services.
-//   - [github.com/holdfast-go/holdfast/backoff] is how everything here retries,
-//     and what an error of etcd says about a request.
-//   - [github.com/holdfast-go/holdfast/etcdtest] is an etcd inside a test, with
-//     faults, for the tests of this module and for yours.
-//   - [github.com/holdfast-go/holdfast/etcdfake] is an etcd in memory, for unit
-//     tests and simulations in virtual time.
+//   - [github.com/holdfast-go/holdfast/session] keeps one lease alive, says whether it can be trusted now, reports a loss,
+//     and gets another lease. One Session per process serves any number of locks.
+//   - [github.com/holdfast-go/holdfast/locker] has locks. A Mutex is a name, a Lock is one acquisition of it.
+//   - [github.com/holdfast-go/holdfast/election] has leader election. An Election is a name, a Term is one leadership. It
+//     also has observers, which need no session (Reader), and handlers for health probes.
+//   - [github.com/holdfast-go/holdfast/fencing] has tokens, and the FencedWriter, which writes to etcd only while its holder
+//     still holds. Its packages sqlfence, httpfence and grpcfence check tokens in databases and services.
+//   - [github.com/holdfast-go/holdfast/backoff] retries requests, and [github.com/holdfast-go/holdfast/etcderr] says what an
+//     error of etcd means for the request that failed.
+//   - [github.com/holdfast-go/holdfast/etcdfake] is an etcd in memory, for unit tests in virtual time.
+//   - [github.com/holdfast-go/holdfast/etcdtest] is a real etcd inside a test, with faults.
 //
 // # Which one do I need
 //
 //   - At most one process should do something now: locker.Mutex.Do.
-//   - The same, or skip if another client holds it or waits for it:
-//     locker.Mutex.TryDo.
-//   - To hold a lock across functions: locker.Mutex.Lock and locker.Lock.Unlock.
+//   - The same, or skip if another client holds or waits for the lock: locker.Mutex.TryDo.
+//   - Hold a lock across functions: locker.Mutex.Lock and locker.Lock.Unlock.
 //   - One process should lead, term after term: election.Election.Run.
-//   - To know who leads, in a process that is no candidate: election.NewReader.
-//   - What it writes to etcd must not come from a holder that has been replaced:
-//     fencing.FencedWriter.
-//   - What it writes elsewhere must not either: sqlfence.Guard for a database,
-//     sqlfence.Marks in a transaction of your own, httpfence and grpcfence for a
-//     service.
+//   - Know who leads, in a process that is no candidate: election.NewReader.
+//   - Writes to etcd must fail once another client holds the lock: fencing.FencedWriter.
+//   - The same for other stores: sqlfence.Guard for a database, sqlfence.Marks in your own transaction, httpfence and
+//     grpcfence for a service.
 //   - An early warning before a lock is lost: session.Session.Subscribe.
-//   - To contend with etcd's concurrency.Mutex, "etcdctl lock" or v3lock:
-//     locker.NewMutexAt.
+//   - Contend with etcd's concurrency.Mutex, "etcdctl lock" or v3lock: locker.NewMutexAt.
+//
+// # Errors
+//
+// Decide with errors.Is on the sentinels: [ErrLost] (stop; acquire again), [ErrSuspended] (pause side effects and check
+// again), [ErrClosed], [ErrOutcomeUnknown] (read back before repeating). [*LostError] says what was lost and why.
+// [*ArgumentError] and [*NameError] report bad input; nothing was sent.
 //
 // # Where to start
 //
-// See the example of this package, and
-//
 //	go run ./examples/quickstart
 //
-// which stops a lock's holder for longer than its lease and shows what becomes
-// of its writes. README.md has the guarantees in short, DESIGN.md how they are
-// kept.
+// pauses a lock's holder for longer than its lease, and shows what becomes of its writes. README.md has the guarantees in
+// short; DESIGN.md says how they are kept.
 package holdfast

@@ -120,7 +120,7 @@ func (c Cause) explain() string {
 		return "no renewal was confirmed in time (etcd unreachable, or this process was paused)"
 	case CauseRevoked:
 		return "etcd no longer knows the lease " +
-			"(revoked by hand, or by a former etcd leader that was stopped and went on; or etcd was restored)"
+			"(revoked by hand, or by a former etcd leader that was paused and resumed; or etcd was restored)"
 	case CauseEntryDeleted:
 		return "its entry is gone from etcd " +
 			"(deleted by another client; or the lease was revoked, which the session will report next)"
@@ -131,7 +131,7 @@ func (c Cause) explain() string {
 	case CauseMaxHold:
 		return "it was held for longer than MaxHold"
 	case CauseNotDrained:
-		return "its work did not stop in time, so it was given up while that still runs"
+		return "its work did not stop in time, so it was given up while the work still runs"
 	case CauseKeyDeleted:
 		return "its session key was deleted, perhaps with the lease, and could not be put again"
 	case CauseClientClosed:

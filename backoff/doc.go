@@ -1,44 +1,19 @@
-// Package backoff holds the two decisions that everything in holdfast which
-// talks to etcd has to take when a request fails: what may have happened on the
-// server, and how long to wait before trying again. They are taken here and
-// nowhere else.
+// Package backoff retries operations with exponential backoff and full jitter.
 //
-// # What may have happened
-//
-// [Classify] sorts the errors of etcd and gRPC by what they say about a request
-// that changes something. The class that matters most is [Unknown]: there was
-// no answer, so the request may have been carried out, may be carried out later
-// (seconds later, out of the socket of a paused server), or may be lost. Only
-// what is known to have been refused before etcd acted is given another class;
-// an error nobody here has heard of is Unknown too.
-//
-// [Retryable] answers a different question: is it worth sending again? It is
-// meant for reads, and for writes that may safely be carried out twice.
-//
-// # How long to wait
-//
-// [Policy] is exponential backoff with full jitter: before repetition n
-// (from 0) the pause is drawn evenly from [0, min(Max, Initial·Multiplierⁿ)).
-// Clients that failed together therefore do not come back together. [Retry]
-// runs an operation under a policy until it succeeds, fails in a way that must
-// not be repeated, or its context ends. Nothing else bounds it: no number of
-// attempts and no elapsed time, so always give it a context that ends.
+// Before retry n (from 0) a [Policy] draws the pause evenly from [0, min(Max, Initial·Multiplierⁿ)), so clients that failed
+// together do not come back together. [Retry] runs an operation until it succeeds, fails with an error that must not be
+// retried, or its context ends. Nothing else bounds it, neither a number of attempts nor elapsed time: always pass a
+// context that ends. Package etcderr decides which errors are retried; [Again] and [Final] override it for a single error.
 //
 // # What is not guaranteed
 //
-// Retry reports the last attempt. If an earlier one ended with an unknown
-// outcome and a later one was refused, the error says refused. An operation
-// that changes something has to remember the earlier one itself:
+// Retry reports the last attempt. If an earlier attempt ended with an unknown outcome and a later one was refused, the error
+// says refused. An operation that changes something has to remember the earlier one:
 //
-//	var ambiguous bool
+//	var unknown bool
 //	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
-//		_, err := kv.Txn(ctx).If(notThere).Then(put).Commit()
-//		ambiguous = ambiguous || etcderr.Classify(err) == etcderr.Unknown
+//		_, err := kv.Txn(ctx).If(absent).Then(put).Commit()
+//		unknown = unknown || etcderr.Classify(err) == etcderr.Unknown
 //		return err
 //	})
-//
-// A request can also be sent more often than Retry calls the operation. When a
-// server or proxy answers DeadlineExceeded or Canceled while the context of the
-// request is alive, etcd's own client sends the same request again, writes
-// included, up to 100 times, and reports only the last answer.
 package backoff

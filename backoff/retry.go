@@ -11,25 +11,21 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 )
 
-// Retry calls op until it returns nil, fails in a way that must not be
-// repeated, or ctx ends, and pauses between the calls as p says. It repeats
-// what is etcderr.Retryable, so op must be a read, or a write that may be carried out
-// twice; op decides otherwise for a single error with [Final] and [Again].
+// Retry calls op until it returns nil, fails with an error that must not be retried, or ctx ends; it pauses between the
+// calls as p says. Errors that are etcderr.Retryable are retried, so op must be a read, or a write that may be carried out
+// twice; op overrides that for a single error with [Final] and [Again].
 //
-// op gets a context that ends with ctx, and after p.Attempt if that is set. Its
-// end is the end of that attempt only. ctx is for op to respect: Retry does not
-// abandon a call that is running. A ctx that has ended before the first call
-// means that op is never called.
+// The context of op ends with ctx, and after p.Attempt if that is set; in the latter case only the attempt ends. op must
+// respect its context: Retry does not abandon a call that is running. If ctx has ended before the first call, op is not
+// called.
 //
 // Retry returns
 //
-//   - nil if op did, also when ctx has ended meanwhile;
-//   - what op returned, without the mark, if it is not to be repeated;
-//   - when ctx ended first, an error that wraps ctx.Err(), context.Cause(ctx)
-//     and what the last attempt said, so that errors.Is and errors.As find all
-//     three. An attempt that did nothing but notice the end of ctx is passed
-//     over in favour of the one before, which had more to say;
-//   - a *holdfast.ArgumentError, with op not called, if p is invalid.
+//   - nil if op did, even if ctx has ended in the meantime;
+//   - op's error, without the mark, if it must not be retried;
+//   - if ctx ended first, an error that wraps ctx.Err(), context.Cause(ctx) and the error of the last attempt. (If that
+//     attempt only noticed the end of ctx, the error of the attempt before it.) errors.Is and errors.As find all three;
+//   - a *holdfast.ArgumentError, without calling op, if p is invalid.
 func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -37,7 +33,7 @@ func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) er
 	l := &loop{ctx: ctx, timeout: p.Attempt, op: op}
 	err := l.attempt()
 	if err == errAgain {
-		// Pauses are made for those who need them: most operations do not.
+		// The pauses are made only now: most operations need none.
 		err = l.again(p)
 	}
 	switch {
@@ -59,7 +55,7 @@ type loop struct {
 
 	attempts int
 	last     error // of the last attempt
-	final    bool  // last is not to be repeated
+	final    bool  // last must not be retried
 }
 
 var (
@@ -67,10 +63,10 @@ var (
 	errStop  = cenkalti.Permanent(errors.New("stop"))
 )
 
-// attempt calls op once, and says how to go on: nil, errAgain or errStop.
+// attempt calls op once. It returns nil, errAgain or errStop.
 func (l *loop) attempt() error {
 	if l.ctx.Err() != nil {
-		// Also here: when a pause and ctx end together, either may win.
+		// A pause may end at the same time as ctx, and then the pause may win.
 		return errStop
 	}
 	l.attempts++
@@ -78,7 +74,7 @@ func (l *loop) attempt() error {
 	if err == nil {
 		return nil
 	}
-	// What nobody recognises, returned after ctx has ended, comes of that.
+	// An unrecognised error, returned after ctx has ended, is taken for a consequence of that end.
 	if l.final = !etcderr.Retryable(err) && (l.ctx.Err() == nil || etcderr.Recognised(err)); l.final {
 		l.last = err
 		return errStop
@@ -98,11 +94,10 @@ func (l *loop) call() error {
 	return l.op(ctx)
 }
 
-// again goes on after a first attempt, beginning with a pause.
+// again makes the attempts after the first, beginning with a pause.
 //
-// cenkalti looks for its own mark anywhere in an error and then returns only
-// what is below it. So it is told errAgain or errStop, and never sees what op
-// said.
+// cenkalti looks for its own mark anywhere in an error and then returns only what is below the mark. So it gets errAgain or
+// errStop, and never sees op's error.
 func (l *loop) again(p Policy) error {
 	pauses, err := p.New()
 	if err != nil {
@@ -112,7 +107,7 @@ func (l *loop) again(p Policy) error {
 	return cenkalti.RetryNotify(func() error {
 		if first {
 			first = false
-			return errAgain // the attempt before
+			return errAgain // the first attempt
 		}
 		return l.attempt()
 	}, cenkalti.WithContext(pauses, l.ctx), func(_ error, pause time.Duration) {
@@ -122,15 +117,14 @@ func (l *loop) again(p Policy) error {
 	})
 }
 
-// onlyContext reports whether err says nothing but that a context ended.
+// onlyContext reports whether err only says that a context ended.
 func onlyContext(err error) bool {
 	err = unmark(err)
 	return err == context.Canceled || err == context.DeadlineExceeded
 }
 
-// Again marks err as one that [Retry] repeats whatever its class: an operation
-// knows that it has not done anything yet, or that what it does cannot do harm
-// twice. Again(nil) is nil.
+// Again marks err as one that [Retry] retries, whatever its class. Use it if the operation has not done anything yet, or can
+// be carried out twice without harm. Again(nil) is nil.
 func Again(err error) error {
 	if err == nil {
 		return nil
@@ -138,9 +132,8 @@ func Again(err error) error {
 	return &againError{err}
 }
 
-// Final marks err as one that [Retry] does not repeat whatever its class. It is
-// the mark of cenkalti's Permanent, and either works. Where errors are wrapped,
-// the outermost mark counts. Final(nil) is nil.
+// Final marks err as one that [Retry] does not retry, whatever its class. It is the same as cenkalti's Permanent. Of nested
+// marks the outermost counts. Final(nil) is nil.
 func Final(err error) error { return cenkalti.Permanent(err) }
 
 type againError struct{ err error }
@@ -151,8 +144,7 @@ func (e *againError) Again() bool   { return true }
 
 var _ etcderr.Mark = (*againError)(nil)
 
-// unmark takes off the marks that err begins with. Those further down stay:
-// taking them off would lose what is wrapped around them.
+// unmark removes the outermost marks of err. Removing a mark further down would lose the errors around it.
 func unmark(err error) error {
 	for {
 		switch e := err.(type) {
@@ -166,8 +158,7 @@ func unmark(err error) error {
 	}
 }
 
-// ContextErr returns nil while ctx is alive; then ctx.Err(), joined with
-// context.Cause(ctx) where that says more.
+// ContextErr returns nil while ctx is alive, and then ctx.Err(), joined with context.Cause(ctx) if that says more.
 func ContextErr(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
@@ -50,24 +51,12 @@ type ReaderOptions struct {
 	Clock func() time.Duration
 }
 
-// maxAttempt is the limit of ReaderOptions.Retry.Attempt: from here on an etcd
-// member may give up before the client.
-const maxAttempt = 5 * time.Second
-
-func (o ReaderOptions) validate() error {
-	bad := func(field, reason string) error {
-		return &holdfast.ArgumentError{Argument: "ReaderOptions." + field, Reason: reason}
-	}
+// validate returns the retry policy with its defaults.
+func (o ReaderOptions) validate() (backoff.Policy, error) {
 	if o.MaxAge != 0 && o.MaxAge < minMaxAge {
-		return bad("MaxAge", "is less than 30 ms")
+		return o.Retry, &holdfast.ArgumentError{Argument: "ReaderOptions.MaxAge", Reason: "is less than 30 ms"}
 	}
-	if err := o.Retry.Validate(); err != nil {
-		return bad("Retry", err.Error())
-	}
-	if o.Retry.Attempt >= maxAttempt {
-		return bad("Retry.Attempt", fmt.Sprintf("is %v, not less than %v", o.Retry.Attempt, maxAttempt))
-	}
-	return nil
+	return attempt.Policy("ReaderOptions.Retry", o.Retry)
 }
 
 // NewReader returns a reader of the election that New names in the default namespace.
@@ -89,9 +78,10 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 	if clock == nil {
 		clock = session.SystemClock()
 	}
-	if with.err = o.validate(); with.err == nil {
+	var retry backoff.Policy
+	if retry, with.err = o.validate(); with.err == nil {
 		with.front, with.err = queue.NewReader(r.client, r.name, r.isPrefix, queue.ReaderOptions{
-			Kind: "election", Namespace: o.Namespace, Retry: o.Retry, Clock: clock,
+			Kind: "election", Namespace: o.Namespace, Retry: retry, Clock: clock,
 		})
 	}
 	return with

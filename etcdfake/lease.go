@@ -7,6 +7,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // maxTTL is etcd's lease.MaxLeaseTTL, in seconds.
@@ -157,4 +158,15 @@ func sorted(l *lease) [][]byte {
 	}
 	slices.SortFunc(keys, bytes.Compare)
 	return keys
+}
+
+// Expires returns when a lease expires if it is not renewed; the zero time if it does not exist. It reads the store
+// directly, without an RPC.
+func (s *Server) Expires(lease clientv3.LeaseID) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.leases[int64(lease)]; l != nil {
+		return l.expires
+	}
+	return time.Time{}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -22,8 +23,11 @@ const (
 	// requestTimeout is etcd's limit for a request to commit: 5 s and two election timeouts.
 	requestTimeout = 5*time.Second + 2*electionTimeout
 
-	clusterID, memberID = 0xfa4e, 0xfa4e01
+	memberID = 0xfa4e01
 )
+
+// clusters counts the Servers of this process.
+var clusters atomic.Uint64
 
 // Options configure a Server. The zero value of each field is its default.
 type Options struct {
@@ -34,7 +38,8 @@ type Options struct {
 
 // A Server is an etcd cluster in memory. Its methods are safe for concurrent use, and none of them blocks.
 type Server struct {
-	minTTL int64
+	minTTL  int64
+	cluster uint64 // its ID
 
 	mu sync.Mutex // protects the server, its links and its watches; never held across a blocking call
 	store
@@ -48,9 +53,12 @@ type Server struct {
 	closed     bool
 }
 
-// New returns an empty cluster; nil options are the defaults. The caller must Close it. In a test, use [Test].
+// New returns an empty cluster with a cluster ID of its own; nil options are the defaults. The caller must Close it. In a test, use [Test].
 func New(opts *Options) *Server {
-	s := &Server{minTTL: 2, store: newStore(), leases: make(map[int64]*lease), nextLease: 0x5eed0000, term: 2}
+	s := &Server{
+		minTTL: 2, cluster: 0xfa4e00 + clusters.Add(1),
+		store: newStore(), leases: make(map[int64]*lease), nextLease: 0x5eed0000, term: 2,
+	}
 	if opts != nil && opts.MinTTL > 0 {
 		s.minTTL = int64(opts.MinTTL / time.Second)
 	}
@@ -80,7 +88,7 @@ func (s *Server) header(rev int64) *pb.ResponseHeader {
 	if rev == 0 {
 		rev = s.rev
 	}
-	return &pb.ResponseHeader{ClusterId: clusterID, MemberId: memberID, Revision: rev, RaftTerm: s.term}
+	return &pb.ResponseHeader{ClusterId: s.cluster, MemberId: memberID, Revision: rev, RaftTerm: s.term}
 }
 
 func (s *Server) begin(cause Cause) *write {

@@ -140,3 +140,32 @@ func TestCloseWhilePartitionedLeavesNothingBehind(t *testing.T) {
 	}
 	goleak.VerifyNone(t, others)
 }
+
+func TestDelayBetweenMembersSlowsCommitsUntilHealed(t *testing.T) {
+	t.Parallel()
+	const delay = 100 * time.Millisecond
+	c := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
+	leader, follower := leaderAndFollower(t, c)
+	put := func(s *etcdtest.Server) time.Duration {
+		cli := s.Client(t)
+		began := time.Now()
+		if _, err := cli.Put(withTimeout(t), "k", ""); err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(began)
+	}
+	c.Delay(delay)
+	if took := put(leader); took < 2*delay {
+		t.Errorf("a commit took %v", took)
+	}
+	if took := put(follower); took < 4*delay {
+		t.Errorf("a commit through a follower took %v", took)
+	}
+	c.Heal()
+	const tries = 20 // what was under way comes late
+	for i := 0; put(follower) >= 2*delay; i++ {
+		if i == tries {
+			t.Fatal("commits take long after the delay has ended")
+		}
+	}
+}

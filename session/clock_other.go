@@ -4,5 +4,5 @@ package session
 
 import "time"
 
-// bootClock has nothing to add where there is no CLOCK_BOOTTIME.
+// bootClock stays at zero where there is no CLOCK_BOOTTIME.
 func bootClock() func() time.Duration { return func() time.Duration { return 0 } }

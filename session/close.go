@@ -13,26 +13,21 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// joinGrace is how long Close waits for the goroutines of the session, at least,
-// once the lease has ended: all that was under way ends with the session, unless
-// it is in a callback.
+// joinGrace is the least time that Close waits for the session's goroutines after the lease has ended. Unless they are in
+// a callback, they end with the session.
 const joinGrace = time.Second
 
-// Close ends every handle of the session (they are told first: *holdfast.LostError with
-// holdfast.CauseClosed), takes its entries out of etcd, revokes the lease, and joins
-// every goroutine and callback. It does not wait for users' work that is still
-// running under a lock: release first what must be released in order.
+// Close ends the session: it cancels the contexts of its locks and terms (cause *holdfast.LostError with
+// holdfast.CauseClosed), removes its entries from etcd, revokes the lease, and joins every goroutine and callback. It does
+// not wait for work that is still running under a lock: release first what must be released in order.
 //
-// With a live ctx it returns when that ends, with a dead one after
-// Options.CloseTimeout; what is under way is finished or given up within
-// CloseTimeout in the background. Idempotent: later calls wait for the same
-// end.
+// Close returns when ctx ends; if ctx is already dead, after Options.CloseTimeout. The rest is finished or given up in the
+// background within CloseTimeout. Close is idempotent: later calls wait for the same end.
 //
-// nil: all is revoked and joined. An error that Is holdfast.ErrOutcomeUnknown: the
-// revocation was not answered; entries stay until etcd expires the lease. One
-// that Is holdfast.ErrClientClosed: the client was closed before, so they stay likewise. A
-// *CallbackError: callbacks have not returned within CloseTimeout. So Close may be
-// called from a callback, and returns that error then.
+// A nil error means that the lease is revoked and everything is joined. Otherwise test for holdfast.ErrOutcomeUnknown (the
+// revocation was not answered: entries may stay until etcd expires the lease), holdfast.ErrClientClosed (the client was
+// closed before: they stay, too), and *CallbackError (callbacks have not returned within CloseTimeout; a callback that
+// calls Close gets this).
 func (s *Session) Close(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -65,7 +60,7 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 }
 
-// closeErr is what Close returns when all is done, or was given up.
+// closeErr is the result of Close when everything is done or given up.
 func (s *Session) closeErr() error {
 	s.mu.Lock()
 	err := s.revokeErr
@@ -112,11 +107,11 @@ func waitFor(c <-chan struct{}, until ...context.Context) {
 	}
 }
 
-// endLease runs the hooks and revokes l, which removes what they have left. It
-// returns nil if there is no such lease any more.
+// endLease runs the hooks and revokes l, which deletes the entries that they have left. It returns nil if the lease does
+// not exist any more.
 func (s *Session) endLease(ctx context.Context, l *lease.Lease) error {
 	policy := s.opts.Retry
-	policy.Attempt = 0 // hooks and requests are bounded each
+	policy.Attempt = 0 // hooks and requests have timeouts of their own
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		if s.clientClosed() {
 			return backoff.Final(holdfast.ErrClientClosed)
@@ -130,7 +125,7 @@ func (s *Session) endLease(ctx context.Context, l *lease.Lease) error {
 	return err
 }
 
-// hooks are what BeforeRevoke was given.
+// hooks are the functions registered with BeforeRevoke.
 type hooks struct {
 	sync.Mutex
 	list []func(ctx context.Context, l *lease.Lease)
@@ -138,7 +133,7 @@ type hooks struct {
 
 func (s *Session) beforeRevoke(ctx context.Context, l *lease.Lease) {
 	if lost := l.Lost(); lost == nil || lost.Cause == holdfast.CauseRevoked || lost.Cause == holdfast.CauseClusterChanged {
-		return // never used, gone with its entries, or elsewhere
+		return // never used; gone with its entries; or of another cluster
 	}
 	s.hooks.Lock()
 	list := s.hooks.list
@@ -150,7 +145,7 @@ func (s *Session) beforeRevoke(ctx context.Context, l *lease.Lease) {
 	}
 }
 
-// stuck names the callbacks that have not returned.
+// stuck returns an error that names the callbacks that have not returned.
 func (s *Session) stuck() *CallbackError {
 	stuck := &CallbackError{Waited: s.opts.CloseTimeout}
 	select {

@@ -1,93 +1,74 @@
-// Package session keeps one etcd lease alive and says, honestly and in time,
-// what has become of it. Locks and elections are built on it; one session per
-// process serves any number of them, and renewal traffic does not grow with
-// what is held.
+// Package session keeps one etcd lease alive and reports, in time, what has become of it. Locks and elections are built on
+// it. One session per process serves any number of them; renewal traffic does not grow with what is held.
 //
 //	sess, err := session.New(ctx, cli, nil)
 //	if err != nil { … }
 //	defer sess.Close(context.Background())
 //
-// ClientConfig has settings of etcd's client that suit a session.
+// [ClientConfig] has settings of etcd's client that suit a session.
 //
 // # States
 //
 //	            renewals confirmed           half of the trusted time
 //	           ┌───────────────────┐         without one
 //	New ─────▶ │     Connected     │ ─────────────────────▶ Suspended
-//	           └───────────────────┘ ◀───────────────────── (perhaps held)
+//	           └───────────────────┘ ◀───────────────────── (probably held)
 //	             ▲        the same lease, renewed after all     │
 //	             │ a new lease                                  │ trusted-until has passed,
-//	             └──────────────────── Lost ◀───────────────────┘ or etcd says it is gone
+//	             └──────────────────── Lost ◀───────────────────┘ or etcd says that the lease is gone
 //
 //	Close, from any state ─────▶ Closed
 //
-// The trusted time is the TTL (of at most 300 s) less Options.DriftMargin, counted
-// from when the last confirmed renewal was sent. A renewal is sent after three
-// eighths of it: with the default TTL of 15 s after 5.06 s; suspended after 6.75 s,
-// lost after 13.5 s.
+// The trusted time is the TTL (300 s at most) minus Options.DriftMargin, counted from when the last confirmed renewal was
+// sent. With the default TTL of 15 s it is 13.5 s: a renewal is sent after three eighths of it, 5.06 s; the session is
+// suspended after half of it, 6.75 s; and lost after 13.5 s.
 //
-// Check judges the state at the moment of the call, from the clock and without
-// an RPC, so it is right even after a pause in which no timer could fire.
+// [Session.Check] judges the state at the time of the call, by the clock and without an RPC, so it is right even after a
+// pause in which no timer could fire. [Session.Subscribe] reports changes of state. [Session.Done] is closed when no lease
+// will follow.
 //
 // # Guarantees
 //
-//   - A loss is told (Check, the contexts of handles, events) no later than the
-//     earliest moment at which any etcd leader may expire the lease. Trust is
-//     counted from when a renewal was sent, less a margin for clocks that drift,
-//     and a renewal counts only when a read has proved that the leader which
-//     acknowledged it is the one the cluster follows.
-//   - What was lost stays lost. A new lease follows by itself; handles of the
-//     old one are not revived by it.
-//   - One member of several that hangs costs neither the lease nor a suspension,
-//     while a quorum is well: what may be repeated is sent again beside it.
-//   - Callbacks cannot delay renewals, whatever they do; they are told the
-//     changes in order, and never miss a loss. (Options.Retry.Notify is not
-//     called for renewals.)
-//   - Close joins every goroutine the session has started, and callbacks that
-//     return within Options.CloseTimeout. It names the others in a
-//     *CallbackError, so it may be called from a callback.
+//   - A loss is reported (by Check, the contexts of locks and terms, and events) before any etcd leader can expire the
+//     lease. Trust is counted from when a renewal was sent, minus a margin for clock drift, and a renewal counts only
+//     after a read has proved that the leader which acknowledged it is the one the cluster follows.
+//   - A loss is final. The session gets a new lease, but locks and terms of the old one stay lost.
+//   - One hung member of several costs neither the lease nor a suspension while a quorum is healthy: requests that may be
+//     repeated are sent to the other members as well.
+//   - Callbacks cannot delay renewals. They get the changes of state in order, and every loss. (Options.Retry.Notify is
+//     not called for renewals.)
+//   - Close joins every goroutine of the session, and every callback that returns within Options.CloseTimeout. It names
+//     the others in a [*CallbackError], so a callback may call Close.
 //
 // # Not guaranteed
 //
-//   - That code which has just seen a nil Check is still right when it acts:
-//     the process may be paused in between. Fencing covers that: see package
-//     fencing.
-//   - That a lease which is revoked without an announcement, by an administrator
-//     or by a former etcd leader that was stopped and continues, is told before
-//     another client acquires what was held with it. The session key's watch tells
-//     it, as a rule within some milliseconds; if that is silent, the audit of what
-//     is held or the next renewal. Waiters wait Options.LockDelay for that; a
-//     newcomer that never waited does not.
-//   - Anything through etcd's grpc-proxy, which may answer one renewal with the
-//     reply to another.
+//   - That code is still right when it acts on a nil Check: the process may be paused in between. Fencing tokens cover
+//     that; see package fencing.
+//   - That the holder of a revoked lease learns of it before another client acquires its lock. An administrator can revoke
+//     a lease, and so can a former etcd leader that was paused. The watch of the session key usually reports it within
+//     milliseconds; if the watch hangs, the next look at the held entries or the next renewal does. Waiters wait
+//     Options.LockDelay for that; a client that never had to wait does not.
+//   - Anything through etcd's grpc-proxy, which may answer one renewal with the reply to another.
 //
 // # What happens when
 //
-//	etcd unreachable for a while   Suspended after half of the trusted time, then
-//	                               Connected again: nothing was lost
-//	etcd unreachable for longer    Lost at trusted-until; a new lease as soon as
-//	                               etcd answers; the old one is revoked a drift margin
-//	                               after the loss
-//	the process is paused          the first Check afterwards says how long it was
+//	etcd is unreachable, briefly   Suspended after half of the trusted time, then Connected: nothing was lost
+//	etcd is unreachable, longer    Lost at trusted-until; a new lease as soon as etcd answers; the old one is
+//	                               revoked a drift margin after the loss
+//	the process is paused          the first Check afterwards counts the pause
 //	the machine sleeps             the same, on Linux
 //	the wall clock jumps           nothing
 //	etcd's leader changes          nothing; etcd gives the lease its full TTL again
 //	one member of several hangs    nothing; requests go to the others as well
-//	permission is withdrawn        renewals fail; Lost at trusted-until, with why
+//	permission is withdrawn        renewals fail; Lost at trusted-until, with the reason
 //	the lease is revoked           Lost at once; a new lease follows
-//	the session key is deleted     it is put again; a warning, nothing is lost. Lost
-//	                               if etcd does not answer that within a quarter of
-//	                               Options.LockDelay
-//	the etcd client is closed      Lost at once, for good: holdfast.ErrClientClosed
+//	the session key is deleted     the session puts it again and logs a warning; Lost if etcd does not answer within
+//	                               a quarter of Options.LockDelay
+//	the etcd client is closed      Lost at once, and for good: holdfast.ErrClientClosed
 //
 // # In etcd
 //
-// Each lease has one key of the session's own, NAMESPACE/session/LEASE in hex,
-// which goes with it. The role of every session needs to read and write below
-// NAMESPACE/session/. The value is a JSON object: v, the number of the format, 1;
-// owner; host; pid. See Options.Owner and Options.Anonymous.
-//
-// Errors that several packages return live here: holdfast.ErrSuspended, holdfast.ErrClosed,
-// holdfast.ErrClientClosed, holdfast.ErrReleased, holdfast.ErrOutcomeUnknown, holdfast.ErrReentrant, *holdfast.LostError,
-// *CallbackError, *holdfast.NameError, *holdfast.ArgumentError.
+// Each lease has one session key, NAMESPACE/session/LEASE (in hex), which is deleted with it. The role of every session
+// needs to read and write below NAMESPACE/session/. The value is a JSON object: v, the format number, 1; owner; host; pid.
+// See Options.Owner and Options.Anonymous.
 package session

@@ -14,13 +14,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// goneWait bounds the look for the reason of a loss, which is told without it
-// then. It has to leave room in the lock delay.
+// goneWait bounds the search for the cause of a loss. It has to be short compared with the lock delay.
 const goneWait = 250 * time.Millisecond
 
-// LeaseGone asks for the cluster ID, since the answer that refused the lease does
-// not have it. A cluster that was set up anew knows no lease either, and that is
-// an error of operation and no revocation.
+// LeaseGone reads the cluster ID, since the answer that refused the lease does not have it. A cluster that was set up anew
+// knows no lease either, and calling that a revocation would mislead the operator.
 func (h host) LeaseGone(ctx context.Context, l *lease.Lease, err error) *holdfast.LostError {
 	if lost := l.Lost(); lost != nil {
 		return lost
@@ -36,8 +34,8 @@ func (h host) LeaseGone(ctx context.Context, l *lease.Lease, err error) *holdfas
 	return l.Lose(holdfast.CauseRevoked, err)
 }
 
-// noneFollows is why no lease will follow l, which is lost; or nil.
-func (s *Session) noneFollows(l *lease.Lease) error {
+// endedErr returns why no lease will follow l, which is lost, or nil if one will.
+func (s *Session) endedErr(l *lease.Lease) error {
 	lost := l.Lost()
 	switch {
 	case s.clientClosed() && lost.Cause != holdfast.CauseClientClosed:
@@ -48,8 +46,8 @@ func (s *Session) noneFollows(l *lease.Lease) error {
 	return nil
 }
 
-// clientDone is closed when the etcd client is closed; nil if that cannot be
-// told, of a client that was put together by hand.
+// clientDone is closed when the etcd client is closed. It is nil for a client that was assembled by hand and has no
+// context.
 func (s *Session) clientDone() <-chan struct{} {
 	if ctx := s.client.Ctx(); ctx != nil {
 		return ctx.Done()
@@ -57,7 +55,7 @@ func (s *Session) clientDone() <-chan struct{} {
 	return nil
 }
 
-// clientClosed reports whether the etcd client is closed, which is final.
+// clientClosed reports whether the etcd client is closed.
 func (s *Session) clientClosed() bool {
 	select {
 	case <-s.clientDone():
@@ -67,8 +65,7 @@ func (s *Session) clientClosed() bool {
 	}
 }
 
-// watchClient has the session lost at once when its client is closed: nothing can
-// renew its lease any more.
+// watchClient makes the session lost as soon as its client is closed: nothing can renew its lease any more.
 func (s *Session) watchClient() (stop func() bool) {
 	if s.client.Ctx() == nil {
 		return func() bool { return true }
@@ -76,7 +73,7 @@ func (s *Session) watchClient() (stop func() bool) {
 	return context.AfterFunc(s.client.Ctx(), func() { s.latest().Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed) })
 }
 
-// unanswered is the reason of a loss when nothing has answered.
+// unanswered is the failure of a renewal whose request was not answered.
 type unanswered struct {
 	request   string
 	endpoints []string
@@ -94,9 +91,9 @@ func (e *unanswered) Error() string {
 // Is makes errors.Is(err, context.DeadlineExceeded) true.
 func (e *unanswered) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// asking notes that a request for l is under way, to any of the endpoints, for the
-// case that l is lost before there is an answer. It does not replace an answer.
-func (s *Session) asking(l *lease.Lease, request string) {
+// noteRequest records that a request for l is in flight, as the failure if it is never answered. It does not replace the
+// error of an answer.
+func (s *Session) noteRequest(l *lease.Lease, request string) {
 	failure := l.Failure()
 	last, hung := failure.(*unanswered)
 	if failure == nil || hung && last.request != request {
@@ -104,8 +101,7 @@ func (s *Session) asking(l *lease.Lease, request string) {
 	}
 }
 
-// explainFailure adds to what the last renewal said why there is no connection, if
-// there is none.
+// explainFailure adds to the error of the last renewal why there is no connection, if there is none.
 func (s *Session) explainFailure(l *lease.Lease) {
 	failure := l.Failure()
 	l.Explain(failure, etcderr.WithConnection(s.client.ActiveConnection(), failure))

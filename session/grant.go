@@ -11,22 +11,23 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// grantOnce obtains a lease. The Grant is trusted from its send time; it needs
-// no confirmation, being a Raft entry itself.
+// grantOnce obtains a lease and puts its session key. A Grant is trusted from its send time. It needs no proof, because it
+// goes through Raft.
 func (s *Session) grantOnce(ctx context.Context) (*lease.Lease, error) {
 	l, err := s.grant(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("grant a lease: %w", etcderr.WithConnection(s.client.ActiveConnection(), err))
 	}
 	if err := l.Check(); err != nil {
-		// etcd's client may have repeated the Grant by itself and taken its
-		// time: a lease of unknown age is left to expire.
+		// The answer took so long that the lease is not trusted any more: etcd's client may have repeated the Grant by itself.
+		// The lease is left to expire.
 		return nil, backoff.Again(fmt.Errorf("grant a lease: %w", err))
 	}
 	if err := s.announce(ctx, l); err != nil {
@@ -35,10 +36,8 @@ func (s *Session) grantOnce(ctx context.Context) (*lease.Lease, error) {
 	return l, nil
 }
 
-// grant sends a Grant, and again beside it when it hangs. Each is for a lease of
-// its own, with an ID that is chosen here: so the leases that are not needed can
-// be revoked, although their Grants may never be answered, and a Grant that
-// arrives late cannot bring back a lease that was lost.
+// grant sends a Grant, and further ones while it is not answered. Each has an ID of its own, chosen here. So the surplus
+// leases can be revoked even if their Grants are never answered, and a late Grant cannot bring back a lease that was lost.
 func (s *Session) grant(ctx context.Context) (*lease.Lease, error) {
 	var mu sync.Mutex // protects ids
 	var ids []clientv3.LeaseID
@@ -68,7 +67,7 @@ func (s *Session) grant(ctx context.Context) (*lease.Lease, error) {
 	return l, nil
 }
 
-// regrant obtains the lease that follows a loss, for as long as it takes.
+// regrant obtains the lease that follows a loss. It tries until the session or the client is closed.
 func (s *Session) regrant() (*lease.Lease, error) {
 	var l *lease.Lease
 	policy := s.opts.Retry
@@ -86,8 +85,8 @@ func (s *Session) regrant() (*lease.Lease, error) {
 	return l, err
 }
 
-// refuse tells those who wait for a new lease that permission for it is refused.
-// The session goes on trying: roles get mended.
+// refuse tells callers of Await that permission for a new lease is refused. The session keeps trying, since roles get
+// repaired.
 func (s *Session) refuse(err error) {
 	s.mu.Lock()
 	first := s.refused == nil
@@ -97,15 +96,13 @@ func (s *Session) refuse(err error) {
 	s.replaced = make(chan struct{})
 	s.mu.Unlock()
 	if first {
-		s.opts.Logger.Warn("holdfast: permission for a new lease is refused; it is tried again until it is granted", "error", err)
+		s.opts.Logger.Warn("holdfast: permission for a new lease is refused; the session keeps trying", "error", err)
 	}
 }
 
-// revokeLost ends a lost lease in etcd, which removes its entries and keeps late
-// requests from putting new ones. It waits for as long as the drift margin
-// first, about when etcd would have let go by itself: those who have just been
-// told get the time to hear it, on a busy machine too, before somebody else is
-// let in. Close cuts that short, and leaves no lease behind.
+// revokeLost revokes a lost lease a drift margin after its loss, about when etcd would have expired it. That deletes its
+// entries and makes late requests that name it fail. The wait gives holders time to notice the loss, on a busy machine as
+// well, before another client can acquire. Close cuts the wait short.
 func (s *Session) revokeLost(ctx context.Context, l *lease.Lease) {
 	grace := time.NewTimer(l.Margin())
 	defer grace.Stop()
@@ -119,16 +116,15 @@ func (s *Session) revokeLost(ctx context.Context, l *lease.Lease) {
 	}
 }
 
-// revoke ends a lease in etcd. It gives up when ctx ends: then the lease ends by
-// itself.
+// revoke ends a lease in etcd, and tries until ctx ends. After that the lease expires.
 func (s *Session) revoke(ctx context.Context, l *lease.Lease) {
 	if err := s.endLease(ctx, l); err != nil && ctx.Err() == nil {
-		s.opts.Logger.Warn("holdfast: a lost lease could not be revoked; its entries stay until etcd expires it",
-			"lease", fmt.Sprintf("%x", int64(l.ID())), "error", err)
+		s.opts.Logger.Warn("holdfast: could not revoke a lost lease; its entries stay until etcd expires it",
+			"lease", holdfast.LeaseID(l.ID()).String(), "error", err)
 	}
 }
 
-// revokeID returns nil when there is no such lease any more.
+// revokeID revokes a lease, and tries until ctx ends. It returns nil if the lease does not exist any more.
 func (s *Session) revokeID(ctx context.Context, id clientv3.LeaseID) error {
 	policy := s.opts.Retry
 	policy.Attempt = 0 // attempt.Once bounds it
@@ -145,9 +141,8 @@ func (s *Session) revokeOnce(ctx context.Context, id clientv3.LeaseID) error {
 	return err
 }
 
-// revokeSurplus ends the leases that were granted beside the one that is used.
-// They hold no keys: one that cannot be revoked, or is granted later still, costs
-// nothing and ends after its TTL.
+// revokeSurplus revokes the leases that were granted beside the one in use. They have no keys, so one that cannot be
+// revoked, or is granted even later, does no harm and expires.
 func (s *Session) revokeSurplus(ctx context.Context, surplus []clientv3.LeaseID) {
 	for _, id := range surplus {
 		_ = s.revokeID(ctx, id)

@@ -13,13 +13,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// host is a session as locks and elections see it.
+// host is a session as locks and elections see it. The contract of its methods is at lease.Host.
 type host struct{ *Session }
 
 var _ lease.Host = host{}
 
-// Ref returns a reference to the session for packages of this module. It is of
-// no use outside.
+// Ref returns a reference to the session for packages of this module. Other packages can do nothing with it.
 func (s *Session) Ref() lease.Ref {
 	if s == nil {
 		return lease.Ref{}
@@ -29,7 +28,7 @@ func (s *Session) Ref() lease.Ref {
 
 func (h host) Await(ctx context.Context) (*lease.Lease, error) {
 	s := h.Session
-	known := -1 // refusals when the call began: roles may have been mended since
+	known := -1 // refusals when the call began; roles may have been repaired since
 	for {
 		s.mu.Lock()
 		l, replaced, refused, refusals := s.lease, s.replaced, s.refused, s.refusals
@@ -43,7 +42,7 @@ func (h host) Await(ctx context.Context) (*lease.Lease, error) {
 		if l.Context().Err() == nil {
 			return l, nil
 		}
-		if err := s.noneFollows(l); err != nil {
+		if err := s.endedErr(l); err != nil {
 			return nil, err
 		}
 		if refusals > known {

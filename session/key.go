@@ -18,22 +18,20 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// The session key of a lease stands as long as the lease does. Its watch tells
-// the session at once when the lease is revoked; a comparison with its mod
-// revision, the gate, stops requests that arrive late; and its absence shows
-// others that an entry went together with its lease.
+// The session key exists as long as its lease. It serves three purposes: its watch reports a revoked lease at once; Txns
+// compare its mod revision, the gate, so that late requests fail; and its absence tells other clients that an entry was
+// deleted together with its lease.
 
 const (
-	// armTimeout bounds the arming of the watch. A member answers it by itself,
-	// without the others; one that takes longer hangs.
+	// armTimeout bounds the creation of the watch. A member creates it without asking the others, so one that takes longer
+	// hangs.
 	armTimeout = time.Second
 
-	// healthyWatch: a watch that lived for that long resets the backoff.
+	// A watch that lived for healthyWatch resets the backoff.
 	healthyWatch = 10 * time.Second
 
-	// watchKey makes each watch a stream of its own, so that it goes to the next
-	// member: etcd's client has one stream for each set of metadata. etcd does
-	// not look at it.
+	// watchKey is metadata that etcd ignores. etcd's client opens one stream for each set of metadata, so each watch gets a
+	// stream of its own, which goes to the next member.
 	watchKey = "holdfast-session"
 )
 
@@ -41,12 +39,10 @@ func (h host) SessionKey(id clientv3.LeaseID) string {
 	return fmt.Sprintf("%s/session/%x", h.opts.Namespace, int64(id))
 }
 
-// PutSessionKey puts the session key of l again, and returns the new gate: every
-// request that compares an older one fails from then on.
 func (h host) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) {
 	key := h.SessionKey(l.ID())
-	// Sent again as soon as a question is: a copy too many only moves the gate once
-	// more, and restoreSessionKey has a quarter of the lock delay.
+	// Repeated as early as a read: a superfluous copy only moves the gate once more, and restoreSessionKey has a quarter of
+	// the lock delay.
 	resp, _, err := attempt.Once(ctx, h.sender, attempt.Read, func(ctx context.Context) (*clientv3.PutResponse, error) {
 		return h.client.Put(ctx, key, h.keyValue, clientv3.WithLease(l.ID()))
 	})
@@ -66,33 +62,31 @@ func (o Options) identity() lease.Identity {
 	return lease.Identity{Owner: cmp.Or(o.Owner, fmt.Sprintf("%s:%d", host, pid)), Host: host, PID: pid}
 }
 
-// sessionValue is what a session key holds.
+// sessionValue returns the value of a session key.
 func sessionValue(who lease.Identity) string {
 	b, err := json.Marshal(struct {
 		V int `json:"v"`
 		lease.Identity
 	}{1, who})
 	if err != nil {
-		return "" // cannot be: plain fields only
+		return "" // cannot happen: plain fields only
 	}
 	return string(b)
 }
 
-// announce puts the session key of a lease that was just granted. Where that is
-// refused the lease is revoked: a session without its key would never learn that
-// it may not have one.
+// announce puts the session key of a lease that was just granted. If that is refused, it revokes the lease.
 func (s *Session) announce(ctx context.Context, l *lease.Lease) error {
 	_, err := host{s}.PutSessionKey(ctx, l)
 	switch etcderr.Classify(err) {
 	case etcderr.OK:
 		return nil
 	case etcderr.LeaseGone:
-		return backoff.Again(err) // it took too long: the next lease may do better
+		return backoff.Again(err) // it took too long
 	case etcderr.Unauthorised:
 		err = fmt.Errorf("%w; grant it to a role of this user: etcdctl role grant-permission --prefix ROLE readwrite %s/session/",
 			err, s.opts.Namespace)
 	}
-	if !etcderr.Pending(err) || s.ctx.Err() != nil { // etcd answers; or Close, which leaves nothing behind, has cut this off
+	if !etcderr.Pending(err) || s.ctx.Err() != nil { // etcd answers, or Close has cut this off and must leave no lease behind
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.CloseTimeout)
 		defer cancel()
 		s.revoke(ctx, l)
@@ -100,15 +94,14 @@ func (s *Session) announce(ctx context.Context, l *lease.Lease) error {
 	return err
 }
 
-// watchSessionKey tells the session at once when the key of l is deleted, until l
-// is lost.
+// watchSessionKey keeps a watch of the key of l until l is lost.
 func (s *Session) watchSessionKey(l *lease.Lease) {
 	policy := s.opts.Retry
 	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), time.Second)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
 	pauses, err := policy.New()
 	if err != nil {
-		return // cannot be: New has validated it
+		return // cannot happen: New has validated the policy
 	}
 	for n := 0; ; n++ {
 		armed := s.opts.Clock()
@@ -124,9 +117,9 @@ func (s *Session) watchSessionKey(l *lease.Lease) {
 	}
 }
 
-// watchUntilDeleted returns when the watch has failed, or the key was deleted and
-// that has been dealt with. The watch starts from now, because etcd serves one
-// from a known revision late; the read after its creation finds what was before.
+// watchUntilDeleted watches the key of l, and restores it when it is deleted. It returns then, or when the watch fails. The
+// watch starts at the present revision, since etcd serves watches from older revisions only every 100 ms. The read after
+// its creation finds earlier deletions.
 func (s *Session) watchUntilDeleted(l *lease.Lease, stream string) {
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(l.Context()), watchKey, stream))
 	defer cancel()
@@ -140,7 +133,7 @@ func (s *Session) watchUntilDeleted(l *lease.Lease, stream string) {
 	read, err := attempt.Ask(ctx, s.sender, attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return s.readSessionKey(ctx, l)
 	})
-	if err != nil || s.keepSessionKey(l, read) != nil {
+	if err != nil || s.checkSessionKey(l, read) != nil {
 		return
 	}
 	for resp := range events {
@@ -154,7 +147,7 @@ func (s *Session) watchUntilDeleted(l *lease.Lease, stream string) {
 	}
 }
 
-// readSessionKey is a linearizable read. It also confirms renewals.
+// readSessionKey is a linearizable read. It serves as the proof of renewals as well.
 func (s *Session) readSessionKey(ctx context.Context, l *lease.Lease) (*clientv3.GetResponse, error) {
 	key := host{s}.SessionKey(l.ID())
 	resp, err := s.client.Get(ctx, key)
@@ -164,9 +157,9 @@ func (s *Session) readSessionKey(ctx context.Context, l *lease.Lease) (*clientv3
 	return resp, nil
 }
 
-// keepSessionKey judges what readSessionKey has read: the key has to stand, with
-// its lease. It returns an error when that could not be brought about.
-func (s *Session) keepSessionKey(l *lease.Lease, read *clientv3.GetResponse) error {
+// checkSessionKey restores the key of l unless read shows that it exists and is attached to l. It returns an error if the
+// key could not be restored.
+func (s *Session) checkSessionKey(l *lease.Lease, read *clientv3.GetResponse) error {
 	switch {
 	case read.Header.ClusterId != l.Cluster():
 		l.Lose(holdfast.CauseClusterChanged, nil)
@@ -178,31 +171,30 @@ func (s *Session) keepSessionKey(l *lease.Lease, read *clientv3.GetResponse) err
 	return s.restoreSessionKey(l, read.Header.Revision)
 }
 
-// restoreSessionKey puts the session key again, which at revision seen did not
-// stand. Either someone has deleted it, and nothing is lost, or the lease was
-// revoked, and etcd refuses the put. Without an answer the worse is assumed: a
-// waiter whose predecessor was revoked holds a LockDelay later.
+// restoreSessionKey puts the session key again, which did not exist at revision seen. If the key was deleted by hand, that
+// succeeds and nothing is lost. If the lease was revoked, etcd refuses it. If etcd does not answer, the lease is given up:
+// a waiter may acquire the lock a LockDelay after a revocation.
 func (s *Session) restoreSessionKey(l *lease.Lease, seen int64) error {
 	if l.Context().Err() != nil || l.Gate() > seen {
-		return nil // it is over, or was put again meanwhile
+		return nil // lost, or put again in the meantime
 	}
 	within := cmp.Or(s.opts.LockDelay, defaultLockDelay) / 4
 	ctx, cancel := context.WithTimeout(l.Context(), within)
 	defer cancel()
 	policy := s.opts.Retry
-	policy.Notify = nil // there is no time for callbacks
+	policy.Notify = nil // no time for callbacks
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		_, err := host{s}.PutSessionKey(ctx, l)
 		return err
 	})
 	switch {
 	case err == nil:
-		s.opts.Logger.Warn("holdfast: the session key was deleted, or detached from its lease, by someone else; "+
+		s.opts.Logger.Warn("holdfast: session key was deleted, or detached from its lease, by another client; "+
 			"it was put again and nothing is lost", "key", host{s}.SessionKey(l.ID()))
 		return nil
 	case etcderr.Classify(err) == etcderr.LeaseGone:
 		return l.Lose(holdfast.CauseRevoked, err)
 	default:
-		return l.Lose(holdfast.CauseKeyDeleted, fmt.Errorf("not put again within %v: %w", within, err))
+		return l.Lose(holdfast.CauseKeyDeleted, fmt.Errorf("could not put it again within %v: %w", within, err))
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// DefaultTTL is the lease TTL asked for when Options.TTL is zero.
+	// DefaultTTL is the TTL of a lease when Options.TTL is zero.
 	DefaultTTL = 15 * time.Second
 	// DefaultNamespace is the namespace when Options.Namespace is empty.
 	DefaultNamespace = names.DefaultNamespace
@@ -24,14 +24,14 @@ const (
 	minTTL = time.Second
 	maxTTL = 600 * time.Second
 
-	// defaultLockDelay: holders were told of a revoked lease within 150 ms, by the
-	// watch of its session key. Two looks at the entries of holders fit into it, for
-	// the case that the watch hangs.
+	defaultCloseTimeout = 5 * time.Second
+
+	// defaultLockDelay: the watch of the session key told holders of a revoked lease within 150 ms. For the case that the
+	// watch hangs, two looks at the held entries fit into the delay.
 	defaultLockDelay = time.Second
 
-	// minLockDelay would leave no room for those 150 ms if it was less. More than
-	// maxLockDelay only makes waiters wait: by then, with the usual TTL, a holder has
-	// given up by its own clock.
+	// minLockDelay leaves room for those 150 ms. After maxLockDelay, with the usual TTL, a holder has given up by its own
+	// clock, so a longer delay would only make waiters wait.
 	minLockDelay = 200 * time.Millisecond
 	maxLockDelay = 60 * time.Second
 
@@ -39,99 +39,80 @@ const (
 	maxOwner = 256
 )
 
-// Options of a session. The zero value of every field is its default; a value
-// that cannot be used is an *holdfast.ArgumentError or *holdfast.NameError from New, never
-// silently repaired.
+// Options of a session. The zero value of every field is its default. An invalid value is an error from New, a
+// *holdfast.ArgumentError or *holdfast.NameError; it is never silently repaired.
 type Options struct {
-	// TTL of the lease: how long etcd keeps locks of a process that has
-	// vanished. Default 15 s; whole seconds from 1 s to 600 s. etcd may grant
-	// more (at least 1.5 election timeouts: 2 s with etcd's defaults); what it
-	// granted is used. A short TTL frees the locks of a dead process sooner
-	// and tolerates shorter pauses and outages.
+	// TTL of the lease: how long etcd keeps the locks of a process that has vanished. Default 15 s; whole seconds from 1 s
+	// to 600 s. etcd may grant more (at least 1.5 election timeouts: 2 s with etcd's defaults), and the session uses what
+	// was granted. A shorter TTL frees the locks of a dead process sooner, and tolerates shorter pauses and outages.
 	TTL time.Duration
 
-	// Namespace is the first segment of every key this session writes, except
-	// for entries under prefixes given to NewMutexAt and NewAt. Default
-	// "holdfast". No "/", no leading "@", at most 64 bytes. Processes that
-	// contend with each other must use the same.
+	// Namespace is the first segment of every key this session writes, except entries under prefixes given to NewMutexAt
+	// and NewAt. Default "holdfast". No "/", no leading "@", at most 64 bytes. Processes that contend with each other must
+	// use the same namespace.
 	Namespace string
 
-	// Owner says who this is, for people who look into etcd: it stands in the
-	// session key and in every entry. Default "host:pid"; at most 256 bytes. It
-	// does not affect exclusion.
+	// Owner names this process for people who look into etcd: it is written to the session key and to every entry. Default
+	// "host:pid"; at most 256 bytes. It does not affect exclusion.
 	Owner string
 
-	// Anonymous leaves the name of the host and the process ID out of what is
-	// written to etcd, and Owner empty unless it is set.
+	// Anonymous keeps the host name and the process ID out of etcd. Owner is then empty unless it is set.
 	Anonymous bool
 
-	// DriftMargin is taken off the TTL before it is trusted; it covers clocks
-	// that run at different rates and timers that fire late. Default the
-	// larger of TTL/10 and 200 ms; at most TTL/4. Too small, and a slow clock
-	// believes for longer than etcd keeps; too large, and short outages cost
-	// the lease.
+	// DriftMargin is subtracted from the TTL before it is trusted. It covers clock drift and timers that fire late. Default
+	// the larger of TTL/10 and 200 ms; at most TTL/4. With too small a margin, a process with a slow clock trusts its lease
+	// for longer than etcd keeps it; with too large a one, short outages cost the lease.
 	DriftMargin time.Duration
 
-	// LockDelay is how long a waiter of this session waits when the holder ahead
-	// of it did not release but lost its lease: time for that holder to be told.
-	// It protects the holders ahead, not this session, so use the same in all
-	// processes. A release, a Close and an entry deleted by hand cost no delay; a
-	// holder that crashed is followed TTL + LockDelay after its last renewal.
-	// Default 1 s; from 200 ms, since holders have been told up to 150 ms late, to
-	// 60 s. Negative: no delay, for tests.
+	// LockDelay is how long a waiter of this session waits when the holder ahead of it lost its lease instead of releasing:
+	// time for that holder to learn of the loss. It protects the holders ahead, not this session, so use the same value in
+	// all processes. A release, a Close, and an entry deleted by hand cost no delay. The lock of a holder that crashed is
+	// acquired TTL + LockDelay after its last renewal. Default 1 s; 200 ms (holders have learned of a loss up to 150 ms
+	// late) to 60 s. Negative: no delay, for tests.
 	LockDelay time.Duration
 
-	// OnStateChange is told every change of state, in order, from a goroutine
-	// of its own. It may be slow, block or panic without delaying a renewal.
-	// It is as if passed to Subscribe before New returns.
+	// OnStateChange is called for every change of state, as if passed to Subscribe before New returns: in order, on a
+	// goroutine of its own. It may be slow, block or panic without delaying a renewal.
 	OnStateChange func(Event)
 
-	// StayLost keeps a lost session lost. By default a new lease follows by
-	// itself, and calls blocked in Lock or Campaign queue again under it.
+	// StayLost: a lost session stays lost. By default it gets a new lease, and calls that are blocked in Lock or Campaign
+	// queue again under that.
 	StayLost bool
 
-	// CloseTimeout bounds what Close, and other releases that were given a
-	// context already dead, do on their own, and how long Close waits for
+	// CloseTimeout bounds Close and other releases when their context is already dead, and the time that Close waits for
 	// callbacks. Default 5 s.
 	CloseTimeout time.Duration
 
-	// Retry paces what is tried again, and bounds each single write by its
-	// Attempt: default 4 s, less than 5 s. What is not answered soon is sent
-	// again beside it, for three times the Attempt as a whole. Notify is not
-	// told of renewals, which it could delay. (A member given 5 s may answer
-	// DeadlineExceeded while the request is under way; etcd's client then repeats
-	// a write by itself.) The zero value is backoff's default. Renewals are
-	// paced by it as far as it fits: they pause for a sixth of the TTL at most.
+	// Retry paces the retries, and its Attempt bounds each write that is sent: default 4 s, less than 5 s. A request that is
+	// not answered soon is sent again beside the first, for three times Attempt in all. Retry.Notify is not called for
+	// renewals, which it could delay; and renewals pause for a sixth of the TTL at most. The zero value is backoff's default.
+	// (After 5 s a member may answer DeadlineExceeded while the request is in flight; etcd's client would then repeat a
+	// write by itself.)
 	Retry backoff.Policy
 
-	// Clock returns the time that has passed since some fixed moment. It must never
-	// run backwards, and must count on while the machine is suspended. Every Check
-	// calls it, so it should take nanoseconds. Default SystemClock(). For tests.
+	// Clock returns the time that has passed since some fixed moment. It must never run backwards, and must count on while
+	// the machine is suspended. Every Check calls it, so it should take nanoseconds. Default SystemClock(). For tests.
 	Clock func() time.Duration
 
-	// Logger is told of losses, of panicking callbacks and of releases that
-	// could not be finished; it is quiet while all is well. Default
-	// slog.Default().
+	// Logger gets one line for each change of state but the close, for callbacks that panic, and for releases that could
+	// not be finished. Default slog.Default().
 	Logger *slog.Logger
 
-	// TracerProvider receives the spans that docs/telemetry.md lists, of this
-	// session and of all that is built on it. Default: OpenTelemetry's global
-	// one, which does nothing until the program has set an SDK.
+	// TracerProvider receives the spans of this session and of its locks and elections; docs/telemetry.md lists them.
+	// Default: OpenTelemetry's global one, which does nothing until the program has set an SDK.
 	TracerProvider trace.TracerProvider
 
 	// MeterProvider receives the metrics, likewise.
 	MeterProvider metric.MeterProvider
 
-	// Attributes adds attributes to the spans and metrics of a lock or election,
-	// given its kind ("lock" or "election") and name. Default: none, so that
-	// no name leaves the process. It is called at every acquisition, on the
-	// goroutine that acquires. Each set of attributes is a time series of its
-	// own in most backends: return "billing", not "billing/job-7", and mind
-	// what the name tells.
+	// Attributes returns additional attributes for the spans and metrics of a lock or election, given its kind ("lock" or
+	// "election") and name. Default none, so that no name leaves the process. It is called in every acquisition, on the
+	// goroutine that acquires. In most backends each set of attributes is a time series of its own, so return "billing"
+	// rather than "billing/job-7".
 	Attributes func(kind, name string) []attribute.KeyValue
 }
 
-// validated checks the options as a whole and fills in the defaults.
+// validated validates the options as a whole and fills in the defaults.
 func (o *Options) validated() (Options, error) {
 	var r Options
 	if o != nil {
@@ -141,10 +122,10 @@ func (o *Options) validated() (Options, error) {
 		r.TTL = DefaultTTL
 	}
 	if r.TTL < minTTL || r.TTL > maxTTL || r.TTL%time.Second != 0 {
-		return r, &holdfast.ArgumentError{Argument: "Options.TTL", Reason: fmt.Sprintf("%v is not a whole number of seconds from %v to %v", r.TTL, minTTL, maxTTL)}
+		return r, &holdfast.ArgumentError{Argument: "Options.TTL", Reason: fmt.Sprintf("is %v, not a whole number of seconds from %v to %v", r.TTL, minTTL, maxTTL)}
 	}
 	if r.DriftMargin < 0 || r.DriftMargin > r.TTL/4 {
-		return r, &holdfast.ArgumentError{Argument: "Options.DriftMargin", Reason: fmt.Sprintf("%v is not between 0 and a quarter of the TTL (%v)", r.DriftMargin, r.TTL/4)}
+		return r, &holdfast.ArgumentError{Argument: "Options.DriftMargin", Reason: fmt.Sprintf("is %v, not between 0 and a quarter of the TTL (%v)", r.DriftMargin, r.TTL/4)}
 	}
 	var err error
 	if r.Namespace, err = names.Namespace(r.Namespace); err != nil {
@@ -154,7 +135,7 @@ func (o *Options) validated() (Options, error) {
 		return r, &holdfast.ArgumentError{Argument: "Options.Owner", Reason: fmt.Sprintf("is longer than %d bytes", maxOwner)}
 	}
 	if r.CloseTimeout == 0 {
-		r.CloseTimeout = 5 * time.Second
+		r.CloseTimeout = defaultCloseTimeout
 	}
 	if r.CloseTimeout < 0 {
 		return r, &holdfast.ArgumentError{Argument: "Options.CloseTimeout", Reason: "is negative"}
@@ -168,7 +149,7 @@ func (o *Options) validated() (Options, error) {
 	case r.LockDelay < 0:
 		r.LockDelay = 0
 	case r.LockDelay < minLockDelay || r.LockDelay > maxLockDelay:
-		return r, &holdfast.ArgumentError{Argument: "Options.LockDelay", Reason: fmt.Sprintf("%v is not between %v and %v; negative means none",
+		return r, &holdfast.ArgumentError{Argument: "Options.LockDelay", Reason: fmt.Sprintf("is %v, not between %v and %v; negative means none",
 			r.LockDelay, minLockDelay, maxLockDelay)}
 	}
 	if r.Clock == nil {

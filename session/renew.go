@@ -22,8 +22,7 @@ var (
 	errArrivedLate    = errors.New("the answer arrived after trusted-until")
 )
 
-// run keeps the session on a live lease until Close: it guards one to its end
-// and goes on with the next.
+// run keeps one lease after the other alive until no further one will follow.
 func (s *Session) run(first *lease.Lease) {
 	defer close(s.ended)
 	for l := first; l != nil; l = s.successor() {
@@ -34,8 +33,8 @@ func (s *Session) run(first *lease.Lease) {
 	}
 }
 
-// guard renews l and tells its changes of state, until it is lost. It reports
-// false when that was Close's doing, who tells it and revokes.
+// guard renews l and publishes its changes of state until it is lost. It returns false if Close caused the loss: then Close
+// publishes it and revokes the lease.
 func (s *Session) guard(l *lease.Lease) bool {
 	renewals := make(chan struct{})
 	go func() { // joined below; ends with l
@@ -45,16 +44,15 @@ func (s *Session) guard(l *lease.Lease) bool {
 	last := s.watchdog(l)
 	closed := s.ctx.Err() != nil
 	if !closed {
-		s.tellLost(l, last)
+		s.publishLoss(l, last)
 	}
 	<-renewals
 	return !closed
 }
 
-// successor gets the lease that follows a loss and makes it the session's; nil
-// if none is to follow.
+// successor obtains the lease that follows a loss and installs it. It returns nil if no lease will follow.
 func (s *Session) successor() *lease.Lease {
-	if s.noneFollows(s.latest()) != nil {
+	if s.endedErr(s.latest()) != nil {
 		return nil
 	}
 	l, err := s.regrant()
@@ -64,10 +62,9 @@ func (s *Session) successor() *lease.Lease {
 	return l
 }
 
-// watchdog wakes at the moments when the answer of l.Check changes, and tells.
-// It sends nothing, so that nothing can keep it from telling in time; why there is
-// no connection is asked of the connection, for 100 ms at most. It returns
-// when l is lost, with the last state told.
+// watchdog wakes when the answer of l.Check changes, and publishes the new state. It sends no RPC, so nothing keeps it from
+// doing so in time. (For the reason of a suspension it asks the connection, for 100 ms at most.) When l is lost it returns
+// the last state published.
 func (s *Session) watchdog(l *lease.Lease) holdfast.State {
 	state := holdfast.Connected
 	timer := time.NewTimer(l.UntilChange())
@@ -94,15 +91,14 @@ func (s *Session) watchdog(l *lease.Lease) holdfast.State {
 	}
 }
 
-// renew renews l when that is due, and at once again when it fails, until l is
-// lost.
+// renew renews l when that is due, and again after a failure, until l is lost.
 func (s *Session) renew(l *lease.Lease) {
-	// Pauses that suit other requests may be longer than there is time.
+	// The pauses of the user's policy may be too long for a renewal.
 	policy := s.opts.Retry
 	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), l.Trust()/6)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
-	policy.Attempt = 0  // attempt.Once bounds each request, and the loss of l all of it
-	policy.Notify = nil // a callback could take longer than there is time
+	policy.Attempt = 0  // attempt.Once bounds each request, and the loss of l bounds the loop
+	policy.Notify = nil // a callback could delay the renewal
 	// An eighth of the trusted time lies between a renewal and the suspension.
 	s.sender.SetRenewal(l.Trust()/8/5, l.Trust()/6)
 	timer := time.NewTimer(l.UntilRenewal())
@@ -114,9 +110,8 @@ func (s *Session) renew(l *lease.Lease) {
 			return
 		}
 		if l.UntilRenewal() <= 0 {
-			// Until the deadline every failure but a verdict on the lease is
-			// worth another try, a refused permission too: tokens are
-			// refreshed and roles are mended.
+			// Until the loss, every failure except a verdict on the lease is retried, a refused permission as well: tokens
+			// are refreshed and roles are repaired.
 			var ack *acknowledgement
 			_ = backoff.Retry(l.Context(), policy, func(ctx context.Context) error {
 				return s.renewOnce(ctx, l, &ack)
@@ -126,7 +121,7 @@ func (s *Session) renew(l *lease.Lease) {
 	}
 }
 
-// renewOnce renews l, once, and notes how that went. See renewAndProve for ack.
+// renewOnce renews l once and records the result. See renewAndProve for ack.
 func (s *Session) renewOnce(ctx context.Context, l *lease.Lease, ack **acknowledgement) error {
 	began := time.Now()
 	left, err := s.renewAndProve(ctx, l, ack)
@@ -160,7 +155,7 @@ func renewalOutcome(err error) string {
 	}
 }
 
-// acknowledgement is a renewal that a member has answered.
+// acknowledgement is a member's answer to a renewal.
 type acknowledgement struct {
 	sent    time.Duration // by the session's clock
 	ttl     time.Duration
@@ -168,24 +163,22 @@ type acknowledgement struct {
 	term    uint64
 }
 
-// renewAndProve sends a renewal and proves that it counted. An etcd leader that
-// was stopped and continued acknowledges renewals which the cluster, by now
-// led by another, has never seen; so a linearizable read follows, and the
-// renewal counts only if both answers carry the same Raft term: at a term T no
-// such read can succeed once a quorum has voted for T+1. left is the trusted
-// time that remained when the proof arrived.
+// renewAndProve sends a renewal and proves that it counts. An etcd leader that was paused and resumed acknowledges renewals
+// which the cluster, led by another member by now, has never seen. So a linearizable read follows, and the renewal counts
+// only if both answers have the same Raft term: no such read can succeed at term T once a quorum has voted for T+1. left is
+// the trusted time that remained when the proof arrived.
 //
-// The proof may come as late as it likes, so an acknowledgement whose proof
-// fails is left in kept for the next call. Only another term makes it worthless.
+// A late proof proves just as much, so an acknowledgement whose proof fails is left in kept for the next call. Only a proof
+// at another term makes it worthless.
 func (s *Session) renewAndProve(ctx context.Context, l *lease.Lease, kept **acknowledgement) (left time.Duration, err error) {
 	if *kept == nil {
-		s.asking(l, "renewal")
+		s.noteRequest(l, "renewal")
 		if *kept, err = s.acknowledge(ctx, l); err != nil {
 			return 0, err
 		}
 	}
 	ack := *kept
-	s.asking(l, "read that confirms the renewal")
+	s.noteRequest(l, "read that confirms the renewal")
 	read, err := s.prove(ctx, l)
 	if err != nil {
 		return 0, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.ID()), err)
@@ -198,7 +191,7 @@ func (s *Session) renewAndProve(ctx context.Context, l *lease.Lease, kept **ackn
 		*kept = nil
 		return 0, errUnconfirmed
 	}
-	if err := s.keepSessionKey(l, read); err != nil {
+	if err := s.checkSessionKey(l, read); err != nil {
 		return 0, err
 	}
 	left = l.Remaining()
@@ -231,7 +224,7 @@ func (s *Session) acknowledge(ctx context.Context, l *lease.Lease) (*acknowledge
 	return ack, nil
 }
 
-// prove sends a linearizable read, of the session key.
+// prove sends a linearizable read of the session key.
 func (s *Session) prove(ctx context.Context, l *lease.Lease) (*clientv3.GetResponse, error) {
 	read, _, err := attempt.Once(ctx, s.sender, attempt.Proof, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return s.readSessionKey(ctx, l)

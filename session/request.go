@@ -16,14 +16,11 @@ const leaseKeepAlive = "/etcdserverpb.Lease/LeaseKeepAlive"
 
 // keepAlive renews a lease once.
 //
-// etcd's client would open a stream for it, which has two drawbacks. It logs in
-// anew for each stream if it has a user and a password: a Raft entry more, and
-// another member that may hang. And while the stream fails with Unavailable it
-// opens the next without a pause. So the renewal goes out as a single request:
-// on the wire that is a stream, too, which the client's side ends after one
-// message. It uses the token that is there, and only the session repeats it.
-// (etcd's grpc-proxy, which is not supported, would end such a stream before it
-// has answered.)
+// etcd's client would open a stream for that, which has two drawbacks. With a user and a password it logs in for each
+// stream: another Raft entry, and another member that may hang. And while the stream fails with Unavailable, it opens the
+// next one without a pause. So keepAlive sends a single request. On the wire that is a stream that the client ends after
+// one message. It uses the present auth token, and only the session repeats it. (etcd's grpc-proxy, which is not
+// supported, would end such a stream before answering.)
 func (s *Session) keepAlive(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
 	conn := s.leaseConn()
 	if conn == nil {
@@ -40,8 +37,8 @@ func (s *Session) keepAlive(ctx context.Context, id clientv3.LeaseID) (*clientv3
 	return &clientv3.LeaseKeepAliveResponse{ResponseHeader: resp.Header, ID: clientv3.LeaseID(resp.ID), TTL: resp.TTL}, nil
 }
 
-// grantAs grants a lease with that ID, which etcd's client cannot ask for, or
-// with another one where the client's Lease is not etcd's own.
+// grantAs grants a lease with the given ID, which etcd's client has no method for. If the client's Lease is not etcd's own,
+// etcd chooses the ID.
 func (s *Session) grantAs(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseGrantResponse, error) {
 	ttl := int64(s.opts.TTL / time.Second)
 	conn := s.leaseConn()
@@ -55,10 +52,8 @@ func (s *Session) grantAs(ctx context.Context, id clientv3.LeaseID) (*clientv3.L
 	return &clientv3.LeaseGrantResponse{ResponseHeader: resp.Header, ID: clientv3.LeaseID(resp.ID), TTL: resp.TTL}, nil
 }
 
-// leaseConn is the connection to send requests about leases on; nil if the
-// client's Lease is to be used because it has been put in the place of etcd's
-// own. (The one of etcd's package namespace passes on what names a lease and no
-// key.)
+// leaseConn returns the connection for requests about leases, or nil if the client's Lease has been replaced and is to be
+// used. (The Lease of etcd's package namespace does not count as a replacement: it changes no request about a lease.)
 func (s *Session) leaseConn() *grpc.ClientConn {
 	t := reflect.TypeOf(s.client.Lease)
 	if t != leaseType && (t.Kind() != reflect.Pointer || t.Elem().PkgPath() != leaseType.Elem().PkgPath()+"/namespace") {

@@ -17,10 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// Session keeps one lease alive, tells what becomes of it, and after a loss
-// gets another. It is safe for concurrent use and meant to be shared: renewal
-// traffic does not grow with the locks held. See the package doc for states
-// and guarantees.
+// Session keeps one lease alive, reports what becomes of it, and gets another one after a loss. It is safe for concurrent
+// use and meant to be shared. The package doc has the states and guarantees.
 type Session struct {
 	client    *clientv3.Client
 	opts      Options
@@ -48,20 +46,18 @@ type Session struct {
 	revokeErr  error
 	subs       map[*subscriber]struct{}
 	extensions map[any]any
-	running    sync.WaitGroup // goroutines started by Go; Add only while !closing
+	running    sync.WaitGroup // goroutines started by host.Go; Add only while !closing
 }
 
-// New obtains a lease and starts to keep it. A nil opts means all defaults;
-// ctx bounds New only. Close the session when it is no longer needed.
+// New obtains a lease and keeps it alive until Close. A nil opts means all defaults. ctx bounds New only; New tries until
+// ctx ends, so pass one that does.
 //
-// The session uses cli's KV, Lease and Watcher, never closes it, and respects
-// its TLS and auth. Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is
-// sent; otherwise what etcd said, joined with ctx's error when that ended the
-// attempts; etcderr.ErrNotConnected, with the reason, when the client could not
-// connect. It tries to until ctx ends, so give it one that does. holdfast.ErrClientClosed.
-// rpctypes.ErrPermissionDenied when the session key may not be written: the
-// message has the command that grants it. Nothing is left to close, and no lease
-// left in an etcd that answers, when err is not nil.
+// The session uses cli's KV, Lease and Watcher, with its TLS and auth, and never closes cli.
+//
+// Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is sent; otherwise etcd's error, joined with
+// ctx's if that ended the attempts. Test for etcderr.ErrNotConnected (the message says why there is no connection),
+// holdfast.ErrClientClosed, and rpctypes.ErrPermissionDenied (the session key may not be written; the message has the
+// etcdctl command that grants it). After an error there is nothing to close, and no lease is left in an etcd that answers.
 func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, error) {
 	if ctx == nil {
 		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -116,7 +112,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	return s, nil
 }
 
-// State is the state judged now.
+// State returns the state now.
 func (s *Session) State() holdfast.State {
 	switch err := s.Check(); {
 	case err == nil:
@@ -130,8 +126,8 @@ func (s *Session) State() holdfast.State {
 	}
 }
 
-// Check judges the session now, without an RPC: nil, holdfast.ErrSuspended, a
-// *holdfast.LostError (until a new lease has followed), or holdfast.ErrClosed.
+// Check judges the session now, without an RPC. It returns nil, holdfast.ErrSuspended, a *holdfast.LostError (until a new
+// lease has followed), or holdfast.ErrClosed.
 func (s *Session) Check() error {
 	if s.ctx.Err() != nil {
 		return holdfast.ErrClosed
@@ -139,13 +135,11 @@ func (s *Session) Check() error {
 	return s.latest().Check()
 }
 
-// Done returns a channel that is closed once the session has ended for good: it
-// was closed, its etcd client was closed, or its lease was lost under
-// Options.StayLost. Check says which.
+// Done returns a channel that is closed when the session has ended for good: it was closed, its etcd client was closed, or
+// its lease was lost under Options.StayLost. Check says which.
 func (s *Session) Done() <-chan struct{} { return s.ended }
 
-// Remaining is the time until the latest lease is no longer trusted unless a
-// renewal is confirmed; 0 when lost or closed.
+// Remaining is how long the latest lease is trusted if no further renewal is confirmed; 0 when lost or closed.
 func (s *Session) Remaining() time.Duration {
 	if s.ctx.Err() != nil {
 		return 0
@@ -153,16 +147,14 @@ func (s *Session) Remaining() time.Duration {
 	return s.latest().Remaining()
 }
 
-// TrustedUntil is Remaining on the wall clock, for display: a wall clock
-// jumps, so decide by Check.
+// TrustedUntil is Remaining as wall-clock time, for display. A wall clock can jump, so decide by Check.
 func (s *Session) TrustedUntil() time.Time { return time.Now().Add(s.Remaining()) }
 
-// Lease is the ID of the latest lease, even when it is lost; never 0.
+// Lease returns the ID of the latest lease, also when it is lost. It is never 0.
 func (s *Session) Lease() clientv3.LeaseID { return s.latest().ID() }
 
-// Unconfirmed is how old the proof is that the latest lease lives: the time
-// since the last confirmed renewal was sent. After a loss it grows on until a
-// new lease has followed.
+// Unconfirmed is the age of the proof that the latest lease is alive: the time since the last confirmed renewal was sent.
+// After a loss it grows until a new lease has followed.
 func (s *Session) Unconfirmed() time.Duration {
 	return s.latest().Unconfirmed()
 }
@@ -173,8 +165,7 @@ func (s *Session) latest() *lease.Lease {
 	return s.lease
 }
 
-// install makes next the latest lease; false if the session was closed
-// meanwhile.
+// install makes next the latest lease. It returns false if the session was closed in the meantime.
 func (s *Session) install(next *lease.Lease) bool {
 	s.mu.Lock()
 	if s.closing {
@@ -191,25 +182,25 @@ func (s *Session) install(next *lease.Lease) bool {
 	return true
 }
 
-// dropLease revokes a lease other than the latest once Close has begun. s.ctx
-// is done, so it takes a bound of its own.
+// dropLease revokes a lease other than the latest after Close has begun. s.ctx is done by then, so it has a timeout of its
+// own.
 func (s *Session) dropLease(l *lease.Lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
 	defer cancel()
 	s.revoke(ctx, l)
 }
 
-func (s *Session) tellLost(l *lease.Lease, last holdfast.State) {
+func (s *Session) publishLoss(l *lease.Lease, last holdfast.State) {
 	lost := l.Lost()
 	s.publish(Event{State: holdfast.Lost, Previous: last, Lease: l.ID(), Err: lost})
 	s.telemetry.SessionLost(lost.Cause.String(), lost.Since)
 }
 
-// Client is the etcd client the session was made with.
+// Client returns the etcd client of the session.
 func (s *Session) Client() *clientv3.Client { return s.client }
 
-// Namespace is the namespace in force.
+// Namespace returns the namespace in use.
 func (s *Session) Namespace() string { return s.opts.Namespace }
 
-// Logger is the logger in force.
+// Logger returns the logger in use.
 func (s *Session) Logger() *slog.Logger { return s.opts.Logger }

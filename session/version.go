@@ -11,11 +11,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// patched are the release lines of etcd that began with a bug a session cannot
-// see through, and the patch release that has mended it: after a pause, a member
-// could answer a linearizable read with what was true before. Renewals are
-// confirmed by such reads. Lines before the first are too old, those after the
-// last have never had it.
+// patched has, for each release line of etcd that began with a certain bug, the patch release that fixes it: after a pause
+// a member could answer a linearizable read with stale data, and such reads confirm renewals. Lines before the first are
+// too old; lines after the last never had the bug.
 var patched = []version{{3, 5, 28}, {3, 6, 9}}
 
 // version is a release of etcd: major, minor, patch.
@@ -23,8 +21,7 @@ type version [3]int
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
-// parseVersion reads a version as etcd's servers report it, "3.6.9". What comes
-// before a release ("3.6.9-rc.0") may lack what that is for.
+// parseVersion parses a version as etcd servers report it, such as "3.6.9". A prerelease ("3.6.9-rc.0") may lack the fix.
 func parseVersion(text string) (v version, prerelease, ok bool) {
 	text, _, _ = strings.Cut(text, "+")
 	text, _, prerelease = strings.Cut(text, "-")
@@ -42,8 +39,8 @@ func parseVersion(text string) (v version, prerelease, ok bool) {
 	return v, prerelease, true
 }
 
-// tooOld reports whether a server of that version may answer a linearizable
-// read with stale data. Of a version that cannot be read it does not claim so.
+// tooOld reports whether a server of that version may answer a linearizable read with stale data. It returns false for a
+// version that cannot be parsed.
 func tooOld(text string) bool {
 	v, prerelease, ok := parseVersion(text)
 	if !ok {
@@ -57,9 +54,7 @@ func tooOld(text string) bool {
 	return v[0] < patched[0][0] || v[0] == patched[0][0] && v[1] < patched[0][1]
 }
 
-// warnOfOldServers asks for a version as often as there are endpoints and says in
-// the log which servers are too old. It is run by Go; nothing waits for it but
-// Close, which ends its context.
+// warnOfOldServers asks as many times for a version as there are endpoints, and logs which servers are too old.
 func (s *Session) warnOfOldServers(ctx context.Context) {
 	ask := maintenance(s.client)
 	if ask == nil {
@@ -74,7 +69,7 @@ func (s *Session) warnOfOldServers(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			s.opts.Logger.Debug("holdfast: the version of an etcd server could not be asked", "endpoint", endpoint, "error", err)
+			s.opts.Logger.Debug("holdfast: could not query etcd server version", "endpoint", endpoint, "error", err)
 		case tooOld(status.Version):
 			if status.Header != nil {
 				endpoint = fmt.Sprintf("member %x", status.Header.MemberId)
@@ -83,17 +78,14 @@ func (s *Session) warnOfOldServers(ctx context.Context) {
 		}
 	}
 	if old != nil {
-		s.opts.Logger.Warn("holdfast: etcd servers are older than is supported: they may answer a linearizable read with stale data, "+
-			"and a lock be believed to be held that is not; upgrade them",
+		s.opts.Logger.Warn("holdfast: unsupported etcd version: linearizable reads may return stale data, so a lost lock may still look held; upgrade",
 			"servers", old, "need", fmt.Sprintf("%v, %v or newer", patched[0], patched[1]))
 	}
 }
 
-// maintenance is whom to ask for versions: the servers in turn, over the
-// connection that is there. A client's own Maintenance makes a connection for
-// each question, and reads the endpoints without their lock meanwhile: a race
-// with SetEndpoints and with AutoSyncInterval. Another one that somebody has put
-// in its place is asked as it is.
+// maintenance returns a client for versions that uses the existing connection, to the servers in turn. The client's own
+// Maintenance would open a connection for each question, and reads the endpoints without their lock, which races with
+// SetEndpoints and AutoSyncInterval. A Maintenance that has been replaced is returned as it is.
 func maintenance(cli *clientv3.Client) clientv3.Maintenance {
 	conn := cli.ActiveConnection()
 	if conn == nil || cli.Maintenance == nil {

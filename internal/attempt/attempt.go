@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 )
 
-// Sender sends the requests of one session. It is safe for concurrent use.
+// Sender sends the requests of one session or reader. It is safe for concurrent use.
 type Sender struct {
 	client *clientv3.Client
 	policy backoff.Policy // Attempt is set
@@ -19,7 +19,7 @@ type Sender struct {
 
 	mu     sync.Mutex    // protects what follows
 	beside int           // sends on goroutines of their own
-	idle   chan struct{} // closed when beside is 0 again; nil while it is
+	idle   chan struct{} // closed when beside is 0 again; nil while it is 0
 }
 
 // New returns a Sender. policy.Attempt must be set.
@@ -31,16 +31,14 @@ func New(cli *clientv3.Client, policy backoff.Policy) *Sender {
 	return s
 }
 
-// SetRenewal sets the least pause before a renewal or its proof is sent again,
-// and the most.
+// SetRenewal sets the shortest and the longest pause before a renewal or its proof is sent again.
 func (s *Sender) SetRenewal(base, most time.Duration) {
 	base, most = min(base, renewalBase), min(most, maxRepeat)
 	s.paces[Renewal].set(base, most)
 	s.paces[Proof].set(base, most)
 }
 
-// Wait waits for the sends that are still under way. Those of calls that have
-// returned are cancelled, so it is short.
+// Wait waits for the sends in flight. Those of calls that have returned are canceled, so the wait is short.
 func (s *Sender) Wait() {
 	s.mu.Lock()
 	idle := s.idle
@@ -63,27 +61,21 @@ func (s *Sender) count(n int) {
 	}
 }
 
-// Once calls op until one call is answered: first on the caller's goroutine,
-// then, after pauses, again beside the calls that hang, as many at once as there
-// are endpoints. The first answer wins, and the other calls are
-// cancelled. An answer is a nil error, or one by which etcd has decided the
-// request for good: a refused permission, a lease that is gone, a malformed
-// request. Of other errors Once returns one when no call is under way any more:
-// it does not pause, so a loop around it has to; see [Ask].
+// Once calls op until one call is answered: first on the caller's goroutine, then, after pauses, further calls beside those
+// that hang, each time one for each endpoint. The first answer wins, and the other calls are canceled. An answer is a nil
+// error, or an error by which etcd has decided the request for good: refused permission, a lease that is gone, a malformed
+// request. Once returns another error when no call is in flight any more. It does not pause then, so a loop around it has
+// to; see [Ask].
 //
-// Once ends with ctx, and after three times the policy's Attempt with an error
-// that Is context.DeadlineExceeded. Each call for a write is given up after the
-// policy's Attempt.
+// Once ends with ctx, and after three times the policy's Attempt with an error that Is context.DeadlineExceeded. Each call
+// of a write is canceled after the policy's Attempt.
 //
-// op is called by several goroutines at the same time and must return what it
-// finds by value only; a call may outlive Once by the moment it takes to see
-// that its context has ended. That context ends with ctx or when another call
-// is answered; it carries no deadline to the server, and requires a leader.
+// op runs on several goroutines at once, and must return its result by value only; a call may outlive Once for the moment
+// it takes to notice that its context is canceled. That context requires a leader, and sends no deadline to the server.
 //
-// open reports that a call was made whose outcome is not known: it may have been
-// carried out, or may be at any later time. It may be true beside a nil error,
-// when another call was answered first, or in the same moment. The class of err
-// says nothing of the other calls.
+// open reports that the outcome of some call is unknown: its request may have been carried out, or may be carried out at
+// any later time. open may be true although err is nil, when another call was answered first. The class of err says nothing
+// about the other calls.
 func Once[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) (v T, open bool, err error) {
 	if err := backoff.ContextErr(ctx); err != nil {
 		return v, false, err
@@ -94,12 +86,11 @@ func Once[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Con
 	return r.result()
 }
 
-// Ask is Once, repeated with the policy's pauses while its error says that
-// repeating can help. op must be a question: it changes nothing.
+// Ask is Once, repeated with the policy's pauses while its error is retryable. op must be a read.
 func Ask[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) (T, error) {
 	var v T
 	policy := s.policy
-	policy.Attempt = 0 // Once bounds it
+	policy.Attempt = 0 // Once has its own bound
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
 		v, _, err = Once(ctx, s, k, op)
 		return etcderr.WithConnection(s.client.ActiveConnection(), err)

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Kind says what a request is. Each kind has a memory of its own of how long
-// answers take.
+// Kind is the kind of a request. How long answers take is tracked for each kind.
 type Kind int
 
 const (
@@ -20,22 +19,20 @@ const (
 const (
 	renewalBase = 250 * time.Millisecond
 	readBase    = 150 * time.Millisecond
-	// A write that is sent too often costs more than a read: the copies that are
-	// not answered have to be shut out later.
+	// A superfluous write costs more than a read: copies that are not answered have to be stopped later.
 	writeBase = 250 * time.Millisecond
 
-	// maxRepeat bounds the pauses between the sends of a question. Those of a
-	// write are bounded by the policy's Attempt, since a commit may be slow.
+	// maxRepeat is the longest pause before a read is sent again. For a write that is the policy's Attempt, since a commit
+	// may be slow.
 	maxRepeat = 2 * time.Second
 
-	// maxAttempts bounds a call as a whole, in times of the policy's Attempt.
+	// A call lasts at most maxAttempts times the policy's Attempt.
 	maxAttempts = 3
 )
 
-// pace is how long the answer to a request of one kind is waited for before the
-// request is sent again: at first at least base, at most most, in between twice
-// as long as the latest answer took. Only answers count. If what is not answered
-// counted, one election in etcd would slow down every request after it.
+// pace determines the pause before a request of one kind is sent again: twice as long as the latest answer took, but at
+// least base and at most most. Only answered requests count. Otherwise one election in etcd would slow down all requests
+// after it.
 type pace struct {
 	base, most, latest atomic.Int64
 }
@@ -47,16 +44,15 @@ func (p *pace) set(base, most time.Duration) {
 
 func (p *pace) answered(took time.Duration) { p.latest.Store(int64(took)) }
 
-// pauses returns those of a request that is sent now.
+// pauses returns the pauses for a request that is sent now.
 func (p *pace) pauses() pauses {
 	most := time.Duration(p.most.Load())
 	return pauses{next: min(time.Duration(max(p.base.Load(), 2*p.latest.Load())), most), most: most}
 }
 
-// pauses are those of one request. Each is half as long again as the one before:
-// so when etcd begins to answer, after an election, the request is sent again
-// when at most half as much time again has passed, and the more often it was sent
-// in vain, the more rarely it is.
+// pauses are the pauses of one request, each half as long again as the one before. So the longer a request has not been
+// answered, the more rarely it is sent; and when etcd answers again, say after an election, it is sent after at most half
+// the time that has passed.
 type pauses struct{ next, most time.Duration }
 
 func (p *pauses) grow() { p.next = min(p.next+p.next/2, p.most) }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 )
 
-// race is one call of Once: sends of the same request, side by side.
+// race is one call of Once: copies of the same request, side by side.
 type race[T any] struct {
 	s      *Sender
 	kind   Kind
@@ -28,11 +28,11 @@ type race[T any] struct {
 	cancels []context.CancelFunc // of the other sends
 	timer   *time.Timer
 	pauses  pauses
-	sends   int  // all that were begun
-	running int  // those that have not returned
-	pending bool // one that did not win may have been carried out, or may be yet
+	sends   int  // copies sent so far
+	running int  // copies that have not returned
+	pending bool // a copy other than the winner may have been carried out, or may be later
 	over    bool // nothing is sent any more
-	won     bool // v and err are etcd's answer; otherwise err is what a send said that failed
+	won     bool // v and err are etcd's answer; otherwise err is the error of a failed copy
 	v       T
 	err     error
 	decided chan struct{} // closed once over; nil unless the caller waits
@@ -47,9 +47,8 @@ func newRace[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.
 	return r, first
 }
 
-// context returns that of sends which begin now. A write is given up after the
-// policy's Attempt: a member that had longer might answer that its own time was
-// up, and etcd's client would send the write again and tell nobody.
+// context returns the context for copies that are sent now. A write is canceled after the policy's Attempt: a member with
+// more time might answer that its own deadline has passed, and etcd's client would send the write again unnoticed.
 func (r *race[T]) context() (ctx context.Context, cancel context.CancelFunc) {
 	if r.kind == Write {
 		ctx, cancel = context.WithTimeout(r.caller, r.s.policy.Attempt)
@@ -61,15 +60,15 @@ func (r *race[T]) context() (ctx context.Context, cancel context.CancelFunc) {
 
 func (r *race[T]) bound() time.Duration { return maxAttempts * r.s.policy.Attempt }
 
-// repeat sends again, once to each endpoint, and sets the timer for the next time,
-// or ends the race when its time is up. It runs on a goroutine of the timer.
+// repeat sends one copy for each endpoint and sets the timer for the next time, or ends the race when its time is up. It
+// runs on the timer's goroutine.
 func (r *race[T]) repeat() {
 	left := r.bound() - time.Since(r.began)
 	if left <= 0 {
 		r.end()
 		return
 	}
-	n := max(1, len(r.s.client.Endpoints())) // a client without any still has its connection
+	n := max(1, len(r.s.client.Endpoints())) // a client without endpoints still has its connection
 	ctx, cancel := r.context()
 	r.s.count(n)
 	if !r.begin(n, left, cancel) {
@@ -83,7 +82,7 @@ func (r *race[T]) repeat() {
 	r.sendBeside(ctx)
 }
 
-// begin counts n more sends; false: the race is over.
+// begin counts n more copies. It returns false if the race is over.
 func (r *race[T]) begin(n int, left time.Duration, cancel context.CancelFunc) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,17 +102,17 @@ func (r *race[T]) sendBeside(ctx context.Context) {
 	r.send(ctx)
 }
 
-// send sends once, and ends the race if that was answered or was the last hope.
+// send sends one copy, and ends the race if that is answered or if no copy is left.
 func (r *race[T]) send(ctx context.Context) {
 	began := time.Now()
 	v, err := r.op(ctx)
 	took := time.Since(began)
-	if r.kind != Renewal { // etcd serves it as a stream, which may end so after the renewal was passed on
+	if r.kind != Renewal { // a renewal is a stream for etcd, which may end like this after the renewal was passed on
 		err = etcderr.LeaderRequired(err)
 	}
 	pending := etcderr.Pending(err)
-	// An error that passes, or that leaves the outcome open, must not end a race
-	// in which other sends may yet be answered.
+	// An error that may pass, or that leaves the outcome unknown, must not end a race in which other copies may still be
+	// answered.
 	answered := err == nil || !etcderr.Retryable(err) && !pending
 	if r.returned(v, err, answered, pending) {
 		if answered {
@@ -123,15 +122,14 @@ func (r *race[T]) send(ctx context.Context) {
 	}
 }
 
-// returned notes what a send has returned, and reports whether that ends the
-// race.
+// returned records the result of a copy, and reports whether that ends the race.
 func (r *race[T]) returned(v T, err error, answered, pending bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running--
 	r.pending = r.pending || pending
 	if r.over {
-		// What the send that has won says may be the doing of this one.
+		// The winner's answer may be a consequence of this copy.
 		r.pending = r.pending || err == nil
 		return false
 	}
@@ -142,7 +140,7 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) bool {
 	return r.over
 }
 
-// end ends the race and cancels what is still under way.
+// end ends the race and cancels the copies in flight.
 func (r *race[T]) end() {
 	r.mu.Lock()
 	r.over = true
@@ -160,7 +158,7 @@ func (r *race[T]) end() {
 	}
 }
 
-// undecided returns nil when the race is over, and otherwise what is closed then.
+// undecided returns nil if the race is over, and otherwise a channel that is closed when it is.
 func (r *race[T]) undecided() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,8 +168,8 @@ func (r *race[T]) undecided() <-chan struct{} {
 	return r.decided
 }
 
-// result is called when the first send has returned. Others may still be under
-// way.
+// result waits for the end of the race and returns the result of Once. It is called when the first copy has returned; others
+// may be in flight.
 func (r *race[T]) result() (T, bool, error) {
 	if decided := r.undecided(); decided != nil {
 		select {
@@ -201,11 +199,10 @@ func (r *race[T]) result() (T, bool, error) {
 	}
 }
 
-// leaderRequired is shared by all requests: who adds to metadata copies it.
+// leaderRequired is shared by all requests; code that adds metadata copies it first.
 var leaderRequired = metadata.Pairs(rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
 
-// requireLeader is clientv3.WithRequireLeader, which copies the metadata, for a
-// context that has none.
+// requireLeader is clientv3.WithRequireLeader, without copying metadata for a context that has none.
 func requireLeader(ctx context.Context) context.Context {
 	if _, ok := metadata.FromOutgoingContext(ctx); ok {
 		return clientv3.WithRequireLeader(ctx)

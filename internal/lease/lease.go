@@ -1,9 +1,8 @@
-// Package lease is what sessions, locks and elections share: a Lease, which is
-// judged from this side, and the Host, which is a session as locks and elections
-// see it.
+// Package lease has what sessions, locks and elections share: a [Lease], which this process judges by its own clock, and
+// the [Host], which is a session as locks and elections see it.
 //
-// Locks and terms are bound to a Lease, never to a session: what was lost with
-// one lease does not come back with the next.
+// Locks and terms are bound to a Lease, never to a session: a lock that was lost with one lease does not come back with
+// the next.
 package lease
 
 import (
@@ -18,12 +17,11 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// maxTrusted caps what any TTL is trusted for: a cluster with lease
-// checkpoints switched on may resume a longer lease with less than its TTL.
+// maxTrusted is the longest time for which a renewal is trusted. A cluster with lease checkpoints may resume a longer
+// lease with less than its TTL.
 const maxTrusted = 300 * time.Second
 
-// Lease is the lifetime of one etcd lease, judged from this side. Safe for
-// concurrent use.
+// Lease is one lease in etcd as this process knows it. It is safe for concurrent use.
 type Lease struct {
 	id      clientv3.LeaseID
 	ttl     time.Duration // as granted
@@ -33,16 +31,16 @@ type Lease struct {
 	cancel  context.CancelCauseFunc
 	renewed chan struct{} // wakes the watchdog after a confirmed renewal
 	cluster uint64
-	trust   time.Duration // for how long a renewal is trusted
+	trust   time.Duration // how long a renewal is trusted
 
 	mu        sync.Mutex          // protects what follows
 	confirmed time.Duration       // send time of the last confirmed renewal
 	trusted   time.Duration       // trusted-until
 	lost      *holdfast.LostError // written once
 	gate      int64               // mod revision of the session key
-	failure   error               // what the last failed renewal said
+	failure   error               // of the last failed renewal
 	connected context.Context
-	suspend   context.CancelCauseFunc // ends connected
+	suspend   context.CancelCauseFunc // cancels connected
 	changed   chan struct{}           // closed at the next change of state, and at each confirmed renewal
 }
 
@@ -55,8 +53,7 @@ type Grant struct {
 	Sent    time.Duration // when the request was sent, by the clock of the lease
 }
 
-// New returns the lease that was granted. It is trusted from the moment the
-// request was sent. clock is elapsed time.
+// New returns the lease that was granted. It is trusted from the moment the request was sent. clock returns elapsed time.
 func New(g Grant, clock func() time.Duration) *Lease {
 	margin := g.Margin
 	if margin == 0 {
@@ -90,28 +87,25 @@ func (l *Lease) Margin() time.Duration { return l.margin }
 // Trust is how long the lease is trusted after a renewal was sent.
 func (l *Lease) Trust() time.Duration { return l.trust }
 
-// Renewed receives a value after a confirmed renewal. It is for one reader, the
-// session's watchdog.
+// Renewed receives a value after a confirmed renewal. It has one reader, the session's watchdog.
 func (l *Lease) Renewed() <-chan struct{} { return l.renewed }
 
-// Context is done once the lease is lost; its cause is the *holdfast.LostError.
+// Context is canceled when the lease is lost; its cause is the *holdfast.LostError.
 func (l *Lease) Context() context.Context { return l.ctx }
 
-// ConnectedContext is done as soon as the lease is suspended (cause
-// holdfast.ErrSuspended) or lost (cause *holdfast.LostError). After a reconnection, ask again.
+// ConnectedContext returns a context that is canceled when the lease is suspended (cause holdfast.ErrSuspended) or lost
+// (cause *holdfast.LostError). After a reconnection there is a new one.
 func (l *Lease) ConnectedContext() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.connected
 }
 
-// Check judges the lease now: nil, holdfast.ErrSuspended or a *holdfast.LostError. It reads the
-// clock at every call, because the timers that would tell fire late after a
-// pause.
+// Check judges the lease now: nil, holdfast.ErrSuspended or a *holdfast.LostError. It reads the clock in every call,
+// because timers fire late after a pause.
 //
-// Finding that trusted-until has passed, Check makes the loss final before it
-// reports it: a renewal that arrives a moment later must not bring back what
-// somebody has been told is gone.
+// If trusted-until has passed, Check makes the loss final before it reports it. Otherwise a renewal that is confirmed a
+// moment later could bring back a lock whose holder has been told that it is lost.
 func (l *Lease) Check() error {
 	now := l.clock()
 	l.mu.Lock()
@@ -129,7 +123,7 @@ func (l *Lease) Check() error {
 	return lost
 }
 
-// Lose makes the lease lost, unless it is already, and returns the loss.
+// Lose makes the lease lost, unless it already is, and returns the loss.
 func (l *Lease) Lose(cause holdfast.Cause, err error) *holdfast.LostError {
 	now := l.clock()
 	l.mu.Lock()
@@ -139,7 +133,7 @@ func (l *Lease) Lose(cause holdfast.Cause, err error) *holdfast.LostError {
 	return lost
 }
 
-// Lost is the loss, or nil while there is none. It does not judge: see Check.
+// Lost returns the loss, or nil. It does not read the clock; see Check.
 func (l *Lease) Lost() *holdfast.LostError {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,8 +150,8 @@ func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *
 	return l.lost
 }
 
-// AwaitConnected waits while the lease is suspended. It returns nil when it is
-// connected, the *holdfast.LostError when it is lost, ctx's error when that ends first.
+// AwaitConnected waits while the lease is suspended. It returns nil when the lease is connected, the *holdfast.LostError
+// when it is lost, and ctx's error when ctx ends first.
 func (l *Lease) AwaitConnected(ctx context.Context) error {
 	for {
 		l.mu.Lock()
@@ -175,9 +169,8 @@ func (l *Lease) AwaitConnected(ctx context.Context) error {
 	}
 }
 
-// Confirm extends the trust by a renewal that was sent at sent and proved
-// afterwards to have reached the true leader. It counts only if the proof
-// arrived while the lease was still trusted; otherwise it reports false.
+// Confirm extends the trust by a renewal that was sent at sent, answered with ttl, and proved to have reached the true
+// leader. It reports false, and changes nothing, if the lease is no longer trusted when the proof arrives.
 func (l *Lease) Confirm(sent, ttl time.Duration) bool {
 	now := l.clock()
 	l.mu.Lock()
@@ -189,8 +182,8 @@ func (l *Lease) Confirm(sent, ttl time.Duration) bool {
 	l.trusted = sent + min(l.ttl, ttl, maxTrusted) - l.margin
 	l.failure = nil
 	l.reconnectLocked()
-	// Whoever waits in AwaitConnected has judged by the clock, and may have seen
-	// a suspension that the watchdog, whose timer has not fired yet, never will.
+	// Wake AwaitConnected. It judges by the clock, so it may have seen a suspension that the watchdog, whose timer has not
+	// fired yet, will never see.
 	close(l.changed)
 	l.changed = make(chan struct{})
 	select {
@@ -200,21 +193,21 @@ func (l *Lease) Confirm(sent, ttl time.Duration) bool {
 	return true
 }
 
-// Failed remembers why a renewal did not succeed, for the holdfast.LostError.
+// Failed records why a renewal failed, for the LostError.
 func (l *Lease) Failed(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failure = err
 }
 
-// Failure returns why the last renewal failed; nil since a confirmed one.
+// Failure returns why the last renewal failed; nil after a confirmed one.
 func (l *Lease) Failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failure
 }
 
-// Explain replaces a failure by one that says more, unless it has changed since.
+// Explain replaces failure by an error that says more, unless there is another failure by now.
 func (l *Lease) Explain(failure, more error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,22 +216,19 @@ func (l *Lease) Explain(failure, more error) {
 	}
 }
 
-// renewAtLocked is the moment when three eighths of the trusted time have passed
-// since the last confirmed renewal, about a third of the TTL. Together with
-// suspendAtLocked it leaves an eighth for the renewal, whatever the TTL and the
-// margin are.
+// renewAtLocked returns when the next renewal is due: after three eighths of the trusted time, about a third of the TTL.
+// The suspension comes at a half. The eighth between the two is for the renewal, whatever the TTL and the margin are.
 func (l *Lease) renewAtLocked() time.Duration {
 	return l.confirmed + (l.trusted-l.confirmed)*3/8
 }
 
-// suspendAtLocked is the moment when half of the trusted time has passed
-// without a confirmed renewal. A stalled process is covered by the same rule:
-// the clock counts the pause.
+// suspendAtLocked returns when the lease becomes suspended: half of the trusted time after the last confirmed renewal. The
+// same rule covers a process that was paused, since the clock counts the pause.
 func (l *Lease) suspendAtLocked() time.Duration {
 	return l.confirmed + (l.trusted-l.confirmed)/2
 }
 
-// Enter records a change of state that the watchdog has seen.
+// Enter records a change of state that the watchdog has seen, and wakes AwaitConnected.
 func (l *Lease) Enter(s holdfast.State) {
 	l.mu.Lock()
 	suspend := l.suspend
@@ -252,17 +242,15 @@ func (l *Lease) Enter(s holdfast.State) {
 	suspend(holdfast.ErrSuspended)
 }
 
-// reconnectLocked sees to it that the connected context is a live one. A
-// confirmed renewal does, too: whoever acts on it before the watchdog has woken
-// must not be given a context that the suspension has ended.
+// reconnectLocked replaces a canceled connected context. Confirm calls it as well: code that acts on the renewal before the
+// watchdog has woken must not get the context that the suspension has canceled.
 func (l *Lease) reconnectLocked() {
 	if l.connected.Err() != nil {
 		l.connected, l.suspend = context.WithCancelCause(l.ctx)
 	}
 }
 
-// UntilChange is the time to the next moment at which Check changes its
-// answer, provided that no renewal is confirmed before.
+// UntilChange is the time until Check next changes its answer, if no renewal is confirmed before.
 func (l *Lease) UntilChange() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
@@ -273,7 +261,7 @@ func (l *Lease) UntilChange() time.Duration {
 	return l.trusted - now
 }
 
-// UntilRenewal is the time to the next renewal; zero or less when it is due.
+// UntilRenewal is the time until the next renewal; zero or less when it is due.
 func (l *Lease) UntilRenewal() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
@@ -281,7 +269,7 @@ func (l *Lease) UntilRenewal() time.Duration {
 	return l.renewAtLocked() - now
 }
 
-// Remaining is the time to trusted-until; 0 once lost.
+// Remaining is the time until trusted-until; 0 once lost.
 func (l *Lease) Remaining() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
@@ -300,14 +288,14 @@ func (l *Lease) Unconfirmed() time.Duration {
 	return now - l.confirmed
 }
 
-// Gate is the mod revision of the lease's session key, as last known.
+// Gate is the last known mod revision of the lease's session key.
 func (l *Lease) Gate() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.gate
 }
 
-// SawGate notes a mod revision of the session key. The gate only grows.
+// SawGate records a mod revision of the session key. The gate only grows.
 func (l *Lease) SawGate(rev int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -42,7 +42,7 @@ func TestVersionIsAskedOfARealServer(t *testing.T) {
 	}
 	select {
 	case line := <-warned:
-		if !strings.Contains(line, "older than is supported") {
+		if !strings.Contains(line, "unsupported etcd version") {
 			t.Errorf("logged: %s", line)
 		}
 	case <-ctx.Done():
