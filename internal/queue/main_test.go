@@ -236,7 +236,7 @@ func granted(t *testing.T, srv *etcdfake.Server, done <-chan result) result {
 		t.Fatal(r.err)
 	}
 	kvs := srv.Keys(r.h.Queue().entries)
-	if len(kvs) == 0 || string(kvs[0].Key) != r.h.Key() || kvs[0].CreateRevision != int64(r.h.Token().Revision()) {
+	if len(kvs) == 0 || string(kvs[0].Key) != r.h.Key() || kvs[0].CreateRevision != r.h.Token().Revision() {
 		t.Errorf("%s is held, and in etcd stand %v", r.h.Key(), kvs)
 	}
 	return r
