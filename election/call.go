@@ -17,7 +17,7 @@ type outcome struct {
 	err       error // what the function returned; ErrNotDrained if abandoned
 	ended     error // why its context had ended when it returned; nil: it had not
 	shutdown  bool  // the context given to Run had ended when it returned
-	abandoned bool  // it has not returned, and runs on without its term
+	abandoned bool  // it has not returned and keeps running without its term
 
 	exited   bool // it ended by a panic or runtime.Goexit
 	panicked any  // the panic's value; nil: Goexit
@@ -30,7 +30,7 @@ func (o outcome) suspended() bool {
 	return !o.abandoned && !o.exited && errors.Is(o.ended, holdfast.ErrSuspended)
 }
 
-// call runs fn in a term that was entered and waits for it to end. Once fn's
+// call calls fn, in a term that elect or resume has entered, and waits for it to end. Once fn's
 // context has ended it waits for at most DrainTimeout; then the term is lost and
 // fn is abandoned.
 func (t *Term) call(ctx context.Context, fn func(context.Context, *Term) error) outcome {
@@ -116,8 +116,8 @@ func (t *Term) endOf(ctx context.Context, err error) error {
 	return end
 }
 
-// logAbandoned logs that a function runs on without its term. If its term was
-// held until now, the record of that loss says so already.
+// logAbandoned logs that a function keeps running without its term. If the term was
+// held until now, the audit record of its loss says so already.
 func (t *Term) logAbandoned(reason error) {
 	var lost *holdfast.LostError
 	if errors.As(reason, &lost) && lost.Cause == holdfast.CauseNotDrained {

@@ -26,7 +26,7 @@ func (r *run) add(name string, call func()) {
 // latest when the returned function is called.
 func (r *run) elected(t *Term) (deposed func()) {
 	opts := r.election.opts
-	t.log().Info("holdfast: elected")
+	t.log().Info("holdfast: elected", "lease", holdfast.LeaseID(t.Lease()).String())
 	if opts.OnElected != nil {
 		r.add("OnElected", func() { opts.OnElected(t) })
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// connect is what a program does once: a client of its etcd, and a session.
+// connect starts a session, as a program does once.
 func connect() (sess *session.Session, close func()) {
 	srv := etcdfake.New(nil) // your etcd
 	sess, err := session.New(context.Background(), srv.Client(), nil)
@@ -38,7 +38,7 @@ func ExampleElection_RunWhileLeader() {
 		// ctx ends when the term is lost; RunWhileLeader waits for this
 		// function before it resigns.
 		w := fencing.NewFencedWriter(t)
-		_, err := w.Put(ctx, "scheduler/last-run", "now") // fencing.ErrStale: somebody else leads by now
+		_, err := w.Put(ctx, "scheduler/last-run", "now") // fencing.ErrStale: another candidate leads by now
 		fmt.Println(t.Value(), "has led")
 		return err
 	})
@@ -123,7 +123,7 @@ func ExampleElection_Observe() {
 			log.Fatal(err) // it has ended: ctx, the session, or etcd refuses
 		}
 		if leader.Token == 0 {
-			fmt.Println("nobody leads")
+			fmt.Println("no leader")
 			break
 		}
 		fmt.Println(leader.Value, "leads")
@@ -139,7 +139,7 @@ func ExampleElection_Observe() {
 	// Output:
 	// node-1 leads
 	// node-1, warmed up leads
-	// nobody leads
+	// no leader
 }
 
 func ExampleElection_Observer() {
@@ -203,7 +203,7 @@ func ExampleTerm_Yield() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	next, err := term.Yield(ctx) // behind all who wait; here nobody does
+	next, err := term.Yield(ctx) // behind all other candidates; here there is none
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func ExampleCheckName() {
 	// election name "billing//scheduler": has an empty segment: no leading, trailing or doubled "/"
 }
 
-// A process that is no candidate needs a client, and no session.
+// A process that is not a candidate needs a client, and no session.
 func ExampleNewReader() {
 	sess, close := connect()
 	defer close()

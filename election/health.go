@@ -18,16 +18,18 @@ import (
 // Use it to show the leader or to route to it, not as a readiness probe: a rollout
 // would wait for every replica to lead. It answers at once, without an RPC, in JSON:
 //
-//		{"election":"scheduler","leader":false,"reason":"another candidate leads",
-//		 "current":{"value":"node-2","token":"1042","age_ms":310,"trusted":true}}
+//	{"election":"scheduler","leader":false,"reason":"another candidate leads",
+//	 "current":{"value":"node-2","token":"1042","age_ms":310,"trusted":true}}
 //
-//	  - reason: why this process does not lead; absent if it does.
-//	  - current: the leader, as far as this process knows; absent if it knows of none,
-//	    or if the last was a term of its own that has ended.
-//	  - current.age_ms: milliseconds since the read that found it was sent; 0 for a
-//	    term of this process.
-//	  - current.trusted: age_ms is at most MaxAge; for a term of this process, its
-//	    session is connected.
+// Of its fields:
+//
+//   - reason: why this process does not lead; absent if it does.
+//   - current: the leader, as far as this process knows; absent if it knows of none,
+//     or if the last was a term of its own that has ended.
+//   - current.age_ms: milliseconds since the read that found it was sent; 0 for a
+//     term of this process.
+//   - current.trusted: age_ms is at most MaxAge; for a term of this process, its
+//     session is connected.
 func (o *Observer) LeaderHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := o.leaderAnswer()
@@ -62,7 +64,7 @@ func (o *Observer) leaderAnswer() leaderAnswer {
 			a.Current = &currentLeader{Value: t.Value(), Token: t.Token(), Trusted: unproven == nil}
 			return a
 		}
-		own = termsOf(e).term(view.Leader.Token)
+		own = termsOf(e).find(view.Leader.Token)
 	}
 	if view.Leader != (Leader{}) {
 		a.Current = &currentLeader{view.Leader.Value, view.Leader.Token, view.Age.Milliseconds(), view.Trusted}
@@ -125,13 +127,15 @@ func (e *Election) leading() (*Term, error) {
 // function does not stop, give it a tolerance longer than an outage of etcd should
 // take to restart every candidate. It answers at once, without an RPC, in JSON:
 //
-//		{"election":"scheduler","healthy":true,"session":"connected","confirmed_ms_ago":812}
+//	{"election":"scheduler","healthy":true,"session":"connected","confirmed_ms_ago":812}
 //
-//	  - reason: why it is not healthy; absent if it is.
-//	  - session: connected, suspended, lost or closed.
-//	  - confirmed_ms_ago: milliseconds since the last confirmed renewal was sent.
-//	  - outlived_ms: milliseconds that a function has run since its context and its
-//	    term ended; absent if there is none.
+// Of its fields:
+//
+//   - reason: why it is not healthy; absent if it is.
+//   - session: connected, suspended, lost or closed.
+//   - confirmed_ms_ago: milliseconds since the last confirmed renewal was sent.
+//   - outlived_ms: milliseconds that a function has run since its context and its
+//     term ended; absent if there is none.
 func (e *Election) HealthHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := e.health()

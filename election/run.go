@@ -22,7 +22,7 @@ const steadyTerm = time.Second
 // canceled when the term is lost; context.Cause says why. Once it is canceled,
 // RunWhileLeader waits for fn for at most Options.DrainTimeout, while a term that is
 // not lost keeps its entry. After that the term is lost with
-// holdfast.CauseNotDrained and fn runs on: only fencing stops its writes.
+// holdfast.CauseNotDrained, but fn keeps running: only fencing stops its writes.
 //
 // Errors:
 //   - a *CampaignError: fn was not called;
@@ -30,10 +30,9 @@ const steadyTerm = time.Second
 //     returned, even if fn returned nil;
 //   - ErrNotDrained, with the reason why the term ended: fn is still running.
 //
-// A resignation that etcd does not confirm is no error: the work is done, and the
-// session keeps removing the entry. A panic or runtime.Goexit in fn, which runs on a
-// goroutine of its own, resigns and continues on the caller's goroutine; the stack of
-// the panic is logged.
+// A resignation that etcd does not confirm is not an error: the work is done. A panic
+// or runtime.Goexit in fn, which runs on a goroutine of its own, resigns and continues
+// on the caller's goroutine.
 func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(context.Context, *Term) error) error {
 	if err := e.validateRun(ctx, value, fn); err != nil {
 		return e.failed(0, err)
@@ -55,10 +54,9 @@ func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(con
 // return, resigns, pauses, and campaigns again. Each term is as in RunWhileLeader.
 // What follows depends on how fn ended:
 //
-//   - It returned nil: the next term.
+//   - It returned nil, or its term was lost or resigned: the next term. An error that
+//     it returned after such an end is logged.
 //   - It returned an error while its context was alive: Run resigns and returns it.
-//   - Its term was lost or resigned: the next term, whatever fn returned. An error
-//     other than that end is logged.
 //   - Its session was suspended, under Options.CancelOnSuspended: Run waits for the
 //     end of the suspension. If a read then finds the entry, it calls fn again with
 //     the same Term, without OnDeposed and OnElected; otherwise the next term.
@@ -90,7 +88,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(context.Contex
 		switch {
 		case err == nil:
 		case ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, ErrNotDrained):
-			return backoff.ContextErr(ctx)
+			return backoff.ContextErr(ctx) // it ended while this candidate waited
 		case ctx.Err() != nil || permanent(err):
 			return err
 		default:
@@ -127,8 +125,8 @@ func (e *Election) Run(ctx context.Context, value string, fn func(context.Contex
 	}
 }
 
-// elect wins a term for a function: it returns when no function of an earlier
-// term of this session is still running.
+// elect wins a term in which a function may run: none of an earlier term of this
+// session is running.
 func (e *Election) elect(ctx context.Context, value string) (*Term, error) {
 	start := time.Now()
 	for {
@@ -146,7 +144,7 @@ func (e *Election) elect(ctx context.Context, value string) (*Term, error) {
 		}
 		// The term is lost already; or, while this call was queued, another term of
 		// this session was lost and its function still runs. Let others lead.
-		_ = t.hold.ReleaseQuietly(ctx)
+		_ = t.hold.ReleaseAfterWork(ctx)
 	}
 }
 
@@ -164,7 +162,7 @@ func (t *Term) resume(ctx context.Context, o outcome) bool {
 		return false
 	}
 	if !termsOf(t.election).enter(t) {
-		return false // lost in this instant
+		return false // lost just now
 	}
 	t.logFailure(o)
 	t.log().Info("holdfast: term kept through a suspension")
@@ -177,7 +175,7 @@ func (t *Term) stepDown(ctx context.Context, o outcome) *holdfast.LostError {
 	if o.abandoned {
 		return nil // call has ended the term
 	}
-	return t.hold.ReleaseQuietly(ctx)
+	return t.hold.ReleaseAfterWork(ctx)
 }
 
 // logFailure logs an error that a function returned after its context had ended,

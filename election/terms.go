@@ -25,12 +25,11 @@ type terms struct {
 type sessionTerms struct {
 	mu      sync.Mutex // protects what follows
 	states  map[string]map[*Term]*termState
-	past    []*Term       // the latest that ended
+	recent  []*Term       // the last maxRecent that ended
 	changed chan struct{} // closed and replaced when a function has returned
 }
 
-// maxPast bounds the ended terms that a session remembers.
-const maxPast = 16
+const maxRecent = 16
 
 // termState describes a term that is held, or whose function still runs.
 type termState struct {
@@ -80,8 +79,9 @@ func (ts terms) ended(t *Term) {
 }
 
 func (ts terms) removeLocked(t *Term) {
-	past := ts.all.past
-	ts.all.past = append(past[max(0, len(past)-maxPast+1):], t) // changes nothing in place: latest hands it out
+	recent := ts.all.recent
+	// Appended, never overwritten: readers use it without the lock.
+	ts.all.recent = append(recent[max(0, len(recent)-maxRecent+1):], t)
 	delete(ts.all.states[ts.prefix], t)
 	if len(ts.all.states[ts.prefix]) == 0 {
 		delete(ts.all.states, ts.prefix)
@@ -146,16 +146,16 @@ func (ts terms) list() (map[*Term]termState, <-chan struct{}) {
 	return states, ts.all.changed
 }
 
-// term returns this session's term with the token's create revision, held or ended
-// lately: an observer may not have heard yet that it ended. nil: there is none.
-func (ts terms) term(token fencing.Token) *Term {
-	states, _ := ts.list() // before latest: a term that ends moves there
+// find returns this session's term with the token's create revision, or nil. It may
+// have ended recently: an observer may not have heard of that yet.
+func (ts terms) find(token fencing.Token) *Term {
+	states, _ := ts.list() // first, since a term that ends moves to recent
 	for t := range states {
 		if t.Token().Revision() == token.Revision() {
 			return t
 		}
 	}
-	for _, t := range ts.latest() {
+	for _, t := range ts.recentlyEnded() {
 		if t.election.queue.Prefix() == ts.prefix && t.Token().Revision() == token.Revision() {
 			return t
 		}
@@ -163,10 +163,10 @@ func (ts terms) term(token fencing.Token) *Term {
 	return nil
 }
 
-func (ts terms) latest() []*Term {
+func (ts terms) recentlyEnded() []*Term {
 	ts.all.mu.Lock()
 	defer ts.all.mu.Unlock()
-	return ts.all.past
+	return ts.all.recent
 }
 
 // straggler returns a term that has ended while its function still runs, or nil,

@@ -25,7 +25,7 @@ func TestBlackHoleHoldsRequests(t *testing.T) {
 	if err := link.Wait(withTimeout(t), "Put", 2); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 50 { // time enough for a hole with a leak
+	for i := range 50 { // long enough to notice a leak
 		mustPut(t, direct, "other", fmt.Sprint(i))
 	}
 	if got := mustGet(t, direct, "a"); got != "1" {
@@ -50,7 +50,7 @@ func TestBlackHoleAcceptsConnections(t *testing.T) {
 	t.Parallel()
 	link := etcdtest.Start(t).Link(t)
 	link.BlackHole()
-	cli := link.Client() // has not connected yet
+	cli := link.Client() // not connected yet
 	done := put(t, cli, "a", "1")
 	conn := cli.ActiveConnection()
 	for state := conn.GetState(); state != connectivity.Connecting; state = conn.GetState() {
@@ -65,7 +65,7 @@ func TestBlackHoleAcceptsConnections(t *testing.T) {
 	}
 }
 
-func TestBlackHoleHidesThatTheServerStops(t *testing.T) {
+func TestBlackHoleHidesAStopOfTheServer(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -77,13 +77,13 @@ func TestBlackHoleHidesThatTheServerStops(t *testing.T) {
 	link.BlackHole()
 	srv.Stop()
 	ends := make(chan error, 2)
-	for _, c := range []net.Conn{conn, dial(t, link)} { // one that is there, and one that cannot be made
-		go func() { // ends when the connection does
+	for _, c := range []net.Conn{conn, dial(t, link)} { // an open connection, and one that cannot be established
+		go func() { // ends with the connection
 			_, err := io.Copy(io.Discard, c)
 			ends <- err
 		}()
 	}
-	mustPut(t, etcdtest.Start(t).Client(t), "a", "") // time enough for a hole with a leak
+	mustPut(t, etcdtest.Start(t).Client(t), "a", "") // long enough to notice a leak
 	select {
 	case err := <-ends:
 		t.Fatalf("the end of a connection passed the black hole: %v", err)
@@ -102,7 +102,7 @@ func TestStopDoesNotWaitForClientsInABlackHole(t *testing.T) {
 	link.BlackHole()
 	start := time.Now()
 	srv.Stop()
-	if d := time.Since(start); d > 4*time.Second { // milliseconds; to stop gracefully takes etcd more than 5 s
+	if d := time.Since(start); d > 4*time.Second { // it takes milliseconds; a graceful stop would take more than 5 s
 		t.Errorf("Stop took %v", d)
 	}
 }
@@ -127,8 +127,7 @@ func TestBlackHoleRepliesCarriesOutRequests(t *testing.T) {
 	}
 }
 
-// TestBlackHoleCorruptsNothing sends big requests over one connection that is held again and again, in the midst of
-// them.
+// It sends large requests over one connection, which is held again and again in the middle of a request.
 func TestBlackHoleCorruptsNothing(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -136,7 +135,7 @@ func TestBlackHoleCorruptsNothing(t *testing.T) {
 	cli := link.Client()
 	mustPut(t, cli, "0", "")
 	conn := cli.ActiveConnection()
-	value := strings.Repeat("0123456789abcdef", 32<<10) // 512 KiB: more than a window of HTTP/2
+	value := strings.Repeat("0123456789abcdef", 32<<10) // 512 KiB: more than a flow-control window of HTTP/2
 	const rounds = 10
 	for i := range rounds {
 		done := put(t, cli, fmt.Sprint(i), value)

@@ -70,7 +70,7 @@ func TestClusterWithoutQuorumDoesNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := c.Leader(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a leader that nobody follows: error %v", err)
+		t.Errorf("a leader without followers: error %v", err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

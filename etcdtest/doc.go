@@ -73,7 +73,7 @@
 //
 // # What it does not do
 //
-//   - TLS and authentication are for the test to set up: TLS with Options.Configure, and a client of its own. Helpers such
+//   - TLS and authentication: a test sets them up, TLS with Options.Configure, and makes its own client. Helpers such
 //     as Keys use a plain connection without a user, and so do Add, Remove and Replace.
 //   - Disk faults. A full store is Options.Configure with a small QuotaBackendBytes.
 //   - Members need a Unix, [Options].Processes needs Linux.

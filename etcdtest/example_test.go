@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// A program that takes "no answer" for "not done" does its work twice.
+// A program that takes "no reply" for "not done" does its work twice.
 func Example() {
 	srv, err := etcdtest.New(nil) // in a test: etcdtest.Start(t)
 	if err != nil {
@@ -50,7 +50,7 @@ func Example() {
 	// transactions: 2
 }
 
-// A transaction whose client has given up commits all the same, when its packets arrive at last.
+// A transaction commits when its packets finally arrive, even if its client has given up.
 func ExampleLink_Hold() {
 	srv, err := etcdtest.New(nil)
 	if err != nil {
@@ -67,7 +67,7 @@ func ExampleLink_Hold() {
 	held := link.Hold("Put")
 	go func() {
 		<-held.Arrived()
-		cancel() // the caller gives up while its request is under way
+		cancel() // the caller gives up while its request is in flight
 	}()
 	_, err = link.Client().Put(ctx, "lock", "mine")
 	fmt.Println("put:", err)

@@ -89,7 +89,7 @@ func TestLoseReplyLeavesTheCallerWaiting(t *testing.T) {
 	mustPut(t, link.Client(), "a", "2")
 }
 
-func TestLoseReplyOnlyOfWhatSucceeds(t *testing.T) {
+func TestLoseReplyAppliesToSuccessfulRPCs(t *testing.T) {
 	t.Parallel()
 	link := etcdtest.Start(t).Link(t)
 	link.LoseReply("LeaseRevoke", 1, codes.Internal)
@@ -116,7 +116,7 @@ func TestConditionsChooseTheRequest(t *testing.T) {
 	mustPut(t, link.Client(), "b", "")
 }
 
-func TestHealForgetsWhatHasNotHappened(t *testing.T) {
+func TestHealCancelsPendingFaults(t *testing.T) {
 	t.Parallel()
 	link := etcdtest.Start(t).Link(t)
 	link.LoseRequest("Put", 0)
@@ -141,7 +141,7 @@ func TestLosingAMessageBreaksTheStream(t *testing.T) {
 				t.Fatal(err)
 			}
 			lose(link)
-			if _, err := cli.KeepAliveOnce(withTimeout(t), lease.ID); err != nil { // repeats by itself
+			if _, err := cli.KeepAliveOnce(withTimeout(t), lease.ID); err != nil { // clientv3 repeats it
 				t.Fatal(err)
 			}
 			if n := link.Count()["LeaseKeepAlive"]; n != 2 {
@@ -157,7 +157,7 @@ func TestBrokenWatchResumes(t *testing.T) {
 	link := srv.Link(t)
 	events := link.Client().Watch(t.Context(), "a", clientv3.WithCreatedNotify())
 	<-events
-	// The answer that carries an event is lost, and the stream with it.
+	// The reply with the event is lost, and the stream breaks.
 	link.LoseReply("Watch", 1, codes.Unavailable, func(answer any) bool {
 		return len(answer.(*pb.WatchResponse).Events) > 0
 	})
@@ -172,7 +172,7 @@ func TestBrokenWatchResumes(t *testing.T) {
 	}
 }
 
-func TestFaultsForWhatDoesNotExistPanic(t *testing.T) {
+func TestFaultsForUnknownMethodsPanic(t *testing.T) {
 	t.Parallel()
 	link := etcdtest.Start(t).Link(t)
 	for name, order := range map[string]func(){
@@ -190,8 +190,7 @@ func TestFaultsForWhatDoesNotExistPanic(t *testing.T) {
 	}
 }
 
-// TestClientOfAServiceIsSubjectToFaults uses DialOptions, as a service that makes its own client would.
-func TestClientOfAServiceIsSubjectToFaults(t *testing.T) {
+func TestDialOptionsApplyFaultsToAServicesOwnClient(t *testing.T) {
 	t.Parallel()
 	link := etcdtest.Start(t).Link(t)
 	cli, err := clientv3.New(clientv3.Config{
@@ -211,7 +210,7 @@ func TestClientOfAServiceIsSubjectToFaults(t *testing.T) {
 	}
 }
 
-func TestCountOfABudget(t *testing.T) {
+func TestCountOfRPCs(t *testing.T) {
 	t.Parallel()
 	link := etcdtest.Start(t).Link(t)
 	cli := link.Client()

@@ -109,7 +109,8 @@ func (r *Recorder) Events(t testing.TB) (events []*clientv3.Event) {
 // recording is.
 func (r *Recorder) run() {
 	defer close(r.done)
-	for resp := range r.client.Watch(context.Background(), "", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()) {
+	all := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()}
+	for resp := range r.client.Watch(context.Background(), "", all...) {
 		if err := resp.Err(); err != nil {
 			r.mu.Lock()
 			r.err = err

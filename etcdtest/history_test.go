@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// describe gives events a readable form: "rev 2: + a", "rev 3: - a (created at 2)".
+// describe formats events: "rev 2: + a", "rev 3: - a (created at 2)".
 func describe(events []*clientv3.Event) (lines []string) {
 	for _, ev := range events {
 		line := fmt.Sprintf("rev %d: ", ev.Kv.ModRevision)
@@ -25,7 +25,7 @@ func describe(events []*clientv3.Event) (lines []string) {
 	return lines
 }
 
-func TestHistoryKnowsEverything(t *testing.T) {
+func TestHistoryHasEveryChange(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
@@ -48,7 +48,7 @@ func TestHistoryKnowsEverything(t *testing.T) {
 	}
 	srv.Revoke(t, lease.ID)
 	srv.Revoke(t, lease.ID)
-	mustPut(t, cli, "other", "") // the history goes up to here, though nothing of it is under the prefix
+	mustPut(t, cli, "other", "") // Events must wait for this revision, although the key is outside the prefix
 	want := []string{
 		"rev 2: + lock/a", "rev 4: - lock/a (created at 2)",
 		"rev 5: + lock/b", "rev 5: + lock/c", "rev 6: - lock/b (created at 5)",
@@ -77,7 +77,7 @@ func TestRecorderOutlivesCompactionAndRestart(t *testing.T) {
 	if err := srv.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	mustGet(t, cli, "a") // repeats until it is connected again
+	mustGet(t, cli, "a") // clientv3 retries until it is connected
 	mustPut(t, cli, "a", "")
 	events := rec.Events(t)
 	if len(events) != 101 {

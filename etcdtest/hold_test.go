@@ -13,12 +13,12 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-func TestHoldDeliversAfterTheCallerHasGone(t *testing.T) {
+func TestHoldDeliversAfterTheCallerHasGivenUp(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	direct, link := srv.Client(t), srv.Link(t)
 	held := link.Hold("Put", putsTo("a"))
-	link.Heal() // does not end it
+	link.Heal() // does not end the hold
 	if held.Request() != nil {
 		t.Error("there is a request before there is one")
 	}
@@ -55,8 +55,8 @@ func TestHoldDeliversAfterTheCallerHasGone(t *testing.T) {
 	}
 }
 
-// TestHoldDeliversAsTheCallerGoes is for the race detector.
-func TestHoldDeliversAsTheCallerGoes(t *testing.T) {
+// This is for the race detector.
+func TestHoldDeliversWhileTheCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -83,7 +83,7 @@ func TestHoldDeliversAsTheCallerGoes(t *testing.T) {
 	}
 }
 
-func TestHoldAnswersACallerWhoWaits(t *testing.T) {
+func TestHeldReplyReachesACallerThatWaits(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -98,7 +98,7 @@ func TestHoldAnswersACallerWhoWaits(t *testing.T) {
 	}
 }
 
-func TestHoldDropped(t *testing.T) {
+func TestHeldRequestCanBeDropped(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -123,7 +123,7 @@ func TestHoldDropped(t *testing.T) {
 	wait(t, early.Arrived())
 }
 
-func TestLateReplyCanBeLost(t *testing.T) {
+func TestReplyToAHeldRequestCanBeLost(t *testing.T) {
 	t.Parallel()
 	link := etcdtest.Start(t).Link(t)
 	held := link.Hold("Put")

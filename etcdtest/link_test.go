@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// put puts in a goroutine of its own, which ends with the test at the latest.
+// put puts a key in a goroutine, which ends with the test at the latest.
 func put(t testing.TB, cli *clientv3.Client, key, value string) <-chan error {
 	done := make(chan error, 1)
 	ctx := withTimeout(t)
@@ -27,7 +27,7 @@ func put(t testing.TB, cli *clientv3.Client, key, value string) <-chan error {
 	return done
 }
 
-func TestCutFailsOneClientOnly(t *testing.T) {
+func TestCutFailsOnlyTheClientsOfTheLink(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -60,7 +60,7 @@ func TestCutFailsOneClientOnly(t *testing.T) {
 	mustPut(t, link.Client(), "a", "3")
 }
 
-func TestCutFailsWhatIsUnderWay(t *testing.T) {
+func TestCutFailsRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -82,7 +82,7 @@ func TestClientKeepsTryingToConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	// gRPC by itself would wait for three minutes in all.
+	// With gRPC's default pauses this would take three minutes.
 	l.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute))
 	etcdtest.LinkTo(t, l.Addr().String()).Client().ActiveConnection().Connect()
 	for range 10 {
@@ -99,7 +99,7 @@ func TestDelayDelaysWithoutLimitingThroughput(t *testing.T) {
 	const oneWay = 100 * time.Millisecond
 	client, server := pipeThrough(t, func(link *etcdtest.Link) { link.Delay(oneWay) })
 
-	// Latency: a byte to and fro.
+	// Latency: a byte forth and back.
 	start := time.Now()
 	echo := make([]byte, 1)
 	go func() { // ends with the connection
@@ -114,7 +114,7 @@ func TestDelayDelaysWithoutLimitingThroughput(t *testing.T) {
 		t.Errorf("there and back took %v, want at least %v", d, 2*oneWay)
 	}
 
-	// Throughput: 32 MiB would take 100 s if each chunk waited for the one before.
+	// Throughput: 32 MiB would take 100 s if each chunk waited for the previous one.
 	const size = 32 << 20
 	start = time.Now()
 	go func() { // ends with the connection
@@ -192,7 +192,7 @@ func TestLinkLeavesNothingBehind(t *testing.T) {
 	if err := link.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cancel() // clientv3 tries again for 2.5 s otherwise, though its connection is closed
+	cancel() // otherwise clientv3 retries for 2.5 s on its closed connection
 	if err := <-done; err == nil {
 		t.Error("a put in a black hole succeeded")
 	}
@@ -209,7 +209,7 @@ func TestLinkLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestLinkBeforeACluster(t *testing.T) {
+func TestLinkToACluster(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.StartCluster(t, 3)
 	link := c.Link(t)
@@ -245,11 +245,11 @@ func dial(t testing.TB, link *etcdtest.Link) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(time.Minute)) // for tests that went wrong
+	conn.SetDeadline(time.Now().Add(time.Minute)) // limits a test that went wrong
 	return conn
 }
 
-// pipeThrough returns the two ends of a connection through a link that stands before something that is no etcd.
+// pipeThrough returns both ends of a connection through a link to a server that is not etcd.
 func pipeThrough(t *testing.T, faults func(*etcdtest.Link)) (client, server net.Conn) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -108,7 +108,7 @@ func (c *Cluster) others(s *Server, min int) ([]*Server, error) {
 	return others, nil
 }
 
-// join makes s, which has no data, a member and starts it. The caller holds s.mu.
+// join adds s, which has no data, to the cluster, starts it, and waits until it votes. The caller holds s.mu.
 func (c *Cluster) join(ctx context.Context, cli *clientv3.Client, s *Server) error {
 	s.spec.Join = true
 	peers := []string{s.spec.Name + "=" + s.spec.peerURL()}
@@ -119,8 +119,9 @@ func (c *Cluster) join(ctx context.Context, cli *clientv3.Client, s *Server) err
 	}
 	s.spec.Cluster = strings.Join(peers, ",")
 
+	// As a learner it does not count for the quorum before it has the data.
 	err := persist(ctx, func(ctx context.Context) error {
-		_, err := cli.MemberAdd(ctx, []string{s.spec.peerURL()})
+		_, err := cli.MemberAddAsLearner(ctx, []string{s.spec.peerURL()})
 		if errors.Is(err, rpctypes.ErrPeerURLExist) {
 			return nil // an earlier attempt succeeded without a reply
 		}
@@ -139,7 +140,26 @@ func (c *Cluster) join(ctx context.Context, cli *clientv3.Client, s *Server) err
 	if err != nil {
 		return err
 	}
-	return s.member.waitReady(ctx)
+	if err := s.member.waitReady(ctx); err != nil {
+		return err
+	}
+	return promote(ctx, cli, s.spec.peerURL())
+}
+
+// promote makes the learner with a peer URL a voting member, once it has the data.
+func promote(ctx context.Context, cli *clientv3.Client, peerURL string) error {
+	return persist(ctx, func(ctx context.Context) error {
+		list, err := cli.MemberList(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range list.Members {
+			if m.IsLearner && slices.Contains(m.PeerURLs, peerURL) {
+				_, err = cli.MemberPromote(ctx, m.ID)
+			}
+		}
+		return err
+	})
 }
 
 // remove removes the member with a peer URL, if there is one.
@@ -159,12 +179,13 @@ func remove(ctx context.Context, cli *clientv3.Client, peerURL string) error {
 }
 
 // persist repeats f until it succeeds: it fails during an election, for instance, and etcd does not reply at all to a
-// change of members that raft has refused. When ctx ends first, persist returns the cause and f's last error.
+// change of members that raft has refused. So each attempt has a timeout, which grows for the sake of busy machines. When
+// ctx ends first, persist returns the cause and f's last error.
 func persist(ctx context.Context, f func(context.Context) error) error {
 	tick := time.NewTicker(20 * time.Millisecond) // etcd has no event that says when to try again
 	defer tick.Stop()
-	for {
-		attempt, cancel := context.WithTimeout(ctx, 250*time.Millisecond)
+	for timeout := 250 * time.Millisecond; ; timeout = min(2*timeout, 5*time.Second) {
+		attempt, cancel := context.WithTimeout(ctx, timeout)
 		err := f(attempt)
 		cancel()
 		if err == nil {

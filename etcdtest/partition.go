@@ -22,15 +22,20 @@ func (c *Cluster) Partition(members ...*Server) {
 	for _, s := range members {
 		apart[s.spec.Caller] = true
 	}
-	c.wires.part(apart)
+	c.wires.change(func() { c.wires.apart = apart })
 	for _, s := range c.Members() {
 		s.peers.settle()
 	}
 }
 
-// Heal ends the partition. What was held arrives: messages between members, including clients' requests that a member
-// has forwarded.
-func (c *Cluster) Heal() { c.wires.part(nil) }
+// Delay makes everything members send each other arrive d later, as over a long distance. A commit then takes 2d through
+// the leader and 4d through another member, and so does a linearizable read. An election takes 2d at least: choose an
+// election timeout well above that, with [Options].Configure.
+func (c *Cluster) Delay(d time.Duration) { c.wires.change(func() { c.wires.delay = d }) }
+
+// Heal ends the partition and the delay. What was held arrives: messages between members, including clients' requests that
+// a member has forwarded.
+func (c *Cluster) Heal() { c.wires.change(func() { c.wires.apart, c.wires.delay = nil, 0 }) }
 
 // wires are the networks between the members of a cluster, one for each pair.
 //
@@ -39,9 +44,10 @@ func (c *Cluster) Heal() { c.wires.part(nil) }
 // forwards to the leader. But TLS begins with the server name the caller expects, and etcd can be told which: each
 // member uses its own name. So members speak TLS to the proxies, which terminate it; behind them is plain HTTP.
 type wires struct {
-	mu    sync.Mutex // protects all, apart
+	mu    sync.Mutex // protects what follows
 	all   map[[2]string]*network
 	apart map[string]bool // members on one side of the partition
+	delay time.Duration
 }
 
 func newWires() *wires { return &wires{all: make(map[[2]string]*network)} }
@@ -80,20 +86,21 @@ func (w *wires) between(a, b string) *network {
 	return n
 }
 
-// part makes black holes between the members that are apart and the others, and heals the rest.
-func (w *wires) part(apart map[string]bool) {
+// change changes the faults and applies them.
+func (w *wires) change(faults func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.apart = apart
+	faults()
 	for ends, n := range w.all {
 		w.update(n, ends[0], ends[1])
 	}
 }
 
-// update sets the faults of the network between a and b. The caller holds mu.
+// update sets the faults of the network between a and b: a black hole where the partition is between them. The caller
+// holds mu.
 func (w *wires) update(n *network, a, b string) {
 	hole := w.apart[a] != w.apart[b]
-	n.update(func(f *networkFaults) { f.held = [2]bool{requests: hole, replies: hole} })
+	n.update(func(f *networkFaults) { f.held, f.delay = [2]bool{requests: hole, replies: hole}, w.delay })
 }
 
 // tlsConfig has a certificate that is not verified.

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// briefly is a context for what must not succeed.
+// briefly is a context for calls that must not succeed.
 func briefly(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -42,7 +42,7 @@ func TestPartitionedLeaderIsReplaced(t *testing.T) {
 	mustBeMinority(t, c, leader, follower)
 }
 
-func TestPartitionedFollowerSpeaksForNobody(t *testing.T) {
+func TestPartitionedFollowerRepliesToNoLinearizableRequest(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string]etcdtest.Options{"goroutines": {}, "processes": {Processes: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -58,9 +58,9 @@ func TestPartitionedFollowerSpeaksForNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Partition(follower)
-			// It still believes that it has a leader, to which it would pass the renewal on.
+			// It still believes that it has a leader, to which it would forward the renewal.
 			if _, err := here.KeepAliveOnce(briefly(t), lease.ID); err == nil {
-				t.Error("the leader has had a renewal from the other side")
+				t.Error("a renewal has passed the partition")
 			}
 			mustBeMinority(t, c, follower, leader)
 			if _, err := here.KeepAliveOnce(withTimeout(t), lease.ID); err != nil {
@@ -70,15 +70,15 @@ func TestPartitionedFollowerSpeaksForNobody(t *testing.T) {
 	}
 }
 
-// mustBeMinority heals the partition in the end.
+// mustBeMinority checks that minority can do nothing alone, then heals the partition.
 func mustBeMinority(t *testing.T, c *etcdtest.Cluster, minority, other *etcdtest.Server) {
 	t.Helper()
 	here, there := minority.Client(t), other.Client(t)
 	if _, err := here.Put(briefly(t), "a", "1"); err == nil {
-		t.Error("a minority has written")
+		t.Error("a minority accepted a write")
 	}
 	if _, err := here.Get(briefly(t), "a"); err == nil {
-		t.Error("a minority has answered a read")
+		t.Error("a minority answered a read")
 	}
 	if _, err := here.Get(withTimeout(t), "a", clientv3.WithSerializable()); err != nil {
 		t.Errorf("clients do not reach the minority: %v", err)
@@ -100,18 +100,18 @@ func mustBeMinority(t *testing.T, c *etcdtest.Cluster, minority, other *etcdtest
 	}
 }
 
-func TestPartitionEndsTheOneBefore(t *testing.T) {
+func TestPartitionEndsThePreviousOne(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.StartCluster(t, 3)
 	c.Partition(c.Member(0))
 	c.Partition(c.Member(1))
 	mustGet(t, c.Member(0).Client(t), "a")
 	if _, err := c.Member(1).Client(t).Get(briefly(t), "a"); err == nil {
-		t.Error("a minority has answered a read")
+		t.Error("a minority answered a read")
 	}
 }
 
-func TestPartitionHoldsForMembersThatRestart(t *testing.T) {
+func TestPartitionOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.StartCluster(t, 3)
 	m := c.Member(2)
@@ -122,7 +122,7 @@ func TestPartitionHoldsForMembersThatRestart(t *testing.T) {
 	}
 	here := m.Client(t)
 	if _, err := here.Get(briefly(t), "a"); err == nil {
-		t.Error("it has answered a read")
+		t.Error("it answered a read")
 	}
 	c.Heal()
 	mustGet(t, here, "a")
@@ -139,4 +139,33 @@ func TestCloseWhilePartitionedLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	goleak.VerifyNone(t, others)
+}
+
+func TestDelayBetweenMembersSlowsCommitsUntilHealed(t *testing.T) {
+	t.Parallel()
+	const delay = 100 * time.Millisecond
+	c := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
+	leader, follower := leaderAndFollower(t, c)
+	put := func(s *etcdtest.Server) time.Duration {
+		cli := s.Client(t)
+		began := time.Now()
+		if _, err := cli.Put(withTimeout(t), "k", ""); err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(began)
+	}
+	c.Delay(delay)
+	if took := put(leader); took < 2*delay {
+		t.Errorf("a commit took %v", took)
+	}
+	if took := put(follower); took < 4*delay {
+		t.Errorf("a commit through a follower took %v", took)
+	}
+	c.Heal()
+	const tries = 20 // what was under way comes late
+	for i := 0; put(follower) >= 2*delay; i++ {
+		if i == tries {
+			t.Fatal("commits take long after the delay has ended")
+		}
+	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// TestPausedLeaderIsReplaced stops the process of a leader with a request in its socket. The others elect another one;
-// when the paused one goes on, it is a follower, and the request arrives, late.
+// The process of the leader is paused with a request in its socket. The others elect a new leader. When the old one
+// continues, it is a follower, and the request arrives late.
 func TestPausedLeaderIsReplaced(t *testing.T) {
 	c := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})
 	first, err := c.Leader(withTimeout(t))
@@ -43,9 +43,9 @@ func TestPausedLeaderIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := mustGet(t, cli, "a"); got != "2" {
-		t.Fatalf("the member that goes on has a = %q, want 2", got)
+		t.Fatalf("after Resume a = %q, want 2", got)
 	}
-	<-late // what becomes of it is etcd's affair; that there is an answer shows that the member goes on
+	<-late // a reply of any kind shows that the member works again
 }
 
 func TestProcessesStopAndRestart(t *testing.T) {

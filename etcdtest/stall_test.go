@@ -46,7 +46,7 @@ func TestStallHoldsUnaryRequests(t *testing.T) {
 	srv.WaitForKeys(t, "given-up", 1)
 }
 
-// TestStalledRenewalsLetTheLeaseExpire stalls a stream that works, while unary calls go on.
+// The stall affects an open stream, but no unary calls.
 func TestStalledRenewalsLetTheLeaseExpire(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -73,7 +73,7 @@ func TestStalledRenewalsLetTheLeaseExpire(t *testing.T) {
 	}
 }
 
-func TestStalledStreamGoesOnAfterHealing(t *testing.T) {
+func TestStalledStreamContinuesAfterHeal(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -84,7 +84,7 @@ func TestStalledStreamGoesOnAfterHealing(t *testing.T) {
 			t.Fatal(err)
 		}
 		sent := link.Count()["LeaseKeepAlive"]
-		link.Stall("LeaseKeepAlive") // opening the stream passes, the message does not
+		link.Stall("LeaseKeepAlive") // the stream opens, but its message does not arrive
 		renewed := make(chan error, 1)
 		go func() { // ends after Heal
 			_, err := cli.KeepAliveOnce(withTimeout(t), lease.ID)
@@ -93,7 +93,7 @@ func TestStalledStreamGoesOnAfterHealing(t *testing.T) {
 		if err := link.Wait(withTimeout(t), "LeaseKeepAlive", sent+1); err != nil {
 			t.Fatal(err)
 		}
-		for range 50 { // time enough for a stall with a leak
+		for range 50 { // long enough to notice a leak
 			mustPut(t, cli, "a", "")
 		}
 		select {
@@ -142,19 +142,20 @@ func TestStalledWatchHoldsEvents(t *testing.T) {
 	}
 }
 
-func TestStreamGivenUpWhileStalledEnds(t *testing.T) {
+func TestStreamCanceledWhileStalledEnds(t *testing.T) {
 	t.Parallel()
 	link := etcdtest.Start(t).Link(t)
 	link.Stall("LeaseKeepAlive")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := link.Client().KeepAliveOnce(ctx, 42)
-	if !errors.Is(err, context.DeadlineExceeded) && status.Code(err) != codes.DeadlineExceeded { // the server keeps time, too
+	// The server has a timeout, too.
+	if !errors.Is(err, context.DeadlineExceeded) && status.Code(err) != codes.DeadlineExceeded {
 		t.Fatalf("error %v, want DeadlineExceeded", err)
 	}
 }
 
-func TestClientThatClosesWhileStalledLeavesNothing(t *testing.T) {
+func TestClientClosedWhileStalledLeavesNothingBehind(t *testing.T) {
 	srv := etcdtest.Start(t)
 	direct, link := srv.Client(t), srv.Link(t)
 	mustPut(t, direct, "a", "")
@@ -162,9 +163,9 @@ func TestClientThatClosesWhileStalledLeavesNothing(t *testing.T) {
 	cli := link.Client()
 	<-cli.Watch(t.Context(), "a", clientv3.WithCreatedNotify())
 	link.Stall("Watch")
-	for i := range 50 { // the first is received, and held, in this time
+	for i := range 50 { // in this time the first event is received and held
 		mustPut(t, direct, "a", fmt.Sprint(i))
 	}
 	cli.Close()
-	goleak.VerifyNone(t, others) // the link stands, and is stalled
+	goleak.VerifyNone(t, others) // while the link is open and stalled
 }

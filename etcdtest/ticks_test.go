@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// The least TTL that etcd grants is one and a half elections, rounded up.
-func TestDefaultTicksAreEtcdsOwn(t *testing.T) {
+// The smallest TTL is 1.5 election timeouts, rounded up.
+func TestSmallestTTLFollowsFromTheTicks(t *testing.T) {
 	t.Parallel()
 	for ticks, want := range map[bool]int64{false: 1, true: 2} {
 		srv := etcdtest.Start(t, etcdtest.Options{DefaultTicks: ticks})

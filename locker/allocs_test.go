@@ -1,6 +1,8 @@
 package locker_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -36,25 +38,9 @@ func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 		}
 	})
 
-	// The same two Txns, made by hand under another name.
-	const prefix, gate, epoch = "bare/@/", "bare/session", "bare/epoch"
-	id := sess.Lease()
 	bare := testing.AllocsPerRun(200, func() {
-		key := prefix + "5eed0001-ABCDEFGHIJKLMNOP"
-		put, err := cli.Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.ModRevision(gate), "=", 0)).
-			Then(clientv3.OpPut(key, "{}", clientv3.WithLease(id)), clientv3.OpGet(epoch),
-				clientv3.OpGet(prefix, append(clientv3.WithLastCreate(), clientv3.WithLimit(2), clientv3.WithKeysOnly())...)).
-			Commit()
-		if err != nil || !put.Succeeded {
-			t.Fatal(put, err)
-		}
-		removed, err := cli.Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(key), "=", put.Header.Revision)).
-			Then(clientv3.OpDelete(key)).
-			Commit()
-		if err != nil || !removed.Succeeded {
-			t.Fatal(removed, err)
+		if err := bareTxns(ctx, cli, "bare", sess.Lease()); err != nil {
+			t.Fatal(err)
 		}
 	})
 	if own := whole - bare; bare == 0 || own > ownAllocations {
@@ -62,4 +48,27 @@ func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 	} else {
 		t.Logf("%v allocations, %v of them beyond the RPCs", whole, own)
 	}
+}
+
+// bareTxns sends the two Txns that Lock and Unlock of a free lock are, made by
+// hand.
+func bareTxns(ctx context.Context, cli *clientv3.Client, name string, lease clientv3.LeaseID) error {
+	prefix := name + "/@/"
+	key := prefix + "5eed0001-ABCDEFGHIJKLMNOP"
+	put, err := cli.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.ModRevision(name+"/session"), "=", 0)).
+		Then(clientv3.OpPut(key, "{}", clientv3.WithLease(lease)), clientv3.OpGet(name+"/epoch"),
+			clientv3.OpGet(prefix, append(clientv3.WithLastCreate(), clientv3.WithLimit(2), clientv3.WithKeysOnly())...)).
+		Commit()
+	if err != nil {
+		return err
+	}
+	removed, err := cli.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(key), "=", put.Header.Revision)).
+		Then(clientv3.OpDelete(key)).
+		Commit()
+	if err == nil && !(put.Succeeded && removed.Succeeded) {
+		err = errors.New("refused")
+	}
+	return err
 }

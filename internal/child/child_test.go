@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/child"
 )
 
-// runParent in the environment makes this test binary a parent.
+// runParent in the environment makes this test binary run beParent.
 const runParent = "CHILD_TEST_RUN_PARENT"
 
 func TestMain(m *testing.M) {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// job is what a child of these tests is told to do.
+// job is the job of a child in these tests.
 type job struct {
 	Do   string
 	Addr string // where to connect to
@@ -37,23 +37,23 @@ type job struct {
 
 type event struct{ Text text }
 
-// text is what not all values of can be encoded, like a fencing.Token.
+// text has a value that cannot be encoded.
 type text string
 
 func (t text) MarshalText() ([]byte, error) {
-	if t == "unsayable" {
-		return nil, errors.New("it cannot be said")
+	if t == "unencodable" {
+		return nil, errors.New("it cannot be encoded")
 	}
 	return []byte(t), nil
 }
 
 func work(ctx context.Context, name string, j job, parent *child.Parent[event]) error {
 	switch j.Do {
-	case "echo": // until it is told an empty message
+	case "echo": // until an empty message
 		for {
 			switch heard, err := parent.Hear(ctx); {
 			case err != nil:
-				parent.Say("told to end", event{text(err.Error())})
+				parent.Say("asked to end", event{text(err.Error())})
 				return nil
 			case heard == "":
 				return nil
@@ -61,15 +61,15 @@ func work(ctx context.Context, name string, j job, parent *child.Parent[event]) 
 				parent.Say("echo", event{text(name + " heard " + heard)})
 			}
 		}
-	case "say much":
+	case "report much":
 		for i := range 1000 {
 			parent.Say("one of many", event{text(fmt.Sprint(i))})
 		}
-	case "say what cannot be encoded":
-		parent.Say("unsayable", event{"unsayable"})
+	case "report the unencodable":
+		parent.Say("unencodable", event{"unencodable"})
 		_, err := parent.Hear(ctx)
 		return err
-	case "hear nothing":
+	case "read nothing":
 		<-ctx.Done()
 		return context.Cause(ctx)
 	case "print nonsense":
@@ -84,10 +84,10 @@ func work(ctx context.Context, name string, j job, parent *child.Parent[event]) 
 	case "connect":
 		return connect(ctx, j.Addr, parent)
 	}
-	return errors.New("what a failure looks like")
+	return errors.New("an example of a failure")
 }
 
-// spin keeps as many threads busy as there are processors.
+// spin keeps a thread busy for each processor.
 func spin(ctx context.Context) {
 	for range runtime.GOMAXPROCS(0) {
 		go func() { // ends with the process
@@ -116,7 +116,7 @@ func deadline(t *testing.T) context.Context {
 	return ctx
 }
 
-// tell tells c something, and returns how it is echoed.
+// tell sends a message and returns its echo.
 func tell(t *testing.T, c *child.Child[event], message string) (echo string) {
 	t.Helper()
 	if err := c.Tell(message); err != nil {
@@ -129,12 +129,12 @@ func tell(t *testing.T, c *child.Child[event], message string) (echo string) {
 	return string(ev.Text)
 }
 
-func TestParentAndChildTalkUntilTheChildEndsWell(t *testing.T) {
+func TestMessagesAndEventsUntilTheChildExits(t *testing.T) {
 	t.Parallel()
 	c := start(t, job{Do: "echo"})
 	for _, message := range []string{"this", "two\nlines", strings.Repeat("much of it ", 10_000)} {
 		if got, want := tell(t, c, message), "A heard "+message; got != want {
-			t.Errorf("it says %.80q, want %.80q", got, want)
+			t.Errorf("the echo is %.80q, want %.80q", got, want)
 		}
 	}
 	if err := c.Tell(""); err != nil {
@@ -144,23 +144,28 @@ func TestParentAndChildTalkUntilTheChildEndsWell(t *testing.T) {
 		t.Error(err)
 	}
 	if err := syscall.Kill(c.PID(), 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("%v, want that there is no such process", err)
+		t.Errorf("the process still exists: %v", err)
 	}
 }
 
-func TestWhatIsNotAwaitedIsAnError(t *testing.T) {
+func TestUnexpectedEventsAndEndsAreErrors(t *testing.T) {
 	t.Parallel()
 	ctx := deadline(t)
-	over, cancel := context.WithCancelCause(ctx)
+	ended, cancel := context.WithCancelCause(ctx)
 	cancel(errors.New("waited long enough"))
+	await := func(ctx context.Context, do, what string) error {
+		_, err := start(t, job{Do: do}).Await(ctx, what)
+		return err
+	}
+	exited := func(ctx context.Context, do string) error { return start(t, job{Do: do}).Exited(ctx) }
 	for want, err := range map[string]error{
-		`process A reported "one of many" instead of "another"`: second(start(t, job{Do: "say much"}).Await(ctx, "another")),
-		`process A reported "one of many" instead of ending`:    start(t, job{Do: "say much"}).Exited(ctx),
-		`process A ended (exit status 1) instead of`:            second(start(t, job{Do: "fail"}).Await(ctx, "anything")),
-		`process A ended: exit status 1`:                        start(t, job{Do: "fail"}).Exited(ctx),
-		`process A ended (it printed what is no event`:          second(start(t, job{Do: "print nonsense"}).Await(ctx, "anything")),
-		`process A did not report "anything": waited long`:      second(start(t, job{Do: "echo"}).Await(over, "anything")),
-		`process A did not end: waited long enough`:             start(t, job{Do: "echo"}).Exited(over),
+		`process A reported "one of many" instead of "another"`: await(ctx, "report much", "another"),
+		`process A reported "one of many" instead of ending`:    exited(ctx, "report much"),
+		`process A ended (exit status 1) instead of`:            await(ctx, "fail", "anything"),
+		`process A ended: exit status 1`:                        exited(ctx, "fail"),
+		`process A ended (it printed something that is not`:     await(ctx, "print nonsense", "anything"),
+		`process A did not report "anything": waited long`:      await(ended, "echo", "anything"),
+		`process A did not end: waited long enough`:             exited(ended, "echo"),
 	} {
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s…", err, want)
@@ -168,9 +173,7 @@ func TestWhatIsNotAwaitedIsAnError(t *testing.T) {
 	}
 }
 
-func second(_ event, err error) error { return err }
-
-func TestWhatAChildWroteToStderrExplainsAnErrorAndNothingElse(t *testing.T) {
+func TestKillAllAddsStderrToAnError(t *testing.T) {
 	t.Parallel()
 	c := start(t, job{Do: "fail"})
 	_ = c.Exited(deadline(t))
@@ -179,40 +182,41 @@ func TestWhatAChildWroteToStderrExplainsAnErrorAndNothingElse(t *testing.T) {
 	}
 	failure := errors.New("not observed")
 	err := child.KillAll(failure, nil, c)
-	if want := "not observed\nprocess A said:\nwhat a failure looks like"; !errors.Is(err, failure) || err.Error() != want {
+	want := "not observed\nstderr of process A:\nan example of a failure"
+	if !errors.Is(err, failure) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
 
-func TestAnEventThatCannotBeEncodedEndsTheWorkAndIsNamed(t *testing.T) {
+func TestEventThatCannotBeEncodedEndsWork(t *testing.T) {
 	t.Parallel()
-	c := start(t, job{Do: "say what cannot be encoded"})
+	c := start(t, job{Do: "report the unencodable"})
 	err := child.KillAll(c.Exited(deadline(t)), c)
-	if err == nil || !strings.Contains(err.Error(), "it cannot be said") {
+	if err == nil || !strings.Contains(err.Error(), "it cannot be encoded") {
 		t.Error(err)
 	}
 }
 
-// It would not see the end of its parent behind messages that nobody takes.
-func TestAChildThatIsToldMoreThanItHearsEnds(t *testing.T) {
+// Unread messages would hide the end of the parent from it.
+func TestChildThatDoesNotReadItsMessagesEnds(t *testing.T) {
 	t.Parallel()
-	c := start(t, job{Do: "hear nothing"})
+	c := start(t, job{Do: "read nothing"})
 	for range 17 {
 		if err := c.Tell("something"); err != nil {
 			break // it has ended
 		}
 	}
 	err := child.KillAll(c.Exited(deadline(t)), c)
-	if err == nil || !strings.Contains(err.Error(), "more was told than is heard") {
+	if err == nil || !strings.Contains(err.Error(), "more messages than work reads") {
 		t.Error(err)
 	}
 }
 
-func TestAChildStartsNoChildren(t *testing.T) {
+func TestChildCannotStartChildren(t *testing.T) {
 	t.Parallel()
 	c := start(t, job{Do: "start a child"})
 	err := child.KillAll(c.Exited(deadline(t)), c)
-	if err == nil || !strings.Contains(err.Error(), "a child starts no children") {
+	if err == nil || !strings.Contains(err.Error(), "a child cannot start children") {
 		t.Error(err)
 	}
 }
@@ -220,11 +224,11 @@ func TestAChildStartsNoChildren(t *testing.T) {
 func TestSIGTERMEndsTheContextOfWork(t *testing.T) {
 	t.Parallel()
 	c := start(t, job{Do: "echo"})
-	tell(t, c, "it listens")
+	tell(t, c, "so it runs")
 	if err := c.Signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Await(deadline(t), "told to end"); err != nil {
+	if _, err := c.Await(deadline(t), "asked to end"); err != nil {
 		t.Error(err)
 	}
 	if err := c.Exited(deadline(t)); err != nil {

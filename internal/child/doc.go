@@ -1,8 +1,8 @@
-// Package child runs this program once more, as a process of its own that can be stopped, continued and killed, and has
-// the two talk. It is for the examples and for tests, where a pause or a crash must be a real one.
+// Package child starts another process of the running program, which can be stopped, continued and killed, and connects
+// the two by messages. It is for examples and tests in which a pause or a crash must be a real one.
 //
 //	func main() {
-//		child.Main(work) // does not return in a process that was started as a child
+//		child.Main(work) // in a child, runs work and exits
 //		…
 //		a, err := child.Start[event]("A", job{…})
 //		ev, err := a.Await(ctx, "acquired")
@@ -13,22 +13,23 @@
 //		parent.Say("acquired", event{…})
 //	}
 //
-// In a test binary it is TestMain that calls Main first.
+// In a test binary, TestMain calls Main first.
 //
-// The job and what the child is told go to its stdin, its events come from its stdout, each a line of JSON. So a child
-// prints nothing else to stdout; what it writes to stderr is kept, and shown when something has failed.
+// The child gets its job and messages on stdin, and prints its events to stdout, each as a line of JSON. So it must
+// print nothing else to stdout. What it prints to stderr is kept, and shown in errors.
 //
 // # No child survives its parent
 //
-// A parent that ends in order calls Kill or KillAll, which return when the child is reaped, stopped or not.
+// A parent that ends in order calls Kill or KillAll, which return when the child is gone, even if it was stopped.
 //
-// One that does not, because it was killed itself, takes its end of the pipes with it. Then the context of the child's
-// work ends, as stdin does; and a child that reports an event is ended by SIGPIPE. A child that is stopped at that moment
-// hears of it too: each is in a process group of its own, which nobody is left to continue, and such groups are sent
-// SIGHUP and SIGCONT by the kernel. The group also keeps a Ctrl-C from the children: it is for the parent.
+// When a parent is killed, its ends of the pipes close. Then the context of work ends, as stdin ends, and a child that
+// reports an event gets SIGPIPE. This reaches a stopped child, too: each child has a process group of its own, and the
+// kernel sends SIGHUP and SIGCONT to a stopped group whose parent has gone. The group also keeps a Ctrl-C of the
+// terminal from the children; only the parent gets it.
 //
-// What is not guaranteed: that work ends which ignores its context and says nothing; and that the kernel wakes a child up
-// when the process that inherits it is of the same session, as a container's first process may be.
+// Two things are not guaranteed: that work ends if it ignores its context and reports nothing; and that the kernel
+// continues a stopped child if the process that inherits it is in the same session, as the first process of a container
+// may be.
 //
-// All of it is for Unix: elsewhere the package is empty.
+// Except on Unix, the package is empty.
 package child

@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// command makes a process of this program a child: PROGRAM command NAME.
+// command is the first argument of a child; the second is its name.
 const command = "child"
 
-// named returns the name of this process, if it is a child.
+// named returns the name of this process. It returns false if the process is not a child.
 func named() (name string, ok bool) {
 	if len(os.Args) != 3 || os.Args[1] != command {
 		return "", false
@@ -23,22 +23,25 @@ func named() (name string, ok bool) {
 	return os.Args[2], true
 }
 
-// Parent is whom a child reports to.
+// Parent is a child's connection to its parent.
 type Parent[E any] struct {
-	told chan string
-	fail context.CancelCauseFunc
+	messages chan string
+	fail     context.CancelCauseFunc // ends the context of work
 }
 
-// Why the context of work ends.
+// Causes of the end of work's context.
 var (
 	errParentEnded = errors.New("the parent has ended")
-	errUnheard     = errors.New("more was told than is heard")
+	errUnread      = errors.New("the parent has sent more messages than work reads")
 )
 
-// Main returns at once, unless Start has started this process. Then it runs work with the name and the job that Start
-// was given, and ends the process when work returns: with an error that is written to stderr, or with exit code 0.
+// maxUnread is the number of messages that may wait for Hear.
+const maxUnread = 16
+
+// Main runs work if Start has started this process, with the arguments of Start, and exits when work returns: with code
+// 0, or with code 1 after printing the error to stderr. In any other process Main returns at once.
 //
-// The context ends on SIGTERM, and with the parent.
+// The context of work ends on SIGTERM, and when the parent ends.
 func Main[E, J any](work func(ctx context.Context, name string, job J, parent *Parent[E]) error) {
 	name, ok := named()
 	if !ok {
@@ -50,9 +53,9 @@ func Main[E, J any](work func(ctx context.Context, name string, job J, parent *P
 		fmt.Fprintln(os.Stderr, "child: no job on stdin:", err)
 		os.Exit(2)
 	}
-	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM) // stays for as long as the process
+	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM) // until the process exits
 	ctx, fail := context.WithCancelCause(ctx)
-	parent := &Parent[E]{told: make(chan string, 16), fail: fail}
+	parent := &Parent[E]{messages: make(chan string, maxUnread), fail: fail}
 	go parent.listen(in) // ends with stdin, or with the process
 	if err := work(ctx, name, job, parent); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -69,16 +72,17 @@ func (p *Parent[E]) listen(in *json.Decoder) {
 			return
 		}
 		select {
-		case p.told <- message:
-		default: // to wait would be not to see the end of stdin
-			p.fail(errUnheard)
+		case p.messages <- message:
+		default: // waiting would hide the end of stdin
+			p.fail(errUnread)
 		}
 	}
 }
 
-// Say reports an event. Several goroutines may call it.
+// Say reports an event to the parent. It is safe for concurrent use. An event that cannot be encoded ends the context
+// of work.
 func (p *Parent[E]) Say(what string, ev E) {
-	line, err := json.Marshal(said[E]{what, ev})
+	line, err := json.Marshal(report[E]{what, ev})
 	if err == nil {
 		_, err = os.Stdout.Write(append(line, '\n'))
 	}
@@ -87,10 +91,10 @@ func (p *Parent[E]) Say(what string, ev E) {
 	}
 }
 
-// Hear waits for what Child.Tell sends. Its error is the cause for which the context has ended.
+// Hear waits for the next message of the parent. Its error is the cause of the end of ctx.
 func (p *Parent[E]) Hear(ctx context.Context) (message string, err error) {
 	select {
-	case message = <-p.told:
+	case message = <-p.messages:
 		return message, nil
 	case <-ctx.Done():
 		return "", context.Cause(ctx)

@@ -15,39 +15,37 @@ import (
 	"syscall"
 )
 
-// Child is a process of this program, as its parent sees it. Its methods are not for concurrent use.
+// Child is a child process, as its parent sees it. Its methods are not safe for concurrent use.
 type Child[E any] struct {
-	// Name is what Start was told.
-	Name string
+	Name string // as given to Start
 
-	cmd   *exec.Cmd
-	stdin io.WriteCloser // the child ends with this
-	said  chan said[E]   // closed when the child has been reaped
+	cmd     *exec.Cmd
+	stdin   io.WriteCloser // its end ends the child
+	reports chan report[E] // closed when the child is reaped
 
-	// Read after said is closed.
+	// To be read after reports is closed:
 	err    error
 	stderr bytes.Buffer
 }
 
-// said is one line that a child prints.
-type said[E any] struct {
+// report is a line on a child's stdout.
+type report[E any] struct {
 	What  string
 	Event E
 }
 
-// Start runs this program once more. There, Main does the job that is given here, and reports events of type E.
-//
-// The caller must call Kill or KillAll in the end.
+// Start starts another process of this program, where Main runs with the given name and job and reports events of type
+// E. The caller must finally call Kill or KillAll.
 func Start[E, J any](name string, job J) (*Child[E], error) {
 	if _, ok := named(); ok {
-		return nil, errors.New("child: a child starts no children; has it not called Main?")
+		return nil, errors.New("child: a child cannot start children; does it call Main first?")
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c := &Child[E]{Name: name, cmd: exec.Command(self, command, name), said: make(chan said[E], 16)}
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // see the package's comment
+	c := &Child[E]{Name: name, cmd: exec.Command(self, command, name), reports: make(chan report[E], 16)}
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // see the package documentation
 	c.cmd.Stderr = &c.stderr
 	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -66,20 +64,20 @@ func Start[E, J any](name string, job J) (*Child[E], error) {
 	return c, nil
 }
 
-// listen hands on what the child says, and reaps it.
+// listen forwards the reports of the child, and reaps it.
 func (c *Child[E]) listen(stdout io.Reader) {
-	defer close(c.said)
+	defer close(c.reports)
 	lines := json.NewDecoder(stdout)
 	for {
-		var s said[E]
-		err := lines.Decode(&s)
+		var r report[E]
+		err := lines.Decode(&r)
 		if err == nil {
-			c.said <- s
+			c.reports <- r
 			continue
 		}
 		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			c.err = fmt.Errorf("it printed what is no event: %w", err)
-			_ = c.cmd.Process.Kill() // it would wait for a reader
+			c.err = fmt.Errorf("it printed something that is not an event: %w", err)
+			_ = c.cmd.Process.Kill() // otherwise it would wait for a reader of stdout
 		}
 		break
 	}
@@ -88,33 +86,33 @@ func (c *Child[E]) listen(stdout io.Reader) {
 	}
 }
 
-// PID is the child's process ID.
+// PID returns the child's process ID.
 func (c *Child[E]) PID() int { return c.cmd.Process.Pid }
 
-// Await returns the next event, which must be what.
+// Await waits for the child's next event. It is an error if that is not what, if the child ends, or if ctx ends.
 func (c *Child[E]) Await(ctx context.Context, what string) (ev E, err error) {
 	select {
-	case s, ok := <-c.said:
+	case r, ok := <-c.reports:
 		switch {
 		case !ok:
-			return ev, fmt.Errorf("process %s ended (%s) instead of reporting %q", c.Name, c.how(), what)
-		case s.What != what:
-			return s.Event, fmt.Errorf("process %s reported %q instead of %q", c.Name, s.What, what)
+			return ev, fmt.Errorf("process %s ended (%s) instead of reporting %q", c.Name, c.status(), what)
+		case r.What != what:
+			return r.Event, fmt.Errorf("process %s reported %q instead of %q", c.Name, r.What, what)
 		}
-		return s.Event, nil
+		return r.Event, nil
 	case <-ctx.Done():
 		return ev, fmt.Errorf("process %s did not report %q: %w", c.Name, what, context.Cause(ctx))
 	}
 }
 
-// Exited waits until the child has ended by itself, which must be what it does next. It returns an error unless the exit
-// code is 0.
+// Exited waits until the child exits. It is an error if it reports an event first, if its exit code is not 0, or if ctx
+// ends.
 func (c *Child[E]) Exited(ctx context.Context) error {
 	select {
-	case s, ok := <-c.said:
+	case r, ok := <-c.reports:
 		switch {
 		case ok:
-			return fmt.Errorf("process %s reported %q instead of ending", c.Name, s.What)
+			return fmt.Errorf("process %s reported %q instead of ending", c.Name, r.What)
 		case c.err != nil:
 			return fmt.Errorf("process %s ended: %w", c.Name, c.err)
 		}
@@ -124,36 +122,36 @@ func (c *Child[E]) Exited(ctx context.Context) error {
 	}
 }
 
-func (c *Child[E]) how() string {
+func (c *Child[E]) status() string {
 	if c.err != nil {
 		return c.err.Error()
 	}
 	return "exit status 0"
 }
 
-// Tell sends the child a message, for Parent.Hear. It does not wait until that is heard.
+// Tell sends the child a message for Parent.Hear, without waiting for Hear. At most 16 messages may be unread.
 func (c *Child[E]) Tell(message string) error { return c.send(message) }
 
 func (c *Child[E]) send(v any) error {
 	if err := json.NewEncoder(c.stdin).Encode(v); err != nil {
-		return fmt.Errorf("process %s hears nothing: %w", c.Name, err)
+		return fmt.Errorf("process %s cannot be told: %w", c.Name, err)
 	}
 	return nil
 }
 
-// Signal sends the child a signal. SIGTERM ends the context of its work.
+// Signal sends a signal to the child. SIGTERM ends the context of work.
 func (c *Child[E]) Signal(s os.Signal) error { return c.cmd.Process.Signal(s) }
 
-// Kill ends the child as a crash does, stopped or not, and returns when it is reaped. Events that were not awaited are
-// lost. It can be called again, and when the child has ended already.
+// Kill kills the child, even if it is stopped, and returns when it is reaped. Events that were not awaited are lost.
+// Kill does nothing if the child has ended.
 func (c *Child[E]) Kill() {
-	_ = c.cmd.Process.Kill() // an error means that it has ended
-	for range c.said {
+	_ = c.cmd.Process.Kill() // an error says that it has ended
+	for range c.reports {
 	}
 }
 
-// KillAll kills the children, those that are not nil. It returns err, and if there is one, with what they have written
-// to stderr.
+// KillAll kills the children; nil ones are skipped. It returns err, to which it adds what the children have printed to
+// stderr unless err is nil.
 func KillAll[E any](err error, children ...*Child[E]) error {
 	failed := err != nil
 	for _, c := range children {
@@ -162,7 +160,7 @@ func KillAll[E any](err error, children ...*Child[E]) error {
 		}
 		c.Kill()
 		if text := strings.TrimSpace(c.stderr.String()); failed && text != "" {
-			err = fmt.Errorf("%w\nprocess %s said:\n%s", err, c.Name, text)
+			err = fmt.Errorf("%w\nstderr of process %s:\n%s", err, c.Name, text)
 		}
 	}
 	return err

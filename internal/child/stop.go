@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Stop stops the child (SIGSTOP), and returns when the kernel says that all of it stands still.
+// Stop stops the child (SIGSTOP), and returns when all its threads are stopped.
 func (c *Child[E]) Stop(ctx context.Context) error {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGCHLD)
@@ -29,7 +29,7 @@ func (c *Child[E]) Stop(ctx context.Context) error {
 		case pid != 0 && status.Stopped():
 			return nil
 		case pid != 0:
-			return errors.New("it has ended")
+			return errors.New("the child has ended")
 		}
 		select {
 		case <-changed:
@@ -39,5 +39,5 @@ func (c *Child[E]) Stop(ctx context.Context) error {
 	}
 }
 
-// Continue has a stopped child go on (SIGCONT).
+// Continue continues a stopped child (SIGCONT).
 func (c *Child[E]) Continue() error { return c.Signal(syscall.SIGCONT) }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// threads are the states of a process's threads, as in T for stopped.
+// threads returns the states of a process's threads, a letter each; T is stopped.
 func threads(t *testing.T, pid int) (states string) {
 	t.Helper()
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -18,7 +18,7 @@ func threads(t *testing.T, pid int) (states string) {
 	for _, name := range stats {
 		stat, err := os.ReadFile(name)
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // the thread has ended
 		}
 		_, rest, _ := strings.Cut(string(stat), ") ")
 		states += rest[:1]
@@ -26,7 +26,7 @@ func threads(t *testing.T, pid int) (states string) {
 	return states
 }
 
-func TestAStoppedChildStandsStillAndGoesOnWhereItWas(t *testing.T) {
+func TestStopStopsAllThreadsUntilContinue(t *testing.T) {
 	t.Parallel()
 	busy, c := start(t, job{Do: "spin"}), start(t, job{Do: "echo"})
 	if _, err := busy.Await(deadline(t), "spins"); err != nil {
@@ -37,7 +37,7 @@ func TestAStoppedChildStandsStillAndGoesOnWhereItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 		if states := threads(t, busy.PID()); states == "" || strings.Trim(states, "T") != "" {
-			t.Fatalf("stop %d: its threads are in the states %q, want T of all", i+1, states)
+			t.Fatalf("stop %d: its threads have the states %q, want only T", i+1, states)
 		}
 		if err := busy.Continue(); err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func TestAStoppedChildStandsStillAndGoesOnWhereItWas(t *testing.T) {
 	if err := c.Stop(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Tell("a message while it stands still"); err != nil {
+	if err := c.Tell("a message while it is stopped"); err != nil {
 		t.Error(err)
 	}
 	if err := c.Continue(); err != nil {
@@ -57,7 +57,7 @@ func TestAStoppedChildStandsStillAndGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-func TestAChildThatIsStoppedCanBeKilledAndOneThatHasEndedNotBeStopped(t *testing.T) {
+func TestStoppedChildCanBeKilled(t *testing.T) {
 	t.Parallel()
 	c := start(t, job{Do: "echo"})
 	if err := c.Stop(deadline(t)); err != nil {
@@ -65,9 +65,9 @@ func TestAChildThatIsStoppedCanBeKilledAndOneThatHasEndedNotBeStopped(t *testing
 	}
 	c.Kill()
 	if err := c.Stop(deadline(t)); err == nil {
-		t.Error("a child that has ended was stopped")
+		t.Error("Stop of a child that has ended succeeded")
 	}
 	if err := c.Tell("nothing"); err == nil {
-		t.Error("a child that has ended was told something")
+		t.Error("Tell to a child that has ended succeeded")
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/child"
 )
 
-// connect is the work of a child that can be seen to live, from anywhere: a
-// connection stands until it ends.
+// connect is the work of a child that keeps a connection open until it ends, so that any process can see whether it
+// lives.
 func connect(ctx context.Context, addr string, parent *child.Parent[event]) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -28,7 +28,7 @@ func connect(ctx context.Context, addr string, parent *child.Parent[event]) erro
 	return nil
 }
 
-// beParent starts two children, stops one of them, and waits to be killed.
+// beParent starts two children, stops one of them, and waits until it is killed.
 func beParent(addr string) {
 	ctx := context.Background()
 	var err error
@@ -45,7 +45,7 @@ func beParent(addr string) {
 		}
 	}
 	fmt.Println(err)
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the test has ended, should it not kill
+	_, _ = io.Copy(io.Discard, os.Stdin) // ends with the test, if that does not kill this process
 	os.Exit(1)
 }
 
@@ -70,7 +70,7 @@ func TestNoChildSurvivesAParentThatIsKilled(t *testing.T) {
 	}
 	var said string
 	if _, err := fmt.Fscanln(out, &said); err != nil || said != "<nil>" {
-		t.Errorf("the parent says %q, %v", said, err)
+		t.Errorf("the parent prints %q, %v", said, err)
 	}
 	_ = parent.Process.Kill()
 	_ = parent.Wait() // "signal: killed"
@@ -82,7 +82,7 @@ func TestNoChildSurvivesAParentThatIsKilled(t *testing.T) {
 		limit, _ := deadline(t).Deadline()
 		_ = conn.SetReadDeadline(limit)
 		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Errorf("a child lives on: %v", err)
+			t.Errorf("a child survives: %v", err)
 		}
 		_ = conn.Close()
 	}

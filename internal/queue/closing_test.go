@@ -103,7 +103,7 @@ func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 				lost := lease.Open(p.sess.Ref()).Lease()
 				lose(srv, p)
 				time.Sleep(10 * time.Second)
-				for _, e := range q.local.keys.under(lost) {
+				for _, e := range q.shared.keys.of(lost) {
 					t.Errorf("kept: %s, stage %v", e.key, e.stage)
 				}
 				for _, kv := range srv.Keys("holdfast/lock/") {

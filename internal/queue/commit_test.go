@@ -28,13 +28,13 @@ func put(t *testing.T, c *committer, queue, key string) <-chan reply {
 
 func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
-		c := &committer{sess: lease.Open(start(t, srv).sess.Ref())}
+		c := &committer{host: lease.Open(start(t, srv).sess.Ref())}
 		for i := range maxInFlight {
 			q := fmt.Sprint("/busy", i, "/")
 			put(t, c, q, q+"e")
 		}
 		first, other, second := put(t, c, "/q/", "/q/1"), put(t, c, "/r/", "/r/1"), put(t, c, "/q/", "/q/2")
-		revision, ofOther, ofSecond := (<-first).revision, (<-other).revision, (<-second).revision
+		revision, ofOther, ofSecond := (<-first).header.Revision, (<-other).header.Revision, (<-second).header.Revision
 		if revision == ofSecond {
 			t.Errorf("two entries of one queue were put at revision %d: neither is ahead of the other", revision)
 		}
@@ -50,7 +50,7 @@ func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		p.link.Delay(roundTrip / 2)
-		c := &committer{sess: lease.Open(p.sess.Ref())}
+		c := &committer{host: lease.Open(p.sess.Ref())}
 		began := time.Now()
 		var all []<-chan reply
 		for i := range maxInFlight + 3 {
@@ -71,14 +71,14 @@ func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 func TestTxnOfABatchThatMayStillBeCarriedOutIsOpen(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		c := &committer{sess: lease.Open(p.sess.Ref())}
+		c := &committer{host: lease.Open(p.sess.Ref())}
 		for i := range maxInFlight {
 			q := fmt.Sprint("/busy", i, "/")
 			put(t, c, q, q+"e")
 		}
 		p.link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true} })
 		r, err := c.commit(t.Context(), txn{queue: "/q/", then: []clientv3.Op{clientv3.OpPut("/q/1", "")}})
-		if err == nil || !r.open || r.unsent {
+		if err == nil || !r.unanswered || r.unsent {
 			t.Errorf("a batch whose answer was lost: %+v, %v, want it open", r, err)
 		}
 	})

@@ -27,13 +27,13 @@ func TestKeyIsUsedAgainOnceNoCopyOfItsPutCanCome(t *testing.T) {
 			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
 				q, lease := p.queue("x"), lease.Open(p.sess.Ref()).Lease()
-				e := newEntry(q, lease, "")
-				e.advance(c.stage)
+				e := q.shared.keys.newEntry(q, lease)
+				e.reach(c.stage)
 				if c.open >= 0 {
-					e.openAt = lease.Gate() - c.open
+					e.unansweredAt = lease.Gate() - c.open
 				}
 				e.finish()
-				if reused := newEntry(q, lease, "").key == e.key; reused != c.reused {
+				if reused := q.shared.keys.newEntry(q, lease).key == e.key; reused != c.reused {
 					t.Errorf("the key was used again: %v", reused)
 				}
 				time.Sleep(time.Minute)
@@ -49,7 +49,7 @@ func TestStageOnlyGrows(t *testing.T) {
 	e := &entry{}
 	for _, to := range []stage{sent, placed, sent, held, placed, ended, held} {
 		before := e.stage
-		e.advance(to)
+		e.reach(to)
 		if e.stage != max(before, to) {
 			t.Errorf("from %d to %d: %d", before, to, e.stage)
 		}

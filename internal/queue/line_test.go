@@ -14,13 +14,13 @@ import (
 
 // queueUp joins a line behind a head that stays.
 func queueUp(n int) (*line, []*ticket) {
-	ls := &lines{open: make(map[string]*line)}
+	s := &shared{lines: make(map[string]*line)}
 	q := &Queue{entries: "/x/@/"}
-	ln := ls.join(&ticket{q: q, turn: make(chan turn, 1)}, false)
+	ln := s.join(&ticket{q: q, turn: make(chan *entry, 1)}, false)
 	all := make([]*ticket, n)
 	for i := range all {
 		all[i] = &ticket{q: q}
-		ls.join(all[i], false)
+		s.join(all[i], false)
 	}
 	return ln, all
 }
@@ -28,18 +28,18 @@ func queueUp(n int) (*line, []*ticket) {
 func TestTicketsThatLeaveALineKeepTheOrderOfTheOthers(t *testing.T) {
 	ln, all := queueUp(7)
 	for _, i := range []int{0, 3, 6, 3} { // the last one again
-		if !ln.leave(all[i]) {
+		if !ln.cancel(all[i]) {
 			t.Errorf("ticket %d had its turn", i)
 		}
 	}
 	var order []int
-	for !ln.alone() {
-		order = append(order, slices.Index(all, ln.first()))
+	for !ln.headAlone() {
+		order = append(order, slices.Index(all, ln.takeFirst()))
 	}
 	if !slices.Equal(order, []int{1, 2, 4, 5}) {
 		t.Errorf("the others came in order %v", order)
 	}
-	if taken := ln.first(); taken != nil {
+	if taken := ln.takeFirst(); taken != nil {
 		t.Errorf("an empty line gave %v", taken)
 	}
 }
@@ -126,7 +126,7 @@ func BenchmarkAllLeaveALine(b *testing.B) {
 				ln, all := queueUp(n)
 				b.StartTimer()
 				for i := range all {
-					ln.leave(all[len(all)-1-i])
+					ln.cancel(all[len(all)-1-i])
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/ticket")

@@ -200,7 +200,7 @@ func (p *process) counts() map[string]int {
 	return maps.Clone(p.sent)
 }
 
-func request() Request { return Request{Value: func() string { return "" }} }
+func request() Request { return Request{} }
 
 func mustAcquire(t *testing.T, q *Queue) *Hold {
 	t.Helper()
@@ -290,9 +290,9 @@ func putsEver(srv *etcdfake.Server, prefix string) (n int) {
 
 // used is how many keys a queue's session has in use.
 func (q *Queue) used() int {
-	q.local.keys.mu.Lock()
-	defer q.local.keys.mu.Unlock()
-	return len(q.local.keys.inUse)
+	q.shared.keys.mu.Lock()
+	defer q.shared.keys.mu.Unlock()
+	return len(q.shared.keys.inUse)
 }
 
 // gateMoves is how often a session has put its session key again.

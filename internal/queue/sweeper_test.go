@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -287,25 +286,23 @@ func TestUnansweredPutOfTheSessionKeyWaitsForThoseThatItMayHaveRefused(t *testin
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		q := p.queue("x")
-		s := &q.local.sweeper
-		waits := newEntry(q, lease.Open(p.sess.Ref()).Lease(), "")
-		through := s.enqueuing(waits)
-		open := []*entry{{q: q, lease: waits.lease, openAt: waits.lease.Gate()}}
+		s := &q.shared.sweeper
+		inFlight := q.shared.keys.newEntry(q, lease.Open(p.sess.Ref()).Lease())
+		suspects := []*entry{{q: q, lease: inFlight.lease, unansweredAt: inFlight.lease.Gate()}}
 		p.planOne("gate", lostReply)
-		if err := s.shut(t.Context(), waits.lease, open); err == nil {
+		if err := s.moveGate(t.Context(), inFlight.lease, suspects); err == nil {
 			t.Fatal("the put was answered: this tests nothing")
 		}
-		done := make(chan error, 1)
-		go func() { done <- s.shut(t.Context(), waits.lease, open) }()
-		time.Sleep(time.Minute)
-		if n := p.counts()["gate"]; n != 1 {
-			t.Errorf("%d puts of the session key were sent, want 1 until the other attempt is through", n)
+		if err := s.moveGate(t.Context(), inFlight.lease, suspects); err != errPutsInFlight {
+			t.Errorf("with an attempt in flight that the first put may have refused: %v", err)
 		}
-		through()
-		synctest.Wait()
-		if err := <-done; err != nil {
+		if n := p.counts()["gate"]; n != 1 {
+			t.Errorf("%d puts of the session key were sent, want 1 until the other attempt has its place", n)
+		}
+		inFlight.setCreated(1)
+		if err := s.moveGate(t.Context(), inFlight.lease, suspects); err != nil {
 			t.Error(err)
 		}
-		waits.finish()
+		inFlight.finish()
 	})
 }

@@ -62,7 +62,6 @@ func (p *sickCluster) client(t *testing.T, opts ...grpc.DialOption) *clientv3.Cl
 		endpoints = append(endpoints, l.Endpoints()...)
 	}
 	cfg := session.ClientConfig(endpoints...)
-	cfg.DialOptions = append(cfg.DialOptions, p.links[0].DialOptions()...) // they count
 	cfg.DialOptions = append(cfg.DialOptions, opts...)
 	if p.password != "" {
 		cfg.Username, cfg.Password = "root", p.password
@@ -137,8 +136,8 @@ func TestSickMinorityCostsNoSessionAndSuspendsNone(t *testing.T) {
 			w.settle(t)
 			strikes[strike](t, p, p.followers(t))
 			t.Cleanup(p.heal) // before the sessions are closed, which is no part of this
-			if bad := w.look(t); bad > 0 {
-				t.Errorf("%d sessions lost or suspended while a quorum was well", bad)
+			if o := w.look(t, *sickFor); o.lost > 0 || o.suspended > 0 {
+				t.Errorf("%d sessions lost and %d suspended while a quorum was well", o.lost, o.suspended)
 			}
 		})
 	}
@@ -212,12 +211,13 @@ func (w *ward) end() {
 func (w *ward) add(t *testing.T, ttl, pause time.Duration) {
 	t.Helper()
 	b := &bedside{ttl: ttl, pause: pause}
-	cli := w.p.client(t, b.trace.options()...)
+	cli := w.p.client(t, append(b.trace.options(), w.p.links[0].DialOptions()...)...) // which count
 	b.sess = open(t, cli, session.Options{TTL: ttl, OnStateChange: func(ev session.Event) {
 		switch {
 		case w.ctx.Err() != nil: // the end of the test
 		case ev.State == holdfast.Lost:
 			b.lost.Add(1)
+			t.Logf("%v: %v; its requests until then:%s", ttl, ev.Err, b.trace.since(time.Now().Add(-ttl)))
 		case ev.State == holdfast.Suspended:
 			b.suspended.Add(1)
 		}
@@ -265,12 +265,19 @@ func (b *bedside) work(ctx context.Context, mu *locker.Mutex, logf func(string, 
 	}
 }
 
-// look watches the sessions for as long as the members are sick, ends what runs on
-// them, and returns how often one was lost or suspended.
-func (w *ward) look(t *testing.T) (bad int64) {
+// outcome is what became of the sessions.
+type outcome struct {
+	lost, suspended int64
+	rates           map[string]float64 // requests per session and second, by method
+}
+
+// look watches the sessions for a while, ends what runs on them, and logs what it
+// has seen.
+func (w *ward) look(t *testing.T, d time.Duration) outcome {
 	t.Helper()
+	o := outcome{rates: make(map[string]float64)}
 	before, began := w.p.links[0].Count(), time.Now()
-	end := time.NewTimer(*sickFor)
+	end := time.NewTimer(d)
 	defer end.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -310,7 +317,7 @@ func (w *ward) look(t *testing.T) (bad int64) {
 			if kind == "busy" {
 				fmt.Fprintf(&report, "; longest Lock %v, Unlock %v", &lock, &unlock)
 			}
-			bad += lost + suspended
+			o.lost, o.suspended = o.lost+lost, o.suspended+suspended
 		}
 	}
 	var puts slowest
@@ -319,10 +326,11 @@ func (w *ward) look(t *testing.T) (bad int64) {
 	}
 	fmt.Fprintf(&report, "\nlongest bare Put %v", &puts)
 	for method, n := range sent {
-		fmt.Fprintf(&report, "\n%s: %.2f per session and second", method, float64(n)/float64(len(w.all))/took.Seconds())
+		o.rates[method] = float64(n) / float64(len(w.all)) / took.Seconds()
+		fmt.Fprintf(&report, "\n%s: %.2f per session and second", method, o.rates[method])
 	}
 	t.Logf("%v:%s", took.Round(time.Second), report.String())
-	return bad
+	return o
 }
 
 // Figures, which nothing is asserted of: how long Lock and Unlock take at most when
@@ -348,7 +356,7 @@ func TestLocksAroundTheEndOfALeader(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(p.heal)
-			w.look(t)
+			w.look(t, *sickFor)
 		})
 	}
 }

@@ -34,9 +34,9 @@ func TestEntryThatARepeatedWriteLeftIsRemoved(t *testing.T) {
 				h := mustAcquire(t, q)
 				mustRelease(t, h)
 				p.put(t, h.Key())
-				time.Sleep(2 * censusEvery)
+				time.Sleep(2 * scanEvery)
 				if kvs := srv.Keys(q.entries); len(kvs) != 0 {
-					t.Errorf("stands after %v: %s", 2*censusEvery, kvs[0].Key)
+					t.Errorf("stands after %v: %s", 2*scanEvery, kvs[0].Key)
 				}
 				mustRelease(t, mustAcquire(t, q))
 			})
@@ -89,7 +89,7 @@ func TestKeysOfTheUserOnTheLeaseSurvive(t *testing.T) {
 		for _, key := range keys {
 			p.put(t, key)
 		}
-		time.Sleep(5 * censusEvery)
+		time.Sleep(5 * scanEvery)
 		stand := keysOf(srv.Keys(""))
 		for _, key := range keys {
 			if !slices.Contains(stand, key) {
@@ -130,7 +130,7 @@ func TestEntryOfALiveAttemptIsNeverTouched(t *testing.T) {
 			time.Sleep(slow + oneWay)
 			h = mustAcquire(t, q)
 		}
-		time.Sleep(2 * censusEvery)
+		time.Sleep(2 * scanEvery)
 		if err := h.Check(); err != nil || h.Key() == key && len(srv.Keys(key)) != 1 {
 			t.Errorf("the hold: %v; entries %v", err, srv.Keys(q.entries))
 		}
@@ -144,17 +144,17 @@ func TestKeyOfAStrayIsNotUsedAgain(t *testing.T) {
 		q := p.queue("x")
 		h := mustAcquire(t, q)
 		mustRelease(t, h)
-		stray := &entry{q: q, lease: h.entry.lease, key: h.Key()}
-		if !q.local.keys.register(stray) {
+		stray := &entry{q: q, lease: h.entry.lease}
+		if !q.shared.keys.register(stray, h.Key()) {
 			t.Fatal("the key of a released entry is in use")
 		}
 		next := mustAcquire(t, q)
 		if next.Key() == stray.key {
 			t.Error("it was used again")
 		}
-		if q.local.keys.register(&entry{q: q, lease: h.entry.lease, key: next.Key()}) {
+		if q.shared.keys.register(&entry{q: q, lease: h.entry.lease}, next.Key()) {
 			t.Error("the key of a hold was given to a stray")
 		}
-		q.local.keys.unregister(stray)
+		q.shared.keys.unregister(stray)
 	})
 }
