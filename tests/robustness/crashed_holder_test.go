@@ -10,7 +10,7 @@ import (
 
 // Scenario 42: who crashes and comes back with the same identity queues like
 // anyone, behind those who were waiting, and holds with a larger token.
-func TestHolderThatCrashedAndCameBackQueuesLikeAnyone(t *testing.T) {
+func TestCrashedHolderThatReturnsQueuesBehindTheWaiters(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	other := open(t, srv.Client(t), session.Options{})
@@ -48,7 +48,7 @@ func TestHolderThatCrashedAndCameBackQueuesLikeAnyone(t *testing.T) {
 
 // Scenario 40, with a process that is killed: it stood between two others, and
 // its end wakes the one behind it, who goes on waiting for the one ahead.
-func TestWaiterThatIsKilledMidQueuePromotesNobody(t *testing.T) {
+func TestWaiterKilledMidQueueDoesNotPromoteTheNext(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)

@@ -18,7 +18,7 @@ import (
 
 // Scenarios 19 and 20: whatever way a holder is cut off, and whenever, it is
 // told before any other client acquires.
-func TestHolderIsToldBeforeAnotherAcquiresHoweverItIsCutOff(t *testing.T) {
+func TestHolderIsToldBeforeAnotherAcquiresInEveryOutage(t *testing.T) {
 	t.Parallel()
 	const atOnce = 50
 	total := rounds(100, 40)

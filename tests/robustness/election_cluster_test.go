@@ -38,7 +38,7 @@ func campaignLater(t *testing.T, el *election.Election, value string) <-chan *el
 }
 
 // Scenario 29.
-func TestTermOutlivesEtcdsLeader(t *testing.T) {
+func TestTermSurvivesEtcdLeaderFailure(t *testing.T) {
 	t.Parallel()
 	for range 2 { // a new cluster each time: one that has just lost a leader may take seconds to get over the next
 		cluster := etcdtest.StartCluster(t, 3)
@@ -73,7 +73,7 @@ func TestTermOutlivesEtcdsLeader(t *testing.T) {
 }
 
 // Scenario 31.
-func TestTermIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
+func TestTermIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	el := election.New(open(t, cluster.Client(t), session.Options{TTL: 14 * time.Second, Retry: quick}), "x")
@@ -95,7 +95,7 @@ func TestTermIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
 }
 
 // Scenario 32.
-func TestTermIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
+func TestTermIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	sess := open(t, cluster.Client(t), session.Options{TTL: 2 * time.Second, Retry: quick})
@@ -125,7 +125,7 @@ func TestTermIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
 }
 
 // Scenario 33: a member that has lost the others knows nothing that counts, least of all when it has led them.
-func TestMinorityDecidesNothing(t *testing.T) {
+func TestMinorityMemberElectsNoLeader(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	minority, others := leaderAndOthers(t, cluster)
@@ -186,7 +186,7 @@ func TestMinorityDecidesNothing(t *testing.T) {
 }
 
 // Scenario 36: members restart, are defragmented, and one is replaced.
-func TestTermOutlivesARollingRestartAndAReplacedMember(t *testing.T) {
+func TestTermSurvivesARollingRestartAndAMemberReplacement(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	sess := open(t, cluster.Client(t), session.Options{TTL: 12 * time.Second, Retry: quick})

@@ -14,7 +14,7 @@ import (
 
 // Invariant 8, scenario 41: a thousand processes' worth of waiters, released in
 // a chain. Each costs the same, however many there are: a release wakes one.
-func TestAThousandWaitersAreDrainedInOrderAtAConstantPriceEach(t *testing.T) {
+func TestThousandWaitersAcquireInOrderWithConstantRPCsEach(t *testing.T) {
 	waiters := rounds(1000, 250)
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)

@@ -20,7 +20,7 @@ import (
 
 // Scenario 45: a fleet in the middle of its migration. Upstream's mutex and
 // ours contend on one prefix; etcd's record is the judge.
-func TestOursAndUpstreamsMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
+func TestMutexAndEtcdMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
 	t.Parallel()
 	const each, times, prefix = 4, 12, "/legacy/lock"
 	srv := etcdtest.Start(t)
@@ -120,7 +120,7 @@ func etcdctl(t *testing.T, srv *etcdtest.Server, prefix string, queued int) (ent
 	return kvs[len(kvs)-1], said, end
 }
 
-func TestEtcdctlLockWaitsForOursAndOursForIt(t *testing.T) {
+func TestMutexAndEtcdctlLockExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	const prefix = "/legacy/lock"
 	srv := etcdtest.Start(t)
@@ -162,7 +162,7 @@ func TestEtcdctlLockWaitsForOursAndOursForIt(t *testing.T) {
 }
 
 // Holders and waiters that die on either side pass the lock on.
-func TestTheDeadOnEitherSideMakeRoom(t *testing.T) {
+func TestRevokedLeaseFreesTheLockForMutexAndEtcdctl(t *testing.T) {
 	t.Parallel()
 	const prefix = "/legacy/lock"
 	srv := etcdtest.Start(t)

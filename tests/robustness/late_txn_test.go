@@ -21,7 +21,7 @@ import (
 // Scenario 7, for real: a member of etcd is stopped with Txns of ours in its
 // socket, and carries them out when it goes on, when whatever they were for is
 // over. Nothing of them is ever seen.
-func TestTxnsFoundInTheSocketOfAStoppedMemberLeaveNothing(t *testing.T) {
+func TestLateTxnsOfAPausedMemberLeaveNoEntries(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})
 	// A session sends four by themselves. The others it collects, and sends them as

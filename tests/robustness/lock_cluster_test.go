@@ -61,7 +61,7 @@ func identity(lk *locker.Lock) string {
 }
 
 // Scenario 29.
-func TestLockOutlivesEtcdsLeader(t *testing.T) {
+func TestLockSurvivesEtcdLeaderFailure(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	opts := session.Options{TTL: 12 * time.Second, Retry: quick}
@@ -89,7 +89,7 @@ func TestLockOutlivesEtcdsLeader(t *testing.T) {
 }
 
 // Scenario 31.
-func TestLockIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
+func TestLockIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	events := make(chan session.Event, 10)
@@ -120,7 +120,7 @@ func TestLockIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
 }
 
 // Scenario 32.
-func TestLockIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
+func TestLockIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
 	cluster := etcdtest.StartCluster(t, 3)
@@ -159,7 +159,7 @@ func TestLockIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
 }
 
 // Scenario 36: members restart, are defragmented, and one is replaced. A waiter does not lose its place either.
-func TestLockOutlivesARollingRestartAndAReplacedMember(t *testing.T) {
+func TestLockSurvivesARollingRestartAndAMemberReplacement(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	opts := session.Options{TTL: 12 * time.Second, Retry: quick}
@@ -183,7 +183,7 @@ func TestLockOutlivesARollingRestartAndAReplacedMember(t *testing.T) {
 
 // A member that is out of reach for one client takes nothing from it: its connection stays open and answers nothing, and
 // what is sent there has to be sent again to another.
-func TestLocksGoOnWhileOneMemberIsOutOfReachOfTheirClient(t *testing.T) {
+func TestLocksWorkWhileOneMemberIsUnreachable(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	leader, others := leaderAndOthers(t, cluster)

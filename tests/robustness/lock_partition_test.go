@@ -15,7 +15,7 @@ import (
 // Scenario 33: what reaches only a minority decides nothing, and learns in time that it does not.
 
 // A leader in the minority believes in itself for a while.
-func TestLocksThroughALeaderInAMinorityDecideNothing(t *testing.T) {
+func TestMinorityLeaderNeitherGrantsNorReleasesLocks(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	leader, _ := leaderAndOthers(t, cluster)
@@ -23,7 +23,7 @@ func TestLocksThroughALeaderInAMinorityDecideNothing(t *testing.T) {
 }
 
 // A follower passes on what it is sent, and some of that arrives when the partition has healed.
-func TestLocksThroughAFollowerInAMinorityDecideNothing(t *testing.T) {
+func TestMinorityFollowerNeitherGrantsNorReleasesLocks(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	leader, _ := leaderAndOthers(t, cluster)

@@ -17,7 +17,7 @@ import (
 
 // Who only looks on needs no more than to read, as docs/client.md grants it: of
 // that nothing can be left out, and no session can be made of it.
-func TestRoleThatMayOnlyReadIsEnoughToWatchWhoLeads(t *testing.T) {
+func TestReadOnlyRoleCanObserveTheLeader(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "watcher", "observers")
@@ -63,7 +63,7 @@ func TestRoleThatMayOnlyReadIsEnoughToWatchWhoLeads(t *testing.T) {
 
 // A stream of watches keeps the token it was opened with. Once that has expired
 // who begins to observe needs another stream.
-func TestReaderWatchesAfterTheTokenOfItsStreamHasExpired(t *testing.T) {
+func TestReaderWatchesAfterTheAuthTokenOfItsStreamExpires(t *testing.T) {
 	t.Parallel()
 	g := guard(t, shortTokens(t))
 	g.user(t, "watcher", "observers")
@@ -96,7 +96,7 @@ func TestReaderWatchesAfterTheTokenOfItsStreamHasExpired(t *testing.T) {
 
 // One member of three hangs, each in turn; one of them has the watch, which is
 // silent then. A read that goes to another finds out.
-func TestReaderBesideAMemberThatHangsHearsOfNewLeaders(t *testing.T) {
+func TestReaderSeesNewLeadersWhileAMemberHangs(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	var links []*etcdtest.Link

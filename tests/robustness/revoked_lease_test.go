@@ -24,7 +24,7 @@ import (
 // entry of a holder that runs and is connected is gone; the waiter behind must
 // not hold before that holder is told. In every other round one of the other
 // members hangs from then on.
-func TestLeaseRevokedByALeaderThatContinuesNeverLetsTwoHold(t *testing.T) {
+func TestLeaseRevokedByAResumedLeaderNeverLetsTwoHold(t *testing.T) {
 	t.Parallel()
 	// Longer than the 5 s after which the others break their connections to a
 	// member that is stopped, so that it takes its time to hear of its successor.
@@ -98,7 +98,7 @@ func TestLeaseRevokedByHandNeverLetsTwoHold(t *testing.T) {
 
 // What a waiter pays when the holder is killed: etcd lets the lease run out, and
 // nothing tells that from a revoke, so the lock delay follows.
-func TestWaitAfterAHolderWasKilled(t *testing.T) {
+func TestWaiterAcquiresAfterTheHolderIsKilled(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	var waits durations

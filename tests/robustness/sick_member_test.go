@@ -23,11 +23,11 @@ import (
 
 // The campaign at full length, half an hour and more on an idle machine:
 //
-//	go test ./tests/robustness -run TestSickMinority -sick.for 5m -sick.sessions 15 -timeout 3h -v
+//	go test ./tests/robustness -run TestSickMinorityLosesAndSuspendsNoSession -sick.for 5m -sick.sessions 15 -timeout 3h -v
 var (
-	sickFor      = flag.Duration("sick.for", 6*time.Second, "how long members are sick in TestSickMinority")
+	sickFor      = flag.Duration("sick.for", 6*time.Second, "how long members are sick in TestSickMinorityLosesAndSuspendsNoSession")
 	sickTrace    = flag.Duration("sick.trace", time.Hour, "log the requests of each Lock and Unlock that together took longer")
-	sickSessions = flag.Int("sick.sessions", 4, "busy sessions of each TTL in TestSickMinority, and as many idle ones")
+	sickSessions = flag.Int("sick.sessions", 4, "busy sessions of each TTL in TestSickMinorityLosesAndSuspendsNoSession, and as many idle ones")
 )
 
 // A sickCluster is a cluster with members that can be made sick, and sessions that
@@ -121,7 +121,7 @@ var strikes = map[string]func(t *testing.T, p *sickCluster, members []int){
 	},
 }
 
-func TestSickMinorityCostsNoSessionAndSuspendsNone(t *testing.T) {
+func TestSickMinorityLosesAndSuspendsNoSession(t *testing.T) {
 	run := func(strike string, members int, password string) {
 		t.Run(fmt.Sprintf("%s, of %d, password %v", strike, members, password != ""), func(t *testing.T) {
 			p := admit(t, members, password, etcdtest.Options{Processes: true})
@@ -156,7 +156,7 @@ func TestSickMinorityCostsNoSessionAndSuspendsNone(t *testing.T) {
 	}
 }
 
-// sickTTLs are those of the sessions in TestSickMinority.
+// sickTTLs are those of the sessions in TestSickMinorityLosesAndSuspendsNoSession.
 var sickTTLs = []time.Duration{15 * time.Second, 5 * time.Second}
 
 // ward is the sessions of one sickCluster.
@@ -336,7 +336,7 @@ func (w *ward) look(t *testing.T, d time.Duration) outcome {
 // Figures, which nothing is asserted of: how long Lock and Unlock take at most when
 // etcd's leader is killed or stopped, each beside as many Puts that a program
 // repeats by itself each half second.
-func TestLocksAroundTheEndOfALeader(t *testing.T) {
+func TestLockLatencyAcrossALeaderFailure(t *testing.T) {
 	for i := range long(8, 0, 0) {
 		name, strike := "leader killed", func(m *etcdtest.Server) error { m.Stop(); return nil }
 		if i%2 == 1 {

@@ -22,7 +22,7 @@ import (
 // again when it has to wait for the end of another one. In the time between two
 // renewals and the loss there must be room for two such reads: with a TTL of 5 s
 // and delays of 0.5 s there is not.
-func TestSlowCommitsCostNoSessionThatKeepAliveDoesNotLose(t *testing.T) {
+func TestSlowCommitsLoseNoMoreSessionsThanKeepAlive(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		delay, ttl time.Duration

@@ -30,7 +30,7 @@ func alarm(t *testing.T, cli *clientv3.Client) {
 
 // Scenario 38: with a full store what writes is refused at once, and what is
 // held is kept, released and passed on.
-func TestFullStoreRefusesNewHoldsAndKeepsOldOnes(t *testing.T) {
+func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -106,7 +106,7 @@ func TestFullStoreRefusesNewHoldsAndKeepsOldOnes(t *testing.T) {
 // A request that is on its way when the store fills up can arrive when there is
 // room again, and the put of the session key that would keep it out is refused until
 // then. So the session sweeps, and ends that by putting the key as soon as it may.
-func TestSweepingEndsWhenTheStoreHasRoomAgain(t *testing.T) {
+func TestSweepEndsWhenTheStoreHasSpaceAgain(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -150,7 +150,7 @@ func TestSweepingEndsWhenTheStoreHasRoomAgain(t *testing.T) {
 
 // What gives back is let through by a full store, also where it is asked for in one
 // message with what is refused.
-func TestFullStoreReleasesWhatIsAskedForTogetherWithNewHolds(t *testing.T) {
+func TestFullStoreReleasesLocksBatchedWithNewOnes(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)

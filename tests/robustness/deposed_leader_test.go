@@ -22,7 +22,7 @@ import (
 // and acknowledges renewals that the cluster has never seen; then it is silent
 // for good. Nobody who was told so trusts its lease past the end of that, and
 // those who hold are told before others hold.
-func TestRenewalsAcknowledgedByAnEtcdLeaderThatIsNoneDoNotCount(t *testing.T) {
+func TestRenewalsAckedByDeposedLeaderDoNotCount(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})
 	var told, trusted durations

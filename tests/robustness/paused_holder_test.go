@@ -24,7 +24,7 @@ func orders(child, ofEach int, pause time.Duration) (all []order) {
 
 // Scenario 15: a process that was stopped for longer than its lease finds out
 // by its first Check, and its guarded writes are refused, every time.
-func TestStoppedHolderIsToldByItsFirstCheckAndItsWriteIsRefused(t *testing.T) {
+func TestHolderPausedPastItsTTLIsLostAndItsWriteIsRefused(t *testing.T) {
 	t.Parallel()
 	const ofEach = 3
 	children := rounds(7, 2)
@@ -73,7 +73,7 @@ func TestStoppedHolderIsToldByItsFirstCheckAndItsWriteIsRefused(t *testing.T) {
 
 // Scenario 16: stopped for less than the lease, by etcd's clock. It may have
 // been suspended, and still holds what it held.
-func TestHolderStoppedForLessThanItsLeaseStillHolds(t *testing.T) {
+func TestHolderPausedWithinItsTTLStillHolds(t *testing.T) {
 	t.Parallel()
 	const ofEach, ttl = 3, 6 * time.Second
 	children := rounds(7, 2)

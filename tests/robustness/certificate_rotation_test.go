@@ -53,7 +53,7 @@ func mustHoldAndWrite(t *testing.T, when string, lk *locker.Lock, sess *session.
 
 // The certificate of a client expires and is replaced on disk. TLS looks at certificates only when a connection is
 // made: so nothing happens until the connection breaks, and the next one needs the new certificate.
-func TestLockOutlivesTheCertificateOfItsClient(t *testing.T) {
+func TestLockSurvivesRotationOfTheClientCertificate(t *testing.T) {
 	t.Parallel()
 	for what, reconnect := range map[string]func(t *testing.T, srv *etcdtest.Server, link *etcdtest.Link){
 		"the connection is reset": func(_ *testing.T, _ *etcdtest.Server, link *etcdtest.Link) {
@@ -88,7 +88,7 @@ func TestLockOutlivesTheCertificateOfItsClient(t *testing.T) {
 }
 
 // A client that presents one certificate for ever loses its session at the first broken connection after the expiry.
-func TestSessionIsLostWithoutAValidCertificate(t *testing.T) {
+func TestSessionIsLostWhenItsClientCertificateIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	srv := etcdtest.Start(t, ca.options(t, ca.issue(t), true))
@@ -109,7 +109,7 @@ func TestSessionIsLostWithoutAValidCertificate(t *testing.T) {
 	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 		t.Fatalf("Check: %v", err)
 	}
-	// As in TestSessionThatCannotConnectSaysWhy the client may find the connection closed before it reads the reason.
+	// As in TestNewReportsWhyItCannotConnect the client may find the connection closed before it reads the reason.
 	reasons := []string{"expired certificate", "bad certificate", "broken pipe", "connection reset"}
 	if !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(lost.Error(), r) }) {
 		t.Errorf("the loss does not say why: %v", lost)
@@ -118,7 +118,7 @@ func TestSessionIsLostWithoutAValidCertificate(t *testing.T) {
 
 // The servers' certificates move to a new CA, while clients trust both CAs. Etcd reads its certificate at each
 // connection.
-func TestLockOutlivesANewCAOfTheServers(t *testing.T) {
+func TestLockSurvivesChangeOfTheServerCA(t *testing.T) {
 	t.Parallel()
 	before, after, dir := newAuthority(t), newAuthority(t), t.TempDir()
 	srv := etcdtest.Start(t, before.optionsIn(t, dir, before.issue(t), false))

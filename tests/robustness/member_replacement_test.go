@@ -84,7 +84,7 @@ func move(t *testing.T, cluster *etcdtest.Cluster, between func(i int, added *et
 
 // Members are replaced until none of the first is left, and none of their addresses. Three ways for a client to keep up
 // are documented; with each, what is held stays held, a waiter keeps its place, and an observer goes on.
-func TestLockOutlivesTheReplacementOfEveryMember(t *testing.T) {
+func TestLockSurvivesReplacementOfEveryMember(t *testing.T) {
 	t.Parallel()
 	type way struct {
 		config  func(cluster *etcdtest.Cluster) clientv3.Config

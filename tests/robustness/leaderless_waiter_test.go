@@ -14,7 +14,7 @@ import (
 
 // Scenario 35: the member that the waiter watches loses the others. It says so,
 // and the waiter tries again, without haste, until there is a leader.
-func TestWaiterOnAMemberWithoutALeaderAcquiresOnceThereIsOne(t *testing.T) {
+func TestWaiterOnALeaderlessMemberAcquiresAfterTheElection(t *testing.T) {
 	t.Parallel()
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {

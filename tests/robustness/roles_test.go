@@ -126,7 +126,7 @@ func contend(ctx context.Context, mu *locker.Mutex) error {
 }
 
 // The roles in docs/client.md suffice, and of each permission less would not.
-func TestEveryPermissionOfTheDocumentedRolesIsNeeded(t *testing.T) {
+func TestDocumentedRolesAreMinimal(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	_, err := election.New(open(t, g.admin, session.Options{}), "led").Campaign(deadline(t), "leader")
@@ -178,7 +178,7 @@ func weaker(kind clientv3.PermissionType) []clientv3.PermissionType {
 
 // What a role is not for, it does not allow; and the refusal is told apart from
 // an outage.
-func TestRolesAllowNothingElse(t *testing.T) {
+func TestDocumentedRolesGrantNothingElse(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	_, err := election.New(open(t, g.admin, session.Options{}), "led").Campaign(deadline(t), "leader")
@@ -205,7 +205,7 @@ func TestRolesAllowNothingElse(t *testing.T) {
 
 // What docs/client.md says that the holder of one role can do to a session with
 // another, and cannot.
-func TestWhatARoleCanDoToOthers(t *testing.T) {
+func TestHarmARoleCanDoToOtherSessions(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "victim", "locks")

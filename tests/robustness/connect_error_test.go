@@ -22,7 +22,7 @@ import (
 // Scenario 38: whatever is wrong with the way to etcd, opening a session ends
 // when its context does, and the error says what is wrong. gRPC says it to
 // nobody: to a call that waits for a connection, its context has ended.
-func TestSessionThatCannotConnectSaysWhy(t *testing.T) {
+func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	t.Parallel()
 	ours, theirs := newAuthority(t), newAuthority(t)
 	secure := etcdtest.Start(t, ours.options(t, ours.issue(t), false))
@@ -75,7 +75,7 @@ func TestSessionOverTLS(t *testing.T) {
 }
 
 // A lock that waits while etcd is gone, and the loss that follows, say so too.
-func TestLockAndLossSayWhyThereIsNoConnection(t *testing.T) {
+func TestLockAndLossErrorsReportTheConnectionError(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := connect(t, srv, nil)
