@@ -127,7 +127,7 @@ func TestLockIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 	sess := open(t, cluster.Client(t), session.Options{TTL: ttl, Retry: quick})
 	lk := lock(t, sess, "x")
 	stopped, stays := cluster.Members()[:2], cluster.Member(2).Client(t)
-	await(t, "all members have the entry", func() bool { return stands(t, stays, lk.Key()) })
+	await(t, "all members have the entry", func() bool { return hasKey(t, stays, lk.Key()) })
 	for _, m := range stopped {
 		m.Stop()
 	}
@@ -140,7 +140,7 @@ func TestLockIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 	if lost.Since < ttl*9/10 || lost.Since > ttl {
 		t.Errorf("lost %v after the last renewal", lost.Since)
 	}
-	if !stands(t, stays, lk.Key()) {
+	if !hasKey(t, stays, lk.Key()) {
 		t.Error("this test has gone blind: the entry is gone although nobody can remove it")
 	}
 	restart(t, stopped...)

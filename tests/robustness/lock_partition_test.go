@@ -37,7 +37,7 @@ func TestMinorityFollowerNeitherGrantsNorReleasesLocks(t *testing.T) {
 
 func decidesNothing(t *testing.T, cluster *etcdtest.Cluster, minority *etcdtest.Server) {
 	t.Helper()
-	here, there := minority.Client(t), clientTo(t, addressesBut(cluster, minority)...)
+	here, there := minority.Client(t), clientTo(t, endpointsExcept(cluster, minority)...)
 	long := session.Options{TTL: 60 * time.Second, Retry: quick}
 	contender, trier, majority := open(t, here, long), open(t, here, long), open(t, there, long)
 	held := lock(t, open(t, here, session.Options{TTL: 3 * time.Second, Retry: quick}), "x")
@@ -58,11 +58,11 @@ func decidesNothing(t *testing.T, cluster *etcdtest.Cluster, minority *etcdtest.
 		acquired <- time.Now()
 	}()
 	for _, name := range []string{"x", "free"} {
-		endsByItsDeadline(t, "Lock "+name, func(ctx context.Context) error {
+		endsByDeadline(t, "Lock "+name, func(ctx context.Context) error {
 			_, err := locker.NewMutex(contender, name).Lock(ctx)
 			return err
 		})
-		endsByItsDeadline(t, "TryLock "+name, func(ctx context.Context) error {
+		endsByDeadline(t, "TryLock "+name, func(ctx context.Context) error {
 			_, err := locker.NewMutex(trier, name).TryLock(ctx)
 			if errors.Is(err, locker.ErrLocked) {
 				t.Errorf("TryLock %s knows who holds it: %v", name, err)
@@ -70,7 +70,7 @@ func decidesNothing(t *testing.T, cluster *etcdtest.Cluster, minority *etcdtest.
 			return err
 		})
 	}
-	endsByItsDeadline(t, "Unlock", func(ctx context.Context) error {
+	endsByDeadline(t, "Unlock", func(ctx context.Context) error {
 		err := other.Unlock(ctx)
 		if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Errorf("Unlock knows its outcome: %v", err)
@@ -88,7 +88,7 @@ func decidesNothing(t *testing.T, cluster *etcdtest.Cluster, minority *etcdtest.
 	if err := held.Check(); !errors.Is(err, holdfast.ErrLost) || next.Token() <= held.Token() {
 		t.Errorf("token %v after %v; Check: %v", next.Token(), held.Token(), err)
 	}
-	if !stands(t, here, held.Key()) {
+	if !hasKey(t, here, held.Key()) {
 		t.Error("this test has gone blind: the minority has heard of the others")
 	}
 	cluster.Heal()

@@ -101,7 +101,7 @@ func TestLockSurvivesReplacementOfEveryMember(t *testing.T) {
 			},
 			between: func(t *testing.T, _ int, added *etcdtest.Server, clients []*clientv3.Client) {
 				for _, cli := range clients {
-					await(t, "the client knows the new member", func() bool {
+					await(t, "the client lists the new member", func() bool {
 						return slices.Contains(cli.Endpoints(), "http://"+added.Endpoints()[0])
 					})
 				}

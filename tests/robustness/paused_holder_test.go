@@ -37,11 +37,11 @@ func TestHolderPausedPastItsTTLIsLostAndItsWriteIsRefused(t *testing.T) {
 		all := orders(i, ofEach, childTTL)
 		held := make([]childEvent, len(all))
 		for j, o := range all {
-			c.tell(t, o)
-			held[j] = c.hear(t, o.Kind, o.Name, "holds")
+			c.order(t, o)
+			held[j] = c.expect(t, o.Kind, o.Name, "holds")
 		}
-		c.stop(t)
-		after := make([]handle, len(all))
+		c.pause(t)
+		after := make([]hold, len(all))
 		var acquiring sync.WaitGroup
 		for j, o := range all {
 			acquiring.Go(func() {
@@ -52,9 +52,9 @@ func TestHolderPausedPastItsTTLIsLostAndItsWriteIsRefused(t *testing.T) {
 			})
 		}
 		acquiring.Wait()
-		c.goOn(t)
+		c.resume(t)
 		for j, o := range all {
-			ev := c.hear(t, o.Kind, o.Name, "checked")
+			ev := c.expect(t, o.Kind, o.Name, "checked")
 			pauses.add(ev.Pause)
 			if ev.Check != "lost" || ev.Writer != "lost" || ev.Etcd != "stale" || ev.Cause != "lost" {
 				t.Errorf("%s %s: after a pause of %v the old holder found %+v", o.Kind, o.Name, ev.Pause, ev)
@@ -90,14 +90,14 @@ func TestHolderPausedWithinItsTTLStillHolds(t *testing.T) {
 		// process is stopped, so it stands still for a sixth of the TTL at least.
 		all := orders(i, ofEach, ttl/8)
 		held := make([]childEvent, len(all))
-		waiting := make([]<-chan handle, len(all))
+		waiting := make([]<-chan hold, len(all))
 		for j, o := range all {
-			c.tell(t, o)
-			held[j] = c.hear(t, o.Kind, o.Name, "holds")
+			c.order(t, o)
+			held[j] = c.expect(t, o.Kind, o.Name, "holds")
 			waiting[j] = holdLater(t, o.Kind, next, o.Name)
 			srv.WaitForKeys(t, "holdfast/"+o.Kind+"/"+o.Name+"/@/", 2)
 		}
-		c.stop(t)
+		c.pause(t)
 		await(t, "more than half of the lease has passed", func() bool {
 			resp, err := cli.TimeToLive(deadline(t), held[0].Lease)
 			if err != nil || resp.TTL <= 0 {
@@ -106,20 +106,20 @@ func TestHolderPausedWithinItsTTLStillHolds(t *testing.T) {
 			}
 			return time.Duration(resp.TTL)*time.Second < ttl/2
 		})
-		c.goOn(t)
+		c.resume(t)
 		for j, o := range all {
-			ev := c.hear(t, o.Kind, o.Name, "checked")
+			ev := c.expect(t, o.Kind, o.Name, "checked")
 			pauses.add(ev.Pause)
 			mu.Lock()
 			found[ev.Check]++
 			mu.Unlock()
-			if ev.Check == "lost" || ev.Writer != "all is well" || ev.Token != held[j].Token || slices.Contains(ev.States, holdfast.Lost) {
+			if ev.Check == "lost" || ev.Writer != "ok" || ev.Token != held[j].Token || slices.Contains(ev.States, holdfast.Lost) {
 				t.Errorf("%s %s: after a pause of %v the holder found %+v", o.Kind, o.Name, ev.Pause, ev)
 			}
 			if n := len(ev.States); n > 0 && ev.States[n-1] != holdfast.Connected {
 				t.Errorf("%s %s: states %v", o.Kind, o.Name, ev.States)
 			}
-			c.hear(t, o.Kind, o.Name, "released")
+			c.expect(t, o.Kind, o.Name, "released")
 			if h := <-waiting[j]; h != nil && h.Token() <= held[j].Token {
 				t.Errorf("%s %s: token %v after %v", o.Kind, o.Name, h.Token(), held[j].Token)
 			}
@@ -129,9 +129,9 @@ func TestHolderPausedWithinItsTTLStillHolds(t *testing.T) {
 	t.Logf("%d rounds, paused for %v to %v, their first Checks: %v", len(p), p[0], p[len(p)-1], found)
 }
 
-func holdLater(t *testing.T, kind string, sess *session.Session, name string) <-chan handle {
+func holdLater(t *testing.T, kind string, sess *session.Session, name string) <-chan hold {
 	t.Helper()
-	got := make(chan handle, 1)
+	got := make(chan hold, 1)
 	go func() { // ends with its deadline
 		h, err := kinds[kind](deadline(t), sess, name, "later")
 		if err != nil {

@@ -22,115 +22,113 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// A detour is a client that talks to one member of three until that is stopped,
-// with the requests of the client's sessions in its socket, and from then on to
-// the others. What was in the socket arrives when the member goes on.
-type detour struct {
+// A reroutedClient is connected to one member of three. That is paused while requests
+// of the client's sessions are in its socket, and the client switches to the other
+// members. The requests in the socket are executed when the member resumes.
+type reroutedClient struct {
 	open   []*session.Session
 	client *clientv3.Client
-	slow   *etcdtest.Server // the member that is stopped
+	paused *etcdtest.Server // the member that is paused
 	steady *etcdtest.Server // another one
-	others []string
-	link   *etcdtest.Link // to slow
+	others []string         // endpoints of the other members
+	link   *etcdtest.Link   // to paused
 	sent   *sentRequests
-	behind chan error // of a read that was sent to slow behind all else
+	last   chan error // result of a read that was sent to paused after all other requests
 	gates  []int64    // of each session, when all requests had been sent
 }
 
-func newDetour(t *testing.T, cluster *etcdtest.Cluster, slow *etcdtest.Server, sessions int) *detour {
+func newReroutedClient(t *testing.T, cluster *etcdtest.Cluster, paused *etcdtest.Server, sessions int) *reroutedClient {
 	t.Helper()
-	d := &detour{slow: slow, link: slow.Link(t), sent: &sentRequests{puts: make(map[string]bool)}, behind: make(chan error, 1)}
+	c := &reroutedClient{paused: paused, link: paused.Link(t), sent: &sentRequests{puts: make(map[string]bool)}, last: make(chan error, 1)}
 	for _, m := range cluster.Members() {
-		if m != slow {
-			d.steady = m
-			d.others = append(d.others, m.Endpoints()...)
+		if m != paused {
+			c.steady = m
+			c.others = append(c.others, m.Endpoints()...)
 		}
 	}
 	var err error
-	d.client, err = clientv3.New(clientv3.Config{
-		Endpoints: d.link.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithStatsHandler(d.sent)}, Logger: zap.NewNop(),
+	c.client, err = clientv3.New(clientv3.Config{
+		Endpoints: c.link.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithStatsHandler(c.sent)}, Logger: zap.NewNop(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.client.Close() })
+	t.Cleanup(func() { c.client.Close() })
 	for range sessions {
-		d.open = append(d.open, open(t, d.client, session.Options{TTL: 60 * time.Second, Retry: backoff.Policy{Attempt: time.Second}}))
+		c.open = append(c.open, open(t, c.client, session.Options{TTL: 60 * time.Second, Retry: backoff.Policy{Attempt: time.Second}}))
 	}
-	return d
+	return c
 }
 
-// sess is the session for the i-th lock.
-func (d *detour) sess(i int) *session.Session { return d.open[i%len(d.open)] }
+// sess returns the session of the i-th lock.
+func (c *reroutedClient) sess(i int) *session.Session { return c.open[i%len(c.open)] }
 
-// stop stops the member, has Txns sent to it that put n entries, and returns when
-// the client goes by the others.
-func (d *detour) stop(t *testing.T, n int, send func()) {
+// pause pauses the member, calls send to send it Txns that put n entries, and returns
+// when the client uses the other members.
+func (c *reroutedClient) pause(t *testing.T, n int, send func()) {
 	t.Helper()
-	if err := d.slow.Pause(); err != nil {
+	if err := c.paused.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	entries, reads := d.sent.entries()+n, d.sent.reads.Load()+1
+	entries, reads := c.sent.entries()+n, c.sent.reads.Load()+1
 	send()
-	await(t, "all entries are on the way", func() bool { return d.sent.entries() == entries })
-	for _, sess := range d.open {
-		d.gates = append(d.gates, lease.Open(sess.Ref()).Lease().Gate())
+	await(t, "all Txns are sent", func() bool { return c.sent.entries() == entries })
+	for _, sess := range c.open {
+		c.gates = append(c.gates, lease.Open(sess.Ref()).Lease().Gate())
 	}
-	go func() { // ends with its deadline; received in goOn
-		_, err := d.client.Get(deadline(t), "behind")
-		d.behind <- err
+	go func() { // ends by its deadline; received in resume
+		_, err := c.client.Get(deadline(t), "last")
+		c.last <- err
 	}()
-	await(t, "the read is on the way", func() bool { return d.sent.reads.Load() == reads })
-	d.client.SetEndpoints(d.others...)
-	await(t, "the client goes by the others", func() bool {
+	await(t, "the read is sent", func() bool { return c.sent.reads.Load() == reads })
+	c.client.SetEndpoints(c.others...)
+	await(t, "the client uses the other members", func() bool {
 		ctx, cancel := context.WithTimeout(deadline(t), 200*time.Millisecond)
 		defer cancel()
-		_, err := d.client.Get(ctx, "others")
+		_, err := c.client.Get(ctx, "others")
 		return err == nil
 	})
-	// That a caller gives up is told to the server, and would be found in the
-	// socket right behind its request. Mostly that is in time; here the message
-	// does not get through.
-	d.link.BlackHole()
+	// If a caller gives up, the client sends the server a cancellation, and mostly
+	// the server then does not execute the request. The link loses it here.
+	c.link.BlackHole()
 }
 
-// shutOut returns when each session has put its key again, by way of another
-// member: no request that was sent before can be carried out any more.
-func (d *detour) shutOut(t *testing.T) {
+// awaitNewGates returns when each session has put its key again through another
+// member. From then on the comparisons of all Txns sent before fail.
+func (c *reroutedClient) awaitNewGates(t *testing.T) {
 	t.Helper()
-	for i, sess := range d.open {
-		await(t, "the session key is put again", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > d.gates[i] })
+	for i, sess := range c.open {
+		await(t, "the session key is put again", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > c.gates[i] })
 	}
 }
 
-// goOn lets the member go on, and returns when it has carried out what it found
-// in its socket: how many writes that were, by the length of etcd's log, where a
-// change of leader would be an entry too.
-func (d *detour) goOn(t *testing.T) (late int) {
+// resume resumes the member and returns when it has executed the requests in its
+// socket. late is the number of their writes according to the length of etcd's log,
+// to which a change of leader adds one.
+func (c *reroutedClient) resume(t *testing.T) (late int) {
 	t.Helper()
-	before, _ := logged(t, d.steady)
-	if err := d.slow.Resume(); err != nil {
+	before, _ := logLength(t, c.steady)
+	if err := c.paused.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	_, first := logged(t, d.slow)
-	d.link.Heal()
-	// The read that was sent behind the Txns, on their connection, is answered:
-	// so they have been taken in. What the member writes for anybody after that
-	// goes behind them.
-	if err := <-d.behind; err != nil {
+	_, first := logLength(t, c.paused)
+	c.link.Heal()
+	// The read was sent after the Txns on the same connection. Once it is answered,
+	// the member has received the Txns, and proposes later writes after them.
+	if err := <-c.last; err != nil {
 		t.Error(err)
 	}
-	after, second := logged(t, d.slow)
+	after, second := logLength(t, c.paused)
 	return after - before - first - second
 }
 
-// logged writes by way of a member and returns how long the cluster's log is
-// then: each write is an entry of it, a Txn also if its comparisons fail. It
-// tries again where the member, which may have led, loses the write.
-func logged(t *testing.T, m *etcdtest.Server) (length, tries int) {
+// logLength writes a key through a member and returns the length of the raft log
+// after that. Each write adds one to it, even a Txn whose comparisons fail. A member
+// that has just been deposed may lose the write; logLength repeats it then.
+func logLength(t *testing.T, m *etcdtest.Server) (length, tries int) {
 	t.Helper()
 	cli := m.Client(t)
-	await(t, "a member writes", func() bool {
+	await(t, "the member accepts a write", func() bool {
 		ctx, cancel := context.WithTimeout(deadline(t), time.Second)
 		defer cancel()
 		tries++
@@ -144,7 +142,7 @@ func logged(t *testing.T, m *etcdtest.Server) (length, tries int) {
 	return int(st.RaftAppliedIndex), tries
 }
 
-// sentRequests counts what a client gave to a connection.
+// sentRequests counts the requests that a client has written to its connections.
 type sentRequests struct {
 	reads atomic.Int64
 
@@ -152,7 +150,7 @@ type sentRequests struct {
 	puts map[string]bool
 }
 
-// entries is how many were to be put by what was sent.
+// entries returns how many different entries the sent Txns put.
 func (s *sentRequests) entries() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +168,7 @@ func (s *sentRequests) HandleRPC(_ context.Context, what stats.RPCStats) {
 	}
 }
 
-// txn notes the entries that a Txn puts, or those that it is made of.
+// txn records the entries that a Txn puts, also within nested Txns.
 func (s *sentRequests) txn(r *pb.TxnRequest) {
 	for _, op := range r.Success {
 		if inner := op.GetRequestTxn(); inner != nil {

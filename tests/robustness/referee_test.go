@@ -10,21 +10,21 @@ import (
 // A referee samples all who hold one name, and says for how long two believed it.
 type referee struct {
 	mu       sync.Mutex // protects what follows
-	holders  []handle   // their Lock has returned, their release has not begun
+	holders  []hold     // their Lock has returned, their release has not begun
 	since    time.Time  // two hold; zero: at most one does
 	overlaps []time.Duration
 
 	done, stopped chan struct{}
 }
 
-func (r *referee) enter(h handle) {
+func (r *referee) enter(h hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holders = append(r.holders, h)
 	r.sample()
 }
 
-func (r *referee) leave(h handle) {
+func (r *referee) leave(h hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sample()

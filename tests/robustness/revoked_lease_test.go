@@ -105,8 +105,8 @@ func TestWaiterAcquiresAfterTheHolderIsKilled(t *testing.T) {
 	for round := range rounds(5, 1) {
 		name := fmt.Sprint("killed-", round)
 		p := startChild(t, srv.Endpoints(), childTTL)
-		p.tell(t, order{Kind: "lock", Name: name})
-		p.hear(t, "lock", name, "holds")
+		p.order(t, order{Kind: "lock", Name: name})
+		p.expect(t, "lock", name, "holds")
 		waiter := holdLater(t, "lock", open(t, srv.Client(t), session.Options{}), name)
 		srv.WaitForKeys(t, "holdfast/lock/"+name+"/@/", 2)
 		killed := time.Now()
@@ -135,7 +135,7 @@ type revocations struct {
 type contended struct {
 	kind, name string
 	sessions   []*session.Session
-	held       handle
+	held       hold
 	waiting    sync.WaitGroup
 	referee    referee
 

@@ -265,17 +265,17 @@ func (b *bedside) work(ctx context.Context, mu *locker.Mutex, logf func(string, 
 	}
 }
 
-// outcome is what became of the sessions.
-type outcome struct {
+// sickReport is the result of observing the sessions of a workload.
+type sickReport struct {
 	lost, suspended int64
 	rates           map[string]float64 // requests per session and second, by method
 }
 
 // look watches the sessions for a while, ends what runs on them, and logs what it
 // has seen.
-func (w *ward) look(t *testing.T, d time.Duration) outcome {
+func (w *ward) look(t *testing.T, d time.Duration) sickReport {
 	t.Helper()
-	o := outcome{rates: make(map[string]float64)}
+	o := sickReport{rates: make(map[string]float64)}
 	before, began := w.p.links[0].Count(), time.Now()
 	end := time.NewTimer(d)
 	defer end.Stop()

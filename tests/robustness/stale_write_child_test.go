@@ -93,7 +93,7 @@ type writerProcess struct {
 	parent  *child.Parent[writerEvent]
 }
 
-func beStaleWriter(ctx context.Context, _ string, j writerJob, parent *child.Parent[writerEvent]) error {
+func runStaleWriter(ctx context.Context, _ string, j writerJob, parent *child.Parent[writerEvent]) error {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // of refused writes
 	cli, err := clientv3.New(clientv3.Config{Endpoints: j.Endpoints, Logger: zap.NewNop()})
 	if err != nil {
