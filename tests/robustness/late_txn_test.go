@@ -24,8 +24,8 @@ import (
 func TestLateTxnsOfAPausedMemberLeaveNoEntries(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})
-	// A session sends up to four Txns alone and batches the others until one of the
-	// four is answered. With seven sessions for 25 locks all go alone.
+	// A session sends up to four Txns alone and batches the others. With seven sessions
+	// for 25 locks, all go alone.
 	const each, alone, batched = 25, 7, 1
 	for i, c := range []struct {
 		what     string

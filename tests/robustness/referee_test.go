@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// A referee samples all who hold one name, and says for how long two believed it.
+// A referee samples Check of all holds of one name and records how long two of them
+// succeeded at the same time.
 type referee struct {
 	mu       sync.Mutex // protects what follows
-	holders  []hold     // their Lock has returned, their release has not begun
-	since    time.Time  // two hold; zero: at most one does
+	holders  []hold     // acquired, and the release has not begun
+	since    time.Time  // since when two hold; zero if at most one does
 	overlaps []time.Duration
 
 	done, stopped chan struct{}
@@ -86,12 +87,12 @@ func succeed(t *testing.T, err error) {
 	}
 }
 
-// summary is the count, the median and the largest of what was measured.
+// summary returns the number, the median and the maximum of the measurements.
 func (d *durations) summary() string {
 	all := d.sorted()
 	if len(all) == 0 {
 		return "not measured"
 	}
-	return fmt.Sprintf("%d times, median %v, at most %v", len(all),
+	return fmt.Sprintf("%d times, median %v, maximum %v", len(all),
 		all[len(all)/2].Round(time.Microsecond), all[len(all)-1].Round(time.Microsecond))
 }
