@@ -46,7 +46,7 @@ func BenchmarkPut(b *testing.B) {
 }
 
 func BenchmarkMemoryStore(b *testing.B) {
-	s := fencing.NewMemoryStore(0)
+	s := fencing.NewMemoryStore(nil)
 	effect := func(context.Context) error { return nil }
 	b.ReportAllocs()
 	for b.Loop() {
