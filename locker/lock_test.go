@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
@@ -268,7 +269,7 @@ type tag struct {
 	_ *int // without a pointer Go may put several tags into one block and free them together
 }
 
-func (*tag) Audit(context.Context, fencing.Record) {}
+func (*tag) Audit(context.Context, audit.Record) {}
 
 // A session lives for as long as its process. Whatever becomes of a lock, when it
 // is over the session must not remember it: no map, no context that hangs on the

@@ -38,7 +38,7 @@ func (c *cluster) lose(t *testing.T, sess *session.Session, events recorder) (lo
 
 // A subscriber that takes a minute for each event gets the same events in the same order, only later. Renewals do not wait
 // for it.
-func TestSubscriberThatIsSlowIsToldEverythingInOrder(t *testing.T) {
+func TestSlowSubscriberGetsEveryEventInOrder(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{CloseTimeout: 2 * time.Hour})
 		quick, slow := newRecorder(), newRecorder()
@@ -113,7 +113,7 @@ func TestEveryTerminalEventArrivesHoweverManyWait(t *testing.T) {
 	})
 }
 
-func TestSubscriberThatPanicsIsToldTheNextEvent(t *testing.T) {
+func TestSubscriberThatPanicsGetsTheNextEvent(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{})
 		quick, panics := newRecorder(), newRecorder()
@@ -128,7 +128,7 @@ func TestSubscriberThatPanicsIsToldTheNextEvent(t *testing.T) {
 }
 
 // Invariant 11.
-func TestCallbacksHurtNothingButThemselves(t *testing.T) {
+func TestCallbacksDelayOnlyThemselves(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		release := make(chan struct{})
 		sess := c.open(t, session.Options{})

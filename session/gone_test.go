@@ -163,7 +163,7 @@ func TestLossSaysWhichRequestNoEndpointHasAnswered(t *testing.T) {
 }
 
 // Once, the session asked for a lease forever after its client was closed, and its waiters waited on.
-func TestClosedClientIsTheEndOfTheSessionAndSaysSo(t *testing.T) {
+func TestClosedClientEndsTheSession(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events, cli := newRecorder(), c.dial(t)
 		sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
@@ -199,7 +199,7 @@ func TestClosedClientIsTheEndOfTheSessionAndSaysSo(t *testing.T) {
 }
 
 // The client is closed while a call waits for a new lease.
-func TestWaiterForANewLeaseIsToldThatTheClientIsClosed(t *testing.T) {
+func TestAwaitReturnsWhenTheClientIsClosed(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events, cli := newRecorder(), c.dial(t)
 		sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})

@@ -118,7 +118,7 @@ func TestSessionKeyDeletedByHandIsPutAgainAndNothingIsLost(t *testing.T) {
 }
 
 // A role that may write below session/ may delete keys there all the time.
-func TestSessionKeyThatIsDeletedAgainAndAgainCostsNoStormOfRequests(t *testing.T) {
+func TestSessionKeyDeletedAgainAndAgainCausesNoRequestStorm(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		c.link.Delay(time.Millisecond)
 		sess := c.open(t, session.Options{})
@@ -157,7 +157,7 @@ func (silent) Watch(ctx context.Context, _ string, _ ...clientv3.OpOption) clien
 }
 
 // The read that confirms each renewal finds the key missing. That costs no additional RPC.
-func TestDeletionThatTheWatchDoesNotTellIsFoundByTheRenewal(t *testing.T) {
+func TestRenewalFindsADeletionThatTheWatchMissed(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		cli := c.dial(t)
 		cli.Watcher = silent{cli.Watcher}
@@ -178,7 +178,7 @@ func TestDeletionThatTheWatchDoesNotTellIsFoundByTheRenewal(t *testing.T) {
 	})
 }
 
-func TestSessionKeyThatCannotBePutAgainIsALossAfterAQuarterOfTheLockDelay(t *testing.T) {
+func TestSessionKeyThatCannotBeRestoredIsALoss(t *testing.T) {
 	for delay, want := range map[time.Duration]time.Duration{
 		0:               250 * time.Millisecond,
 		2 * time.Second: 500 * time.Millisecond,
@@ -248,7 +248,7 @@ func TestRevocationBeforeTheWatchStandsIsFoundByTheReadAfterIt(t *testing.T) {
 }
 
 // Whatever the answer, the watch is not created again without a pause.
-func TestWatchOfTheSessionKeyThatIsRefusedIsNotArmedInALoop(t *testing.T) {
+func TestRefusedWatchOfTheSessionKeyIsRetriedWithPauses(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{})
 		c.refuse(codes.Unavailable, "Watch")
@@ -279,7 +279,7 @@ func (d *denied) Put(ctx context.Context, key, value string, opts ...clientv3.Op
 	return d.KV.Put(ctx, key, value, opts...)
 }
 
-func TestSessionThatMayNotWriteItsKeyIsRefusedWithTheCommandThatGrantsIt(t *testing.T) {
+func TestNewWithoutPermissionForTheKeyNamesTheCommandThatGrantsIt(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		cli := c.dial(t)
 		kv := &denied{KV: cli.KV}
@@ -301,7 +301,7 @@ func TestSessionThatMayNotWriteItsKeyIsRefusedWithTheCommandThatGrantsIt(t *test
 }
 
 // Roles get repaired, so the session keeps trying; callers that wait for a lease get the error.
-func TestWaiterForANewLeaseIsToldThatItIsRefused(t *testing.T) {
+func TestAwaitReturnsWhyANewLeaseIsRefused(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events, cli := newRecorder(), c.dial(t)
 		kv := &denied{KV: cli.KV}

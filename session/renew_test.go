@@ -236,7 +236,7 @@ func TestOneRenewalThatIsNotAnsweredDoesNotSuspend(t *testing.T) {
 	}
 }
 
-func TestLegalOptionsDoNotMakeAHealthySessionSuspended(t *testing.T) {
+func TestValidOptionsDoNotSuspendAHealthySession(t *testing.T) {
 	for _, ttl := range []time.Duration{2 * time.Second, 15 * time.Second, 300 * time.Second, 600 * time.Second} {
 		for _, margin := range []time.Duration{0, ttl / 100, ttl / 10, ttl / 4} {
 			start(t, func(t *testing.T, c *cluster) {
@@ -299,7 +299,7 @@ func TestNotifyCannotDelayRenewals(t *testing.T) {
 }
 
 // If every answer takes long, the pauses get longer: requests in flight are not repeated again and again.
-func TestSlowAnswersAreNotAskedForAgain(t *testing.T) {
+func TestSlowRequestsAreNotRepeatedAgainAndAgain(t *testing.T) {
 	for _, tc := range []struct {
 		ttl, roundTrip time.Duration
 		most           float64 // renewals a second

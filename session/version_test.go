@@ -68,7 +68,7 @@ func logOf(t *testing.T, c *cluster, of map[string]string, endpoints ...string) 
 	return strings.Split(strings.TrimSpace(log.String()), "\n"), v
 }
 
-func TestServersOlderThanIsSupportedAreWarnedOfOnce(t *testing.T) {
+func TestUnsupportedServersAreLoggedOnce(t *testing.T) {
 	for version, old := range map[string]bool{
 		"3.4.36": true, "2.3.8": true, "3.5.0": true, "3.5.27": true, "3.5.28": false, "3.5.30": false,
 		"3.6.0": true, "3.6.8": true, "3.6.9-rc.0": true, "3.6.9": false, "3.6.10": false, "3.6.10-rc.0": false,
@@ -99,7 +99,7 @@ func TestServersOlderThanIsSupportedAreWarnedOfOnce(t *testing.T) {
 	}
 }
 
-func TestVersionThatCannotBeAskedHidesNoOther(t *testing.T) {
+func TestVersionThatIsNotAnsweredHidesNoOther(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		lines, _ := logOf(t, c, map[string]string{
 			"passthrough:///silent": "", "passthrough:///refuses": "refuse", "passthrough:///old": "3.5.1", "passthrough:///older": "3.4.0",
