@@ -61,7 +61,8 @@ func TestServedClusterAnswersARealClientAndHasTheFaultsOfItsLink(t *testing.T) {
 		if resp, err := cli.Get(t.Context(), "a"); err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Lease != int64(lease.ID) {
 			t.Errorf("%v, %v", resp, err)
 		}
-		if _, err := cli.Revoke(t.Context(), lease.ID); err != nil || len(srv.Keys("")) != 0 || !srv.Expires(lease.ID).IsZero() {
+		if _, err := cli.Revoke(t.Context(), lease.ID); err != nil || len(srv.Keys("")) != 0 ||
+			!srv.Expires(lease.ID).IsZero() {
 			t.Errorf("after the revocation: keys %v; %v", srv.Keys(""), err)
 		}
 		if n := link.Count(); n["LeaseKeepAlive"] < 2 || n["Put"] != 1 || n["Range"] != 1 {
