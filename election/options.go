@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/fencing"
 )
 
 const (
@@ -31,7 +31,7 @@ type Options struct {
 
 	// Auditor is told when a term begins, is released, or is lost. A campaign waits for
 	// it. Default: the session's Logger, at Debug, a loss at Warn.
-	Auditor fencing.Auditor
+	Auditor audit.Auditor
 
 	// Retry sets the pauses of Run, after a failed campaign and between terms; they
 	// start over after a term of 1 s. Default: up to 10 ms at first, up to 1 s later.

@@ -31,7 +31,6 @@ type Term struct {
 
 var (
 	_ fencing.Holder = (*Term)(nil)
-	_ fencing.Named  = (*Term)(nil)
 )
 
 func newTerm(e *Election, hold *queue.Hold, value string) *Term {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -146,8 +147,8 @@ func TestNoFunctionStartsInALostTerm(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
 		var once sync.Once
-		el := s.election().With(opts{Auditor: fencing.AuditFunc(func(_ context.Context, r fencing.Record) {
-			if r.Event == fencing.Granted {
+		el := s.election().With(opts{Auditor: audit.Func(func(_ context.Context, r audit.Record) {
+			if r.Event == audit.Granted {
 				once.Do(func() {
 					s.link.BlackHole()
 					time.Sleep(longOutage)

@@ -250,7 +250,7 @@ func TestOnlyAFullStoreIsUnknownAndNotPending(t *testing.T) {
 			}
 		}
 	}
-	full, denied := error(rpctypes.ErrNoSpace), error(rpctypes.ErrPermissionDenied)
+	full, denied := rpctypes.ErrNoSpace, rpctypes.ErrPermissionDenied
 	for _, c := range []struct {
 		err  error
 		want bool

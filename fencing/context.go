@@ -5,43 +5,42 @@ import (
 	"iter"
 )
 
-type contextKey struct{}
+type holderKey struct{}
 
-// carried is one link of the chain of holders in a context. Links are never
-// changed, so contexts share them.
-type carried struct {
-	holder Holder // nil: hides the holders further out from FromContext
-	outer  *carried
+// heldContext is one of the nested holders of a context. It is immutable, so
+// that contexts can share it.
+type heldContext struct {
+	holder Holder // nil hides the outer holders from FromContext
+	outer  *heldContext
 }
 
-// NewContext returns a context that carries h. The scoped forms (Do, TryDo, Run,
-// RunWhileLeader) and the Context methods of locks and terms do that by
-// themselves. ctx may carry holders already; they stay beneath.
+// NewContext returns a context that carries h, in front of the holders that ctx
+// already carries. The scoped forms (Do, TryDo, Run, RunWhileLeader) do this for
+// their function's context.
 //
-// A nil h is carried as "no holder": code further down must not take an outer
-// lock for the one that its caller meant.
+// A nil h means "no holder": FromContext then finds none, rather than an outer
+// lock that the caller did not mean.
 func NewContext(ctx context.Context, h Holder) context.Context {
 	if isNil(h) {
 		h = nil
 	}
-	outer, _ := ctx.Value(contextKey{}).(*carried)
-	return context.WithValue(ctx, contextKey{}, &carried{h, outer})
+	outer, _ := ctx.Value(holderKey{}).(*heldContext)
+	return context.WithValue(ctx, holderKey{}, &heldContext{h, outer})
 }
 
-// FromContext returns the holder that ctx carries, the innermost if there are
-// several. It may have been lost or released meanwhile: its Check tells.
-// FromContext does not allocate.
+// FromContext returns the innermost holder that ctx carries. It may have been
+// lost or released since: call its Check. FromContext does not allocate.
 func FromContext(ctx context.Context) (Holder, bool) {
-	if c, _ := ctx.Value(contextKey{}).(*carried); c != nil && c.holder != nil {
+	if c, _ := ctx.Value(holderKey{}).(*heldContext); c != nil && c.holder != nil {
 		return c.holder, true
 	}
 	return nil, false
 }
 
-// Holders ranges over all holders that ctx carries, innermost first, whether
-// lost, released or live.
+// Holders returns all holders that ctx carries, innermost first, including those
+// that were lost or released.
 func Holders(ctx context.Context) iter.Seq[Holder] {
-	innermost, _ := ctx.Value(contextKey{}).(*carried)
+	innermost, _ := ctx.Value(holderKey{}).(*heldContext)
 	return func(yield func(Holder) bool) {
 		for c := innermost; c != nil; c = c.outer {
 			if c.holder != nil && !yield(c.holder) {
@@ -49,4 +48,37 @@ func Holders(ctx context.Context) iter.Seq[Holder] {
 			}
 		}
 	}
+}
+
+type claimKey struct{}
+
+// claimContext holds a context and its claim in one allocation: a server needs
+// one per request.
+type claimContext struct {
+	context.Context
+	claim Claim
+}
+
+func (c *claimContext) Value(key any) any {
+	if key == (claimKey{}) {
+		return &c.claim
+	}
+	return c.Context.Value(key)
+}
+
+// NewClaimContext returns a context that carries a claim which another process
+// presented to this one. Use it in a server half of your own; use [NewContext]
+// for a lock of this process.
+func NewClaimContext(ctx context.Context, c Claim) context.Context {
+	return &claimContext{ctx, c}
+}
+
+// ClaimFromContext returns the claim that was presented with the request of ctx.
+// Its name was checked against the guarded resource; its token was compared only
+// if a guard or filter ran before.
+func ClaimFromContext(ctx context.Context) (Claim, bool) {
+	if c, ok := ctx.Value(claimKey{}).(*Claim); ok {
+		return *c, true
+	}
+	return Claim{}, false
 }

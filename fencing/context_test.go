@@ -25,7 +25,7 @@ func TestContextCarriesTheInnermostHolder(t *testing.T) {
 	for n := range fencing.Token(5) {
 		h := &holder{token: n + 1}
 		type key struct{}
-		ctx = context.WithValue(fencing.NewContext(ctx, h), key{}, n) // others' values in between
+		ctx = context.WithValue(fencing.NewContext(ctx, h), key{}, n) // with other values in between
 		want = slices.Insert(want, 0, fencing.Holder(h))
 		if got, ok := fencing.FromContext(ctx); !ok || got != h {
 			t.Errorf("FromContext is %v, %t; want token %v", got, ok, h.token)
@@ -36,7 +36,7 @@ func TestContextCarriesTheInnermostHolder(t *testing.T) {
 	}
 }
 
-func TestContextsDoNotShareWhatWasAddedLater(t *testing.T) {
+func TestContextsDoNotShareHoldersAddedLater(t *testing.T) {
 	outer, a, b := &holder{token: 1}, &holder{token: 2}, &holder{token: 3}
 	ctx := fencing.NewContext(t.Context(), outer)
 	left, right := fencing.NewContext(ctx, a), fencing.NewContext(ctx, b)
@@ -59,8 +59,7 @@ func TestHoldersStopsWhenAsked(t *testing.T) {
 	}
 }
 
-// A function that was handed a lock that is nil must not write under the lock of
-// its caller's caller.
+// A function that got a nil lock must not write under an outer one.
 func TestNilHolderHidesTheOuterOne(t *testing.T) {
 	outer := &holder{token: 1}
 	for name, none := range map[string]fencing.Holder{"nil": nil, "nil pointer": (*holder)(nil)} {
@@ -95,6 +94,24 @@ func TestLookingUpAHolderDoesNotAllocate(t *testing.T) {
 	}
 }
 
+func TestClaimContextCarriesItsClaim(t *testing.T) {
+	type key struct{}
+	outer := context.WithValue(t.Context(), key{}, "kept")
+	ctx := fencing.NewClaimContext(outer, claim(7))
+	if got, ok := fencing.ClaimFromContext(context.WithValue(ctx, key{}, "inner")); !ok || got != claim(7) {
+		t.Errorf("carries %v, %v", got, ok)
+	}
+	if ctx.Value(key{}) != "kept" {
+		t.Error("values of the outer context are hidden")
+	}
+	if _, ok := fencing.ClaimFromContext(outer); ok {
+		t.Error("a context without a claim has one")
+	}
+	if _, ok := fencing.FromContext(ctx); ok {
+		t.Error("a claim was taken for a holder of this process")
+	}
+}
+
 func BenchmarkFromContext(b *testing.B) {
 	ctx := fencing.NewContext(context.Background(), &holder{token: 1})
 	b.ReportAllocs()
@@ -113,11 +130,11 @@ func BenchmarkHolders(b *testing.B) {
 	}
 }
 
-// store is code far from the one that took the lock.
+// store stands for code far from where the lock was acquired.
 func store(ctx context.Context) {
 	h, ok := fencing.FromContext(ctx)
 	if !ok {
-		fmt.Println("nobody holds anything here")
+		fmt.Println("no lock is held here")
 		return
 	}
 	fmt.Println("writing with token", h.Token())
@@ -127,10 +144,10 @@ func ExampleFromContext() {
 	ctx := context.Background()
 	store(ctx)
 
-	lk := &holder{token: 4711}         // in a program: a *locker.Lock or an *election.Term
-	store(fencing.NewContext(ctx, lk)) // the scoped forms do this by themselves
+	lk := &holder{token: 4711}         // in your program a *locker.Lock or *election.Term
+	store(fencing.NewContext(ctx, lk)) // the scoped forms do this
 	// Output:
-	// nobody holds anything here
+	// no lock is held here
 	// writing with token 4711
 }
 

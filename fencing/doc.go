@@ -1,27 +1,11 @@
-// Package fencing keeps a holder that has lost its lock, and does not know it
-// yet, from doing damage.
+// Package fencing makes the writes of a client that has lost its lock fail, even
+// if the client does not know about the loss yet.
 //
-// A lock held over a network can be lost at any moment: the process is paused,
-// the network fails, the lease expires, and another client holds the lock while
-// the first one is about to write. No check made before a write can prevent
-// that. What can is the other side: it compares the [Token] that comes with the
-// write with the newest one it has seen, and refuses an older one.
-//
-// # Where to check
-//
-//   - What is written to the same etcd as the lock: a [FencedWriter]. The
-//     comparison and the write are one transaction.
-//   - What is written elsewhere: send the name and the token along, and let the
-//     other side keep the newest token for that name. It does so in a [Store],
-//     whose comparison and effect cannot come apart: sqlfence's for a database,
-//     [EtcdMarks] for another etcd, [MemoryStore] for what one process has to
-//     itself. Packages httpfence and grpcfence carry both over HTTP and gRPC;
-//     sqlfence.Marks guards a database transaction of your own.
-//   - Where the comparison cannot be made with the effect: a [Filter] turns away
-//     those who have been stale for a while. It is no guard.
-//
-// docs/fencing.md says which guard is for which resource, and what to do after
-// etcd was restored from a backup ([BumpEpoch]).
+// A process can lose a lock at any moment: it is paused, its network fails, its
+// lease expires, and another client acquires the lock while the first one is about
+// to write. No check before the write prevents that. The receiver can: it compares
+// the [Token] that comes with each write with the largest one it has seen, and
+// refuses smaller ones.
 //
 // # Basics
 //
@@ -31,40 +15,50 @@
 //		return err // fencing.ErrStale: the lock is lost, and etcd refused the write
 //	})
 //
-// Code further down finds the holder in the context ([FromContext]).
+// Functions further down find the lock in their context ([FromContext]).
 //
-// A key that is read while the lock is held may be computed with and written by
-// the same FencedWriter. With a mark elsewhere that is not so: an older holder can
-// still write after the read, until the mark is raised. Read within the guarded
-// effect, or raise the mark first; docs/fencing.md has the picture.
+// # Which guard
 //
-// # What is guaranteed
+//   - For keys in the etcd of the lock: a [FencedWriter]. It compares and writes in
+//     one transaction, and needs no marks.
+//   - For anything else, send name and token along, and let the receiver keep the
+//     largest token, in a [Store]: package sqlfence for databases, [EtcdMarks] for
+//     another etcd, [MemoryStore] for what a single process writes. Packages
+//     httpfence and grpcfence carry name and token to that receiver.
+//   - Where the comparison cannot be atomic with the effect: a [Filter]. It refuses
+//     holders that have been stale for a while, and is no guard.
 //
-//   - Tokens of one name strictly increase from one exclusive holder to the
-//     next, so that of two holders the later one has the larger token.
-//   - What a FencedWriter sends takes effect only if, at that point of etcd's
-//     history, the holder's entry is still the one it acquired.
-//   - [ErrStale] from a FencedWriter means that etcd refused the write. It ends
-//     the lock or term at once.
-//   - Every Store applies [Claim.CheckMark], and [VerdictOf] tells of any error
-//     here whether the work was done.
-//   - What a Store refuses has no effect, and what it admits is not overtaken by
-//     a larger token before its effect is over.
+// docs/fencing.md says more, also about restoring etcd from a backup
+// ([BumpEpoch]).
 //
-// # What is not
+// # Guarantees
 //
-//   - Tokens of different names cannot be compared, nor can those of shared
-//     handles (readers, permits), which have none.
-//   - A write whose answer is lost (holdfast.ErrOutcomeUnknown) may take effect
-//     later, for as long as its holder's entry exists. It can so overwrite what
-//     the same holder wrote after it.
-//   - A FencedWriter never sends twice, but etcd's client below it does if a
-//     server or proxy answers DeadlineExceeded or Canceled while the request's
-//     context is alive; an etcd server does so after 5 s at the earliest. If the
-//     first send took effect and the second was refused, the answer is ErrStale
-//     all the same. A context that ends within 5 s keeps etcd's own servers from
-//     getting there.
-//   - After etcd was restored from a backup, revisions, and tokens with them,
-//     can come again unless the restore moves them past the old ones. A Store
-//     that remembers larger ones refuses until the epoch is raised.
+//   - Of two exclusive holders of one name, the later one has the larger token.
+//   - A write of a FencedWriter takes effect only if the holder's entry is, in that
+//     transaction, still the one that it acquired. ErrStale means that etcd refused
+//     it, and ends the lock or term at once.
+//   - What a Store refuses has no effect. What it admits is not overtaken by a
+//     larger token before its effect is over.
+//   - Errors tell whether the work was done: those of this package mean that it was
+//     not, holdfast.ErrOutcomeUnknown that only reading back can tell.
+//
+// # Not guaranteed
+//
+//   - Any order between tokens of different names. Shared handles (readers,
+//     permits) have no token.
+//   - That a value read under the lock is still current when it is written to a
+//     guard elsewhere: an older holder can write until the first write or Admit of
+//     the new one raises the mark. Read within the guarded effect, or raise the
+//     mark first. For a FencedWriter this is no problem.
+//   - That a write without an answer (holdfast.ErrOutcomeUnknown) stays without
+//     effect. It may arrive for as long as its holder's entry exists, and overwrite
+//     what the same holder wrote later.
+//   - That etcd's client sends a write only once. If a server or proxy answers
+//     DeadlineExceeded or Canceled while the request's context is alive, it sends
+//     the write again. If the first copy took effect and the second was refused, the
+//     error is ErrStale all the same. An etcd server does that after 5 s at the
+//     earliest, so a context that ends before avoids it.
+//   - Increasing tokens after etcd was restored from a backup, unless the restore
+//     moves revisions forward. Stores with larger marks then refuse every holder
+//     until the epoch is raised.
 package fencing

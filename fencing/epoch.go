@@ -4,67 +4,45 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-const (
-	// MaxEpoch is the largest epoch; see [NewToken].
-	MaxEpoch = maxEpoch
-)
-
-// EpochError says that the epoch was not changed, because of what was asked for
-// or of what stands there.
-type EpochError struct {
-	Key    string
-	Reason string
-	Err    error // ErrEpochStep, or nil
-}
-
-func (e *EpochError) Error() string {
-	return fmt.Sprintf("fencing: epoch at %s %s", names.Quote(e.Key), e.Reason)
-}
-
-func (e *EpochError) Unwrap() error { return e.Err }
-
-// BumpEpoch raises the epoch of a namespace ("" is "holdfast") to atLeast, and
-// returns the one in force. It never lowers: one that is as high or higher
-// already is left alone and returned, so that it can be repeated by hand or by a
-// script. a is told of a change (nil: slog.Default()).
+// BumpEpoch raises the epoch of a namespace ("" is "holdfast") to at least atLeast
+// and returns the present epoch. It never lowers an epoch, so it may be repeated. A
+// change is recorded in a (nil: the default logger).
 //
-// It is what an operator does after etcd was restored from a backup without
-// moving its revisions on. Prefer a restore that moves them
-// (--bump-revision N --mark-compacted): nothing has to be bumped then. Otherwise:
-// restore, BumpEpoch to what the refusing guard's [MarkError] says, and only
-// then let clients in.
+// It is for operators, after etcd was restored from a backup and its revisions
+// started again below the marks. Restore, call BumpEpoch with what the guard's
+// [MarkError] says, and only then let clients in. A restore that moves revisions
+// forward (etcdutl snapshot restore --bump-revision N --mark-compacted) is better
+// and needs no bump.
 //
-// What happens to holders: nothing at once. An acquisition that is queued after
-// the bump has a token of the new epoch, above all tokens of older ones. A lock
-// held, or already queued for, at the time of the bump keeps the token of the
-// old epoch; guards go on taking that until they have seen one of the new, and
-// refuse it from then on. A holder that guards refuse with [ErrStale] must
-// release and acquire again.
+// Holders keep their tokens. Locks acquired after the bump have tokens of the new
+// epoch, above all tokens of earlier ones. Guards admit tokens of the old epoch
+// until they have seen one of the new; then they refuse them with [ErrStale], and
+// holders must release and acquire again.
 //
-// Errors: *holdfast.NameError; *holdfast.ArgumentError if atLeast is outside 1
-// to 32767; *[EpochError] if it is more than [MaxEpochStep] above the epoch in force ([ErrEpochStep]), or what
-// stands at the key is not an epoch (it is left as it is); otherwise what
-// etcd said, with ctx's error when that ended the attempts. The epoch may have
-// been raised then. Repeating is safe.
-func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a Auditor) (int64, error) {
+// Errors are *holdfast.NameError (namespace), *holdfast.ArgumentError (atLeast is
+// not between 1 and 32767), [ErrEpochStep], an error for a value at the key that is
+// not an epoch (it is left unchanged), or that of etcd, joined with ctx's if ctx
+// ended the attempts; then the epoch may be raised or not, and repeating is safe.
+func BumpEpoch(
+	ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a audit.Auditor,
+) (int64, error) {
 	namespace, err := names.Namespace(namespace)
 	if err != nil {
 		return 0, err
 	}
 	if atLeast < 1 || atLeast > maxEpoch {
-		return 0, &holdfast.ArgumentError{Argument: "atLeast", Reason: fmt.Sprintf("is %d, not between 1 and %d", atLeast, maxEpoch)}
+		return 0, invalid("atLeast", "is %d, not between 1 and %d", atLeast, maxEpoch)
 	}
 	key := names.EpochKey(namespace)
 	var was, now int64
@@ -78,14 +56,14 @@ func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast in
 			return nil
 		}
 		if atLeast > epoch+MaxEpochStep {
-			return backoff.Final(&EpochError{key, fmt.Sprintf("is %d; it is not raised to %d, since guards refuse a step of more than %d",
-				epoch, atLeast, MaxEpochStep), ErrEpochStep})
+			return backoff.Final(fmt.Errorf("the epoch is %d, guards would refuse tokens of epoch %d: %w",
+				epoch, atLeast, ErrEpochStep))
 		}
 		if !ours {
 			was = epoch
 		}
-		// The comparison is what keeps a send that arrives late, after somebody
-		// else has bumped further, from lowering the epoch.
+		// The comparison keeps a request that arrives late from lowering an epoch
+		// that was raised further in the meantime.
 		resp, err := kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
 			Then(clientv3.OpPut(key, strconv.FormatInt(atLeast, 10))).
@@ -95,25 +73,26 @@ func BumpEpoch(ctx context.Context, kv clientv3.KV, namespace string, atLeast in
 			return err
 		}
 		if !resp.Succeeded {
-			return backoff.Again(fmt.Errorf("the epoch at %s was changed meanwhile", names.Quote(key)))
+			return backoff.Again(errEpochChanged)
 		}
 		now, ours = atLeast, true
 		return nil
 	})
 	if err != nil {
-		now, err = 0, epochFailed(fmt.Sprintf("bump of the epoch to %d", atLeast), key, "readwrite", err)
+		now, err = 0, epochError(fmt.Sprintf("bump the epoch to %d", atLeast), key, "readwrite", err)
 	}
 	if ours {
-		Audit(ctx, a, Record{
-			Event: Bumped, Key: key, Holder: self(),
-			Detail: fmt.Sprintf("epoch %d → %d", was, atLeast), Err: err,
+		audit.Tell(ctx, a, audit.Record{
+			Event: audit.Bumped, Key: key, Detail: fmt.Sprintf("epoch %d → %d", was, atLeast), Err: err,
 		})
 	}
 	return now, err
 }
 
-// Epoch returns the epoch of a namespace ("" is "holdfast"), 0 if none was set.
-// It is a linearizable read. Errors are those of [BumpEpoch].
+var errEpochChanged = errors.New("another process changed the epoch at the same time")
+
+// Epoch returns the epoch of a namespace ("" is "holdfast"), 0 if none was set, by
+// a linearizable read. Errors are those of [BumpEpoch].
 func Epoch(ctx context.Context, kv clientv3.KV, namespace string) (int64, error) {
 	namespace, err := names.Namespace(namespace)
 	if err != nil {
@@ -122,7 +101,7 @@ func Epoch(ctx context.Context, kv clientv3.KV, namespace string) (int64, error)
 	key := names.EpochKey(namespace)
 	epoch, _, err := readEpoch(ctx, kv, key)
 	if err != nil {
-		err = epochFailed("read of the epoch", key, "read", err)
+		err = epochError("read the epoch", key, "read", err)
 	}
 	return epoch, err
 }
@@ -135,24 +114,17 @@ func readEpoch(ctx context.Context, kv clientv3.KV, key string) (epoch, mod int6
 	got := resp.Kvs[0]
 	epoch, err = strconv.ParseInt(string(got.Value), 10, 64)
 	if err != nil || epoch < 0 || epoch > maxEpoch {
-		return 0, 0, backoff.Final(&EpochError{key, fmt.Sprintf("is %.64q, not a number from 0 to %d; it is left as it is", got.Value, maxEpoch), nil})
+		return 0, 0, backoff.Final(fmt.Errorf("the value %.64q is not a number from 0 to %d; it was left unchanged",
+			got.Value, maxEpoch))
 	}
 	return epoch, got.ModRevision, nil
 }
 
-// epochFailed names the key and, if it may not be used, the permission to grant.
-func epochFailed(what, key, permission string, err error) error {
+// epochError names the key and, if access was denied, the permission to grant.
+func epochError(what, key, permission string, err error) error {
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
-		return fmt.Errorf("fencing: %s at %s: this needs \"etcdctl role grant-permission ROLE %s %s\": %w", what, names.Quote(key), permission, key, err)
+		return fmt.Errorf("fencing: %s at %s: run \"etcdctl role grant-permission ROLE %s %s\": %w",
+			what, names.Quote(key), permission, key, err)
 	}
 	return fmt.Errorf("fencing: %s at %s: %w", what, names.Quote(key), err)
-}
-
-// self says who this is, for people.
-func self() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return fmt.Sprintf("%s pid %d", host, os.Getpid())
 }

@@ -3,31 +3,97 @@ package fencing
 import (
 	"errors"
 	"fmt"
+
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// ErrNoToken is returned where a token is needed and there is none: a token of
-// zero or less, a nil holder, a handle that is shared. Nothing was sent.
-var ErrNoToken = errors.New("no fencing token")
+// What errors.Is finds in the errors of this package, of sqlfence, httpfence and
+// grpcfence. Except for ErrStale, nothing was sent or done.
+var (
+	// ErrStale means that a guard refused a write because its token is not the
+	// newest one: another client may hold the lock. The write had no effect. Stop
+	// the work.
+	ErrStale = errors.New("fencing token is stale")
 
-// ErrStale is returned when the other side has refused a write because its
-// token is not, or no longer, the current one: somebody else may hold the lock.
-// The write had no effect. Whoever gets it must stop.
-var ErrStale = errors.New("fencing token is stale")
+	// ErrNoToken means that a token is required and there is none: the holder is
+	// nil, or its token is zero or negative.
+	ErrNoToken = errors.New("no fencing token")
 
-// StaleError is the type behind [ErrStale]: errors.Is(err, ErrStale) is true for
-// each of them.
-type StaleError struct {
-	Token    Token  // the token that was refused
-	Resource string // what was to be written: the key in etcd, "" for a transaction
-}
+	// ErrOtherName means that the claim is of another lock than the one that
+	// guards the resource. The error is an *[OtherNameError].
+	ErrOtherName = errors.New("fencing token is of another lock")
 
-func (e *StaleError) Error() string {
-	what := "transaction"
-	if e.Resource != "" {
-		what = fmt.Sprintf("write to %q", e.Resource)
+	// ErrBadClaim means that a name, token or resource is malformed. The error is
+	// a *[ClaimError].
+	ErrBadClaim = errors.New("malformed fencing claim")
+
+	// ErrEpochStep means that an epoch is more than [MaxEpochStep] above the
+	// present one: of a claim (then it Is ErrBadClaim as well) or of a bump.
+	ErrEpochStep = fmt.Errorf("epoch is more than %d ahead", MaxEpochStep)
+
+	// ErrFull means that a store has no room for the mark of a new resource. It
+	// does not delete the mark of another one, because that would let stale
+	// holders in.
+	ErrFull = NotDone(errors.New("store of fencing marks is full"))
+
+	// ErrNotDone means that nothing was done, or that all of it was rolled back.
+	// The request may be repeated while the lock is held. See [NotDone].
+	ErrNotDone = errors.New("nothing was done")
+)
+
+// NotDone marks err as [ErrNotDone], for stores and guards of your own. It keeps
+// the text of err, and errors.Is and errors.As find what err wraps. NotDone(nil)
+// is nil.
+func NotDone(err error) error {
+	if err == nil {
+		return nil
 	}
-	return fmt.Sprintf("fencing: %s refused: token %v is stale: its holder's entry is gone", what, e.Token)
+	return &notDone{err}
 }
 
-// Is makes errors.Is(err, ErrStale) true.
-func (e *StaleError) Is(target error) bool { return target == ErrStale }
+type notDone struct{ err error }
+
+func (e *notDone) Error() string        { return e.err.Error() }
+func (e *notDone) Unwrap() error        { return e.err }
+func (e *notDone) Is(target error) bool { return target == ErrNotDone }
+
+// ClaimError says which part of a claim is malformed. It Is [ErrBadClaim].
+type ClaimError struct {
+	Part   string // "name", "token", "resource", or the header field
+	Reason string // such as "is empty"
+	Err    error  // ErrNoToken, ErrEpochStep, strconv.ErrSyntax, …; may be nil
+}
+
+func (e *ClaimError) Error() string {
+	text := "fencing: malformed claim: " + e.Part
+	if e.Reason != "" {
+		text += " " + e.Reason
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Is reports whether target is [ErrBadClaim].
+func (e *ClaimError) Is(target error) bool { return target == ErrBadClaim }
+
+// Unwrap returns Err.
+func (e *ClaimError) Unwrap() error { return e.Err }
+
+// OtherNameError says that the claim is of another lock than the one that guards
+// the resource. It Is [ErrOtherName]. The tokens were not compared.
+type OtherNameError struct {
+	Resource string
+	Want     string // the lock that guards the resource
+	Got      string // the lock that the claim names
+}
+
+func (e *OtherNameError) Error() string {
+	return fmt.Sprintf("fencing: %s is guarded by lock %s, the claim is of lock %s: "+
+		"tokens of different locks cannot be compared",
+		names.Quote(e.Resource), names.Quote(e.Want), names.Quote(e.Got))
+}
+
+// Is reports whether target is [ErrOtherName].
+func (e *OtherNameError) Is(target error) bool { return target == ErrOtherName }

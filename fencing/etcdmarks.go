@@ -11,81 +11,78 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// EtcdMarks keeps marks in etcd, so that all replicas of a service agree on
-// them. What that is worth depends on where the effect is:
+// EtcdMarks keeps marks in etcd, where all replicas of a service see them. What
+// it guarantees depends on where the effect is:
 //
-//   - It is in the same etcd: Commit raises the mark and does the work in one
+//   - In the same etcd: Commit raises the mark and does the work in one
 //     transaction. That is a guard, with all that [Store] promises.
-//   - It is elsewhere: Admit is a [Filter], no more. Between its answer and the
-//     effect a replica can be paused, and no lock around the two would change
-//     that, since such a lock can be lost as well.
+//   - Elsewhere: Admit is a [Filter] only. A replica can pause between Admit and
+//     its effect, and a lock around both would not help, since it can be lost as
+//     well. Therefore EtcdMarks is not a Store.
 //
-// It is no Store for that reason.
+// Marks are at NAMESPACE/mark/RESOURCE, without a lease. Do not write them by
+// hand: deleting a mark admits any token. The marks may be in another etcd than
+// the locks. If that etcd is restored from a backup its marks are too low: raise
+// the epoch before clients come back.
 //
-// Marks stand at NAMESPACE/mark/RESOURCE and have no lease. None is to be written
-// by hand: deleting one resets it. They may be in another etcd than the locks.
-// When the one that has them is restored from a backup they are too low, and a
-// stale holder may pass: raise the epoch before letting clients in.
+// EtcdMarks is safe for concurrent use.
 type EtcdMarks struct {
 	kv     clientv3.KV
 	prefix string
-	opts   EtcdOptions
-	room   atomic.Int64 // new marks that may be made before the next count
+	opts   EtcdMarksOptions
+	room   atomic.Int64 // marks that may be created before the next count
 }
 
 var _ Filter = (*EtcdMarks)(nil)
 
-// EtcdOptions are the policies of an [EtcdMarks].
-type EtcdOptions struct {
-	// Namespace is the first segment of the keys. Default "holdfast"; as that of
-	// a session: no "/", no leading "@", at most 64 bytes.
+// EtcdMarksOptions configure an [EtcdMarks]. The zero value is the default.
+type EtcdMarksOptions struct {
+	// Namespace is the first segment of the keys, with the rules of a session's:
+	// at most 64 bytes, no "/", no leading "@". Default "holdfast".
 	Namespace string
 
-	// Timeout bounds an Admit, all attempts together. Default 5 s. A request of
-	// a server often has no deadline of its own, and etcd's client waits for as
-	// long as no endpoint can be reached.
+	// Timeout bounds a call of Admit or Reset with all its attempts, because an
+	// incoming request often has no deadline, and etcd's client waits for as long
+	// as no endpoint can be reached. Default 5 s.
 	Timeout time.Duration
 
-	// Retry paces the attempts of an Admit and a Reset. The zero value is
-	// backoff's default, with 4 s for an Attempt. One of 5 s and more is refused:
-	// by then an etcd server may have answered in a way that its client takes as
-	// leave to send a write again, unseen. Commit does not try again.
+	// Retry paces the attempts of Admit and Reset; Commit has only one. Default:
+	// backoff's, with 4 s per Attempt. An Attempt of 5 s or more is an error:
+	// after 5 s a server may answer in a way that makes etcd's client send the
+	// write a second time.
 	Retry backoff.Policy
 
-	// MaxMarks is how many resources may have a mark. Marks stay for ever, so
-	// resources that clients choose would fill etcd. One beyond that is refused
-	// with [ErrFull] until another was dropped with Reset; those that have a mark
-	// go on. A count is good for a hundredth of the new resources that it finds
-	// room for, one to a hundred, so that each process can be over by as many.
-	// Default [DefaultEtcdMarks]. Negative: no bound.
+	// MaxMarks is how many resources may have a mark. Marks are never deleted, so
+	// resources that clients choose would fill etcd. A new resource beyond that is
+	// refused with [ErrFull] until Reset is called for another one. Marks are not
+	// counted for each new resource, so each process may exceed the limit by 1 %,
+	// 100 at most. Default 100,000, which take 10 to 160 MB. Negative: no limit.
 	MaxMarks int64
 }
 
-// DefaultEtcdMarks is how many resources have a mark in one namespace unless
-// [EtcdOptions] say otherwise. Each is a key of some 100 to 1,600 bytes: of this
-// many, etcd's default quota of 2 GB holds the largest ten times.
-const DefaultEtcdMarks = 100_000
+const (
+	defaultTimeout = 5 * time.Second
 
-// countEvery is how many new resources one count of the marks is good for at
-// most.
-const countEvery = 100
+	// countEvery is the largest number of marks created between two counts.
+	countEvery = 100
+)
 
-// NewEtcdMarks returns marks in the etcd that kv leads to; a *clientv3.Client is
-// one. A nil opts means all defaults. The error is a *holdfast.NameError or a
-// *holdfast.ArgumentError.
-func NewEtcdMarks(kv clientv3.KV, opts *EtcdOptions) (*EtcdMarks, error) {
+// NewEtcdMarks returns marks in the etcd of kv, such as a *clientv3.Client. It
+// sends nothing. A nil opts means all defaults. The error is a
+// *holdfast.ArgumentError or a *holdfast.NameError.
+func NewEtcdMarks(kv clientv3.KV, opts *EtcdMarksOptions) (*EtcdMarks, error) {
 	m := &EtcdMarks{kv: kv}
 	if opts != nil {
 		m.opts = *opts
 	}
 	if kv == nil {
-		return nil, &holdfast.ArgumentError{Argument: "kv", Reason: "is nil"}
+		return nil, invalid("kv", "is nil")
 	}
 	ns, err := names.Namespace(m.opts.Namespace)
 	if err != nil {
@@ -93,13 +90,13 @@ func NewEtcdMarks(kv clientv3.KV, opts *EtcdOptions) (*EtcdMarks, error) {
 	}
 	m.prefix = ns + "/mark/"
 	if m.opts.Timeout < 0 {
-		return nil, &holdfast.ArgumentError{Argument: "EtcdOptions.Timeout", Reason: fmt.Sprintf("is %v, which is negative", m.opts.Timeout)}
+		return nil, invalid("EtcdMarksOptions.Timeout", "is %v, which is negative", m.opts.Timeout)
 	}
 	if m.opts.Timeout == 0 {
-		m.opts.Timeout = 5 * time.Second
+		m.opts.Timeout = defaultTimeout
 	}
 	if m.opts.MaxMarks == 0 {
-		m.opts.MaxMarks = DefaultEtcdMarks
+		m.opts.MaxMarks = defaultMaxMarks
 	}
 	if m.opts.Retry.Attempt == 0 {
 		m.opts.Retry.Attempt = defaultAttempt
@@ -110,9 +107,10 @@ func NewEtcdMarks(kv clientv3.KV, opts *EtcdOptions) (*EtcdMarks, error) {
 	return m, nil
 }
 
-// Admit implements [Filter]: one linearizable read, and one write more when the
-// token is the first of its holder. An error of etcd, or [context.DeadlineExceeded]
-// after Options.Timeout, admits nothing.
+// Admit implements [Filter] with one linearizable read, and one write for the
+// first request of each holder. If etcd does not answer within
+// EtcdMarksOptions.Timeout, the error is [context.DeadlineExceeded] and nothing is
+// admitted.
 func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 	if err := checkUse(resource, c); err != nil {
 		return err
@@ -136,7 +134,8 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 				return err
 			}
 		}
-		// The comparison keeps a late send from lowering a mark set since.
+		// The comparison keeps a request that arrives late from lowering a mark
+		// that was raised in the meantime.
 		resp, err := m.kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
 			Then(clientv3.OpPut(key, markText(c))).
@@ -145,7 +144,7 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 		case err != nil:
 			return err
 		case !resp.Succeeded:
-			return backoff.Again(errRaised)
+			return backoff.Again(errMarkChanged)
 		case mod == 0:
 			m.room.Add(-1)
 		}
@@ -153,9 +152,9 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 	}))
 }
 
-var errRaised = errors.New("the mark was raised meanwhile")
+var errMarkChanged = errors.New("another process changed the mark at the same time")
 
-// Mark returns the mark of a resource, a zero Claim if there is none.
+// Mark returns the mark of a resource, the zero Claim if there is none.
 func (m *EtcdMarks) Mark(ctx context.Context, resource string) (Claim, error) {
 	mark, _, err := m.read(ctx, resource)
 	return mark, err
@@ -166,12 +165,12 @@ func (m *EtcdMarks) read(ctx context.Context, resource string) (mark Claim, mod 
 	if err != nil {
 		return Claim{}, 0, err
 	}
-	return m.found(resource, (*etcdserverpb.RangeResponse)(resp))
+	return m.markOf(resource, (*etcdserverpb.RangeResponse)(resp))
 }
 
-// found is the mark in an answer, a zero one if it has none. mod is set also
-// beside an error.
-func (m *EtcdMarks) found(resource string, resp *etcdserverpb.RangeResponse) (mark Claim, mod int64, err error) {
+// markOf returns the mark in a response, or a zero one. mod is set even if the
+// mark cannot be parsed.
+func (m *EtcdMarks) markOf(resource string, resp *etcdserverpb.RangeResponse) (mark Claim, mod int64, err error) {
 	if len(resp.Kvs) == 0 {
 		return Claim{}, 0, nil
 	}
@@ -179,23 +178,23 @@ func (m *EtcdMarks) found(resource string, resp *etcdserverpb.RangeResponse) (ma
 	return mark, resp.Kvs[0].ModRevision, err
 }
 
-// Reset drops the mark of a resource, and tells a of that (nil: slog.Default()):
-// for a resource that exists no more, that another lock is to guard from now on,
-// or whose mark no token reaches or cannot be read. From then on any token
-// passes, so make sure first that no stale holder is left. Without a mark it does
-// nothing.
+// Reset deletes the mark of a resource, even one that cannot be parsed, and
+// records that in a (nil: the default logger). Use it for a resource that no
+// longer exists, that gets another lock, or whose mark no token can reach. Make
+// sure that no stale holder is left: the next token passes, whatever it is.
+// Without a mark Reset does nothing.
 //
-// The error is a *[ClaimError] for a resource that cannot be one, or etcd's
-// after Options.Timeout. The mark may have been dropped then. Repeating is safe:
-// a mark that was set since the reset read it is left alone.
-func (m *EtcdMarks) Reset(ctx context.Context, resource string, a Auditor) error {
+// The error is a *[ClaimError] for the resource, or that of etcd; then the mark
+// may be deleted or not. Repeating is safe: Reset does not delete a mark that was
+// set after it began.
+func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor) error {
 	if err := checkResource(resource); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.opts.Timeout)
 	defer cancel()
 	key := m.prefix + resource
-	var dropped Claim
+	var deleted Claim
 	ours := false // our delete took effect, or may have
 	err := backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
 		mark, mod, err := m.read(ctx, resource)
@@ -203,7 +202,7 @@ func (m *EtcdMarks) Reset(ctx context.Context, resource string, a Auditor) error
 			return err
 		}
 		if !ours {
-			dropped = mark // zero if it cannot be read
+			deleted = mark // zero if it cannot be parsed
 		}
 		resp, err := m.kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
@@ -214,7 +213,7 @@ func (m *EtcdMarks) Reset(ctx context.Context, resource string, a Auditor) error
 			return err
 		}
 		if !resp.Succeeded {
-			return backoff.Again(errRaised)
+			return backoff.Again(errMarkChanged)
 		}
 		ours = true
 		return nil
@@ -223,15 +222,29 @@ func (m *EtcdMarks) Reset(ctx context.Context, resource string, a Auditor) error
 		err = fmt.Errorf("fencing: reset of the mark at %s: %w", names.Quote(key), err)
 	}
 	if ours {
-		AuditReset(ctx, a, resource, dropped, err)
+		r := resetRecord(resource, deleted)
+		r.Err = err
+		audit.Tell(ctx, a, r)
 	}
 	return err
 }
 
-// parse reads a mark. What cannot be read is an error and never "no mark".
+// markDigits is the width of the token in a mark. With a fixed width the order of
+// bytes, which etcd compares, is the order of numbers.
+const markDigits = 19
+
+// markText returns the value of a mark: the escaped name, a space, the token. An
+// escaped name contains no space, so in byte order exactly the marks of this name
+// are between those of token 0 and of the largest token.
+func markText(c Claim) string {
+	return fmt.Sprintf("%s %0*d", EscapeName(c.Name), markDigits, int64(c.Token))
+}
+
+// parse reads what markText wrote. Anything else is an error, never "no mark".
 func (m *EtcdMarks) parse(resource string, value []byte) (Claim, error) {
 	bad := func(err error) error {
-		return backoff.Final(fmt.Errorf("fencing: the mark at %s is not one: %.64q: %w", names.Quote(m.prefix+resource), value, err))
+		return backoff.Final(fmt.Errorf("fencing: the value of %s is not a mark: %.64q: %w",
+			names.Quote(m.prefix+resource), value, err))
 	}
 	escaped, digits, ok := strings.Cut(string(value), " ")
 	if !ok || len(digits) != markDigits {
@@ -248,29 +261,18 @@ func (m *EtcdMarks) parse(resource string, value []byte) (Claim, error) {
 	return Claim{name, token}, nil
 }
 
-// markDigits is the width of a token in a mark: with all of one width, the order
-// of bytes, which is what etcd compares, is the order of numbers.
-const markDigits = 19
-
-// markText is the value of a mark: the escaped name, a space, the token. An
-// escaped name has no space in it, so the marks of one name, and no others, lie
-// between that of token 0, which nothing has, and that of the largest.
-func markText(c Claim) string {
-	return fmt.Sprintf("%s %0*d", EscapeName(c.Name), markDigits, int64(c.Token))
-}
-
-// makeRoom returns nil if one more resource may have a mark.
+// makeRoom returns nil if another resource may get a mark.
 func (m *EtcdMarks) makeRoom(ctx context.Context, resource string) error {
 	if m.opts.MaxMarks < 0 || m.room.Load() > 0 {
 		return nil
 	}
 	resp, err := m.kv.Get(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
-		return fmt.Errorf("count of the marks below %s: %w", names.Quote(m.prefix), err)
+		return fmt.Errorf("count the marks below %s: %w", names.Quote(m.prefix), err)
 	}
 	free := m.opts.MaxMarks - resp.Count
 	if free <= 0 {
-		return backoff.Final(errFull(resource, resp.Count, "EtcdOptions.MaxMarks"))
+		return backoff.Final(errFull(resource, resp.Count, "EtcdMarksOptions.MaxMarks"))
 	}
 	m.room.Store(min(max(free/100, 1), countEvery))
 	return nil

@@ -3,46 +3,245 @@ package fencing_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// deadlines is a KV that notes how long a request may take, and fails.
-type deadlines struct {
-	clientv3.KV
-	left time.Duration
-}
+func claim(token int64) fencing.Claim { return fencing.Claim{Name: "job", Token: fencing.Token(token)} }
 
-func (d *deadlines) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	if end, ok := ctx.Deadline(); ok {
-		d.left = time.Until(end)
+func newToken(t *testing.T, epoch, revision int64) fencing.Token {
+	t.Helper()
+	token, err := fencing.NewToken(epoch, revision)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return nil, backoff.Final(errors.New("no"))
+	return token
 }
 
-// journal is an auditor that remembers.
+// journal is an auditor that keeps its records.
 type journal struct {
 	mu      sync.Mutex // protects records
-	records []fencing.Record
+	records []audit.Record
 }
 
-func (j *journal) Audit(_ context.Context, r fencing.Record) {
+func (j *journal) Audit(_ context.Context, r audit.Record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.records = append(j.records, r)
 }
 
-func (j *journal) all() []fencing.Record {
+func (j *journal) all() []audit.Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return append([]fencing.Record(nil), j.records...)
+	return append([]audit.Record(nil), j.records...)
+}
+
+// do runs an effect that does nothing, and reports whether it ran.
+func do(t *testing.T, s fencing.Store, resource string, c fencing.Claim) (ran bool, err error) {
+	t.Helper()
+	err = s.Do(t.Context(), resource, c, func(context.Context) error { ran = true; return nil })
+	if ran == (err != nil) {
+		t.Errorf("%v on %s: ran is %v, error %v", c, resource, ran, err)
+	}
+	return ran, err
+}
+
+// mustSay checks that an error names what an operator needs.
+func mustSay(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+}
+
+func isArgument(err error, argument string) bool {
+	var e *holdfast.ArgumentError
+	return errors.As(err, &e) && e.Argument == argument
+}
+
+// etcd is a server in memory with two connections: link has faults, cli has none.
+type etcd struct {
+	*etcdfake.Server
+	link *etcdfake.Link
+	cli  *clientv3.Client
+}
+
+func newEtcd(t testing.TB) *etcd {
+	srv := etcdfake.New(nil)
+	t.Cleanup(srv.Close)
+	return &etcd{srv, srv.Link(), srv.Client()}
+}
+
+// put writes a key without faults, and returns the revision.
+func (e *etcd) put(t testing.TB, key, val string) int64 {
+	t.Helper()
+	resp, err := e.cli.Put(context.Background(), key, val)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Header.Revision
+}
+
+// rpcs returns how many RPCs of each method f sends through the link, and their sum.
+func (e *etcd) rpcs(f func()) (sent map[string]int, total int) {
+	before := e.link.Count()
+	f()
+	sent = e.link.Count()
+	for method, n := range before {
+		sent[method] -= n
+	}
+	for _, n := range sent {
+		total += n
+	}
+	return sent, total
+}
+
+// values returns all values that a key ever had.
+func (e *etcd) values(key string) (values []string) {
+	for _, change := range e.History(key) {
+		values = append(values, string(change.Kv.Value))
+	}
+	return values
+}
+
+// holder is a fencing.Holder whose entry is a key.
+type holder struct {
+	cli   *clientv3.Client
+	name  string
+	entry string
+	token fencing.Token
+	check func() error // nil: nil
+}
+
+func (h *holder) Name() string             { return h.name }
+func (h *holder) Token() fencing.Token     { return h.token }
+func (h *holder) Client() *clientv3.Client { return h.cli }
+
+func (h *holder) Check() error {
+	if h.check == nil {
+		return nil
+	}
+	return h.check()
+}
+
+func (h *holder) IsOwner() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(h.entry), "=", h.token.Revision())
+}
+
+const entry = "lock/job/@/1"
+
+// holding returns the holder of an entry in etcd, whose transactions go through hooks.
+func holding(t *testing.T) (*holder, *hooks) {
+	t.Helper()
+	e := newEtcd(t)
+	kv := &hooks{KV: e.cli.KV, etcd: e}
+	cli := clientv3.NewCtxClient(context.Background())
+	cli.KV = kv
+	return &holder{cli: cli, name: "job", entry: entry, token: fencing.Token(e.put(t, entry, ""))}, kv
+}
+
+// hooks is a KV that records transactions and changes what becomes of them.
+type hooks struct {
+	clientv3.KV
+	etcd *etcd
+
+	// before, if set, is called for each Commit; its error is returned, with nothing
+	// sent. after is called after the Commit.
+	before, after func(ctx context.Context) error
+
+	// rewrite, if set, changes the response.
+	rewrite func(*clientv3.TxnResponse) *clientv3.TxnResponse
+
+	mu        sync.Mutex // protects committed
+	committed []*hookedTxn
+}
+
+func (h *hooks) Txn(ctx context.Context) clientv3.Txn {
+	return &hookedTxn{hooks: h, ctx: ctx, txn: h.KV.Txn(ctx)}
+}
+
+func (h *hooks) sent() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.committed)
+}
+
+type hookedTxn struct {
+	hooks *hooks
+	ctx   context.Context
+	txn   clientv3.Txn
+
+	cmps      []clientv3.Cmp
+	then, els []clientv3.Op
+}
+
+func (t *hookedTxn) If(cs ...clientv3.Cmp) clientv3.Txn {
+	t.cmps, t.txn = cs, t.txn.If(cs...)
+	return t
+}
+
+func (t *hookedTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	t.then, t.txn = ops, t.txn.Then(ops...)
+	return t
+}
+
+func (t *hookedTxn) Else(ops ...clientv3.Op) clientv3.Txn {
+	t.els, t.txn = ops, t.txn.Else(ops...)
+	return t
+}
+
+func (t *hookedTxn) Commit() (*clientv3.TxnResponse, error) {
+	h := t.hooks
+	h.mu.Lock()
+	h.committed = append(h.committed, t)
+	h.mu.Unlock()
+	if h.before != nil {
+		if err := h.before(t.ctx); err != nil {
+			return nil, err
+		}
+	}
+	resp, err := t.txn.Commit()
+	if err != nil {
+		return nil, err
+	}
+	if h.after != nil {
+		if err := h.after(t.ctx); err != nil {
+			return nil, err
+		}
+	}
+	if h.rewrite != nil {
+		resp = h.rewrite(resp)
+	}
+	return resp, nil
+}
+
+// A Txn under holdTxns arrives after holdFor, in virtual time.
+const holdFor = time.Minute
+
+func holdTxns(c etcdfake.Call) etcdfake.Fate {
+	if c.Method == "Txn" {
+		return etcdfake.Fate{Request: holdFor}
+	}
+	return etcdfake.Fate{}
+}
+
+// passTheHold returns when what holdTxns held has arrived.
+func passTheHold() {
+	time.Sleep(holdFor + time.Second)
+	synctest.Wait()
 }

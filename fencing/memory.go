@@ -4,38 +4,34 @@ import (
 	"context"
 	"sync"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// DefaultMemoryMarks is how many resources a [MemoryStore] remembers unless told
-// otherwise. Each costs about 300 bytes besides its name and its lock's.
-const DefaultMemoryMarks = 100_000
-
-// MemoryStore is a [Store] in the memory of one process. It holds the resource
-// exclusively from the comparison to the end of the effect, for all who go
-// through this MemoryStore; so it guards a resource that is written through this
-// process and nobody else.
+// MemoryStore is a [Store] in the memory of this process. It holds a resource
+// exclusively from the comparison to the end of the effect, so it guards resources
+// that are written only through this MemoryStore.
 //
-// It forgets all marks when the process ends. What outlives the process (a file,
-// a table) needs marks that do too, or else the first to come after a restart
-// may be a stale holder.
+// All marks are gone when the process ends. For a resource that outlives the
+// process (a file, a table) use marks that do too: otherwise a stale holder may be
+// the first one after a restart.
 //
-// It is also a [Filter], which is the same with no effect.
+// It is also a [Filter]: Admit is Do without an effect.
 type MemoryStore struct {
-	most int
+	maxMarks int
 
-	mu    sync.Mutex             // protects what follows; never held during an effect
+	mu    sync.Mutex             // protects marks and users; not held during an effect
 	marks map[string]*memoryMark // by resource
 }
 
-// memoryMark is one resource.
+// memoryMark is the mark of one resource.
 type memoryMark struct {
-	// turn holds one value while somebody has the resource to himself. It
-	// protects claim.
+	// turn is a semaphore of one: what holds it has the resource exclusively, and
+	// may access claim.
 	turn  chan struct{}
-	claim Claim // the mark, and the name under which it was set; zero: none yet
+	claim Claim // the mark and the lock it is of; zero if there is none
 
-	users int // who has it or waits for it; protected by MemoryStore.mu
+	users int // goroutines that hold turn or wait for it; protected by MemoryStore.mu
 }
 
 var (
@@ -43,37 +39,42 @@ var (
 	_ Filter = (*MemoryStore)(nil)
 )
 
-// NewMemoryStore returns an empty store for at most most resources; 0 stands for
-// [DefaultMemoryMarks], and a negative number panics. A resource beyond that is
-// refused with [ErrFull] until another is dropped with Reset: no mark is dropped
-// to make room.
-func NewMemoryStore(most int) *MemoryStore {
-	if most < 0 {
-		panic("fencing: NewMemoryStore with a negative number of resources")
-	}
-	if most == 0 {
-		most = DefaultMemoryMarks
-	}
-	return &MemoryStore{most: most, marks: make(map[string]*memoryMark)}
+// MemoryStoreOptions configure a [MemoryStore]. The zero value is the default.
+type MemoryStoreOptions struct {
+	// MaxMarks is how many resources have a mark, about 300 bytes each plus the
+	// names. New resources beyond that are refused with [ErrFull] until Reset is
+	// called for another one. Default 100,000. Negative: no limit.
+	MaxMarks int
 }
 
-// Do implements [Store]. Effects on one resource run one after the other, those
-// on different ones at the same time; who waits for a turn is compared when it
-// has come, and gives up when ctx ends, with ctx's error. An effect that does
-// not return keeps its resource, so it should respect its context; one that
-// calls Do for its own resource waits for itself.
+const defaultMaxMarks = 100_000
+
+// NewMemoryStore returns an empty store. A nil opts means all defaults.
+func NewMemoryStore(opts *MemoryStoreOptions) *MemoryStore {
+	s := &MemoryStore{maxMarks: defaultMaxMarks, marks: make(map[string]*memoryMark)}
+	if opts != nil && opts.MaxMarks != 0 {
+		s.maxMarks = opts.MaxMarks
+	}
+	return s
+}
+
+// Do implements [Store]. Effects on one resource run one after the other; tokens
+// are compared after the wait for the resource. A waiter gives up when ctx ends,
+// with ctx's error. effect must respect its context, because it blocks its
+// resource, and must not call Do for the same resource, which would deadlock.
 //
-// The mark stays raised when effect fails or panics: that a newer holder exists
-// is true all the same.
-func (s *MemoryStore) Do(ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error) error {
+// The mark stays raised if effect fails or panics: the newer holder exists anyway.
+func (s *MemoryStore) Do(
+	ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error,
+) error {
 	if err := checkUse(resource, c); err != nil {
 		return err
 	}
-	m, err := s.take(ctx, resource)
+	m, err := s.acquire(ctx, resource)
 	if err != nil {
 		return err
 	}
-	defer s.give(resource, m)
+	defer s.release(resource, m)
 	if err := c.CheckMark(resource, m.claim); err != nil {
 		return err
 	}
@@ -81,18 +82,18 @@ func (s *MemoryStore) Do(ctx context.Context, resource string, c Claim, effect f
 	return effect(ctx)
 }
 
-// Admit implements [Filter]. It waits for an effect on the resource to end.
+// Admit implements [Filter]. It waits for the resource like Do.
 func (s *MemoryStore) Admit(ctx context.Context, resource string, c Claim) error {
 	return s.Do(ctx, resource, c, func(context.Context) error { return nil })
 }
 
-// Reset drops the mark of a resource once no effect has it, and tells a of that
-// (nil: slog.Default()): for a resource that exists no more, that another lock is
-// to guard from now on, or whose mark no token reaches. From then on any token
-// passes, so make sure first that no stale holder is left. Without a mark it does
-// nothing. The error is a *[ClaimError] for a resource that cannot be one, or
-// ctx's.
-func (s *MemoryStore) Reset(ctx context.Context, resource string, a Auditor) error {
+// Reset deletes the mark of a resource and records that in a (nil: the default
+// logger). Use it for a resource that no longer exists, that gets another lock, or
+// whose mark no token can reach. Make sure that no stale holder is left: the next
+// token passes, whatever it is. Without a mark Reset does nothing.
+//
+// The error is a *[ClaimError] for the resource, or ctx's.
+func (s *MemoryStore) Reset(ctx context.Context, resource string, a audit.Auditor) error {
 	if err := checkResource(resource); err != nil {
 		return err
 	}
@@ -102,69 +103,73 @@ func (s *MemoryStore) Reset(ctx context.Context, resource string, a Auditor) err
 	if !known {
 		return nil
 	}
-	m, err := s.take(ctx, resource)
+	m, err := s.acquire(ctx, resource)
 	if err != nil {
 		return err
 	}
 	was := m.claim
 	m.claim = Claim{}
-	s.give(resource, m)
+	s.release(resource, m)
 	if was.Token != 0 {
-		AuditReset(ctx, a, resource, was, nil)
+		audit.Tell(ctx, a, resetRecord(resource, was))
 	}
 	return nil
 }
 
-// Len is the number of resources that are remembered, or in use.
+func resetRecord(resource string, mark Claim) audit.Record {
+	return audit.Record{Event: audit.Reset, Name: mark.Name, Resource: resource, Mark: int64(mark.Token)}
+}
+
+// Len returns how many resources have a mark or are in use.
 func (s *MemoryStore) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.marks)
 }
 
-// take waits until the caller has the resource to himself.
-func (s *MemoryStore) take(ctx context.Context, resource string) (*memoryMark, error) {
+// acquire waits until the caller has the resource exclusively.
+func (s *MemoryStore) acquire(ctx context.Context, resource string) (*memoryMark, error) {
 	if err := backoff.ContextErr(ctx); err != nil {
 		return nil, NotDone(err)
 	}
 	s.mu.Lock()
 	m := s.marks[resource]
 	if m == nil {
-		if len(s.marks) >= s.most {
+		if s.maxMarks >= 0 && len(s.marks) >= s.maxMarks {
 			s.mu.Unlock()
-			return nil, errFull(resource, int64(s.most), "NewMemoryStore")
+			return nil, errFull(resource, int64(s.maxMarks), "MemoryStoreOptions.MaxMarks")
 		}
 		m = &memoryMark{turn: make(chan struct{}, 1)}
 		s.marks[resource] = m
 	}
-	m.users++ // from here on m stays in the map
+	m.users++ // keeps m in the map
 	s.mu.Unlock()
 	select {
 	case m.turn <- struct{}{}:
 		return m, nil
 	case <-ctx.Done():
-		s.leave(resource, m)
+		s.giveUp(resource, m)
 		return nil, NotDone(backoff.ContextErr(ctx))
 	}
 }
 
-// give ends the caller's turn.
-func (s *MemoryStore) give(resource string, m *memoryMark) {
+func (s *MemoryStore) release(resource string, m *memoryMark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaveLocked(resource, m, m.claim.Token == 0)
-	<-m.turn // never blocks: the caller's own value
+	s.dropUserLocked(resource, m, m.claim.Token == 0)
+	<-m.turn // does not block: the caller's own value
 }
 
-// leave ends a wait. Whether there is a mark is for those to say who have the
-// resource: nobody has it, and it never had one, if the caller is the last.
-func (s *MemoryStore) leave(resource string, m *memoryMark) {
+// giveUp ends a wait. The caller does not hold turn, so it may read claim only as
+// the last user, when no other goroutine can be inside.
+func (s *MemoryStore) giveUp(resource string, m *memoryMark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaveLocked(resource, m, m.users == 1 && m.claim.Token == 0)
+	s.dropUserLocked(resource, m, m.users == 1 && m.claim.Token == 0)
 }
 
-func (s *MemoryStore) leaveLocked(resource string, m *memoryMark, empty bool) {
+// dropUserLocked removes m from the map with its last user if it holds no mark.
+func (s *MemoryStore) dropUserLocked(resource string, m *memoryMark, empty bool) {
 	m.users--
 	if m.users == 0 && empty {
 		delete(s.marks, resource)

@@ -15,18 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
-// do runs an effect that does nothing, and reports whether it ran.
-func do(t *testing.T, s fencing.Store, resource string, c fencing.Claim) (ran bool, err error) {
-	t.Helper()
-	err = s.Do(t.Context(), resource, c, func(context.Context) error { ran = true; return nil })
-	if ran == (err != nil) {
-		t.Errorf("%v on %s: ran is %v, error %v", c, resource, ran, err)
-	}
-	return ran, err
-}
-
 func TestTokenBelowTheMarkIsRefused(t *testing.T) {
-	s := fencing.NewMemoryStore(0)
+	s := fencing.NewMemoryStore(nil)
 	for _, step := range []struct {
 		token int64
 		pass  bool
@@ -42,22 +32,21 @@ func TestTokenBelowTheMarkIsRefused(t *testing.T) {
 }
 
 func TestRefusalSaysWhatAnOperatorMustDo(t *testing.T) {
-	s := fencing.NewMemoryStore(0)
-	mark, err := fencing.NewToken(3, 900)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fencing.NewMemoryStore(nil)
+	mark := newToken(t, 3, 900)
 	do(t, s, "r", claim(int64(mark)))
-	_, err = do(t, s, "r", claim(41))
+	_, err := do(t, s, "r", claim(41))
 	var below *fencing.MarkError
-	if !errors.As(err, &below) || below.Mark != mark || below.Claim != claim(41) || below.Resource != "r" || below.NeedsEpoch() != 4 {
+	if !errors.As(err, &below) || below.Mark != mark || below.Claim != claim(41) || below.Resource != "r" ||
+		below.NeedsEpoch() != 4 {
 		t.Fatalf("error is %#v", err)
 	}
-	mustSay(t, err, `"r"`, `"job"`, "token 41", mark.String(), "restored from a backup", "epoch to 4 or more", "BumpEpoch", "acquire again")
+	mustSay(t, err, `"r"`, `"job"`, "token 41", mark.String(),
+		"restored from a backup", "epoch to 4 or more", "BumpEpoch", "acquire again")
 }
 
-func TestWhatIsNoClaimIsRefused(t *testing.T) {
-	s := fencing.NewMemoryStore(0)
+func TestMalformedClaimIsRefused(t *testing.T) {
+	s := fencing.NewMemoryStore(nil)
 	for name, c := range map[string]struct {
 		resource string
 		claim    fencing.Claim
@@ -76,18 +65,20 @@ func TestWhatIsNoClaimIsRefused(t *testing.T) {
 		}
 	}
 	if n := s.Len(); n != 0 {
-		t.Errorf("%d resources are remembered for it", n)
+		t.Errorf("%d resources have a mark", n)
 	}
 }
 
 func TestTokensOfAnotherLockAreNotCompared(t *testing.T) {
-	s := fencing.NewMemoryStore(0)
+	s := fencing.NewMemoryStore(nil)
 	do(t, s, "r", claim(5))
 	for _, token := range []fencing.Token{1, 5, 9} {
 		ran, err := do(t, s, "r", fencing.Claim{Name: "other", Token: token})
 		var other *fencing.OtherNameError
-		if ran || !errors.Is(err, fencing.ErrOtherName) || errors.Is(err, fencing.ErrStale) || !errors.As(err, &other) || other.Want != "job" || other.Got != "other" {
+		if ran || !errors.Is(err, fencing.ErrOtherName) || errors.Is(err, fencing.ErrStale) {
 			t.Errorf("token %v of another lock: ran %v, %v", token, ran, err)
+		} else if !errors.As(err, &other) || other.Want != "job" || other.Got != "other" || other.Resource != "r" {
+			t.Errorf("token %v of another lock: %#v", token, err)
 		}
 	}
 	if ran, err := do(t, s, "r", claim(5)); !ran {
@@ -96,9 +87,9 @@ func TestTokensOfAnotherLockAreNotCompared(t *testing.T) {
 }
 
 func TestMarkStaysWhenTheEffectFails(t *testing.T) {
-	// In a bubble, since a resource that is not given back is waited for.
+	// In a bubble a resource that is never released is a deadlock, which fails the test.
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(0)
+		s := fencing.NewMemoryStore(nil)
 		failed := errors.New("failed")
 		if err := s.Do(t.Context(), "r", claim(7), func(context.Context) error { return failed }); err != failed {
 			t.Errorf("error is %v", err)
@@ -115,16 +106,16 @@ func TestMarkStaysWhenTheEffectFails(t *testing.T) {
 			t.Error("a token below the mark passed after a panic")
 		}
 		if ran, err := do(t, s, "r", claim(8)); !ran {
-			t.Errorf("the resource was not given back after a panic: %v", err)
+			t.Errorf("the resource was not released after a panic: %v", err)
 		}
 	})
 }
 
-// The reason why a Store holds the resource: 5 is admitted and stands still, 7
-// must not get in between; and 5 again, queued behind 7, is compared late.
+// Token 5 pauses in its effect; 7 must wait for it. A second 5 that waits behind 7 is
+// compared only when its turn comes.
 func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(0)
+		s := fencing.NewMemoryStore(nil)
 		var order []fencing.Token // each effect has the resource to itself
 		errs := make(map[string]error)
 		paused := make(chan struct{})
@@ -143,17 +134,18 @@ func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
 				defer mu.Unlock()
 				errs[name] = err
 			})
-			synctest.Wait() // until it waits, or has ended
+			synctest.Wait() // it waits or has ended
 		}
 		start("5, paused", 5, paused)
 		start("7", 7, nil)
 		start("5, late", 5, nil)
 		if len(order) != 0 {
-			t.Errorf("%v got in while 5 was in its effect", order)
+			t.Errorf("%v ran during the effect of 5", order)
 		}
 		close(paused)
 		wg.Wait()
-		if fmt.Sprint(order) != "[5 7]" || errs["5, paused"] != nil || errs["7"] != nil || !errors.Is(errs["5, late"], fencing.ErrStale) {
+		if fmt.Sprint(order) != "[5 7]" || errs["5, paused"] != nil || errs["7"] != nil ||
+			!errors.Is(errs["5, late"], fencing.ErrStale) {
 			t.Errorf("effects %v, errors %v", order, errs)
 		}
 	})
@@ -161,7 +153,7 @@ func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
 
 func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(1)
+		s := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: 1})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		enough := errors.New("enough")
 		err := s.Do(t.Context(), "r", claim(5), func(context.Context) error {
@@ -175,16 +167,16 @@ func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
 			t.Errorf("the waiter's error is %v", err)
 		}
 		if ran, err := do(t, s, "r", claim(5)); !ran {
-			t.Errorf("a claim that gave up has raised the mark: %v", err)
+			t.Errorf("a waiter that gave up has raised the mark: %v", err)
 		}
 		if err := s.Admit(ctx, "r", claim(9)); !errors.Is(err, context.Canceled) {
-			t.Errorf("with a dead context: %v", err)
+			t.Errorf("with an ended context: %v", err)
 		}
 	})
 }
 
-func TestFullStoreRefusesAndForgetsNothing(t *testing.T) {
-	s := fencing.NewMemoryStore(2)
+func TestFullStoreRefusesNewResourcesAndKeepsItsMarks(t *testing.T) {
+	s := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: 2})
 	do(t, s, "a", claim(5))
 	do(t, s, "b", claim(5))
 	for range 3 {
@@ -210,11 +202,10 @@ func TestFullStoreRefusesAndForgetsNothing(t *testing.T) {
 	}
 }
 
-// 16 writers, half of them with tokens that get stale. The record is made within
-// the effects and by nobody else.
+// 16 writers, half of them often with a stale token. The effects record what landed.
 func TestNoStaleEffectLandsAmongManyWriters(t *testing.T) {
 	const writers, resources, rounds = 16, 3, 200
-	s := fencing.NewMemoryStore(resources)
+	s := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: resources})
 	type record struct {
 		inside atomic.Int32
 		tokens []fencing.Token
@@ -261,12 +252,21 @@ func TestNoStaleEffectLandsAmongManyWriters(t *testing.T) {
 		}
 	}
 	if landed == 0 || refused.Load() == 0 || landed+int(refused.Load()) != writers*rounds {
-		t.Errorf("%d landed, %d refused: the test does not test", landed, refused.Load())
+		t.Errorf("%d landed, %d refused of %d", landed, refused.Load(), writers*rounds)
+	}
+}
+
+func TestUnlimitedStoreIsNeverFull(t *testing.T) {
+	s := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: -1})
+	for _, resource := range []string{"a", "b", "c"} {
+		if ran, err := do(t, s, resource, claim(5)); !ran {
+			t.Errorf("%s: %v", resource, err)
+		}
 	}
 }
 
 func ExampleMemoryStore() {
-	store := fencing.NewMemoryStore(1000)
+	store := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: 1000})
 	ctx := context.Background()
 	write := func(token fencing.Token) {
 		c := fencing.Claim{Name: "billing/job-7", Token: token}
@@ -280,7 +280,7 @@ func ExampleMemoryStore() {
 	}
 	write(5)
 	write(7) // the next holder
-	write(5) // the one before it, late
+	write(5) // the previous holder, late
 	// Output:
 	// token 5 writes
 	// token 7 writes

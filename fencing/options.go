@@ -3,74 +3,72 @@ package fencing
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// WhileSuspended says what a writer does while its holder is suspended: it may
-// still hold, but cannot prove it.
+// WhileSuspended is what a [FencedWriter] does while its holder is suspended: it
+// probably still holds its lock, but cannot prove it.
 type WhileSuspended int
 
 const (
-	// Refuse returns the holder's error at once. The default.
+	// Refuse returns the holder's error at once. This is the default.
 	Refuse WhileSuspended = iota
 
-	// Wait asks the holder again, paced by Options.Retry, until it is connected
-	// again, is lost, or the context ends.
+	// Wait checks the holder again, paced by WriterOptions.Retry, until it is
+	// connected, lost, or the context ends.
 	Wait
 
-	// Proceed sends anyway. No stale write gets through: etcd compares. But the
-	// session is suspended because etcd does not answer, so expect
-	// holdfast.ErrOutcomeUnknown more often, and bound the context.
+	// Proceed sends the write anyway. It is still fenced: etcd compares. But the
+	// session is suspended because etcd does not answer, so bound the context and
+	// expect holdfast.ErrOutcomeUnknown.
 	Proceed
 )
 
-// Options are the policies of a [FencedWriter]. The zero value is the default.
-type Options struct {
-	// WhileSuspended is what to do while the holder is suspended. Default
-	// Refuse. Another value than the three constants makes every write fail
-	// with a *holdfast.ArgumentError.
+// WriterOptions configure a [FencedWriter]. The zero value is the default. An
+// invalid value makes every write fail with a *holdfast.ArgumentError, unsent.
+type WriterOptions struct {
+	// WhileSuspended says what to do while the holder is suspended. Default
+	// Refuse.
 	WhileSuspended WhileSuspended
 
-	// Retry paces Wait. The zero value is backoff's default (first pause up to
-	// 10 ms, later ones up to 1 s). An invalid policy, and one with an Attempt of
-	// 5 s or more, makes every write fail with a *holdfast.ArgumentError.
+	// Retry paces Wait. Default: backoff's (pauses from 10 ms up to 1 s). An Attempt
+	// of 5 s or more is an error; see EtcdMarksOptions.Retry.
 	Retry backoff.Policy
 
-	// Auditor is told of each write that etcd refused as stale. Default
-	// LogAuditor(nil), which logs it as a warning.
-	Auditor Auditor
+	// Auditor receives a record of each write that etcd refused as stale. Default:
+	// the default logger, at Warn.
+	Auditor audit.Auditor
 }
 
-func (o Options) validate() error {
+func (o WriterOptions) validate() error {
 	if o.WhileSuspended < Refuse || o.WhileSuspended > Proceed {
-		return &holdfast.ArgumentError{Argument: "Options.WhileSuspended", Reason: fmt.Sprintf("is %d, which is not one of its values", o.WhileSuspended)}
+		return invalid("WriterOptions.WhileSuspended", "is %d, which is not one of its constants", o.WhileSuspended)
 	}
 	return checkRetry(o.Retry)
 }
 
-// An etcd server answers DeadlineExceeded after 5 s at the earliest, and etcd's
-// client then sends a write again by itself if the request's context is alive. So
-// no attempt lasts as long.
+// From 5 s on an etcd server may answer DeadlineExceeded, and etcd's client then
+// sends a write again if the request's context is still alive. So an attempt must
+// end before.
 const (
 	attemptLimit   = 5 * time.Second
 	defaultAttempt = 4 * time.Second
 )
 
-// checkRetry is p.Validate, and the limit of an attempt.
 func checkRetry(p backoff.Policy) error {
 	if p.Attempt >= attemptLimit {
-		return &holdfast.ArgumentError{Argument: "Policy.Attempt", Reason: fmt.Sprintf("is %v; "+
-			"it must be less than %v, after which etcd's client may send a write twice", p.Attempt, attemptLimit)}
+		return invalid("Retry.Attempt", "is %v; it must be less than %v, after which etcd's client may send a write twice",
+			p.Attempt, attemptLimit)
 	}
 	return p.Validate()
 }
 
-// admit returns nil if s may be used now, as far as it knows.
-func (o Options) admit(ctx context.Context, s Source) error {
+// admit checks s, and waits for it to be connected if the options say so.
+func (o WriterOptions) admit(ctx context.Context, s Source) error {
 	err := s.Check()
 	if err == nil || !suspended(err) {
 		return err
@@ -90,8 +88,8 @@ func (o Options) admit(ctx context.Context, s Source) error {
 	return err
 }
 
-// suspended reports whether err, returned by a Source's Check, says that the
-// holder is suspended. A loss is final, even if it wraps a suspension.
+// suspended reports whether err, from a Source's Check, may pass. A loss does not,
+// even if it wraps a suspension.
 func suspended(err error) bool {
 	return errors.Is(err, holdfast.ErrSuspended) && !errors.Is(err, holdfast.ErrLost)
 }

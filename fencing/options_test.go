@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
@@ -16,18 +17,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
-// state is what Check of a holder returns, changed from outside, and how often
-// it was asked.
+// state is what a holder's Check returns. It counts the calls.
 type state struct {
-	mu    sync.Mutex
-	err   error
-	asked int
+	mu      sync.Mutex // protects err and checked
+	err     error
+	checked int
 }
 
 func (s *state) check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked++
+	s.checked++
 	return s.err
 }
 
@@ -38,36 +38,35 @@ func (s *state) set(err error) {
 }
 
 func TestSuspendedHolderIsRefusedByDefault(t *testing.T) {
-	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
 		h, kv := holding(t)
 		h.check = func() error { return fmt.Errorf("lk: %w", holdfast.ErrSuspended) }
 		refused(t, kv, write(t.Context(), fencing.NewFencedWriter(h)), holdfast.ErrSuspended)
 	})
 }
 
-func TestSuspendedHolderProceedsOnRequest(t *testing.T) {
-	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+func TestWriterProceedsFencedWhileSuspended(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
 		h, kv := holding(t)
 		h.check = func() error { return fmt.Errorf("lk: %w", holdfast.ErrSuspended) }
-		w := fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Proceed})
+		w := fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: fencing.Proceed})
 		if err := write(t.Context(), w); err != nil || kv.sent() != 1 {
 			t.Errorf("%d RPCs, %v", kv.sent(), err)
 		}
-		// The fence is etcd's comparison, whatever the policy.
-		kv.remove(entry)
+		kv.etcd.Delete(entry)
 		if err := write(t.Context(), w); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("after the entry was removed: %v", err)
 		}
 	})
 }
 
-func TestSuspendedHolderIsWaitedForOnRequest(t *testing.T) {
-	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+func TestWriterWaitsForASuspendedHolder(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
 		bubble.Test(t, func(t *testing.T) {
 			h, kv := holding(t)
 			s := &state{err: holdfast.ErrSuspended}
 			h.check = s.check
-			w := fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Wait})
+			w := fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: fencing.Wait})
 			time.AfterFunc(30*time.Second, func() {
 				if kv.sent() != 0 {
 					t.Error("sent while suspended")
@@ -82,24 +81,23 @@ func TestSuspendedHolderIsWaitedForOnRequest(t *testing.T) {
 			if d := time.Since(start); d < 30*time.Second || d > 31*time.Second {
 				t.Errorf("written after %v", d)
 			}
-			if s.asked > 300 {
-				t.Errorf("asked %d times in 30 s", s.asked)
+			if s.checked > 300 {
+				t.Errorf("checked %d times in 30 s", s.checked)
 			}
 		})
 	})
 }
 
 func TestWaitingEndsWithTheLoss(t *testing.T) {
-	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
 		bubble.Test(t, func(t *testing.T) {
 			h, kv := holding(t)
 			s := &state{err: holdfast.ErrSuspended}
 			h.check = s.check
-			// What the last renewal said is one that backoff would try again.
-			lost := &lostError{rpctypes.ErrTimeout}
+			lost := &holdfast.LostError{Err: rpctypes.ErrTimeout} // wraps an error that backoff would repeat
 			time.AfterFunc(5*time.Second, func() { s.set(lost) })
 			start := time.Now()
-			err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Wait}))
+			err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: fencing.Wait}))
 			refused(t, kv, err, lost)
 			if d := time.Since(start); d > 6*time.Second {
 				t.Errorf("returned after %v", d)
@@ -109,15 +107,15 @@ func TestWaitingEndsWithTheLoss(t *testing.T) {
 }
 
 func TestWaitingEndsWithTheContext(t *testing.T) {
-	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
 		bubble.Test(t, func(t *testing.T) {
 			h, kv := holding(t)
 			h.check = func() error { return holdfast.ErrSuspended }
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			start := time.Now()
-			err := write(ctx, fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Wait}))
-			refused(t, kv, err, context.DeadlineExceeded, holdfast.ErrSuspended) // nothing was sent: nothing is unknown
+			err := write(ctx, fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: fencing.Wait}))
+			refused(t, kv, err, context.DeadlineExceeded, holdfast.ErrSuspended)
 			if d := time.Since(start); d != 10*time.Second {
 				t.Errorf("returned after %v", d)
 			}
@@ -129,45 +127,38 @@ func TestLossThatWrapsASuspensionIsFinal(t *testing.T) {
 	h, kv := holding(t)
 	lost := &holdfast.LostError{Err: holdfast.ErrSuspended}
 	h.check = func() error { return lost }
-	_, err := fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: fencing.Proceed}).Put(t.Context(), "k", "v")
+	w := fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: fencing.Proceed})
+	_, err := w.Put(t.Context(), "k", "v")
 	refused(t, kv, err, lost)
 }
 
-func TestOptionsThatDoNotExistAreErrors(t *testing.T) {
-	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+func TestInvalidWriterOptionsFailEveryWrite(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
 		h, kv := holding(t)
-		w := fencing.NewFencedWriter(h)
-		for _, bad := range []fencing.WhileSuspended{-1, 3} {
-			err := write(t.Context(), w.With(fencing.Options{WhileSuspended: bad}))
+		for _, c := range []struct {
+			opts     fencing.WriterOptions
+			argument string
+		}{
+			{fencing.WriterOptions{WhileSuspended: -1}, "WriterOptions.WhileSuspended"},
+			{fencing.WriterOptions{WhileSuspended: 3}, "WriterOptions.WhileSuspended"},
+			{fencing.WriterOptions{Retry: backoff.Policy{Max: -1}}, "Policy.Max"},
+			// From 5 s on etcd's client may send a write twice.
+			{fencing.WriterOptions{Retry: backoff.Policy{Attempt: 5 * time.Second}}, "Retry.Attempt"},
+			{fencing.WriterOptions{Retry: backoff.Policy{Attempt: time.Hour}}, "Retry.Attempt"},
+		} {
+			err := write(t.Context(), fencing.NewFencedWriter(h).With(c.opts))
 			refused(t, kv, err)
-			var oe *holdfast.ArgumentError
-			if !errors.As(err, &oe) || oe.Argument != "Options.WhileSuspended" {
-				t.Errorf("error is %v", err)
+			if !isArgument(err, c.argument) {
+				t.Errorf("%+v: %v", c.opts, err)
 			}
-		}
-		err := write(t.Context(), w.With(fencing.Options{Retry: backoff.Policy{Max: -1}}))
-		refused(t, kv, err)
-		var pe *holdfast.ArgumentError
-		if !errors.As(err, &pe) {
-			t.Errorf("error is %v", err)
 		}
 	})
 }
 
-func TestAttemptThatMaySendAWriteTwiceIsRefused(t *testing.T) {
-	h, kv := holding(t)
-	for _, attempt := range []time.Duration{5 * time.Second, time.Hour} {
-		_, err := fencing.NewFencedWriter(h).With(fencing.Options{Retry: backoff.Policy{Attempt: attempt}}).Put(t.Context(), "k", "v")
-		if !errors.As(err, new(*holdfast.ArgumentError)) || kv.sent() != 0 {
-			t.Errorf("%v: %v, %d sent", attempt, err, kv.sent())
-		}
-	}
-}
-
-// Each RPC of a bump ends before an etcd server would answer DeadlineExceeded.
-func TestAttemptsOfABumpAndOfMarksEndWithin5s(t *testing.T) {
+// From 5 s on an etcd server may answer so that its client sends a write twice.
+func TestAttemptsEndWithin5s(t *testing.T) {
 	seen := &deadlines{}
-	m, err := fencing.NewEtcdMarks(seen, &fencing.EtcdOptions{Timeout: time.Hour})
+	m, err := fencing.NewEtcdMarks(seen, &fencing.EtcdMarksOptions{Timeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,4 +175,17 @@ func TestAttemptsOfABumpAndOfMarksEndWithin5s(t *testing.T) {
 			t.Errorf("%s: an attempt may take %v", name, seen.left)
 		}
 	}
+}
+
+// deadlines is a KV that fails, and notes how long its last request could have taken.
+type deadlines struct {
+	clientv3.KV
+	left time.Duration
+}
+
+func (d *deadlines) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if end, ok := ctx.Deadline(); ok {
+		d.left = time.Until(end)
+	}
+	return nil, backoff.Final(errors.New("no"))
 }

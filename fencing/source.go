@@ -6,43 +6,43 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Source is what a guard at the other end of a write needs: a token, and
-// whether there is a point in presenting it. Locks and terms are sources, and a
-// [Token] is one itself.
+// Source provides a token, and tells whether using it makes sense now. Locks and
+// terms are sources, and so is a bare [Token].
 type Source interface {
-	// Token returns the fencing token: of a lock or term always the same one,
-	// also after it was lost; zero or less if there is none.
+	// Token returns the fencing token. It is the same for the life of the source,
+	// also after a loss, and zero or less if there is none.
 	Token() Token
 
-	// Check returns nil while the source may be used, judged at the time of the
-	// call, without an RPC. Otherwise its error says why not. An error that Is
-	// holdfast.ErrSuspended (and not holdfast.ErrLost) means "not now, maybe
-	// later". Any other error is final.
+	// Check returns nil if the source may be used now, without an RPC. An error
+	// that Is holdfast.ErrSuspended, and not holdfast.ErrLost, means "not now,
+	// perhaps later". Any other error is final.
 	//
-	// A nil result is not a promise: the holder can be lost before the next
-	// instruction runs. That is what the token is for.
+	// nil is no promise: the holder can lose its lock before the next instruction
+	// runs. The token covers that case.
 	Check() error
 }
 
-// Holder is a [Source] that holds an entry in etcd: a lock, or the term of an
-// elected leader.
+// Holder is a [Source] with an entry in etcd: a lock, or the term of a leader.
 type Holder interface {
 	Source
 
-	// Client is the etcd client with which the entry was made.
+	// Name returns the name of the lock or election. Tokens are ordered by name.
+	Name() string
+
+	// Client returns the etcd client that the entry was created with.
 	Client() *clientv3.Client
 
-	// IsOwner is a comparison that is true in an etcd transaction only while
-	// the entry is still the one that the holder acquired.
+	// IsOwner returns a comparison that holds in an etcd transaction only while
+	// the holder's entry exists.
 	IsOwner() clientv3.Cmp
 }
 
-// isNil also recognises the nil pointer inside an interface, which a program
-// gets that goes on with the result of an acquisition that failed.
-func isNil(h Holder) bool {
-	if h == nil {
+// isNil reports whether s is nil or a nil pointer, such as the *Lock of a failed
+// acquisition.
+func isNil(s Source) bool {
+	if s == nil {
 		return true
 	}
-	v := reflect.ValueOf(h)
+	v := reflect.ValueOf(s)
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }

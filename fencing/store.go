@@ -2,82 +2,87 @@ package fencing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Store keeps, for each resource, the largest token it has seen: the resource's
-// mark. It is a guard: its contract is that the effect and the mark cannot come
-// apart. That is so in one of two ways, and an implementation says in which:
+// Store is a guard. It keeps a mark per resource, the largest token that it has
+// admitted, and guarantees that no effect with a smaller token comes after one
+// with a larger token. An implementation does that in one of two ways, and says in
+// which:
 //
-//   - the mark is raised atomically with the effect (a transaction of the
-//     database that has both), or
-//   - the resource is held exclusively from the comparison to the end of the
+//   - It raises the mark atomically with the effect, in a transaction of the
+//     database that holds both.
+//   - It holds the resource exclusively from the comparison to the end of the
 //     effect.
 //
-// Raising the mark merely before the effect is not enough: token 5 passes and
-// its process is paused, 7 passes and writes, 5 goes on and writes. What does
-// only that is a [Filter].
+// Raising the mark before the effect is not enough: token 5 is admitted and its
+// process pauses, token 7 is admitted and writes, then 5 continues and overwrites
+// 7. What does only that is a [Filter].
 //
-// A Store may be used by any number of goroutines.
+// A Store is safe for concurrent use.
 type Store interface {
-	// Do compares c with the mark of the resource. A token as large as the mark
-	// or larger is admitted: effect runs, on the caller's goroutine, and the
-	// mark is c's token from then on. effect gets a context that is, or comes
-	// from, ctx, and that carries what the store has for it (a transaction).
-	// It must be over when it returns: what it leaves running is not guarded.
+	// Do runs effect if c's token is at least as large as the mark of the
+	// resource, and sets the mark to the token. effect runs on the caller's
+	// goroutine, with a context derived from ctx that carries what the store
+	// provides (such as a transaction). What effect leaves running after its
+	// return is not guarded.
 	//
-	// Otherwise effect does not run and the error Is
+	// Otherwise effect does not run, and errors.Is finds
 	//
-	//   - [ErrStale], a *[MarkError], if the mark is above the token;
-	//   - [ErrOtherName], a *[OtherNameError], if the mark was set under another name
-	//     (an implementation that does not record names must keep one mark for
-	//     each pair of resource and name: never may tokens of different names
-	//     be compared);
-	//   - [ErrBadClaim] if c or resource cannot be used, [ErrNoToken] too for a
-	//     token of zero, [ErrEpochStep] too for a token far above the mark;
-	//   - [ErrFull], ctx's error, or what the store's own storage says.
+	//   - [ErrStale], a *[MarkError]: the mark is above the token;
+	//   - [ErrOtherName], an *[OtherNameError]: the mark is of another lock. (An
+	//     implementation without names must keep one mark per resource and name:
+	//     tokens of different names must never be compared.)
+	//   - [ErrBadClaim], a *[ClaimError]: c or resource is malformed, or the epoch
+	//     is too far above the mark ([ErrEpochStep]);
+	//   - [ErrFull]; ctx's error; or the error of the underlying storage.
 	//
-	// When effect has run, Do returns its error, and an implementation whose
-	// commit follows on the effect may return that one's. Such an implementation
-	// commits nothing if effect returns an error. Where it knows that nothing
-	// was done, its error Is [ErrNotDone] (see [NotDone]).
+	// If effect ran, Do returns its error. If a commit follows the effect, Do may
+	// return the commit's error, and it must commit nothing if effect failed. Do
+	// marks an error as [ErrNotDone] if it knows that nothing was done.
+	//
+	// Do does not record refusals in an audit log. Its caller does, because it
+	// knows the client's address.
 	Do(ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error) error
 }
 
-// Filter keeps marks like a [Store], but does not know of the effect: what it
-// admits may be overtaken before it has an effect. It keeps out a holder that
-// has been stale for a while, and not one that is paused between the admission
-// and the effect.
+// Filter keeps marks like a [Store] but knows nothing of the effect. It refuses a
+// holder that has been stale for a while, but not one that pauses between Admit
+// and its effect.
 //
-// Use one where the resource itself makes the comparison that counts, to turn
-// late holders away early; or knowing what is missing.
+// Use a Filter to refuse late clients early where the resource itself makes the
+// comparison that counts.
 type Filter interface {
-	// Admit raises the mark of the resource to c's token and returns nil, if
-	// the mark is not above it. Its errors are those of Store.Do.
+	// Admit returns nil if c's token is at least as large as the mark of the
+	// resource, and sets the mark to the token. Errors are those of Store.Do.
 	Admit(ctx context.Context, resource string, c Claim) error
 }
 
-// MaxResource bounds the name of a resource, in bytes.
+// MaxResource is the longest name of a resource, in bytes.
 const MaxResource = 1024
 
-// ErrFull is returned by a bounded store that would have to forget the mark of
-// one resource to keep that of another. A mark that is forgotten is an open
-// door, so it refuses. Nothing was done.
-var ErrFull = NotDone(errors.New("store of fencing tokens is full"))
-
-// CheckName returns a *[OtherNameError] unless c is of the lock named want.
-func (c Claim) CheckName(resource, want string) error {
-	if c.Name != want {
-		return &OtherNameError{resource, want, c.Name}
+func checkResource(resource string) error {
+	switch {
+	case resource == "":
+		return &ClaimError{Part: "resource", Reason: "is empty"}
+	case len(resource) > MaxResource:
+		return &ClaimError{Part: "resource", Reason: fmt.Sprintf("is longer than %d bytes", MaxResource)}
 	}
 	return nil
 }
 
-// errFull says which bound was met and what to do.
+func checkUse(resource string, c Claim) error {
+	if err := checkResource(resource); err != nil {
+		return err
+	}
+	return c.Validate()
+}
+
+// errFull returns [ErrFull] with the bound that was reached and what to do.
 func errFull(resource string, marks int64, bound string) error {
-	return fmt.Errorf("fencing: %s was never written to, and there are marks for %d resources, as many as %s allows: "+
-		"Reset those that exist no more, or raise the bound: %w", names.Quote(resource), marks, bound, ErrFull)
+	return fmt.Errorf("fencing: no room for the mark of %s: there are %d already, the limit is %s: "+
+		"call Reset for resources that no longer exist, or raise the limit: %w",
+		names.Quote(resource), marks, bound, ErrFull)
 }

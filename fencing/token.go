@@ -4,18 +4,20 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+
+	"github.com/holdfast-go/holdfast"
 )
 
-// Token tells one exclusive holder of a name from those before and after it:
-// it is the create revision of the holder's entry in etcd, below an epoch that
-// is 0 unless an operator has set one (epoch<<48 | revision). A later holder has
-// the larger token.
+// Token is the fencing token of an exclusive holder. Of two holders of one name,
+// the later one has the larger token.
 //
-// The zero value is "no token" and never passes a check, nor does a negative
-// one. Tokens order the exclusive holders of one name and nothing else: compare
-// them only together with that name.
+// It is the create revision of the holder's entry in etcd below an epoch:
+// epoch<<48 | revision. The epoch is 0 until an operator raises it ([BumpEpoch]).
 //
-// A Token is a [Source] of itself.
+// Tokens of different names cannot be compared. Tokens of zero or less are
+// invalid and never pass a guard; zero means "no token".
+//
+// A Token is a [Source]: use it to present a token whose holder is elsewhere.
 type Token int64
 
 const (
@@ -24,42 +26,33 @@ const (
 	maxEpoch     = 1<<(63-revisionBits) - 1
 )
 
-// TokenError says why something is not a token. Its Err is [ErrNoToken] for
-// zero, strconv.ErrSyntax or strconv.ErrRange.
-type TokenError struct {
-	Input string // what was given, as text
-	Err   error
-}
-
-func (e *TokenError) Error() string {
-	return fmt.Sprintf("fencing: %s is not a token: %v", e.Input, e.Err)
-}
-
-func (e *TokenError) Unwrap() error { return e.Err }
-
-// NewToken puts a token together. An epoch from 0 to 32767 and a revision from 1
-// to 2⁴⁸-1 are in range; the error is a *[TokenError] otherwise.
+// NewToken returns the token of an epoch (0 to 32767) and a revision (1 to
+// 2⁴⁸-1). The error is a *holdfast.ArgumentError.
 func NewToken(epoch, revision int64) (Token, error) {
 	if epoch < 0 || epoch > maxEpoch {
-		return 0, &TokenError{fmt.Sprintf("epoch %d", epoch), strconv.ErrRange}
+		return 0, invalid("epoch", "is %d, not between 0 and %d", epoch, maxEpoch)
 	}
 	if revision < 1 || revision > maxRevision {
-		return 0, &TokenError{fmt.Sprintf("revision %d", revision), strconv.ErrRange}
+		return 0, invalid("revision", "is %d, not between 1 and %d", revision, maxRevision)
 	}
 	return Token(epoch<<revisionBits | revision), nil
 }
 
-// ParseToken reads what [Token.String] writes, and nothing else: decimal digits
-// without sign, space, separator or leading zero, from 1 to 2⁶³-1. The error is
-// a *[TokenError]; for "0" it is [ErrNoToken] too.
+func invalid(argument, reason string, args ...any) error {
+	return &holdfast.ArgumentError{Argument: argument, Reason: fmt.Sprintf(reason, args...)}
+}
+
+// ParseToken reads the format of [Token.String]: decimal digits from 1 to 2⁶³-1,
+// without sign, spaces or leading zeros. The error is a *[ClaimError]; for "0"
+// errors.Is(err, ErrNoToken) is true as well.
 func ParseToken(s string) (Token, error) {
 	if s == "0" {
-		return 0, &TokenError{"0", ErrNoToken}
+		return 0, badToken(s, ErrNoToken)
 	}
 	if s == "" || s[0] == '0' {
 		return 0, badToken(s, strconv.ErrSyntax)
 	}
-	for i := range len(s) { // ParseInt takes a sign
+	for i := range len(s) { // ParseInt accepts a sign
 		if s[i] < '0' || s[i] > '9' {
 			return 0, badToken(s, strconv.ErrSyntax)
 		}
@@ -71,29 +64,29 @@ func ParseToken(s string) (Token, error) {
 	return Token(n), nil
 }
 
-// badToken quotes s, which comes from outside, and cuts it short.
+// badToken quotes at most 40 bytes of s, which is foreign input.
 func badToken(s string, err error) error {
 	const most = 40
 	if len(s) > most {
-		return &TokenError{strconv.Quote(s[:most]) + "…", err}
+		return &ClaimError{"token", strconv.Quote(s[:most]) + "…", err}
 	}
-	return &TokenError{strconv.Quote(s), err}
+	return &ClaimError{"token", strconv.Quote(s), err}
 }
 
-// Epoch is the operator's epoch, 0 if none was set.
+// Epoch returns the operator's epoch, 0 if none was set.
 func (t Token) Epoch() int64 { return int64(t) >> revisionBits }
 
-// Revision is the create revision of the holder's entry.
+// Revision returns the create revision of the holder's entry.
 func (t Token) Revision() int64 { return int64(t) & maxRevision }
 
-// String returns the token in decimal, "0" for none.
+// String returns the token in decimal.
 func (t Token) String() string { return strconv.FormatInt(int64(t), 10) }
 
-// Token returns t, which makes it a [Source].
+// Token returns t. It implements [Source].
 func (t Token) Token() Token { return t }
 
-// Check returns [ErrNoToken] if t is zero or negative. It cannot know whether
-// the holder still holds.
+// Check returns [ErrNoToken] if t is zero or negative. It implements [Source]; a
+// bare token cannot know whether its holder still holds.
 func (t Token) Check() error {
 	if t <= 0 {
 		return ErrNoToken
@@ -101,16 +94,16 @@ func (t Token) Check() error {
 	return nil
 }
 
-// MarshalText writes the token as [Token.String] does. What is no token has no
-// text: the error is [ErrNoToken]. Leave an optional one out ("omitzero").
+// MarshalText returns the format of [Token.String]. An invalid token is
+// [ErrNoToken]; use "omitzero" for optional fields.
 func (t Token) MarshalText() ([]byte, error) {
 	if t <= 0 {
-		return nil, &TokenError{t.String(), ErrNoToken}
+		return nil, ErrNoToken
 	}
 	return strconv.AppendInt(nil, int64(t), 10), nil
 }
 
-// UnmarshalText reads what [ParseToken] does. On an error t is left as it was.
+// UnmarshalText reads like [ParseToken]. On error it leaves t unchanged.
 func (t *Token) UnmarshalText(text []byte) error {
 	parsed, err := ParseToken(string(text))
 	if err != nil {
@@ -120,20 +113,19 @@ func (t *Token) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the token as a string, "123": many readers of JSON round
-// numbers beyond 2⁵³, and one token rounded to the next is a fence with a hole.
-// The error for what is no token is [ErrNoToken].
+// MarshalJSON returns the token as a JSON string such as "123", because many
+// readers round numbers above 2⁵³. An invalid token is [ErrNoToken].
 func (t Token) MarshalJSON() ([]byte, error) {
 	if t <= 0 {
-		return nil, &TokenError{t.String(), ErrNoToken}
+		return nil, ErrNoToken
 	}
 	return strconv.AppendQuote(nil, t.String()), nil
 }
 
-// UnmarshalJSON accepts what MarshalJSON writes: a string of digits, without
-// escapes. A bare number is refused, since whoever wrote it may have rounded
-// it. So is null, which would leave the token of the previous message in a
-// variable that is used again. The error is a *[TokenError].
+// UnmarshalJSON reads what MarshalJSON writes: a string of digits without
+// escapes. It refuses a number, which may have been rounded, and null, which
+// would leave an earlier token in a reused variable. On error it leaves t
+// unchanged; the error is a *[ClaimError].
 func (t *Token) UnmarshalJSON(data []byte) error {
 	if len(data) < 2 || data[0] != '"' || data[len(data)-1] != '"' {
 		return badToken(string(data), errNotString)
@@ -143,7 +135,7 @@ func (t *Token) UnmarshalJSON(data []byte) error {
 
 var errNotString = fmt.Errorf("%w: not a JSON string", strconv.ErrSyntax)
 
-// LogValue makes loggers write the token as its text, also when it is zero.
+// LogValue logs the token as text.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 var _ Source = Token(0)

@@ -15,35 +15,35 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
+// Part of the format that guards elsewhere rely on.
 const (
-	maxEpoch    = 1<<15 - 1
-	maxRevision = 1<<48 - 1
+	largestEpoch    = 1<<15 - 1
+	largestRevision = 1<<48 - 1
 )
 
 func TestTokenKeepsEpochAndRevision(t *testing.T) {
-	for _, epoch := range []int64{0, 1, 2, 4096, maxEpoch - 1, maxEpoch} {
-		for _, revision := range []int64{1, 2, 1 << 31, 1 << 47, maxRevision - 1, maxRevision} {
+	for _, epoch := range []int64{0, 1, 2, 4096, largestEpoch - 1, largestEpoch} {
+		for _, revision := range []int64{1, 2, 1 << 31, 1 << 47, largestRevision - 1, largestRevision} {
 			token, err := fencing.NewToken(epoch, revision)
 			if err != nil || token.Epoch() != epoch || token.Revision() != revision || token <= 0 {
-				t.Errorf("NewToken(%d, %d) is %d: epoch %d, revision %d, %v", epoch, revision, token, token.Epoch(), token.Revision(), err)
+				t.Errorf("NewToken(%d, %d) is %d: epoch %d, revision %d, %v",
+					epoch, revision, token, token.Epoch(), token.Revision(), err)
 			}
 			if epoch == 0 && int64(token) != revision {
 				t.Errorf("token %d without an epoch is not the bare revision %d", token, revision)
 			}
 			if token.Check() != nil || token.Token() != token {
-				t.Errorf("%d is no source of itself: %v", token, token.Check())
+				t.Errorf("%d is not a source of itself: %v", token, token.Check())
 			}
 		}
 	}
-	if token, _ := fencing.NewToken(maxEpoch, maxRevision); token != math.MaxInt64 {
+	if token, _ := fencing.NewToken(largestEpoch, largestRevision); token != math.MaxInt64 {
 		t.Errorf("the largest token is %d", token)
 	}
 }
 
-// An epoch above another makes every token of it the larger one, whatever the
-// revisions are: that is what an epoch is for.
 func TestHigherEpochBeatsAnyRevision(t *testing.T) {
-	older, _ := fencing.NewToken(4, maxRevision)
+	older, _ := fencing.NewToken(4, largestRevision)
 	newer, _ := fencing.NewToken(5, 1)
 	if newer <= older {
 		t.Errorf("%d is not above %d", newer, older)
@@ -51,16 +51,21 @@ func TestHigherEpochBeatsAnyRevision(t *testing.T) {
 }
 
 func TestTokenOutOfRangeIsRefused(t *testing.T) {
-	for _, c := range [][2]int64{{-1, 1}, {maxEpoch + 1, 1}, {0, 0}, {0, -1}, {0, maxRevision + 1}, {3, 0}, {math.MinInt64, math.MinInt64}} {
-		token, err := fencing.NewToken(c[0], c[1])
-		var te *fencing.TokenError
-		if token != 0 || !errors.As(err, &te) || !errors.Is(err, strconv.ErrRange) {
-			t.Errorf("NewToken(%d, %d) is %d, %v", c[0], c[1], token, err)
+	for _, c := range []struct {
+		epoch, revision int64
+		argument        string
+	}{
+		{-1, 1, "epoch"}, {largestEpoch + 1, 1, "epoch"}, {math.MinInt64, math.MinInt64, "epoch"},
+		{0, 0, "revision"}, {0, -1, "revision"}, {0, largestRevision + 1, "revision"}, {3, 0, "revision"},
+	} {
+		token, err := fencing.NewToken(c.epoch, c.revision)
+		if token != 0 || !isArgument(err, c.argument) {
+			t.Errorf("NewToken(%d, %d) is %d, %v", c.epoch, c.revision, token, err)
 		}
 	}
 }
 
-func TestNoTokenNeverPasses(t *testing.T) {
+func TestInvalidTokenNeverPasses(t *testing.T) {
 	for _, token := range []fencing.Token{0, -1, math.MinInt64} {
 		if err := token.Check(); !errors.Is(err, fencing.ErrNoToken) {
 			t.Errorf("Check of %d: %v", token, err)
@@ -89,18 +94,17 @@ var notTokens = map[string]error{
 	"0x10":                   strconv.ErrSyntax,
 	"1e3":                    strconv.ErrSyntax,
 	"1.0":                    strconv.ErrSyntax,
-	"\u0661":                 strconv.ErrSyntax, // a digit, of another script
+	"\u0661":                 strconv.ErrSyntax, // an Arabic digit
 	"9223372036854775808":    strconv.ErrRange,
 	"99999999999999999999":   strconv.ErrRange,
 	strings.Repeat("1", 1e6): strconv.ErrRange,
 	strings.Repeat("x", 1e6): strconv.ErrSyntax,
 }
 
-func TestTextThatIsNoTokenIsRefused(t *testing.T) {
+func TestTextThatIsNotATokenIsRefused(t *testing.T) {
 	for text, want := range notTokens {
 		token, err := fencing.ParseToken(text)
-		var te *fencing.TokenError
-		if token != 0 || !errors.As(err, &te) || !errors.Is(err, want) {
+		if token != 0 || !errors.Is(err, fencing.ErrBadClaim) || !errors.Is(err, want) {
 			t.Errorf("ParseToken(%.40q) is %d, %.80v; want %v", text, token, err, want)
 		}
 		if len(err.Error()) > 200 {
@@ -134,13 +138,12 @@ func TestJSONFormIsAString(t *testing.T) {
 	if data, err := json.Marshal(message{Name: "a"}); err != nil || string(data) != `{"name":"a"}` {
 		t.Errorf("without a token %s, %v", data, err)
 	}
-	// A number, which may have been rounded; null, which would leave the token
-	// of the message before; escapes, which nobody needs for digits.
+	// A number may have been rounded, and null would leave the token of an earlier
+	// message.
 	for _, bad := range []string{`5`, `5.0`, `null`, `"\u0035"`, `"5`, `""`, `"0"`, `["5"]`, `true`, `{}`} {
 		out.Token = 9
 		err := out.Token.UnmarshalJSON([]byte(bad))
-		var te *fencing.TokenError
-		if !errors.As(err, &te) || out.Token != 9 {
+		if !errors.Is(err, fencing.ErrBadClaim) || out.Token != 9 {
 			t.Errorf("%s made %d, %v", bad, out.Token, err)
 		}
 		if err := json.Unmarshal([]byte(`{"token":`+bad+`}`), &out); err == nil || out.Token != 9 {
@@ -183,7 +186,9 @@ func FuzzParseToken(f *testing.F) {
 }
 
 func FuzzTokenJSON(f *testing.F) {
-	for _, s := range []string{`"1"`, `1`, `null`, `"01"`, `"\u0031"`, ` "1" `, `"9223372036854775807"`, `"9223372036854775808"`, `"`} {
+	for _, s := range []string{
+		`"1"`, `1`, `null`, `"01"`, `"\u0031"`, ` "1" `, `"9223372036854775807"`, `"9223372036854775808"`, `"`,
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -202,7 +207,7 @@ func FuzzTokenJSON(f *testing.F) {
 }
 
 func ExampleToken() {
-	token, err := fencing.NewToken(0, 4711) // a lock's Token() makes it from its entry
+	token, err := fencing.NewToken(0, 4711) // as a lock's Token method does
 	fmt.Println(token, err)
 
 	data, _ := json.Marshal(map[string]any{"name": "billing/job-7", "token": token})
@@ -219,6 +224,6 @@ func ExampleToken() {
 	// 4711 <nil>
 	// {"name":"billing/job-7","token":"4711"}
 	// true <nil>
-	// fencing: "4 712" is not a token: invalid syntax
+	// fencing: malformed claim: token "4 712": invalid syntax
 	// no fencing token
 }

@@ -2,32 +2,29 @@ package fencing
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Txn begins a transaction, built and committed like one of clientv3's:
+// Txn begins a transaction, with the methods of clientv3's:
 //
 //	resp, err := w.Txn(ctx).If(cmps...).Then(ops...).Else(ops...).Commit()
 //
-// It is sent as If(IsOwner) Then(OpTxn(cmps, then, els)), so the branch for
-// failed comparisons runs for a holder whose own comparisons failed, and never
-// for a stale one. Commit returns the response of the inner transaction, the
-// one that the caller wrote, with the header of the outer one; Succeeded speaks
-// of the caller's comparisons.
+// It is sent as If(IsOwner) Then(OpTxn(cmps, then, els)), so that Else runs if the
+// caller's comparisons fail, but never for a stale holder. The response is that of
+// the inner transaction: Succeeded is about the caller's comparisons.
 //
-// It differs from clientv3's in that mistakes do not panic but come back from
-// Commit, with nothing sent: [ErrTxnMisuse] (also for a second Commit, which
-// with clientv3 would be a second transaction), [ErrTooManyOps], [ErrEmptyKey].
-// For all other errors see [FencedWriter].
+// Misuse does not panic as in clientv3. Commit returns a *holdfast.ArgumentError,
+// with nothing sent: a method called twice or in the wrong order (a second Commit
+// included), more than [MaxOps], an empty key, a zero operation. See
+// [FencedWriter] for other errors.
 func (w *FencedWriter) Txn(ctx context.Context) clientv3.Txn {
 	return &fencedTxn{w: w, ctx: ctx}
 }
 
-// stage is how far a transaction has been written down.
+// stage is the last method that was called on a transaction.
 type stage int
 
 const (
@@ -46,12 +43,14 @@ type fencedTxn struct {
 	w   *FencedWriter
 	ctx context.Context
 
-	mu    sync.Mutex // protects what follows; not held during the RPC
+	mu    sync.Mutex // protects the following fields; not held during the RPC
 	stage stage
 	cmps  []clientv3.Cmp
 	then  []clientv3.Op
 	els   []clientv3.Op
-	err   error // the first mistake
+
+	// The first call out of order, and the stage it came after. Zero if there is none.
+	misused, after stage
 }
 
 func (t *fencedTxn) If(cs ...clientv3.Cmp) clientv3.Txn {
@@ -69,7 +68,7 @@ func (t *fencedTxn) Then(ops ...clientv3.Op) clientv3.Txn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.advance(hasThen) {
-		t.then = append(t.then, ops...)
+		t.then = slices.Clone(ops)
 	}
 	return t
 }
@@ -78,7 +77,7 @@ func (t *fencedTxn) Else(ops ...clientv3.Op) clientv3.Txn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.advance(hasElse) {
-		t.els = append(t.els, ops...)
+		t.els = slices.Clone(ops)
 	}
 	return t
 }
@@ -97,16 +96,15 @@ func (t *fencedTxn) Commit() (*clientv3.TxnResponse, error) {
 	if inner == nil {
 		return nil, r.malformed()
 	}
-	// The server fills in the header of the outermost response only.
-	inner.Header = resp.Header
+	inner.Header = resp.Header // etcd fills in only the outermost header
 	return (*clientv3.TxnResponse)(inner), nil
 }
 
-// advance records a step, and reports whether it may follow on the ones before.
+// advance records a method call and reports whether it is allowed now.
 func (t *fencedTxn) advance(to stage) bool {
 	if to <= t.stage {
-		if t.err == nil {
-			t.err = fmt.Errorf("%w: %v after %v", ErrTxnMisuse, to, t.stage)
+		if t.misused == begun {
+			t.misused, t.after = to, t.stage
 		}
 		return false
 	}
@@ -114,30 +112,34 @@ func (t *fencedTxn) advance(to stage) bool {
 	return true
 }
 
+// finish returns the transaction as one operation. It unlocks before it builds errors.
 func (t *fencedTxn) finish() (clientv3.Op, error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.advance(committed)
-	if t.err != nil {
-		return clientv3.Op{}, t.err
+	misused, after := t.misused, t.after
+	cmps, then, els := t.cmps, t.then, t.els
+	t.mu.Unlock()
+	if misused != begun {
+		return clientv3.Op{}, invalid(misused.String(), "was called after %v", after)
 	}
-	if err := checkTxn(t.cmps, t.then, t.els, MaxOps); err != nil {
+	if err := checkTxn(cmps, then, els, MaxOps); err != nil {
 		return clientv3.Op{}, err
 	}
-	return clientv3.OpTxn(t.cmps, t.then, t.els), nil
+	return clientv3.OpTxn(cmps, then, els), nil
 }
 
-// checkTxn refuses what etcd would refuse for its form. As in etcd, the largest
-// of the three lists counts for a level, and transactions inside get what is
-// left.
+var errEmptyKey = invalid("key", "is empty")
+
+// checkTxn refuses what etcd would refuse. Like etcd it counts the largest of the
+// three lists per level, and gives nested transactions what is left.
 func checkTxn(cmps []clientv3.Cmp, then, els []clientv3.Op, limit int) error {
 	n := max(len(cmps), len(then), len(els))
 	if n > limit {
-		return fmt.Errorf("%w: %d, at most %d", ErrTooManyOps, n, limit)
+		return invalid("ops", "has %d operations, at most %d are possible here", n, limit)
 	}
 	for i := range cmps {
 		if len(cmps[i].KeyBytes()) == 0 {
-			return ErrEmptyKey
+			return errEmptyKey
 		}
 	}
 	for _, ops := range [][]clientv3.Op{then, els} {
@@ -156,10 +158,9 @@ func checkOp(op clientv3.Op, limit int) error {
 		cmps, then, els := op.Txn()
 		return checkTxn(cmps, then, els, limit)
 	case !op.IsPut() && !op.IsDelete() && !op.IsGet():
-		// clientv3 would panic.
-		return fmt.Errorf("%w: an operation that is none", ErrTxnMisuse)
+		return invalid("ops", "has an unknown operation type (use clientv3.Op*)") // clientv3 would panic
 	case len(op.KeyBytes()) == 0:
-		return ErrEmptyKey
+		return errEmptyKey
 	}
 	return nil
 }

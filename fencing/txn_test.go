@@ -9,10 +9,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
 )
 
-func TestMistakesInATransactionComeBackFromCommit(t *testing.T) {
+func TestMisuseOfATransactionIsAnErrorOfCommit(t *testing.T) {
 	h, kv := holding(t)
 	cmp, op := clientv3.Compare(clientv3.CreateRevision("k"), "=", 0), clientv3.OpPut("k", "v")
 	for name, build := range map[string]func(clientv3.Txn) clientv3.Txn{
@@ -28,30 +32,51 @@ func TestMistakesInATransactionComeBackFromCommit(t *testing.T) {
 			txn := build(fencing.NewFencedWriter(h).Txn(t.Context()))
 			for range 2 {
 				_, err := txn.Commit()
-				refused(t, kv, err, fencing.ErrTxnMisuse)
+				refused(t, kv, err)
+				if !errors.As(err, new(*holdfast.ArgumentError)) {
+					t.Errorf("error is %v", err)
+				}
 			}
 		})
 	}
 }
 
-// With clientv3 a second Commit is a second transaction.
+func TestEmptyKeyInATransactionIsRefused(t *testing.T) {
+	h, kv := holding(t)
+	w := fencing.NewFencedWriter(h)
+	for name, txn := range map[string]clientv3.Txn{
+		"if":     w.Txn(t.Context()).If(clientv3.Compare(clientv3.Version(""), "=", 0)),
+		"cmp{}":  w.Txn(t.Context()).If(clientv3.Cmp{}),
+		"then":   w.Txn(t.Context()).Then(clientv3.OpGet("a"), clientv3.OpPut("", "v")),
+		"else":   w.Txn(t.Context()).Else(clientv3.OpDelete("")),
+		"nested": w.Txn(t.Context()).Then(clientv3.OpTxn(nil, nil, []clientv3.Op{clientv3.OpGet("")})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := txn.Commit()
+			refused(t, kv, err)
+			if !isArgument(err, "key") {
+				t.Errorf("error is %v", err)
+			}
+		})
+	}
+}
+
+// In clientv3 a second Commit sends the transaction again.
 func TestTransactionIsCommittedOnce(t *testing.T) {
 	h, kv := holding(t)
 	txn := fencing.NewFencedWriter(h).Txn(t.Context()).Then(clientv3.OpPut("k", "v"))
 	if _, err := txn.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := txn.Commit(); !errors.Is(err, fencing.ErrTxnMisuse) || kv.sent() != 1 {
+	if _, err := txn.Commit(); !isArgument(err, "Commit") || kv.sent() != 1 {
 		t.Errorf("second Commit: %v; %d RPCs", err, kv.sent())
 	}
 	txn.Then(clientv3.OpPut("k", "w"))
-	if _, err := txn.Commit(); !errors.Is(err, fencing.ErrTxnMisuse) || kv.sent() != 1 {
+	if _, err := txn.Commit(); !isArgument(err, "Commit") || kv.sent() != 1 {
 		t.Errorf("third Commit: %v; %d RPCs", err, kv.sent())
 	}
 }
 
-// What the caller does to its slices between If and Commit must not change what
-// is compared or written.
 func TestTransactionCopiesItsArguments(t *testing.T) {
 	h, kv := holding(t)
 	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision("absent"), "=", 0)}
@@ -62,8 +87,8 @@ func TestTransactionCopiesItsArguments(t *testing.T) {
 	if resp, err := txn.Commit(); err != nil || !resp.Succeeded {
 		t.Errorf("%v, %v", resp, err)
 	}
-	if _, ok := kv.get("k"); !ok {
-		t.Error("the transaction wrote something else")
+	if len(kv.etcd.Keys("k")) != 1 || len(kv.etcd.Keys("other")) != 0 {
+		t.Error("a change after If and Then has reached the transaction")
 	}
 }
 
@@ -81,8 +106,8 @@ func compares(n int) (cmps []clientv3.Cmp) {
 	return cmps
 }
 
-// limitTests are transactions at etcd's limit, and one beyond it. The test with
-// etcd goes through them too, to see that etcd agrees.
+// limitTests are transactions at etcd's limit and one operation above it. A test in
+// tests/fencing checks that etcd agrees.
 var limitTests = []struct {
 	name      string
 	cmps      []clientv3.Cmp
@@ -97,14 +122,16 @@ var limitTests = []struct {
 	{"nested, too many", nil, []clientv3.Op{clientv3.OpTxn(nil, puts(127), nil)}, nil, false},
 	{"nested in else", compares(27), nil, []clientv3.Op{clientv3.OpTxn(nil, nil, puts(100))}, true},
 	{"nested in else, too many", compares(28), nil, []clientv3.Op{clientv3.OpTxn(nil, nil, puts(100))}, false},
-	{"nested twice", nil, []clientv3.Op{clientv3.OpTxn(compares(26), []clientv3.Op{clientv3.OpTxn(nil, puts(100), nil)}, nil)}, nil, true},
-	{"nested twice, too many", nil, []clientv3.Op{clientv3.OpTxn(compares(27), []clientv3.Op{clientv3.OpTxn(nil, puts(100), nil)}, nil)}, nil, false},
+	{"nested twice", nil, nestedTwice(26), nil, true},
+	{"nested twice, too many", nil, nestedTwice(27), nil, false},
+}
+
+func nestedTwice(cmps int) []clientv3.Op {
+	inner := clientv3.OpTxn(nil, puts(100), nil)
+	return []clientv3.Op{clientv3.OpTxn(compares(cmps), []clientv3.Op{inner}, nil)}
 }
 
 func TestTooManyOperationsAreRefusedBeforeTheyAreSent(t *testing.T) {
-	if fencing.MaxOps != 127 {
-		t.Errorf("MaxOps is %d", fencing.MaxOps)
-	}
 	for _, c := range limitTests {
 		t.Run(c.name, func(t *testing.T) {
 			h, kv := holding(t)
@@ -115,19 +142,23 @@ func TestTooManyOperationsAreRefusedBeforeTheyAreSent(t *testing.T) {
 				}
 				return
 			}
-			refused(t, kv, err, fencing.ErrTooManyOps)
+			refused(t, kv, err)
+			if !isArgument(err, "ops") {
+				t.Errorf("error is %v", err)
+			}
 		})
 	}
 }
 
-// TestWireForm pins what is sent: one transaction that compares first of all.
-func TestWireForm(t *testing.T) {
-	h, _ := holding(t)
-	var sent []*fakeTxn
-	h.cli.KV = recorder{h.cli.KV, &sent}
+func TestEachWriteIsSentAsOneTransactionThatComparesFirst(t *testing.T) {
+	h, kv := holding(t)
+	lease, err := kv.etcd.cli.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
 	w := fencing.NewFencedWriter(h)
 	for _, write := range []func() error{
-		func() error { _, err := w.Put(t.Context(), "k", "v", clientv3.WithLease(7)); return err },
+		func() error { _, err := w.Put(t.Context(), "k", "v", clientv3.WithLease(lease.ID)); return err },
 		func() error { _, err := w.Delete(t.Context(), "k", clientv3.WithRange("l")); return err },
 		func() error {
 			_, err := w.Txn(t.Context()).If(compares(2)...).Then(puts(3)...).Else(puts(4)...).Commit()
@@ -138,6 +169,7 @@ func TestWireForm(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	sent := kv.committed
 	for i, txn := range sent {
 		if len(txn.cmps) != 1 || len(txn.then) != 1 || len(txn.els) != 0 || string(txn.cmps[0].KeyBytes()) != entry {
 			t.Errorf("write %d is If(%d) Then(%d) Else(%d)", i, len(txn.cmps), len(txn.then), len(txn.els))
@@ -150,30 +182,34 @@ func TestWireForm(t *testing.T) {
 		t.Error("Delete does not delete what it was given")
 	}
 	if cmps, then, els := sent[2].then[0].Txn(); len(cmps) != 2 || len(then) != 3 || len(els) != 4 {
-		t.Error("Txn is not passed on whole")
+		t.Error("Txn does not pass on all that it was given")
 	}
 }
 
-type recorder struct {
-	clientv3.KV
-	sent *[]*fakeTxn
-}
-
-func (r recorder) Txn(ctx context.Context) clientv3.Txn {
-	txn := r.KV.Txn(ctx).(*fakeTxn)
-	*r.sent = append(*r.sent, txn)
-	return txn
-}
-
 func ExampleFencedWriter_Txn() {
-	cli, kv := newFake()
-	lk := &holder{cli: cli, entry: entry, token: fencing.Token(kv.set(entry, ""))}
+	srv := etcdfake.New(nil) // your etcd
+	defer srv.Close()
+	ctx := context.Background()
+	sess, err := session.New(ctx, srv.Client(), nil)
+	if err != nil {
+		panic(err)
+	}
+	defer sess.Close(ctx)
 
-	resp, err := fencing.NewFencedWriter(lk).Txn(context.Background()).
-		If(clientv3.Compare(clientv3.CreateRevision("jobs/7/done"), "=", 0)).
-		Then(clientv3.OpPut("jobs/7/done", "true")).
-		Else(clientv3.OpGet("jobs/7/done")).
-		Commit()
-	fmt.Println(resp.Succeeded, err) // of one's own comparison: the fence either held or is the error
-	// Output: true <nil>
+	err = locker.NewMutex(sess, "jobs/7").Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
+		resp, err := fencing.NewFencedWriter(lk).Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision("jobs/7/done"), "=", 0)).
+			Then(clientv3.OpPut("jobs/7/done", "true")).
+			Else(clientv3.OpGet("jobs/7/done")).
+			Commit()
+		if err != nil {
+			return err // fencing.ErrStale if the lock is lost
+		}
+		fmt.Println("was not done:", resp.Succeeded)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// was not done: true
+	// <nil>
 }

@@ -8,60 +8,45 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/stale"
 )
 
-// MaxOps is the largest number of comparisons, of Then operations or of Else
-// operations in one transaction of a [FencedWriter]: etcd's default limit, less
-// the level that the fence takes. Transactions nested deeper share what the
-// level above leaves.
+// MaxOps is the largest number of comparisons, of Then operations, or of Else
+// operations in a transaction of a [FencedWriter]: etcd's default limit of 128,
+// less the level that the fence needs. Nested transactions share what their outer
+// level leaves.
 const MaxOps = 127
 
-// Mistakes in a request, found before it is sent.
-var (
-	// ErrEmptyKey: etcd has no empty key.
-	ErrEmptyKey = errors.New("key is empty")
-
-	// ErrTooManyOps: more than [MaxOps].
-	ErrTooManyOps = errors.New("too many operations in one transaction")
-
-	// ErrTxnMisuse: If, Then and Else may be called once each, in that order,
-	// Commit once, and each operation must come from a function of clientv3.
-	ErrTxnMisuse = errors.New("misuse of a transaction")
-)
-
-// FencedWriter writes to etcd on behalf of a holder, and only while its entry
-// stands: each write carries the holder's comparison and is one RPC. It may be
-// used by any number of goroutines.
+// FencedWriter writes to etcd on behalf of a holder, and only while the holder's
+// entry exists. Each write is one RPC that compares and writes. A FencedWriter is
+// safe for concurrent use.
 //
-// Before anything is sent, a write is refused if its context has ended or the
-// holder's Check fails; the error wraps that one. The state of a holder that is
-// merely suspended is dealt with as [Options].WhileSuspended says. After that,
-// what a write returns tells what happened to it:
+// A write is refused before it is sent if its arguments are invalid
+// (*holdfast.ArgumentError), if there is no holder or token ([ErrNoToken]), if the
+// context has ended, or if the holder's Check fails; for a suspended holder that
+// depends on [WriterOptions].WhileSuspended. After sending, the result is one of:
 //
-//   - nil: it took effect, and the holder was the holder when it did.
-//   - [ErrStale]: etcd compared and refused; it had no effect. A lock or term is
-//     lost from then on: its Check says so, and its contexts are done. See the
-//     package documentation for the one case in which the client below sends
-//     twice.
-//   - holdfast.ErrOutcomeUnknown: it was sent and not answered; it may have taken
-//     effect, may take effect as long as the holder's entry stands, or may be
-//     lost. The cause is joined to it, with the context's error and its cause.
-//     The writer does not send again, since a first attempt that is late could
-//     then overwrite a write made after it.
-//   - any other error: it was refused and had no effect ([ErrNotDone]).
+//   - nil: the write took effect while the holder was the holder.
+//   - [ErrStale]: the holder's entry is gone, so etcd refused the write. It had no
+//     effect, with one exception in the package documentation. The lock or term is
+//     lost from then on: its Check fails and its contexts are canceled.
+//   - holdfast.ErrOutcomeUnknown, joined with its cause: the write was not
+//     answered. It may have taken effect, or may do so for as long as the holder's
+//     entry exists. The writer does not send it again, because the late first copy
+//     could overwrite what was written in the meantime.
+//   - any other error: nothing was written ([ErrNotDone]).
 //
-// A key does not go away with the lock. One that should, has to be put with
-// clientv3.WithLease and the holder's lease.
+// A key outlives the lock. To delete it together with the lock, put it with
+// clientv3.WithLease and the lock's lease.
 type FencedWriter struct {
 	holder Holder // nil: every write returns ErrNoToken
-	opts   Options
+	opts   WriterOptions
 }
 
-// NewFencedWriter returns a writer for h with the default options. A nil h makes
-// every write return [ErrNoToken].
+// NewFencedWriter returns a writer for h with default options.
 func NewFencedWriter(h Holder) *FencedWriter {
 	if isNil(h) {
 		h = nil
@@ -69,17 +54,18 @@ func NewFencedWriter(h Holder) *FencedWriter {
 	return &FencedWriter{holder: h}
 }
 
-// With returns a copy of w with the given options.
-func (w *FencedWriter) With(o Options) *FencedWriter {
+// With returns a copy of w with o in place of its options.
+func (w *FencedWriter) With(o WriterOptions) *FencedWriter {
 	return &FencedWriter{holder: w.holder, opts: o}
 }
 
-// Put puts key, as clientv3's Put does with the same options. An empty key is
-// refused with [ErrEmptyKey]; for all other errors see [FencedWriter].
-func (w *FencedWriter) Put(ctx context.Context, key, val string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+// Put puts key, with the options of clientv3's Put. See [FencedWriter] for errors.
+func (w *FencedWriter) Put(
+	ctx context.Context, key, val string, opts ...clientv3.OpOption,
+) (*clientv3.PutResponse, error) {
 	r := w.request("put", key)
 	if key == "" {
-		return nil, r.refuse(ErrEmptyKey)
+		return nil, r.refuse(errEmptyKey)
 	}
 	resp, err := r.send(ctx, clientv3.OpPut(key, val, opts...))
 	if err != nil {
@@ -93,13 +79,15 @@ func (w *FencedWriter) Put(ctx context.Context, key, val string, opts ...clientv
 	return (*clientv3.PutResponse)(put), nil
 }
 
-// Delete deletes key, or with clientv3's options a range that begins with it. An
-// empty key is refused with [ErrEmptyKey], options or not, since it would mean
-// all of etcd; for all other errors see [FencedWriter].
-func (w *FencedWriter) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+// Delete deletes key, or a range that begins with it, with the options of
+// clientv3's Delete. An empty key is an error even with options, because it would
+// mean all of etcd. See [FencedWriter] for errors.
+func (w *FencedWriter) Delete(
+	ctx context.Context, key string, opts ...clientv3.OpOption,
+) (*clientv3.DeleteResponse, error) {
 	r := w.request("delete", key)
 	if key == "" {
-		return nil, r.refuse(ErrEmptyKey)
+		return nil, r.refuse(errEmptyKey)
 	}
 	resp, err := r.send(ctx, clientv3.OpDelete(key, opts...))
 	if err != nil {
@@ -113,11 +101,11 @@ func (w *FencedWriter) Delete(ctx context.Context, key string, opts ...clientv3.
 	return (*clientv3.DeleteResponse)(del), nil
 }
 
-// request is one write on its way.
+// request is one write.
 type request struct {
 	w        *FencedWriter
 	verb     string
-	resource string // key; "" for a transaction
+	resource string // the key; "" for a transaction
 	token    Token
 }
 
@@ -129,8 +117,8 @@ func (w *FencedWriter) request(verb, resource string) *request {
 	return r
 }
 
-// send is the fence: If(IsOwner) Then(op), in one RPC. It returns etcd's answer,
-// with one response in it, only if the comparison held.
+// send is the fence: If(IsOwner) Then(op), in one RPC. It returns etcd's response,
+// with exactly one result, only if the comparison held.
 func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnResponse, error) {
 	h := r.w.holder
 	if h == nil {
@@ -164,16 +152,15 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 	return resp, nil
 }
 
-// stale is the error of a request that etcd has refused, recorded. The refusal
-// proves that the holder's entry is gone, so a lock or term is told.
+// stale returns the error of a write that etcd refused, and records it. The refusal
+// proves that the holder's entry is gone, so it ends the hold.
 func (r *request) stale(ctx context.Context, h Holder, owner clientv3.Cmp) error {
 	stale.Refused(h)
-	err := &StaleError{Token: r.token, Resource: r.resource}
-	record := Record{Event: Refused, Key: string(owner.KeyBytes()), Token: r.token, Resource: r.resource, Err: err}
-	if named, ok := h.(Named); ok {
-		record.Name = named.Name()
-	}
-	Audit(ctx, r.w.opts.Auditor, record)
+	err := fmt.Errorf("%v: refused, its holder's entry is gone: %w", r, ErrStale)
+	audit.Tell(ctx, r.w.opts.Auditor, audit.Record{
+		Event: audit.Refused, Name: h.Name(), Key: string(owner.KeyBytes()),
+		Token: int64(r.token), Resource: r.resource, Err: err,
+	})
 	return err
 }
 
@@ -184,19 +171,19 @@ func (r *request) String() string {
 	return fmt.Sprintf("fencing: %s %q with token %v", r.verb, r.resource, r.token)
 }
 
-// refuse is the error of a request that was not sent.
+// refuse returns the error of a write that was not sent.
 func (r *request) refuse(err error) error {
 	return NotDone(fmt.Errorf("%v: not sent: %w", r, err))
 }
 
-// failed is the error of a request that was sent and not carried out, or not
-// known to be.
+// failed returns the error of a write that was sent and failed, or whose outcome is
+// unknown.
 func (r *request) failed(ctx context.Context, err error) error {
 	if etcderr.Classify(err) != etcderr.Unknown {
 		return NotDone(fmt.Errorf("%v: %w", r, err))
 	}
-	// clientv3 replaces some errors by the context's and forgets its cause;
-	// others hide that the context has ended.
+	// clientv3 replaces some errors by the context's, without its cause. Others
+	// hide that the context has ended.
 	switch cerr := backoff.ContextErr(ctx); {
 	case cerr == nil:
 	case errors.Is(cerr, err):
@@ -207,10 +194,10 @@ func (r *request) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("%v: %w: %w", r, holdfast.ErrOutcomeUnknown, err)
 }
 
-var errMalformed = errors.New("the answer does not have the form of an answer to this request")
+var errMalformed = errors.New("malformed response from etcd")
 
-// malformed is the error for an answer that etcd does not give. Something
-// between here and etcd did, so there is no telling what happened.
+// malformed returns the error of a response that etcd never sends. Something in
+// between did, so the outcome is unknown.
 func (r *request) malformed() error {
 	return fmt.Errorf("%v: %w: %w", r, holdfast.ErrOutcomeUnknown, errMalformed)
 }

@@ -4,20 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
 )
 
-// writes are the three ways to write, for what holds of all of them. Each sets
-// or deletes "k".
-var writes = map[string]func(context.Context, *fencing.FencedWriter) error{
+type writeFunc func(ctx context.Context, w *fencing.FencedWriter) error
+
+// writes are the kinds of write. Each sets or deletes "k".
+var writes = map[string]writeFunc{
 	"put": func(ctx context.Context, w *fencing.FencedWriter) error {
 		_, err := w.Put(ctx, "k", "new")
 		return err
@@ -32,16 +41,17 @@ var writes = map[string]func(context.Context, *fencing.FencedWriter) error{
 	},
 }
 
-func forEachWrite(t *testing.T, test func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error)) {
+func forEachWrite(t *testing.T, test func(t *testing.T, write writeFunc)) {
 	for name, write := range writes {
 		t.Run(name, func(t *testing.T) { test(t, write) })
 	}
 }
 
 // refused checks that a write failed without being sent.
-func refused(t *testing.T, kv *fakeKV, err error, is ...error) {
+func refused(t *testing.T, kv *hooks, err error, is ...error) {
 	t.Helper()
-	if err == nil || errors.Is(err, holdfast.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrStale) {
+	if !errors.Is(err, fencing.ErrNotDone) || errors.Is(err, holdfast.ErrOutcomeUnknown) ||
+		errors.Is(err, fencing.ErrStale) {
 		t.Errorf("error is %v", err)
 	}
 	for _, want := range is {
@@ -49,16 +59,43 @@ func refused(t *testing.T, kv *fakeKV, err error, is ...error) {
 			t.Errorf("%v is not %v", err, want)
 		}
 	}
-	if kv != nil && kv.sent() != 0 {
+	if kv.sent() != 0 {
 		t.Errorf("%d RPCs were sent", kv.sent())
 	}
 }
 
+func TestStaleWriteIsRefusedAndRecorded(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
+		h, kv := holding(t)
+		kv.etcd.put(t, "k", "old")
+		kv.etcd.Delete(entry)
+		var j journal
+		err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.WriterOptions{Auditor: &j}))
+		if !errors.Is(err, fencing.ErrStale) || errors.Is(err, holdfast.ErrOutcomeUnknown) || etcderr.Retryable(err) {
+			t.Errorf("error is %v", err)
+		}
+		mustSay(t, err, "token "+h.token.String(), "entry is gone")
+		if got := kv.etcd.values("k"); len(got) != 1 {
+			t.Errorf("k was written: %v", got)
+		}
+		records := j.all()
+		if len(records) != 1 {
+			t.Fatalf("records %+v", records)
+		}
+		r := records[0]
+		if r.Event != audit.Refused || r.Name != "job" || r.Key != entry || r.Token != int64(h.token) ||
+			!errors.Is(r.Err, fencing.ErrStale) {
+			t.Errorf("record %+v", r)
+		}
+	})
+}
+
 func TestNilHolderWritesNothing(t *testing.T) {
-	cli, kv := newFake()
+	live, kv := holding(t)
+	cli := live.cli
 	for name, h := range map[string]fencing.Holder{
 		"nil":           nil,
-		"nil pointer":   (*holder)(nil), // what an acquisition returns that failed
+		"nil pointer":   (*holder)(nil), // from a failed acquisition
 		"no token":      &holder{cli: cli, entry: entry},
 		"negative":      &holder{cli: cli, entry: entry, token: -1},
 		"no client":     &holder{entry: entry, token: 1},
@@ -66,44 +103,34 @@ func TestNilHolderWritesNothing(t *testing.T) {
 		"no entry":      &holder{cli: cli, token: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+			forEachWrite(t, func(t *testing.T, write writeFunc) {
 				w := fencing.NewFencedWriter(h)
 				refused(t, kv, write(t.Context(), w), fencing.ErrNoToken)
-				refused(t, kv, write(t.Context(), w.With(fencing.Options{WhileSuspended: fencing.Proceed})), fencing.ErrNoToken)
+				w = w.With(fencing.WriterOptions{WhileSuspended: fencing.Proceed})
+				refused(t, kv, write(t.Context(), w), fencing.ErrNoToken)
 			})
 		})
 	}
 }
 
-type lostError struct{ cause error }
-
-func (e *lostError) Error() string { return fmt.Sprint("lock lost: ", e.cause) }
-func (e *lostError) Unwrap() error { return e.cause }
-
-// A holder that knows that it has lost does not bother etcd, and the caller gets
-// to see the session's own error.
 func TestLostHolderIsRefusedWithoutAnRPC(t *testing.T) {
-	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
 		for _, policy := range []fencing.WhileSuspended{fencing.Refuse, fencing.Wait, fencing.Proceed} {
 			for _, cause := range []error{errors.New("expired"), rpctypes.ErrTimeout, context.DeadlineExceeded} {
 				h, kv := holding(t)
-				h.check = func() error { return fmt.Errorf("lk: %w", &lostError{cause}) }
-				err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.Options{WhileSuspended: policy}))
-				refused(t, kv, err, cause)
-				var lost *lostError
-				if !errors.As(err, &lost) {
-					t.Errorf("%v hides the session's error", err)
-				}
-				mustSay(t, err, "token 42", "not sent")
+				h.check = func() error { return fmt.Errorf("lk: %w", &holdfast.LostError{Err: cause}) }
+				err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: policy}))
+				refused(t, kv, err, holdfast.ErrLost, cause)
+				mustSay(t, err, "token "+h.token.String(), "not sent")
 			}
 		}
 	})
 }
 
-func TestDeadContextSendsNothing(t *testing.T) {
-	forEachWrite(t, func(t *testing.T, write func(context.Context, *fencing.FencedWriter) error) {
+func TestEndedContextSendsNothing(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
 		h, kv := holding(t)
-		h.check = func() error { t.Error("asked although the context has ended"); return nil }
+		h.check = func() error { t.Error("Check was called although the context has ended"); return nil }
 		cause := errors.New("lock lost")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
@@ -114,24 +141,117 @@ func TestDeadContextSendsNothing(t *testing.T) {
 func TestEmptyKeyIsRefusedBeforeItIsSent(t *testing.T) {
 	h, kv := holding(t)
 	w := fencing.NewFencedWriter(h)
-	_, err := w.Put(t.Context(), "", "v")
-	refused(t, kv, err, fencing.ErrEmptyKey)
-	_, err = w.Delete(t.Context(), "")
-	refused(t, kv, err, fencing.ErrEmptyKey)
-	_, err = w.Delete(t.Context(), "", clientv3.WithPrefix()) // all of etcd, the lock included
-	refused(t, kv, err, fencing.ErrEmptyKey)
-	for name, txn := range map[string]clientv3.Txn{
-		"if":     w.Txn(t.Context()).If(clientv3.Compare(clientv3.Version(""), "=", 0)),
-		"cmp{}":  w.Txn(t.Context()).If(clientv3.Cmp{}),
-		"then":   w.Txn(t.Context()).Then(clientv3.OpGet("a"), clientv3.OpPut("", "v")),
-		"else":   w.Txn(t.Context()).Else(clientv3.OpDelete("")),
-		"nested": w.Txn(t.Context()).Then(clientv3.OpTxn(nil, nil, []clientv3.Op{clientv3.OpGet("")})),
+	for name, write := range map[string]func() error{
+		"put":    func() error { _, err := w.Put(t.Context(), "", "v"); return err },
+		"delete": func() error { _, err := w.Delete(t.Context(), ""); return err },
+		"delete all of etcd": func() error {
+			_, err := w.Delete(t.Context(), "", clientv3.WithPrefix())
+			return err
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := txn.Commit()
-			refused(t, kv, err, fencing.ErrEmptyKey)
-		})
+		err := write()
+		refused(t, kv, err)
+		if !isArgument(err, "key") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
+}
+
+func TestUnansweredWriteHasAnUnknownOutcome(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
+		for _, cause := range []error{
+			rpctypes.ErrTimeout, rpctypes.ErrLeaderChanged, rpctypes.ErrNoLeader, rpctypes.ErrStopped,
+			rpctypes.ErrNoSpace, // etcd returns it after the write
+			context.DeadlineExceeded, context.Canceled,
+			status.Error(codes.Unavailable, "transport is closing"),
+			errors.New("unknown to this package"),
+		} {
+			h, kv := holding(t)
+			kv.after = func(context.Context) error { return cause } // took effect, the answer is lost
+			err := write(t.Context(), fencing.NewFencedWriter(h))
+			if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, cause) || errors.Is(err, fencing.ErrStale) {
+				t.Errorf("%v became %v", cause, err)
+			}
+			if etcderr.Retryable(err) {
+				t.Errorf("backoff.Retry would repeat %v", err)
+			}
+			if kv.sent() != 1 {
+				t.Errorf("%v: sent %d times", cause, kv.sent())
+			}
+			mustSay(t, err, "token "+h.token.String())
+		}
+	})
+}
+
+func TestEndOfContextDuringAWriteIsJoinedWithItsCause(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
+		for name, answer := range map[string]error{
+			"replaced by the context's": context.Canceled, // as clientv3 does
+			"hiding the context's":      rpctypes.ErrTimeout,
+		} {
+			t.Run(name, func(t *testing.T) {
+				h, kv := holding(t)
+				cause := errors.New("lock lost")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				kv.before = func(context.Context) error { cancel(cause); return answer }
+				err := write(ctx, fencing.NewFencedWriter(h))
+				for _, want := range []error{holdfast.ErrOutcomeUnknown, context.Canceled, cause, answer} {
+					if !errors.Is(err, want) {
+						t.Errorf("%v is not %v", err, want)
+					}
+				}
+				if n := strings.Count(err.Error(), "context canceled"); n != 1 {
+					t.Errorf("%v says so %d times", err, n)
+				}
+			})
+		}
+	})
+}
+
+func TestWriteThatEtcdRejectedHadNoEffect(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
+		for _, cause := range []error{
+			rpctypes.ErrTooManyRequests, rpctypes.ErrPermissionDenied, rpctypes.ErrInvalidAuthToken,
+			rpctypes.ErrLeaseNotFound, rpctypes.ErrDuplicateKey, rpctypes.ErrRequestTooLarge,
+		} {
+			h, kv := holding(t)
+			kv.before = func(context.Context) error { return cause }
+			err := write(t.Context(), fencing.NewFencedWriter(h))
+			if !errors.Is(err, cause) || !errors.Is(err, fencing.ErrNotDone) || errors.Is(err, holdfast.ErrOutcomeUnknown) ||
+				errors.Is(err, fencing.ErrStale) {
+				t.Errorf("%v became %v", cause, err)
+			}
+			if kv.sent() != 1 {
+				t.Errorf("%v: sent %d times", cause, kv.sent())
+			}
+			mustSay(t, err, "token "+h.token.String())
+		}
+	})
+}
+
+// Only etcd's own refusal is ErrStale. A response that etcd cannot have sent leaves the
+// outcome open, and must not panic.
+func TestMalformedResponseIsAnUnknownOutcome(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
+		for name, rewrite := range map[string]func(*clientv3.TxnResponse) *clientv3.TxnResponse{
+			"nil":          func(*clientv3.TxnResponse) *clientv3.TxnResponse { return nil },
+			"no responses": func(r *clientv3.TxnResponse) *clientv3.TxnResponse { r.Responses = nil; return r },
+			"two responses": func(r *clientv3.TxnResponse) *clientv3.TxnResponse {
+				r.Responses = append(r.Responses, r.Responses[0])
+				return r
+			},
+			"nil response": func(r *clientv3.TxnResponse) *clientv3.TxnResponse { r.Responses[0] = nil; return r },
+			"empty":        func(r *clientv3.TxnResponse) *clientv3.TxnResponse { r.Responses[0].Response = nil; return r },
+		} {
+			t.Run(name, func(t *testing.T) {
+				h, kv := holding(t)
+				kv.rewrite = rewrite
+				if err := write(t.Context(), fencing.NewFencedWriter(h)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+					t.Errorf("error is %v", err)
+				}
+			})
+		}
+	})
 }
 
 func TestWriterIsSharedByGoroutines(t *testing.T) {
@@ -157,39 +277,48 @@ func TestWriterIsSharedByGoroutines(t *testing.T) {
 	}
 }
 
-func TestWithLeavesTheOriginalAlone(t *testing.T) {
+func TestWithLeavesTheOriginalUnchanged(t *testing.T) {
 	h, kv := holding(t)
 	h.check = func() error { return holdfast.ErrSuspended }
 	w := fencing.NewFencedWriter(h)
-	bold := w.With(fencing.Options{WhileSuspended: fencing.Proceed})
+	proceeding := w.With(fencing.WriterOptions{WhileSuspended: fencing.Proceed})
 	_, err := w.Put(t.Context(), "k", "v")
 	refused(t, kv, err, holdfast.ErrSuspended)
-	if _, err := bold.Put(t.Context(), "k", "v"); err != nil {
+	if _, err := proceeding.Put(t.Context(), "k", "v"); err != nil {
 		t.Error(err)
 	}
-	if _, err := bold.With(fencing.Options{}).Put(t.Context(), "k", "v"); !errors.Is(err, holdfast.ErrSuspended) {
-		t.Errorf("options were added up instead of replaced: %v", err)
+	_, err = proceeding.With(fencing.WriterOptions{}).Put(t.Context(), "k", "v")
+	if !errors.Is(err, holdfast.ErrSuspended) {
+		t.Errorf("options were merged instead of replaced: %v", err)
 	}
 }
 
 func ExampleFencedWriter() {
-	cli, kv := newFake() // in a program: the client of lk's session
-	lk := &holder{cli: cli, entry: entry, token: fencing.Token(kv.set(entry, ""))}
+	srv := etcdfake.New(nil) // your etcd
+	defer srv.Close()
+	ctx := context.Background()
+	sess, err := session.New(ctx, srv.Client(), &session.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err)
+	}
+	defer sess.Close(ctx)
 
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	w := fencing.NewFencedWriter(lk)
-	_, err := w.Put(ctx, "jobs/7/state", "running")
-	fmt.Println("put:", err)
+	err = locker.NewMutex(sess, "jobs/7").Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
+		w := fencing.NewFencedWriter(lk).With(fencing.WriterOptions{Auditor: quiet})
+		_, err := w.Put(ctx, "jobs/7/state", "running")
+		fmt.Println("put:", err)
 
-	// This process is paused, its lease expires, somebody else gets the lock,
-	// and then it goes on.
-	kv.remove(entry)
-	_, err = w.Put(ctx, "jobs/7/state", "done")
-	fmt.Println("put:", err)
-	fmt.Println("stale:", errors.Is(err, fencing.ErrStale))
+		srv.Delete(lk.Key()) // another client can acquire the lock now
+		_, err = w.Put(context.Background(), "jobs/7/state", "done")
+		fmt.Println("stale:", errors.Is(err, fencing.ErrStale) || errors.Is(err, holdfast.ErrLost))
+		return err
+	})
+	fmt.Println("lost:", errors.Is(err, holdfast.ErrLost))
 	// Output:
 	// put: <nil>
-	// put: fencing: write to "jobs/7/state" refused: token 1 is stale: its holder's entry is gone
 	// stale: true
+	// lost: true
 }
+
+// quiet is an auditor that drops its records.
+var quiet = audit.Func(func(context.Context, audit.Record) {})

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -20,9 +20,9 @@ import (
 func TestCloseWaitsUntilTheLossesItCausesAreRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		recorded := make(chan fencing.Record, 10)
-		opts := locker.Options{Auditor: fencing.AuditFunc(func(_ context.Context, r fencing.Record) {
-			if r.Event != fencing.Granted {
+		recorded := make(chan audit.Record, 10)
+		opts := locker.Options{Auditor: audit.Func(func(_ context.Context, r audit.Record) {
+			if r.Event != audit.Granted {
 				time.Sleep(time.Second)
 				recorded <- r
 			}
@@ -35,7 +35,7 @@ func TestCloseWaitsUntilTheLossesItCausesAreRecorded(t *testing.T) {
 		if len(recorded) != 2 {
 			t.Fatalf("%d records when Close has returned, want 2", len(recorded))
 		}
-		if r := <-recorded; r.Event != fencing.Lost || !errors.Is(r.Err, holdfast.ErrClosed) {
+		if r := <-recorded; r.Event != audit.Lost || !errors.Is(r.Err, holdfast.ErrClosed) {
 			t.Errorf("%v: %v", r.Event, r.Err)
 		}
 	})

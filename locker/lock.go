@@ -25,7 +25,6 @@ type Lock struct {
 
 var (
 	_ fencing.Holder = (*Lock)(nil)
-	_ fencing.Named  = (*Lock)(nil)
 )
 
 // Name is the name of the lock, or its prefix, as it was given to NewMutex or

@@ -11,8 +11,8 @@ import (
 	"weak"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 )
 
@@ -23,7 +23,7 @@ type tag struct {
 	_ *int // without a pointer Go may put several tags into one block and free them together
 }
 
-func (*tag) Audit(context.Context, fencing.Record) {}
+func (*tag) Audit(context.Context, audit.Record) {}
 
 // A session lives for as long as its process. Whatever becomes of a lock, when it
 // is over the session must not remember it: no map, no context that hangs on the

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/audit"
 )
 
 // maxOwner bounds Options.Owner in bytes: it stands in every entry.
@@ -33,7 +33,7 @@ type Options struct {
 	// Auditor is told of each grant, release and loss. Default nil: the
 	// session's Logger is, at Debug, and of losses at Warn. A grant waits for
 	// it; a release and a loss do not, but Close does.
-	Auditor fencing.Auditor
+	Auditor audit.Auditor
 }
 
 func (o Options) check() error {

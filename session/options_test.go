@@ -49,8 +49,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 				t.Errorf("%s: %v, want an ArgumentError for %s", name, err, tc.argument)
 			}
 		}
-		//lint:ignore SA1012 a nil context is the bad input here
-		_, err := session.New(nil, cli, nil)
+		_, err := session.New(nil, cli, nil) //nolint:staticcheck // a nil context is the bad input here
 		var argument *holdfast.ArgumentError
 		if !errors.As(err, &argument) || argument.Argument != "ctx" {
 			t.Errorf("nil ctx: %v", err)

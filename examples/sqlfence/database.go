@@ -13,6 +13,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -57,7 +58,7 @@ func open(dsn, id string) (*database, error) {
 	d.guard, err = sqlfence.New(d.DB, d.dialect, &sqlfence.Options{
 		Table: d.marks,
 		// The steps report refusals, so the log does not.
-		Auditor: fencing.AuditFunc(func(context.Context, fencing.Record) {}),
+		Auditor: audit.Func(func(context.Context, audit.Record) {}),
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close())

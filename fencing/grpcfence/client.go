@@ -18,25 +18,24 @@ const (
 
 // Client is the client half. The zero value is the default.
 //
-// A call is refused without being sent, with an error that wraps the reason, if
-// its context carries no holder ([fencing.ErrNoToken]), if the holder's Check
-// fails (lost, released or suspended), if it has no name ([fencing.ErrNoName]:
-// it must be [fencing.Named]), or if the outgoing metadata has one of the keys
-// already ([fencing.ErrBadClaim]). The status code of such an error is Unknown,
-// which no retry policy repeats.
+// A call is not sent, and the error wraps the reason, if its context has no holder or
+// the holder no token ([fencing.ErrNoToken]), if the holder is lost, released or
+// suspended (its Check's error), or if the outgoing metadata has one of the keys
+// already or the name is malformed ([fencing.ErrBadClaim]). Its status code is
+// Unknown, which no retry policy repeats.
 //
-// An error of the server that is a refusal comes back as an *[Error], all others
-// as they are.
+// A refusal by the server comes back as an *[Error], any other error unchanged.
 type Client struct {
-	// AllowMissing sends a call whose context carries no holder as it is.
-	// Default false: it is refused.
+	// AllowMissing sends calls without a holder in their context unchanged. Default
+	// false: they fail.
 	AllowMissing bool
 }
 
-// Unary returns the interceptor for unary calls. The check is made once for a
-// call; attempts that gRPC makes by itself carry the same claim.
+// Unary returns the interceptor for unary calls. The holder is checked once per
+// call; gRPC's own retries send the same claim.
 func (c Client) Unary() grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		ctx, _, err := c.attach(ctx, method)
 		if err != nil {
 			return err
@@ -45,11 +44,12 @@ func (c Client) Unary() grpc.UnaryClientInterceptor {
 	}
 }
 
-// Stream returns the interceptor for streams. The claim goes with the beginning;
-// each message sent later is refused if the holder may not be used any more.
-// That does not end the stream: its context does.
+// Stream returns the interceptor for streams. The claim is sent when the stream is
+// opened. SendMsg checks the holder again and fails if it can no longer be used; the
+// stream itself ends with its context.
 func (c Client) Stream() grpc.StreamClientInterceptor {
-	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+		streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		ctx, holder, err := c.attach(ctx, method)
 		if err != nil {
 			return nil, err
@@ -64,7 +64,7 @@ func (c Client) Stream() grpc.StreamClientInterceptor {
 
 type clientStream struct {
 	grpc.ClientStream
-	holder fencing.Holder // nil: let pass without
+	holder fencing.Holder // nil if AllowMissing let the call pass
 	method string
 }
 
@@ -74,7 +74,7 @@ func (s *clientStream) SendMsg(m any) error {
 			return notSent(s.method, err)
 		}
 	}
-	return FromError(s.ClientStream.SendMsg(m)) // io.EOF stays io.EOF
+	return FromError(s.ClientStream.SendMsg(m)) // leaves io.EOF unchanged
 }
 
 func (s *clientStream) RecvMsg(m any) error { return FromError(s.ClientStream.RecvMsg(m)) }
@@ -93,18 +93,17 @@ func (c Client) attach(ctx context.Context, method string) (context.Context, fen
 	if md, ok := metadata.FromOutgoingContext(ctx); ok {
 		for _, key := range []string{KeyName, KeyToken} {
 			if len(md[key]) > 0 {
-				return nil, nil, notSent(method, &fencing.ClaimError{Part: key, Reason: "is there already: of two, the server would have to choose"})
+				return nil, nil, notSent(method, &fencing.ClaimError{Part: key, Reason: "is set already"})
 			}
 		}
-	}
-	if !ok {
-		return nil, nil, notSent(method, fencing.ErrNoToken)
 	}
 	claim, err := fencing.Present(holder)
 	if err != nil {
 		return nil, nil, notSent(method, err)
 	}
-	return metadata.AppendToOutgoingContext(ctx, KeyName, fencing.EscapeName(claim.Name), KeyToken, claim.Token.String()), holder, nil
+	ctx = metadata.AppendToOutgoingContext(ctx,
+		KeyName, fencing.EscapeName(claim.Name), KeyToken, claim.Token.String())
+	return ctx, holder, nil
 }
 
 func notSent(method string, err error) error {

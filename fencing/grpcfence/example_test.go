@@ -12,19 +12,22 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 )
 
-// accounts stands for a service of yours; the health service's Check is its
-// method, which adds 100 to an account, and the name of a service the account.
-// It reads, computes and writes by itself: a client sends what to change.
+// accounts stands for your service. The health service's Check is its method: it adds
+// 100 to the account that the request names. The handler reads, computes and writes; the
+// client says only what to change.
 type accounts struct {
 	grpc_health_v1.UnimplementedHealthServer
 	balances *sync.Map
 }
 
-func (a accounts) Check(ctx context.Context, req *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+func (a accounts) Check(
+	ctx context.Context, req *grpc_health_v1.HealthCheckRequest,
+) (*grpc_health_v1.HealthCheckResponse, error) {
 	balance, _ := a.balances.LoadOrStore(req.Service, 0)
 	a.balances.Store(req.Service, balance.(int)+100)
 	c, _ := fencing.ClaimFromContext(ctx)
@@ -33,10 +36,12 @@ func (a accounts) Check(ctx context.Context, req *grpc_health_v1.HealthCheckRequ
 }
 
 func Example() {
-	guard := grpcfence.NewGuard(fencing.NewMemoryStore(0), func(_ context.Context, _ string, req any) (resource, name string, err error) {
+	resourceOf := func(_ context.Context, _ string, req any) (resource, name string, err error) {
 		id := req.(*grpc_health_v1.HealthCheckRequest).Service
 		return "account/" + id, "accounts/" + id, nil
-	}, grpcfence.Options{Auditor: fencing.AuditFunc(func(context.Context, fencing.Record) {})})
+	}
+	opts := &grpcfence.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})} // default: nil, which logs
+	guard := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, opts)
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(guard.Unary()), grpc.WaitForHandlers(true))
 	grpc_health_v1.RegisterHealthServer(srv, accounts{balances: new(sync.Map)})
 	l := bufconn.Listen(1 << 16)
@@ -53,7 +58,7 @@ func Example() {
 	}
 	defer conn.Close()
 
-	// Within locker.Mutex.Do the context carries the lock.
+	// Inside locker.Mutex.Do the context carries the lock.
 	write := func(lk fencing.Holder) error {
 		ctx := fencing.NewContext(context.Background(), lk)
 		_, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: "42"})

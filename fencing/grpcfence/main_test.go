@@ -15,13 +15,14 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// holder is a fencing.Holder whose state a test sets.
+// holder is a fencing.Holder in a state that the test sets.
 type holder struct {
 	name  string
 	token fencing.Token
@@ -47,28 +48,24 @@ func (h *holder) lose(err error) {
 	h.err = err
 }
 
-// nameless is a holder that is not Named.
-type nameless struct{ fencing.Holder }
-
-func (nameless) Name() {} // not that Name
-
+// holding returns a context with a holder.
 func holding(name string, token int64) context.Context {
 	return fencing.NewContext(context.Background(), &holder{name: name, token: fencing.Token(token)})
 }
 
-// journal is an auditor that remembers.
+// journal is an auditor that keeps its records.
 type journal struct {
 	mu      sync.Mutex // protects records
-	records []fencing.Record
+	records []audit.Record
 }
 
-func (j *journal) Audit(_ context.Context, r fencing.Record) {
+func (j *journal) Audit(_ context.Context, r audit.Record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.records = append(j.records, r)
 }
 
-func (j *journal) take() []fencing.Record {
+func (j *journal) take() []audit.Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	taken := j.records
@@ -76,10 +73,10 @@ func (j *journal) take() []fencing.Record {
 	return taken
 }
 
-// service has two methods: Put, whose request names the resource, and Write, a
-// stream of strings in both directions. It records what had an effect.
+// service has the methods Put, whose request names the resource, and Write, a stream of
+// strings in both directions. It records the claims of all effects.
 type service struct {
-	put func(ctx context.Context, x string) error // nil: fine
+	put func(ctx context.Context, x string) error // nil: succeeds
 
 	mu     sync.Mutex // protects landed
 	landed []fencing.Claim
@@ -143,7 +140,7 @@ var desc = grpc.ServiceDesc{
 	}},
 }
 
-// resourceOf guards x by the lock "lock/x"; a stream is for "a".
+// resourceOf guards "res/x" with lock "lock/x"; a stream is for "a".
 func resourceOf(_ context.Context, method string, req any) (resource, name string, err error) {
 	x := "a"
 	if req != nil {
@@ -155,34 +152,43 @@ func resourceOf(_ context.Context, method string, req any) (resource, name strin
 	return "res/" + x, "lock/" + x, nil
 }
 
-// serve returns a connection to svc behind g, and one that attaches nothing.
-func serve(t testing.TB, svc *service, g *grpcfence.Server, c grpcfence.Client) (fenced, plain *grpc.ClientConn) {
+// start serves svc behind g until the test ends, and returns how to connect to it.
+func start(t testing.TB, svc *service, g *grpcfence.Server) (connect func(...grpc.DialOption) *grpc.ClientConn) {
 	t.Helper()
 	l := bufconn.Listen(1 << 16)
-	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(g.Unary()), grpc.ChainStreamInterceptor(g.Stream()), grpc.WaitForHandlers(true))
+	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(g.Unary()), grpc.ChainStreamInterceptor(g.Stream()),
+		grpc.WaitForHandlers(true))
 	srv.RegisterService(&desc, svc)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }() // joined by the cleanup
-	dial := func(opts ...grpc.DialOption) *grpc.ClientConn {
+	var conns []*grpc.ClientConn
+	t.Cleanup(func() {
+		for _, conn := range conns {
+			conn.Close()
+		}
+		srv.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return func(opts ...grpc.DialOption) *grpc.ClientConn {
+		t.Helper()
 		opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 		conn, err := grpc.NewClient("passthrough:bufconn", opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
+		conns = append(conns, conn)
 		return conn
 	}
-	fenced = dial(grpc.WithChainUnaryInterceptor(c.Unary()), grpc.WithChainStreamInterceptor(c.Stream()))
-	plain = dial()
-	t.Cleanup(func() {
-		fenced.Close()
-		plain.Close()
-		srv.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
-	return fenced, plain
+}
+
+// serve returns a connection to svc behind g with the interceptors of c, and one without.
+func serve(t testing.TB, svc *service, g *grpcfence.Server, c grpcfence.Client) (fenced, plain *grpc.ClientConn) {
+	t.Helper()
+	connect := start(t, svc, g)
+	return connect(grpc.WithChainUnaryInterceptor(c.Unary()), grpc.WithChainStreamInterceptor(c.Stream())), connect()
 }
 
 func put(ctx context.Context, conn *grpc.ClientConn, x string) error {
@@ -193,7 +199,7 @@ func open(ctx context.Context, conn *grpc.ClientConn) (grpc.ClientStream, error)
 	return conn.NewStream(ctx, &desc.Streams[0], "/test.Accounts/Write")
 }
 
-// exchange sends one message and waits for its answer.
+// exchange sends a message and receives the answer.
 func exchange(s grpc.ClientStream) error {
 	if err := s.SendMsg(wrapperspb.String("x")); err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -201,7 +207,7 @@ func exchange(s grpc.ClientStream) error {
 	return s.RecvMsg(new(wrapperspb.StringValue))
 }
 
-// once opens a stream, exchanges one message, and ends it.
+// once opens a stream, exchanges one message, and closes it.
 func once(ctx context.Context, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -219,4 +225,33 @@ func once(ctx context.Context, conn *grpc.ClientConn) error {
 		return err
 	}
 	return nil
+}
+
+// calls are the two kinds of call, for resource "res/a".
+var calls = map[string]func(context.Context, *grpc.ClientConn) error{
+	"unary":  func(ctx context.Context, c *grpc.ClientConn) error { return put(ctx, c, "a") },
+	"stream": once,
+}
+
+// servers returns all three server halves, with a store each.
+func servers(o *grpcfence.Options) map[string]*grpcfence.Server {
+	return map[string]*grpcfence.Server{
+		"guard":   grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, o),
+		"filter":  grpcfence.NewFilter(fencing.NewMemoryStore(nil), resourceOf, o),
+		"require": grpcfence.NewRequire(resourceOf, o),
+	}
+}
+
+// transaction is a store that rolls back if its effect fails.
+type transaction struct {
+	commit     error
+	rolledBack bool
+}
+
+func (x *transaction) Do(ctx context.Context, _ string, _ fencing.Claim, effect func(context.Context) error) error {
+	if err := effect(ctx); err != nil {
+		x.rolledBack = true
+		return errors.Join(errors.New("rolled back"), err)
+	}
+	return x.commit
 }

@@ -12,14 +12,14 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
 // Domain is the domain of the ErrorInfo in a refusal.
 const Domain = "fencing.holdfast"
 
-// The reasons in a refusal's ErrorInfo. Its metadata are, as far as they are
-// known, "resource", "name", "want" (OTHER_NAME), "token" and "mark" (STALE), in
-// the text forms of package fencing.
+// The reasons in the ErrorInfo of a refusal. Its metadata are, if they are known,
+// "resource", "name", "want" (OTHER_NAME), "token" and "mark" (STALE).
 const (
 	ReasonStale     = "STALE"
 	ReasonOtherName = "OTHER_NAME"
@@ -30,48 +30,46 @@ const (
 	ReasonUnknown   = "OUTCOME_UNKNOWN"
 )
 
-// ToStatus returns the status error with which err, a guard's, is answered: for
-// handlers behind [NewRequire] or [NewFilter] whose own guard has failed. The
-// table of [fencing.VerdictOf] decides the code: Unavailable, which clients
-// repeat, only if it is known that nothing was done. What a store said is not in
-// it. ToStatus(nil) is nil.
+// ToStatus returns the status error for err, for handlers behind [NewRequire] or
+// [NewFilter] whose own guard failed. The code is Unavailable, which clients repeat,
+// only if err proves that nothing was done. Errors of a store are not quoted.
+// ToStatus(nil) is nil.
 func ToStatus(err error) error {
-	var (
-		below *fencing.MarkError
-		other *fencing.OtherNameError
-	)
-	if errors.As(err, new(*resourceError)) {
+	if errors.As(err, new(*fence.TargetError)) {
 		return refusal(codes.Internal, ReasonResource, "the server cannot tell what the call writes to")
 	}
-	switch v := fencing.VerdictOf(err); v {
-	case fencing.Done:
+	switch fence.VerdictOf(err) {
+	case fence.Done:
 		return nil
-	case fencing.StaleToken:
+	case fence.Stale:
+		var below *fencing.MarkError
 		if errors.As(err, &below) {
 			return refusal(codes.FailedPrecondition, ReasonStale, below.Error(),
 				"resource", below.Resource, "name", below.Claim.Name,
 				"token", below.Claim.Token.String(), "mark", below.Mark.String())
 		}
 		return refusal(codes.FailedPrecondition, ReasonStale, err.Error())
-	case fencing.OtherLock:
+	case fence.OtherName:
+		var other *fencing.OtherNameError
 		if errors.As(err, &other) {
 			return refusal(codes.FailedPrecondition, ReasonOtherName, other.Error(),
 				"resource", other.Resource, "name", other.Got, "want", other.Want)
 		}
 		return refusal(codes.FailedPrecondition, ReasonOtherName, err.Error())
-	case fencing.BadClaim:
+	case fence.BadClaim:
 		return refusal(codes.InvalidArgument, ReasonMalformed, err.Error())
-	case fencing.NoClaim:
+	case fence.NoClaim:
 		return refusal(codes.InvalidArgument, ReasonMissing, err.Error())
-	case fencing.NothingDone:
-		return refusal(contextCode(err, codes.Unavailable), ReasonStore, "fencing tokens cannot be compared now; nothing was done")
+	case fence.NothingDone:
+		return refusal(contextCode(err, codes.Unavailable), ReasonStore,
+			"fencing tokens cannot be compared now; nothing was done")
 	default:
 		return refusal(contextCode(err, codes.Unknown), ReasonUnknown,
-			"the work may have been done, or may be yet; read back before repeating it")
+			"the work may have been done, or may be done later; read back before repeating it")
 	}
 }
 
-// contextCode is the code of the context's error that err holds, or otherwise.
+// contextCode returns the code of a context's error in err, otherwise if there is none.
 func contextCode(err error, otherwise codes.Code) codes.Code {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -85,7 +83,7 @@ func contextCode(err error, otherwise codes.Code) codes.Code {
 func refusal(code codes.Code, reason, message string, metadata ...string) error {
 	info := &errdetails.ErrorInfo{Reason: reason, Domain: Domain, Metadata: make(map[string]string, len(metadata)/2)}
 	for i := 0; i < len(metadata); i += 2 {
-		// Not everything is UTF-8 that can be a name, and protobuf wants that.
+		// protobuf requires UTF-8; a name can be any bytes.
 		info.Metadata[metadata[i]] = strings.ToValidUTF8(metadata[i+1], "\uFFFD")
 	}
 	s := status.New(code, strings.ToValidUTF8(message, "\uFFFD"))
@@ -95,11 +93,11 @@ func refusal(code codes.Code, reason, message string, metadata ...string) error 
 	return s.Err()
 }
 
-// Error is a guard's answer as the client sees it. errors.Is finds
+// Error is a refusal as the client sees it. By its reason, errors.Is finds
 // [fencing.ErrStale], [fencing.ErrOtherName], [fencing.ErrNoToken] (MISSING),
-// [fencing.ErrBadClaim] (MALFORMED), holdfast.ErrOutcomeUnknown (OUTCOME_UNKNOWN)
-// or, for STORE and RESOURCE, [fencing.ErrNotDone] in it, according to its
-// reason. status.FromError and status.Code see through it.
+// [fencing.ErrBadClaim] (MALFORMED), holdfast.ErrOutcomeUnknown (OUTCOME_UNKNOWN), or
+// [fencing.ErrNotDone] (STORE and RESOURCE). status.FromError and status.Code see
+// through it.
 type Error struct {
 	Reason   string
 	Metadata map[string]string
@@ -108,9 +106,10 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("grpcfence: %s: %v", e.Reason, e.Err) }
 
+// Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is makes errors.Is find the reason.
+// Is reports whether target is the error that the reason stands for.
 func (e *Error) Is(target error) bool {
 	switch e.Reason {
 	case ReasonStale:
@@ -129,8 +128,8 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// FromError returns an *[Error] if err is a status with a refusal in its
-// details, and any other err as it is. The client interceptors do that.
+// FromError returns an *[Error] if err is a refusal of this package, and otherwise
+// err unchanged. The client interceptors call it.
 func FromError(err error) error {
 	if err == nil || errors.As(err, new(*Error)) {
 		return err

@@ -7,33 +7,33 @@ import (
 	"net/http"
 )
 
-// answer is what a handler answers, held back until it is known whether that is
-// true. It implements http.ResponseWriter and nothing else: a way to the
-// connection would be a way around it.
+// answer holds back a handler's response until the store has committed. It
+// implements nothing but http.ResponseWriter, because any other way to the
+// connection would go around it.
 type answer struct {
-	to   http.ResponseWriter
-	most int // bytes of body
+	to    http.ResponseWriter
+	limit int // bytes of body
 
 	header  http.Header // the handler's; nil until it asks for it
-	frozen  http.Header // as it was when status was set
-	status  int         // 0: not yet
+	frozen  http.Header // a copy of header from when status was set
+	status  int         // 0 until it is set
 	body    []byte
 	tooLong bool
 }
 
-// errStatus says that the handler has answered with an error, which is sent.
-var errStatus = errors.New("httpfence: the handler has answered with an error")
+// errStatus fails the effect of a handler that answered with an error status. The
+// response is sent nevertheless.
+var errStatus = errors.New("httpfence: the handler answered with an error status")
 
-// answerError says that an answer is too long to be held back.
-type answerError struct{ most int }
+// answerError says that a response is too long to be held back.
+type answerError struct{ limit int }
 
 func (e *answerError) Error() string {
-	return fmt.Sprintf("httpfence: the handler's answer is longer than the %d bytes of Options.MaxAnswer; "+
-		"its work was rolled back if the store is a transaction", e.most)
+	return fmt.Sprintf("httpfence: the handler's response is longer than the %d bytes of Options.MaxAnswer; "+
+		"its work was rolled back if the store is a transaction", e.limit)
 }
 
-// Header returns the handler's header fields, which begin as those that were set
-// further out.
+// Header returns the handler's header, at first a copy of what outer handlers set.
 func (a *answer) Header() http.Header {
 	if a.header == nil {
 		if a.header = a.to.Header().Clone(); a.header == nil {
@@ -43,8 +43,8 @@ func (a *answer) Header() http.Header {
 	return a.header
 }
 
-// WriteHeader sets the status, the first time. It panics for what is none, as
-// http.Server does; that has to happen before the commit.
+// WriteHeader sets the status, once. Like http.Server it panics for an invalid one;
+// here that happens before the commit.
 func (a *answer) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic(fmt.Sprintf("httpfence: invalid WriteHeader code %d", status))
@@ -56,32 +56,32 @@ func (a *answer) WriteHeader(status int) {
 	a.frozen = a.header.Clone()
 }
 
-// Write keeps b, or fails if the answer gets too long.
+// Write keeps b, or fails if the body would exceed the limit.
 func (a *answer) Write(b []byte) (int, error) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
-	if len(b) > a.most-len(a.body) {
+	if len(b) > a.limit-len(a.body) {
 		a.tooLong = true
-		return 0, &answerError{a.most}
+		return 0, &answerError{a.limit}
 	}
 	a.body = append(a.body, b...)
 	return len(b), nil
 }
 
-// failed is why the work must not be committed; nil if it may be.
+// failed returns why the work must not be committed, nil if it may be.
 func (a *answer) failed() error {
 	switch {
 	case a.tooLong:
-		return &answerError{a.most}
+		return &answerError{a.limit}
 	case a.status >= 400:
 		return errStatus
 	}
 	return nil
 }
 
-// send sends the answer. Its errors are the client's: it is gone, or the handler
-// has promised another length than it wrote.
+// send sends the response. Its errors are not reported: the client is gone, or the
+// handler declared another length than it wrote.
 func (a *answer) send() {
 	if a.status == 0 {
 		a.frozen = a.header
@@ -98,6 +98,6 @@ func (a *answer) send() {
 		_, _ = a.to.Write(a.body)
 	}
 	if a.status != 0 && a.header != nil {
-		maps.Copy(a.to.Header(), a.header) // the server takes the trailers from it, and nothing else by now
+		maps.Copy(a.to.Header(), a.header) // from here on the server takes only trailers
 	}
 }

@@ -2,30 +2,26 @@ package httpfence_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
-// ledger is a store that is a transaction: what its effects wrote counts once
-// they are committed.
+// ledger is a store that is a transaction: what an effect appends to pending counts
+// once it is committed. Its mark is 5.
 type ledger struct {
-	commit   func() error // nil: fine
-	auditor  fencing.Auditor
+	commit   func() error // nil: succeeds
 	pending  []string
-	answered func() bool // whether the client has an answer
+	answered func() bool // whether the client has an answer; may be nil
 
 	mu        sync.Mutex // held from begin to commit
 	committed []string
@@ -37,9 +33,7 @@ func (l *ledger) Do(ctx context.Context, resource string, c fencing.Claim, effec
 	defer l.mu.Unlock()
 	l.pending = nil
 	if c.Token < 5 {
-		err := &fencing.MarkError{Resource: resource, Claim: c, Mark: 5}
-		fencing.AuditRefusal(ctx, l.auditor, resource, c, "", err)
-		return err
+		return &fencing.MarkError{Resource: resource, Claim: c, Mark: 5}
 	}
 	if err := effect(ctx); err != nil {
 		return fmt.Errorf("rolled back: %w", err)
@@ -56,68 +50,14 @@ func (l *ledger) Do(ctx context.Context, resource string, c fencing.Claim, effec
 	return nil
 }
 
-func (l *ledger) has() string {
+func (l *ledger) contents() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.committed, " ")
 }
 
-// served is a server of either version of HTTP, and a client that holds "lock/a".
-type served struct {
-	srv    *httptest.Server
-	client *http.Client
-}
-
-func serve(t *testing.T, h http.Handler, version int) *served {
-	t.Helper()
-	srv := httptest.NewUnstartedServer(h)
-	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // of handlers that panic
-	if version == 2 {
-		srv.EnableHTTP2 = true
-		srv.StartTLS()
-	} else {
-		srv.Start()
-	}
-	tr := srv.Client().Transport.(*http.Transport)
-	if version == 1 {
-		tr.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
-	}
-	t.Cleanup(func() {
-		tr.CloseIdleConnections()
-		srv.Close()
-	})
-	return &served{srv, &http.Client{Transport: &httpfence.Transport{Base: tr}, Timeout: 30 * time.Second}} // of a test that fails
-}
-
-func (s *served) put(t *testing.T, token int64, body io.Reader) (*http.Response, string, error) {
-	t.Helper()
-	ctx := fencing.NewContext(t.Context(), &holder{name: "lock/a", token: fencing.Token(token)})
-	req, err := http.NewRequestWithContext(ctx, "PUT", s.srv.URL+"/r/a", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return nil, "", err
-	}
-	defer resp.Body.Close()
-	fenced := httpfence.CheckResponse(resp)
-	text, err := io.ReadAll(resp.Body)
-	if err == nil {
-		err = fenced
-	}
-	return resp, string(text), err
-}
-
-// versions runs a test for both versions of HTTP.
-func versions(t *testing.T, f func(t *testing.T, version int)) {
-	for _, version := range []int{1, 2} {
-		t.Run(fmt.Sprintf("HTTP%d", version), func(t *testing.T) { f(t, version) })
-	}
-}
-
 func TestAnswerIsSentAfterTheCommit(t *testing.T) {
-	versions(t, func(t *testing.T, version int) {
+	forEachVersion(t, func(t *testing.T, version int) {
 		for how, write := range map[string]func(w http.ResponseWriter, rc *http.ResponseController){
 			"Content-Length": func(w http.ResponseWriter, _ *http.ResponseController) {
 				w.Header().Set("Content-Length", "4")
@@ -151,33 +91,37 @@ func TestAnswerIsSentAfterTheCommit(t *testing.T) {
 				})
 				seen := &watched{}
 				l.answered = seen.any
-				s := serve(t, seen.front(httpfence.Handler(h, l, byPath)), version)
+				s := serve(t, seen.front(httpfence.Handler(h, l, byPath, nil)), version)
 				resp, text, err := s.put(t, 5, nil)
-				if err != nil || resp.StatusCode != 200 || text != "done" || l.has() != "write" || l.early {
-					t.Errorf("answered %v %q, %v; committed %q; before the commit: %v", resp, text, err, l.has(), l.early)
+				if err != nil || resp.StatusCode != 200 || text != "done" || l.contents() != "write" {
+					t.Errorf("got %v %q, %v; committed %q", resp, text, err, l.contents())
+				}
+				if l.early {
+					t.Error("answered before the commit")
 				}
 
-				// The same, and the commit is not answered.
 				l.commit = func() error { return fmt.Errorf("commit: %w", holdfast.ErrOutcomeUnknown) }
 				resp, text, err = s.put(t, 5, nil)
-				if resp == nil || resp.StatusCode != 500 || !errors.Is(err, holdfast.ErrOutcomeUnknown) || errors.Is(err, fencing.ErrNotDone) || strings.Contains(text, "done\n") {
-					t.Errorf("unknown outcome: answered %v %q, %v", resp, text, err)
+				if resp == nil || resp.StatusCode != 500 || !errors.Is(err, holdfast.ErrOutcomeUnknown) ||
+					errors.Is(err, fencing.ErrNotDone) || strings.Contains(text, "done\n") {
+					t.Errorf("commit without an answer: got %v %q, %v", resp, text, err)
 				}
-				// And the database has refused.
-				l.commit = func() error { return fencing.NotDone(errors.New("secret: serialisation failure")) }
+
+				l.commit = func() error { return fencing.NotDone(errors.New("secret: serialization failure")) }
 				resp, text, err = s.put(t, 5, nil)
-				if resp == nil || resp.StatusCode != 503 || !errors.Is(err, fencing.ErrNotDone) || strings.Contains(text, "secret") {
-					t.Errorf("refused: answered %v %q, %v", resp, text, err)
+				if resp == nil || resp.StatusCode != 503 || !errors.Is(err, fencing.ErrNotDone) ||
+					strings.Contains(text, "secret") {
+					t.Errorf("refused commit: got %v %q, %v", resp, text, err)
 				}
-				if l.has() != "write" {
-					t.Errorf("committed %q", l.has())
+				if l.contents() != "write" {
+					t.Errorf("committed %q", l.contents())
 				}
 			})
 		}
 	})
 }
 
-// watched tells whether anything was written to the client.
+// watched reports whether anything was written to the client.
 type watched struct {
 	mu   sync.Mutex // protects sent
 	sent bool
@@ -221,7 +165,7 @@ func (w *watchedWriter) Write(b []byte) (int, error) {
 }
 
 func TestHandlerThatAnswersAnErrorCommitsNothing(t *testing.T) {
-	versions(t, func(t *testing.T, version int) {
+	forEachVersion(t, func(t *testing.T, version int) {
 		for _, c := range []struct {
 			status  int
 			commits bool
@@ -231,26 +175,28 @@ func TestHandlerThatAnswersAnErrorCommitsNothing(t *testing.T) {
 				l.pending = append(l.pending, "half")
 				w.Header().Set("X-Own", "yes")
 				w.WriteHeader(c.status)
-				w.Header().Set("X-Late", "yes") // after the header: not sent
-				w.WriteHeader(201)              // superfluous: ignored
+				w.Header().Set("X-Late", "yes") // too late to be sent
+				w.WriteHeader(201)              // ignored
 				if c.status != 204 {
 					io.WriteString(w, "own words")
 				}
-			}), l, byPath), version)
+			}), l, byPath, nil), version)
 			s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			resp, text, err := s.put(t, 5, nil)
-			if err != nil || resp.StatusCode != c.status || resp.Header.Get("X-Own") != "yes" || resp.Header.Get("X-Late") != "" || c.status != 204 && text != "own words" {
-				t.Errorf("%d: answered %v %q, %v", c.status, resp, text, err)
+			if err != nil || resp.StatusCode != c.status || c.status != 204 && text != "own words" {
+				t.Errorf("%d: got %v %q, %v", c.status, resp, text, err)
+			} else if resp.Header.Get("X-Own") != "yes" || resp.Header.Get("X-Late") != "" {
+				t.Errorf("%d: header is %v", c.status, resp.Header)
 			}
-			if (l.has() != "") != c.commits {
-				t.Errorf("%d: committed %q", c.status, l.has())
+			if (l.contents() != "") != c.commits {
+				t.Errorf("%d: committed %q", c.status, l.contents())
 			}
 		}
 	})
 }
 
 func TestHandlerThatPanicsCommitsAndAnswersNothing(t *testing.T) {
-	versions(t, func(t *testing.T, version int) {
+	forEachVersion(t, func(t *testing.T, version int) {
 		for name, boom := range map[string]func(w http.ResponseWriter){
 			"panic":           func(http.ResponseWriter) { panic("boom") },
 			"ErrAbortHandler": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
@@ -264,18 +210,18 @@ func TestHandlerThatPanicsCommitsAndAnswersNothing(t *testing.T) {
 					io.WriteString(w, "done")
 				}
 				boom(w)
-			}), l, byPath), version)
+			}), l, byPath, nil), version)
 			if resp, text, err := s.put(t, 5, nil); err == nil {
-				t.Errorf("%s: answered %v %q", name, resp, text)
+				t.Errorf("%s: got %v %q", name, resp, text)
 			}
-			if l.has() != "" {
-				t.Errorf("%s: committed %q", name, l.has())
+			if l.contents() != "" {
+				t.Errorf("%s: committed %q", name, l.contents())
 			}
 		}
 	})
 }
 
-func TestAnswerIsWhatItWouldBeWithoutAGuard(t *testing.T) {
+func TestAnswerIsTheSameAsWithoutAGuard(t *testing.T) {
 	handlers := map[string]http.HandlerFunc{
 		"nothing":      func(http.ResponseWriter, *http.Request) {},
 		"header alone": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Own", "yes") },
@@ -305,13 +251,14 @@ func TestAnswerIsWhatItWouldBeWithoutAGuard(t *testing.T) {
 			fmt.Fprintf(w, "%s %s", b, r.Trailer.Get("X-Check"))
 		},
 	}
-	versions(t, func(t *testing.T, version int) {
+	forEachVersion(t, func(t *testing.T, version int) {
 		for name, h := range handlers {
 			outer := func(h http.Handler) http.Handler { return (&watched{}).front(h) }
 			ask := func(h http.Handler) string {
 				s := serve(t, outer(h), version)
 				ctx := fencing.NewContext(t.Context(), &holder{name: "lock/a", token: 5})
-				req, err := http.NewRequestWithContext(ctx, "PUT", s.srv.URL+"/r/a", io.NopCloser(strings.NewReader("sent")))
+				body := io.NopCloser(strings.NewReader("sent"))
+				req, err := http.NewRequestWithContext(ctx, "PUT", s.srv.URL+"/r/a", body)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -323,9 +270,9 @@ func TestAnswerIsWhatItWouldBeWithoutAGuard(t *testing.T) {
 				defer resp.Body.Close()
 				text, err := io.ReadAll(resp.Body)
 				resp.Header.Del("Date")
-				return fmt.Sprintln(resp.Status, resp.Header, resp.Trailer, len(text), string(text[:min(len(text), 20)]), err)
+				return fmt.Sprintf("%s %v %v %d %.20s %v\n", resp.Status, resp.Header, resp.Trailer, len(text), text, err)
 			}
-			bare, guarded := ask(h), ask(httpfence.Handler(h, &ledger{}, byPath))
+			bare, guarded := ask(h), ask(httpfence.Handler(h, &ledger{}, byPath, nil))
 			if bare != guarded {
 				t.Errorf("%s:\n%s guarded:\n%s", name, bare, guarded)
 			}
@@ -342,30 +289,30 @@ func TestAnswerThatIsTooLongCommitsNothing(t *testing.T) {
 				t.Errorf("write %d: %v", i, err)
 			}
 		}
-	}), l, byPath, httpfence.Options{MaxAnswer: 100}), 1)
+	}), l, byPath, &httpfence.Options{MaxAnswer: 100}), 1)
 	resp, text, err := s.put(t, 5, nil)
-	if resp == nil || resp.StatusCode != 500 || !errors.Is(err, holdfast.ErrOutcomeUnknown) || !strings.Contains(text, "MaxAnswer") || l.has() != "" {
-		t.Errorf("answered %v %q, %v; committed %q", resp, text, err, l.has())
+	if resp == nil || resp.StatusCode != 500 || !errors.Is(err, holdfast.ErrOutcomeUnknown) ||
+		!strings.Contains(text, "MaxAnswer") || l.contents() != "" {
+		t.Errorf("got %v %q, %v; committed %q", resp, text, err, l.contents())
 	}
 }
 
-// A store with an auditor of its own, as sqlfence's is.
-func TestRefusalIsRecordedOnceAndNamesThePeer(t *testing.T) {
+func TestRefusalIsRecordedOnceWithThePeersAddress(t *testing.T) {
 	j := &journal{}
-	l := &ledger{auditor: j}
 	within := func(http.ResponseWriter, *http.Request) {}
-	s := serve(t, httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { within(w, r) }), l, byPath, httpfence.Options{Auditor: j}), 1)
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { within(w, r) })
+	s := serve(t, httpfence.Handler(h, &ledger{}, byPath, &httpfence.Options{Auditor: j}), 1)
 	if _, _, err := s.put(t, 3, nil); !errors.Is(err, fencing.ErrStale) {
 		t.Error(err)
 	}
 	if got := j.take(); len(got) != 1 || got[0].Holder == "" || got[0].Mark != 5 {
 		t.Errorf("recorded %+v", got)
 	}
-	// Another guard within the handler is the only one to know of its refusal.
+	// Another guard in the handler records its own refusals.
 	within = func(w http.ResponseWriter, r *http.Request) {
 		c, _ := fencing.ClaimFromContext(r.Context())
 		err := &fencing.MarkError{Resource: "inner", Claim: c, Mark: 9}
-		fencing.AuditRefusal(r.Context(), j, "inner", c, "", err)
+		fence.AuditRefusal(r.Context(), j, "inner", c, "", err)
 		httpfence.Error(w, r, err)
 	}
 	if _, _, err := s.put(t, 7, nil); !errors.Is(err, fencing.ErrStale) {

@@ -17,9 +17,10 @@ func (n nothing) Header() http.Header         { return n.h }
 func (n nothing) Write(b []byte) (int, error) { return len(b), nil }
 func (n nothing) WriteHeader(int)             {}
 
-func warm() (h http.Handler, w http.ResponseWriter, r *http.Request) {
-	h = httpfence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), fencing.NewMemoryStore(0),
-		func(*http.Request) (string, string, error) { return "account/42", "accounts/42", nil })
+// exchange returns a guarded handler that does nothing, and a request for it.
+func exchange() (h http.Handler, w http.ResponseWriter, r *http.Request) {
+	h = httpfence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), fencing.NewMemoryStore(nil),
+		func(*http.Request) (string, string, error) { return "account/42", "accounts/42", nil }, nil)
 	r = httptest.NewRequest("PUT", "/accounts/42", nil)
 	r.Header.Set("Fencing-Name", "accounts/42")
 	r.Header.Set("Fencing-Token", "1731")
@@ -27,16 +28,16 @@ func warm() (h http.Handler, w http.ResponseWriter, r *http.Request) {
 }
 
 func TestMiddlewareAllocatesLittle(t *testing.T) {
-	h, w, r := warm()
-	// The context with the claim, the copy of the request that carries it, the
-	// effect, what the store runs, and the answer. Parsing and comparing: none.
-	if n := testing.AllocsPerRun(200, func() { h.ServeHTTP(w, r) }); n > 5 && !race {
-		t.Errorf("%v allocations for a request", n)
+	h, w, r := exchange()
+	// The context with the claim, the copy of the request with that context, the
+	// effect, its record and method value, the response. Reading and comparing: none.
+	if n := testing.AllocsPerRun(200, func() { h.ServeHTTP(w, r) }); n > 6 && !race {
+		t.Errorf("%v allocations per request", n)
 	}
 }
 
 func BenchmarkHandler(b *testing.B) {
-	h, w, r := warm()
+	h, w, r := exchange()
 	b.ReportAllocs()
 	for b.Loop() {
 		h.ServeHTTP(w, r)
@@ -45,7 +46,7 @@ func BenchmarkHandler(b *testing.B) {
 
 func BenchmarkBareHandler(b *testing.B) {
 	var h http.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	_, w, r := warm()
+	_, w, r := exchange()
 	b.ReportAllocs()
 	for b.Loop() {
 		h.ServeHTTP(w, r)
@@ -53,8 +54,9 @@ func BenchmarkBareHandler(b *testing.B) {
 }
 
 func BenchmarkTransport(b *testing.B) {
-	var tr http.RoundTripper = &httpfence.Transport{Base: quiet{}}
-	req := httptest.NewRequestWithContext(fencing.NewContext(context.Background(), &holder{name: "accounts/42", token: 1731}), "PUT", "http://h/x", nil)
+	var tr http.RoundTripper = &httpfence.Transport{Base: discard{}}
+	ctx := fencing.NewContext(context.Background(), &holder{name: "accounts/42", token: 1731})
+	req := httptest.NewRequestWithContext(ctx, "PUT", "http://h/x", nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		_, _ = tr.RoundTrip(req)

@@ -8,40 +8,40 @@ import (
 	"net/http"
 )
 
-// readBody reads the body of r, at most most bytes of it, and returns r with what
-// was read for a body. What it reads comes at the client's pace, so no resource
-// may be held meanwhile. A negative most leaves the body as it is.
-func readBody(w http.ResponseWriter, r *http.Request, most int64) (*http.Request, error) {
-	if most < 0 || r.Body == nil || r.Body == http.NoBody {
+// readBody returns a copy of r whose body was read into memory, up to limit bytes.
+// The client sets the pace, so this comes before the resource is taken. A negative
+// limit leaves the body alone.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) (*http.Request, error) {
+	if limit < 0 || r.Body == nil || r.Body == http.NoBody {
 		return r, nil
 	}
-	if r.ContentLength > most {
-		return r, tooLong(most)
+	if r.ContentLength > limit {
+		return r, tooLong(limit)
 	}
-	var read bytes.Buffer
+	var body bytes.Buffer
 	if r.ContentLength > 0 {
-		read.Grow(int(r.ContentLength) + bytes.MinRead) // what ReadFrom wants, so that it does not grow it again
+		body.Grow(int(r.ContentLength) + bytes.MinRead) // with less, ReadFrom would grow it again
 	}
-	if _, err := read.ReadFrom(http.MaxBytesReader(w, r.Body, most)); err != nil {
+	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
 		if errors.As(err, new(*http.MaxBytesError)) {
-			return r, tooLong(most)
+			return r, tooLong(limit)
 		}
 		return r, &bodyError{http.StatusBadRequest, "did not arrive in full"}
 	}
-	with := *r // the trailers are in r by now
-	with.Body = io.NopCloser(&read)
+	with := *r // after the read, because r now has the trailers
+	with.Body = io.NopCloser(&body)
 	return &with, nil
 }
 
-// bodyError says that the body of a request cannot be used, and that nothing was
-// done.
+// bodyError says why a request body was refused. Nothing was done.
 type bodyError struct {
 	status int
 	reason string
 }
 
-func tooLong(most int64) error {
-	return &bodyError{http.StatusRequestEntityTooLarge, fmt.Sprintf("is longer than the %d bytes of Options.MaxBody", most)}
+func tooLong(limit int64) error {
+	return &bodyError{http.StatusRequestEntityTooLarge,
+		fmt.Sprintf("is longer than the %d bytes of Options.MaxBody", limit)}
 }
 
 func (e *bodyError) Error() string {

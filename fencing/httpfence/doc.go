@@ -1,6 +1,5 @@
-// Package httpfence carries fencing tokens over HTTP: a client half that sends
-// the holder's name and token with a request, and a server half that refuses
-// those that are stale.
+// Package httpfence carries fencing tokens over HTTP. The client half sends the name
+// and token of a lock with each request, the server half refuses stale ones.
 //
 //	client := &http.Client{Transport: &httpfence.Transport{}}
 //	err := mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
@@ -8,60 +7,59 @@
 //		...
 //		resp, err := client.Do(req)
 //		...
-//		return httpfence.CheckResponse(resp) // fencing.ErrStale: somebody else holds the lock
+//		return httpfence.CheckResponse(resp) // fencing.ErrStale: another client may hold the lock
 //	})
 //
-//	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, store, func(r *http.Request) (resource, name string, err error) {
+//	target := func(r *http.Request) (resource, name string, err error) {
 //		id := r.PathValue("id")
 //		return "account/" + id, "accounts/" + id, nil
-//	}))
+//	}
+//	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, store, target, nil))
 //
-// # What travels
+// # Header fields
 //
-//	Fencing-Name: accounts/42      the lock's name, escaped by fencing.EscapeName
-//	Fencing-Token: 1731            decimal, from 1 to 2⁶³-1
+//	Fencing-Name: accounts/42      the lock's name, as fencing.EscapeName writes it
+//	Fencing-Token: 1731            decimal, 1 to 2⁶³-1
 //
 // Each exactly once. Tokens of different names cannot be compared, so the server
-// says which name it expects for a resource, and refuses any other.
+// says which lock guards a resource and refuses every other name.
 //
 // # Three middlewares
 //
-//   - [Handler] is the guard: the whole of the wrapped handler is the effect, and
-//     a [fencing.Store] sees to it that no stale one runs. The body is read
-//     before, and the answer sent after that. Let the request say what to change
-//     and not what the result is: what a client has read may be changed, by a
-//     holder that was paused, before the client's write arrives.
-//   - [Filter] is a filter: a request that passed it can be overtaken before the
-//     handler's effect. It is for handlers whose own store makes the comparison
-//     that counts, or for where that is accepted.
-//   - [Require] compares no token: it is for handlers that have the real
-//     guarantee from elsewhere (fencing/sqlfence, [fencing.EtcdMarks].Commit, a
-//     conditional write), and take the claim from [fencing.ClaimFromContext].
+//   - [Handler] is the guard. The wrapped handler is the effect, and a
+//     [fencing.Store] keeps stale requests out. The request body is read before the
+//     effect, the response is sent after the commit. Let requests say what to change
+//     ("add 5"), not the result ("set to 12"): what the client has read may be out of
+//     date by then.
+//   - [Filter] refuses stale requests early. A newer holder can overtake a request
+//     between the filter and its effect, so the handler must compare again, or the
+//     gap be acceptable.
+//   - [Require] compares no token. It is for handlers that guard by other means
+//     (sqlfence, [fencing.EtcdMarks].Commit, a conditional write) and take the claim
+//     from [fencing.ClaimFromContext].
 //
-// What a request gets that is refused or of unknown outcome, with a body of type
-// application/problem+json (RFC 9457) that [CheckResponse] reads. The table of
-// [fencing.VerdictOf] decides:
+// # Responses
 //
-//	412 Precondition Failed     stale, or the token of another lock: a condition
-//	                            given in the header fields is false
-//	428 Precondition Required   neither field was there
-//	400 Bad Request             fields that are not one name and one token
-//	413, 400                    the body is too long, or did not arrive in full
-//	503 Service Unavailable     the store cannot tell; nothing was done
-//	500 Internal Server Error   the function that names the resource failed, with
-//	                            nothing done; or the outcome is unknown
+// A refusal, or an unknown outcome, has a body of type application/problem+json (RFC
+// 9457), which [CheckResponse] turns into an error:
 //
-// None of them is one that most clients repeat by themselves, 503 apart. One that
-// repeats every 5xx may do the work twice when the outcome is unknown. 409 was
-// not taken because for many it means "resolve the conflict and try again", and
-// a stale holder must stop.
+//	412 Precondition Failed     fencing.ErrStale or ErrOtherName
+//	428 Precondition Required   fencing.ErrNoToken: no claim
+//	400 Bad Request             fencing.ErrBadClaim; or an incomplete body
+//	413 Content Too Large       the body is longer than Options.MaxBody
+//	503 Service Unavailable     fencing.ErrNotDone: nothing was done, may be repeated
+//	500 Internal Server Error   fencing.ErrNotDone: the server cannot name the resource; or
+//	                            holdfast.ErrOutcomeUnknown: read back first
 //
-// # What is not guaranteed
+// An error of a store or handler that is none of these is an unknown outcome,
+// because it may come after the effect. Clients must not repeat 500. 409 is not
+// used, because it invites clients to try again, and a stale holder must stop.
 //
-//   - A claim is no credential: authenticate. Whoever can send a large token can
-//     shut out the others.
-//   - The guard ends when the handler returns. What it leaves running, and what
-//     is written to a connection that was hijacked, is not guarded.
-//   - A proxy that strips the fields turns a stale request into one without a
-//     claim. That is refused, unless Options.AllowMissing is set.
+// # Not guaranteed
+//
+//   - Security. A claim is not a credential: authenticate clients, because a large
+//     token locks out all others.
+//   - Anything about work that outlives the handler, or about a hijacked connection.
+//   - Protection from a proxy that strips the header fields, if Options.AllowMissing
+//     is set.
 package httpfence

@@ -10,13 +10,14 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 )
 
 func Example() {
-	// The server: account 42 is guarded by the lock "accounts/42". The request
-	// says what to change, and the handler reads, computes and writes.
+	// The server: lock "accounts/42" guards account 42. The request says what to
+	// change; the handler reads, computes and writes.
 	var balances sync.Map
 	deposit := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		amount, err := strconv.Atoi(r.PostFormValue("amount"))
@@ -29,19 +30,22 @@ func Example() {
 		c, _ := fencing.ClaimFromContext(r.Context())
 		fmt.Println("server:", balance.(int)+amount, "after", c)
 	})
-	mux := http.NewServeMux()
-	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, fencing.NewMemoryStore(0), func(r *http.Request) (resource, name string, err error) {
+	resourceOf := func(r *http.Request) (resource, name string, err error) {
 		id := r.PathValue("id")
 		return "account/" + id, "accounts/" + id, nil
-	}, httpfence.Options{Auditor: fencing.AuditFunc(func(context.Context, fencing.Record) {})}))
+	}
+	opts := &httpfence.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})} // default: nil, which logs
+	mux := http.NewServeMux()
+	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, fencing.NewMemoryStore(nil), resourceOf, opts))
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 
-	// The client: within locker.Mutex.Do, whose context carries the lock.
+	// The client, inside locker.Mutex.Do: the context carries the lock.
 	client := &http.Client{Transport: &httpfence.Transport{Base: srv.Client().Transport}}
 	write := func(lk fencing.Holder) error {
 		ctx := fencing.NewContext(context.Background(), lk)
-		req, err := http.NewRequestWithContext(ctx, "POST", srv.URL+"/accounts/42/deposits", strings.NewReader("amount=100"))
+		form := strings.NewReader("amount=100")
+		req, err := http.NewRequestWithContext(ctx, "POST", srv.URL+"/accounts/42/deposits", form)
 		if err != nil {
 			return err
 		}

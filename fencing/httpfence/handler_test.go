@@ -5,194 +5,339 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 )
 
-// byPath guards /r/x, by lock "lock/x".
-func byPath(r *http.Request) (resource, name string, err error) {
-	x, ok := strings.CutPrefix(r.URL.Path, "/r/")
-	if !ok {
-		return "", "", errors.New("secret: no such resource")
-	}
-	return "res/" + x, "lock/" + x, nil
-}
-
-// effects is a handler that counts, and answers 200.
-type effects struct {
-	n     int
-	claim fencing.Claim
-	has   bool
-}
-
-func (e *effects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e.n++
-	e.claim, e.has = fencing.ClaimFromContext(r.Context())
-	io.WriteString(w, "done")
-}
-
-// send asks h, with the fields as they are given.
-func send(h http.Handler, path string, names, tokens []string) *http.Response {
-	r := httptest.NewRequest("PUT", path, nil)
-	if names != nil {
-		r.Header["Fencing-Name"] = names
-	}
-	if tokens != nil {
-		r.Header["Fencing-Token"] = tokens
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w.Result()
-}
-
-// three are the middlewares; all refuse alike what needs no comparison.
-func three(e http.Handler, o httpfence.Options) map[string]http.Handler {
-	return map[string]http.Handler{
-		"Handler": httpfence.Handler(e, fencing.NewMemoryStore(0), byPath, o),
-		"Filter":  httpfence.Filter(e, fencing.NewMemoryStore(0), byPath, o),
-		"Require": httpfence.Require(e, byPath, o),
-	}
-}
-
-func TestRequestWithoutAUsableClaimIsRefused(t *testing.T) {
-	name, one := []string{"lock/a"}, []string{"7"}
-	for what, c := range map[string]struct {
-		path          string
-		names, tokens []string
-		status        int
-		typ           string
-		is            error
-		audited       bool
-	}{
-		"no claim":      {"/r/a", nil, nil, 428, httpfence.TypeMissing, fencing.ErrNoToken, true},
-		"no name":       {"/r/a", nil, one, 400, httpfence.TypeMalformed, fencing.ErrBadClaim, true},
-		"no token":      {"/r/a", name, nil, 400, httpfence.TypeMalformed, fencing.ErrBadClaim, true},
-		"zero":          {"/r/a", name, []string{"0"}, 400, httpfence.TypeMalformed, fencing.ErrBadClaim, true},
-		"negative":      {"/r/a", name, []string{"-1"}, 400, httpfence.TypeMalformed, fencing.ErrBadClaim, true},
-		"overflow":      {"/r/a", name, []string{"9223372036854775808"}, 400, httpfence.TypeMalformed, fencing.ErrBadClaim, true},
-		"garbage":       {"/r/a", name, []string{"\x00<script>"}, 400, httpfence.TypeMalformed, fencing.ErrBadClaim, true},
-		"empty":         {"/r/a", name, []string{""}, 400, httpfence.TypeMalformed, fencing.ErrBadClaim, true},
-		"two tokens":    {"/r/a", name, []string{"7", "9"}, 400, httpfence.TypeMalformed, fencing.ErrBadClaim, true},
-		"joined tokens": {"/r/a", name, []string{"7,9"}, 400, httpfence.TypeMalformed, fencing.ErrBadClaim, true},
-		"two names":     {"/r/a", []string{"lock/a", "lock/a"}, one, 400, httpfence.TypeMalformed, fencing.ErrBadClaim, true},
-		"bad name":      {"/r/a", []string{"lock a"}, one, 400, httpfence.TypeMalformed, fencing.ErrBadClaim, true},
-		"long name":     {"/r/a", []string{strings.Repeat("x", 5000)}, one, 400, httpfence.TypeMalformed, fencing.ErrBadClaim, true},
-		"another lock":  {"/r/b", name, one, 412, httpfence.TypeOtherName, fencing.ErrOtherName, true},
-		"no resource":   {"/x", name, one, 500, httpfence.TypeResource, nil, false},
-	} {
-		for _, allow := range []bool{false, true} {
-			var e effects
-			j := &journal{}
-			for kind, h := range three(&e, httpfence.Options{AllowMissing: allow, Auditor: j}) {
-				resp := send(h, c.path, c.names, c.tokens)
-				if allow && what == "no claim" {
-					if resp.StatusCode != 200 || e.has {
-						t.Errorf("%s, %s: explicitly allowed, and answered %d, claim %v", kind, what, resp.StatusCode, e.claim)
-					}
-					e.n = 0
-					continue
+func TestStaleRequestHasNoEffect(t *testing.T) {
+	var e effects
+	j := &journal{}
+	for kind, h := range middlewares(&e, &httpfence.Options{Auditor: j}) {
+		if kind == "Require" {
+			continue // compares no tokens
+		}
+		for i, step := range []struct {
+			token  string
+			status int
+		}{{"5", 200}, {"5", 200}, {"9", 200}, {"5", 412}, {"8", 412}, {"10", 200}} {
+			before := e.n
+			resp := sendClaim(h, step.token)
+			if resp.StatusCode != step.status || (e.n > before) != (step.status == 200) {
+				t.Errorf("%s, step %d: token %s got %d, ran %v", kind, i, step.token, resp.StatusCode, e.n > before)
+			}
+			err := httpfence.CheckResponse(resp)
+			if step.status == 200 {
+				if err != nil || !e.has || e.claim.Name != "lock/a" || e.claim.Token.String() != step.token {
+					t.Errorf("%s, step %d: %v, claim %v", kind, i, err, e.claim)
 				}
-				err := httpfence.CheckResponse(resp)
-				var re *httpfence.ResponseError
-				if e.n != 0 || resp.StatusCode != c.status || !errors.As(err, &re) || re.Problem.Type != c.typ || re.Problem.Status != c.status || re.Problem.Title == "" {
-					t.Errorf("%s, %s: ran %d times, answered %d, %v", kind, what, e.n, resp.StatusCode, err)
-				}
-				for _, target := range []error{fencing.ErrStale, fencing.ErrNoToken, fencing.ErrBadClaim, fencing.ErrOtherName} {
-					if errors.Is(err, target) != (target == c.is) {
-						t.Errorf("%s, %s: Is(%v) is wrong for %v", kind, what, target, err)
-					}
-				}
-				body, _ := io.ReadAll(resp.Body)
-				var doc map[string]any
-				if ct := resp.Header.Get("Content-Type"); ct != "application/problem+json" || json.Unmarshal(body, &doc) != nil || doc["status"] != float64(c.status) {
-					t.Errorf("%s, %s: %s %s", kind, what, ct, body)
-				}
-				if strings.Contains(string(body), "secret") || len(body) > 1500 {
-					t.Errorf("%s, %s: tells too much: %s", kind, what, body)
-				}
-				if got := j.take(); (len(got) == 1) != c.audited || c.audited && got[0].Holder != "192.0.2.1:1234" {
-					t.Errorf("%s, %s: audited %+v", kind, what, got)
-				}
+				continue
+			}
+			var refused *httpfence.ResponseError
+			if !errors.Is(err, fencing.ErrStale) || !errors.As(err, &refused) {
+				t.Fatalf("%s, step %d: %v", kind, i, err)
+			}
+			p := refused.Problem
+			if p.Mark != 9 || p.Token.String() != step.token || p.Resource != "res/a" || p.Name != "lock/a" ||
+				!strings.Contains(p.Detail, "BumpEpoch") {
+				t.Errorf("%s, step %d: %+v", kind, i, p)
+			}
+			got := j.take()
+			if len(got) != 1 || got[0].Event != audit.Refused || got[0].Mark != 9 || got[0].Resource != "res/a" ||
+				got[0].Name != "lock/a" {
+				t.Errorf("%s, step %d: recorded %+v", kind, i, got)
 			}
 		}
 	}
 }
 
-// broken is a store with a fault.
-type broken struct {
-	before, after error
-	skip          bool
-}
-
-func (b broken) Do(ctx context.Context, _ string, _ fencing.Claim, effect func(context.Context) error) error {
-	if b.before != nil || b.skip {
-		return b.before
-	}
-	if err := effect(ctx); err != nil {
-		return err
-	}
-	return b.after
-}
-
-func TestStoreThatCannotTellLetsNothingPass(t *testing.T) {
-	for name, b := range map[string]broken{
-		"fails":           {before: errors.New("secret: unreachable")},
-		"is full":         {before: fencing.ErrFull},
-		"forgets to call": {skip: true},
-	} {
-		var e effects
-		resp := send(httpfence.Handler(&e, b, byPath), "/r/a", []string{"lock/a"}, []string{"5"})
-		err := httpfence.CheckResponse(resp)
-		if e.n != 0 || resp.StatusCode != 503 || err == nil || errors.Is(err, fencing.ErrStale) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("a store that %s: ran %d times, answered %d, %v", name, e.n, resp.StatusCode, err)
+// The request with token 5 is paused in its effect, and 7 arrives.
+func TestHandlerKeepsANewerHolderOutUntilTheEffectIsOver(t *testing.T) {
+	for kind, guarded := range map[string]bool{"Handler": true, "Filter": false} {
+		admitted, resume := make(chan struct{}), make(chan struct{})
+		var mu sync.Mutex
+		var order []string
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			c, _ := fencing.ClaimFromContext(r.Context())
+			if c.Token == 5 {
+				close(admitted)
+				<-resume
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, c.Token.String())
+		})
+		store := fencing.NewMemoryStore(nil)
+		front := httpfence.Filter(h, store, byPath, nil)
+		if guarded {
+			front = httpfence.Handler(h, store, byPath, nil)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { sendClaim(front, "5") })
+		<-admitted
+		if guarded {
+			// With a canceled context, a wait for the resource is an error at once.
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			err := store.Admit(ctx, "res/a", fencing.Claim{Name: "lock/a", Token: 7})
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: 7 was admitted during the effect of 5: %v", kind, err)
+			}
+			wg.Go(func() { sendClaim(front, "7") })
+		} else {
+			sendClaim(front, "7")
+		}
+		close(resume)
+		wg.Wait()
+		got, want := strings.Join(order, " "), "5 7"
+		if !guarded {
+			want = "7 5" // a filter cannot prevent this, as its documentation says
+		}
+		if got != want {
+			t.Errorf("%s: effects in the order %s, want %s", kind, got, want)
 		}
 	}
 }
 
-func TestPanicOfAHandlerGivesTheResourceBack(t *testing.T) {
+func TestRequestWithoutAWellFormedClaimIsRefused(t *testing.T) {
+	name, token := []string{"lock/a"}, []string{"7"}
+	malformed := func(names, tokens []string) refusalTest {
+		return refusalTest{"/r/a", names, tokens, 400, httpfence.TypeMalformed, fencing.ErrBadClaim}
+	}
+	for what, c := range map[string]refusalTest{
+		"no claim":       {"/r/a", nil, nil, 428, httpfence.TypeMissing, fencing.ErrNoToken},
+		"another lock":   {"/r/b", name, token, 412, httpfence.TypeOtherName, fencing.ErrOtherName},
+		"no resource":    {"/x", name, token, 500, httpfence.TypeResource, fencing.ErrNotDone},
+		"no name":        malformed(nil, token),
+		"no token":       malformed(name, nil),
+		"zero":           malformed(name, []string{"0"}),
+		"negative":       malformed(name, []string{"-1"}),
+		"overflow":       malformed(name, []string{"9223372036854775808"}),
+		"garbage":        malformed(name, []string{"\x00<script>"}),
+		"empty":          malformed(name, []string{""}),
+		"two tokens":     malformed(name, []string{"7", "9"}),
+		"joined tokens":  malformed(name, []string{"7,9"}),
+		"two names":      malformed([]string{"lock/a", "lock/a"}, token),
+		"unescaped name": malformed([]string{"lock a"}, token),
+		"long name":      malformed([]string{strings.Repeat("x", 5000)}, token),
+	} {
+		for _, allowMissing := range []bool{false, true} {
+			var e effects
+			j := &journal{}
+			for kind, h := range middlewares(&e, &httpfence.Options{AllowMissing: allowMissing, Auditor: j}) {
+				t.Run(kind+", "+what, func(t *testing.T) {
+					resp := send(h, c.path, c.names, c.tokens)
+					if allowMissing && what == "no claim" {
+						if resp.StatusCode != 200 || e.has {
+							t.Errorf("AllowMissing: got %d, claim %v", resp.StatusCode, e.claim)
+						}
+						e.n = 0
+						return
+					}
+					c.check(t, resp, e.n, j.take())
+				})
+			}
+		}
+	}
+}
+
+type refusalTest struct {
+	path          string
+	names, tokens []string
+	status        int
+	typ           string
+	is            error
+}
+
+func (c refusalTest) check(t *testing.T, resp *http.Response, ran int, records []audit.Record) {
+	err := httpfence.CheckResponse(resp)
+	var refused *httpfence.ResponseError
+	if ran != 0 || resp.StatusCode != c.status || !errors.As(err, &refused) {
+		t.Fatalf("ran %d times, got %d, %v", ran, resp.StatusCode, err)
+	}
+	if p := refused.Problem; p.Type != c.typ || p.Status != c.status || p.Title == "" {
+		t.Errorf("problem is %+v", p)
+	}
+	for _, target := range []error{
+		fencing.ErrStale, fencing.ErrNoToken, fencing.ErrBadClaim, fencing.ErrOtherName, fencing.ErrNotDone,
+	} {
+		if errors.Is(err, target) != (target == c.is) {
+			t.Errorf("errors.Is(%v, %v) is %v", err, target, errors.Is(err, target))
+		}
+	}
+	body, _ := io.ReadAll(resp.Body)
+	var doc map[string]any
+	if ct := resp.Header.Get("Content-Type"); ct != "application/problem+json" || json.Unmarshal(body, &doc) != nil ||
+		doc["status"] != float64(c.status) {
+		t.Errorf("%s %s", ct, body)
+	}
+	if strings.Contains(string(body), "secret") || len(body) > 1500 {
+		t.Errorf("tells too much: %s", body)
+	}
+	recorded := c.typ != httpfence.TypeResource // the server's own fault
+	if (len(records) == 1) != recorded || recorded && records[0].Holder != "192.0.2.1:1234" {
+		t.Errorf("recorded %+v", records)
+	}
+}
+
+// A proxy in the same process, or a cloud adaptor, may not make keys canonical.
+func TestClaimIsFoundWhateverTheCapitalizationOfItsFields(t *testing.T) {
+	for _, keys := range [][2]string{
+		{"fencing-name", "fencing-token"}, {"FENCING-NAME", "FENCING-TOKEN"}, {"Fencing-Name", "fencing-token"},
+	} {
+		var e effects
+		for kind, h := range middlewares(&e, &httpfence.Options{AllowMissing: true, Auditor: &journal{}}) {
+			ask := func(token string, more ...string) *http.Response {
+				r := httptest.NewRequest("PUT", "/r/a", nil)
+				r.Header[keys[0]] = []string{"lock/a"}
+				r.Header[keys[1]] = []string{token}
+				for _, key := range more {
+					r.Header[key] = []string{"9"}
+				}
+				return answered(h, r)
+			}
+			if resp := ask("7"); resp.StatusCode != 200 || e.claim != (fencing.Claim{Name: "lock/a", Token: 7}) {
+				t.Errorf("%s, %v: got %d with %v", kind, keys, resp.StatusCode, e.claim)
+			}
+			if resp := ask("7", "fEncing-token"); resp.StatusCode != 400 {
+				t.Errorf("%s, %v: a second token got %d", kind, keys, resp.StatusCode)
+			}
+			if resp := ask("5"); kind != "Require" && resp.StatusCode != 412 {
+				t.Errorf("%s, %v: a stale token got %d", kind, keys, resp.StatusCode)
+			}
+			e.claim = fencing.Claim{}
+		}
+	}
+}
+
+// brokenStore is a store with a fault.
+type brokenStore struct {
+	err  error
+	skip bool // return err without calling the effect
+}
+
+func (b brokenStore) Do(ctx context.Context, _ string, _ fencing.Claim, effect func(context.Context) error) error {
+	if b.skip {
+		return b.err
+	}
+	if err := effect(ctx); err != nil {
+		return err
+	}
+	return b.err
+}
+
+func TestStoreThatFailsLetsNothingPass(t *testing.T) {
+	for name, b := range map[string]brokenStore{
+		"fails":               {skip: true, err: errors.New("secret: unreachable")},
+		"is full":             {skip: true, err: fencing.ErrFull},
+		"returns without run": {skip: true},
+	} {
+		var e effects
+		resp := sendClaim(httpfence.Handler(&e, b, byPath, nil), "5")
+		err := httpfence.CheckResponse(resp)
+		if e.n != 0 || resp.StatusCode != 503 || err == nil || errors.Is(err, fencing.ErrStale) ||
+			strings.Contains(err.Error(), "secret") {
+			t.Errorf("store %s: ran %d times, got %d, %v", name, e.n, resp.StatusCode, err)
+		}
+	}
+}
+
+func TestPanicOfAHandlerReleasesTheResource(t *testing.T) {
 	boom := true
 	h := httpfence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		if boom {
 			panic("boom")
 		}
-	}), fencing.NewMemoryStore(0), byPath)
+	}), fencing.NewMemoryStore(nil), byPath, nil)
 	func() {
 		defer func() {
 			if recover() != "boom" {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		send(h, "/r/a", []string{"lock/a"}, []string{"5"})
+		sendClaim(h, "5")
 	}()
 	boom = false
-	if resp := send(h, "/r/a", []string{"lock/a"}, []string{"5"}); resp.StatusCode != 200 {
-		t.Errorf("answered %d", resp.StatusCode)
+	if resp := sendClaim(h, "5"); resp.StatusCode != 200 {
+		t.Errorf("got %d", resp.StatusCode)
 	}
 }
 
-func TestOtherResponsesAreNoRefusals(t *testing.T) {
-	for name, c := range map[string]struct {
-		status   int
-		typ, txt string
-	}{
-		"the handler's own 412":     {412, "text/plain", "If-Match"},
-		"somebody else's problem":   {412, "application/problem+json", `{"type":"about:blank","status":412}`},
-		"a problem that is garbage": {412, "application/problem+json", `{`},
-		"success":                   {200, "application/problem+json", `{"type":"` + httpfence.TypeStale + `"}`},
-		"no body":                   {412, "application/problem+json", ""},
+func TestInvalidArgumentsPanic(t *testing.T) {
+	e, store := &effects{}, fencing.NewMemoryStore(nil)
+	for name, build := range map[string]func(){
+		"nil handler":    func() { httpfence.Handler(nil, store, byPath, nil) },
+		"nil store":      func() { httpfence.Handler(e, nil, byPath, nil) },
+		"nil filter":     func() { httpfence.Filter(e, nil, byPath, nil) },
+		"nil resourceOf": func() { httpfence.Require(e, nil, nil) },
+		"MaxAnswer":      func() { httpfence.Handler(e, store, byPath, &httpfence.Options{MaxAnswer: -1}) },
 	} {
-		resp := &http.Response{StatusCode: c.status, Header: http.Header{"Content-Type": {c.typ}}, Body: io.NopCloser(strings.NewReader(c.txt))}
-		if err := httpfence.CheckResponse(resp); err != nil {
-			t.Errorf("%s: %v", name, err)
+		func() {
+			defer func() {
+				if _, ok := recover().(*holdfast.ArgumentError); !ok {
+					t.Errorf("%s: no panic with an ArgumentError", name)
+				}
+			}()
+			build()
+		}()
+	}
+}
+
+// 16 clients, most of which have a stale token at any time. The handler records what
+// landed.
+func TestNoStaleRequestLandsAmongManyClients(t *testing.T) {
+	const clients, rounds = 16, 30
+	var inside atomic.Int32
+	var landed []fencing.Token // written only within the effect
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if inside.Add(1) != 1 {
+			t.Error("two effects at once")
 		}
-		if got, err := io.ReadAll(resp.Body); string(got) != c.txt || err != nil {
-			t.Errorf("%s: the body reads %q afterwards, %v", name, got, err)
+		c, _ := fencing.ClaimFromContext(r.Context())
+		landed = append(landed, c.Token)
+		inside.Add(-1)
+	})
+	s := serve(t, httpfence.Handler(h, fencing.NewMemoryStore(nil), byPath, &httpfence.Options{Auditor: &journal{}}), 1)
+	var newest, ok, refused atomic.Int64
+	newest.Store(1)
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			for range rounds {
+				token := newest.Load()
+				if i%4 == 0 {
+					token = newest.Add(1)
+				} else {
+					token = max(1, token-rand.Int64N(3))
+				}
+				switch resp, _, err := s.put(t, token, strings.NewReader("x")); {
+				case errors.Is(err, fencing.ErrStale):
+					refused.Add(1)
+				case err != nil || resp.StatusCode != 200:
+					t.Errorf("%v, %v", resp, err)
+				default:
+					ok.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range landed {
+		if i > 0 && landed[i] < landed[i-1] {
+			t.Fatalf("%v landed after %v", landed[i], landed[i-1])
 		}
+	}
+	if int64(len(landed)) != ok.Load() || ok.Load() == 0 || refused.Load() == 0 {
+		t.Errorf("%d landed, %d got 200, %d were refused", len(landed), ok.Load(), refused.Load())
 	}
 }
 
@@ -204,7 +349,8 @@ func FuzzHandler(f *testing.F) {
 	f.Add("lock/a", "99999999999999999999", "\x00")
 	f.Fuzz(func(t *testing.T, name, token, second string) {
 		var e effects
-		h := httpfence.Handler(&e, fencing.NewMemoryStore(0), byPath, httpfence.Options{AllowMissing: true, Auditor: &journal{}})
+		h := httpfence.Handler(&e, fencing.NewMemoryStore(nil), byPath,
+			&httpfence.Options{AllowMissing: true, Auditor: &journal{}})
 		tokens := []string{token}
 		if second != "" {
 			tokens = append(tokens, second)
@@ -212,11 +358,12 @@ func FuzzHandler(f *testing.F) {
 		resp := send(h, "/r/a", []string{name}, tokens)
 		parsed, err := fencing.ParseToken(token)
 		valid := err == nil && second == "" && name == "lock/a"
-		if valid != (e.n == 1) || valid != (resp.StatusCode == 200) || valid && e.claim != (fencing.Claim{Name: name, Token: parsed}) {
-			t.Errorf("%q %q: ran %d times with %v, answered %d", name, tokens, e.n, e.claim, resp.StatusCode)
+		if valid != (e.n == 1) || valid != (resp.StatusCode == 200) ||
+			valid && e.claim != (fencing.Claim{Name: name, Token: parsed}) {
+			t.Errorf("%q %q: ran %d times with %v, got %d", name, tokens, e.n, e.claim, resp.StatusCode)
 		}
 		if !valid && httpfence.CheckResponse(resp) == nil {
-			t.Errorf("%q %q: %d is not a refusal that says so", name, tokens, resp.StatusCode)
+			t.Errorf("%q %q: got %d without a problem", name, tokens, resp.StatusCode)
 		}
 	})
 }

@@ -12,9 +12,10 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
-// The types of the problems. Each is also the address of its explanation.
+// The problem types. Each is also the address of its explanation.
 const (
 	TypeStale     = typeBase + "stale"
 	TypeOtherName = typeBase + "other-name"
@@ -28,7 +29,7 @@ const (
 	typeBase = "https://github.com/holdfast-go/holdfast/blob/main/docs/fencing.md#problem-"
 )
 
-// Problem is the body of a refusal, as RFC 9457 has it.
+// Problem is the body of a refusal, in the format of RFC 9457.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -36,67 +37,82 @@ type Problem struct {
 	Detail string `json:"detail,omitempty"`
 
 	Resource string        `json:"resource,omitempty"`
-	Name     string        `json:"name,omitempty"` // of the lock that was presented
+	Name     string        `json:"name,omitempty"` // the lock of the claim
 	Want     string        `json:"want,omitempty"` // other-name: the lock that guards the resource
-	Token    fencing.Token `json:"token,omitzero"` // as a string; see fencing.Token
-	Mark     fencing.Token `json:"mark,omitzero"`  // stale: the larger token that was seen
+	Token    fencing.Token `json:"token,omitzero"` // of the claim, as a string
+	Mark     fencing.Token `json:"mark,omitzero"`  // stale: the larger token that the store has seen
 }
 
-// ProblemOf returns the problem that err is answered with. The table of
-// [fencing.VerdictOf] decides the status: 503 with "nothing was done" only if that
-// is known. What the server's own store or function said is not in it.
+// ProblemOf returns the problem that [Error] answers err with. The status is 503
+// only if err proves that nothing was done. Errors of the server's own store or
+// functions are not quoted.
 func ProblemOf(err error) Problem {
 	var (
-		below *fencing.MarkError
-		other *fencing.OtherNameError
-		body  *bodyError
-		long  *answerError
+		body   *bodyError
+		answer *answerError
 	)
 	switch {
-	case errors.As(err, new(*resourceError)):
-		return Problem{Type: TypeResource, Title: "The server cannot tell what the request writes to", Status: http.StatusInternalServerError}
+	case errors.As(err, new(*fence.TargetError)):
+		return Problem{Type: TypeResource, Title: "The server cannot tell what the request writes to",
+			Status: http.StatusInternalServerError}
 	case errors.As(err, &body):
-		return Problem{Type: TypeBody, Title: "The request's body cannot be used", Status: body.status, Detail: body.Error()}
+		return Problem{Type: TypeBody, Title: "The request's body cannot be used",
+			Status: body.status, Detail: body.Error()}
 	}
-	switch fencing.VerdictOf(err) {
-	case fencing.StaleToken:
-		p := Problem{Type: TypeStale, Title: "Fencing token is stale", Status: http.StatusPreconditionFailed, Detail: err.Error()}
-		if errors.As(err, &below) { // otherwise another guard's error
-			p.Detail, p.Resource, p.Mark = below.Error(), below.Resource, below.Mark
-			p.Name, p.Token = below.Claim.Name, below.Claim.Token
-		}
-		return p
-	case fencing.OtherLock:
-		p := Problem{Type: TypeOtherName, Title: "Fencing token is of another lock", Status: http.StatusPreconditionFailed, Detail: err.Error()}
-		if errors.As(err, &other) {
-			p.Detail, p.Resource, p.Name, p.Want = other.Error(), other.Resource, other.Got, other.Want
-		}
-		return p
-	case fencing.BadClaim:
-		return Problem{Type: TypeMalformed, Title: "Fencing fields cannot be used", Status: http.StatusBadRequest, Detail: err.Error()}
-	case fencing.NoClaim:
-		return Problem{Type: TypeMissing, Title: "Fencing token is required", Status: http.StatusPreconditionRequired, Detail: err.Error()}
-	case fencing.NothingDone:
-		return Problem{Type: TypeStore, Title: "Fencing tokens cannot be compared now", Status: http.StatusServiceUnavailable,
-			Detail: "nothing was done; the request may be repeated while its holder holds"}
+	switch fence.VerdictOf(err) {
+	case fence.Stale:
+		return staleProblem(err)
+	case fence.OtherName:
+		return otherNameProblem(err)
+	case fence.BadClaim:
+		return Problem{Type: TypeMalformed, Title: "Fencing claim is malformed",
+			Status: http.StatusBadRequest, Detail: err.Error()}
+	case fence.NoClaim:
+		return Problem{Type: TypeMissing, Title: "Fencing claim is required",
+			Status: http.StatusPreconditionRequired, Detail: err.Error()}
+	case fence.NothingDone:
+		return Problem{Type: TypeStore, Title: "Fencing tokens cannot be compared now",
+			Status: http.StatusServiceUnavailable,
+			Detail: "nothing was done; the request may be repeated while the lock is held"}
 	}
-	p := Problem{Type: TypeUnknown, Title: "The outcome is unknown", Status: http.StatusInternalServerError,
-		Detail: "the work may have been done, or may be yet; read back before repeating it"}
-	if errors.As(err, &long) {
-		p.Detail = long.Error()
+	p := Problem{Type: TypeUnknown, Title: "The outcome is unknown",
+		Status: http.StatusInternalServerError,
+		Detail: "the work may have been done, or may be done later; read back before repeating it"}
+	if errors.As(err, &answer) {
+		p.Detail = answer.Error()
 	}
 	return p
 }
 
-// Error answers with the problem of err, a guard's: for handlers behind [Require]
-// or [Filter] whose own guard has failed. It must come before anything else is
-// written to w. It tells no auditor. A nil err is a mistake, and answered as an
-// unknown outcome.
+func staleProblem(err error) Problem {
+	p := Problem{Type: TypeStale, Title: "Fencing token is stale",
+		Status: http.StatusPreconditionFailed, Detail: err.Error()}
+	var below *fencing.MarkError
+	if errors.As(err, &below) { // otherwise of a guard without marks
+		p.Detail, p.Resource, p.Mark = below.Error(), below.Resource, below.Mark
+		p.Name, p.Token = below.Claim.Name, below.Claim.Token
+	}
+	return p
+}
+
+func otherNameProblem(err error) Problem {
+	p := Problem{Type: TypeOtherName, Title: "Fencing token is of another lock",
+		Status: http.StatusPreconditionFailed, Detail: err.Error()}
+	var other *fencing.OtherNameError
+	if errors.As(err, &other) {
+		p.Detail, p.Resource, p.Name, p.Want = other.Error(), other.Resource, other.Got, other.Want
+	}
+	return p
+}
+
+// Error answers with the problem of err, for handlers behind [Require] or [Filter]
+// whose own guard failed. Call it before anything is written to w. It records
+// nothing in an audit log. A nil err is answered as an unknown outcome.
 func Error(w http.ResponseWriter, r *http.Request, err error) {
 	p := ProblemOf(err)
 	body, merr := json.Marshal(p)
 	if merr != nil {
-		body = []byte("{}") // cannot be: plain fields, and no token that is zero
+		body = []byte("{}") // unreachable: zero tokens are omitted
 	}
 	h := w.Header()
 	h.Del("Content-Length")
@@ -105,25 +121,24 @@ func Error(w http.ResponseWriter, r *http.Request, err error) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(p.Status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a client that has gone does not want to know
+		_, _ = w.Write(body) // if that fails, the client is gone
 	}
 }
 
-// ResponseError is a guard's answer as the client sees it. errors.Is finds
-// [fencing.ErrStale], [fencing.ErrOtherName], [fencing.ErrNoToken] (428),
-// [fencing.ErrBadClaim], holdfast.ErrOutcomeUnknown (type "unknown") or, for the
-// types "store", "resource" and "body", [fencing.ErrNotDone] in it, according to
-// its type.
+// ResponseError is a refusal as the client sees it. By its type, errors.Is finds
+// [fencing.ErrStale], [fencing.ErrOtherName], [fencing.ErrNoToken] ("missing"),
+// [fencing.ErrBadClaim] ("malformed"), holdfast.ErrOutcomeUnknown ("unknown"), or
+// [fencing.ErrNotDone] ("store", "resource" and "body").
 type ResponseError struct{ Problem Problem }
 
 func (e *ResponseError) Error() string {
 	if e.Problem.Detail != "" {
-		return fmt.Sprintf("httpfence: answered %d: %s: %s", e.Problem.Status, e.Problem.Title, e.Problem.Detail)
+		return fmt.Sprintf("httpfence: server answered %d: %s: %s", e.Problem.Status, e.Problem.Title, e.Problem.Detail)
 	}
-	return fmt.Sprintf("httpfence: answered %d: %s", e.Problem.Status, e.Problem.Title)
+	return fmt.Sprintf("httpfence: server answered %d: %s", e.Problem.Status, e.Problem.Title)
 }
 
-// Is makes errors.Is find the reason.
+// Is reports whether target is the error that the problem's type stands for.
 func (e *ResponseError) Is(target error) bool {
 	switch e.Problem.Type {
 	case TypeStale:
@@ -142,13 +157,12 @@ func (e *ResponseError) Is(target error) bool {
 	return false
 }
 
-// maxProblem bounds the body that is read in search of a problem.
+// maxProblem bounds how much of a body is read in search of a problem.
 const maxProblem = 16 << 10
 
-// CheckResponse returns a *[ResponseError] if resp is a refusal of this package,
-// and nil for any other response, other failures among them. It reads the body
-// only of what is labelled as a problem; that can be read again from resp
-// afterwards. Closing it stays with the caller.
+// CheckResponse returns a *[ResponseError] if resp is a refusal of this package, and
+// nil for any other response, failures included. It reads the body only if that is
+// labelled as a problem, and leaves it readable again. Close it yourself.
 func CheckResponse(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusPreconditionFailed, http.StatusPreconditionRequired, http.StatusBadRequest,
@@ -156,10 +170,11 @@ func CheckResponse(resp *http.Response) error {
 	default:
 		return nil
 	}
-	if mt, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || mt != "application/problem+json" {
+	mt, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || mt != "application/problem+json" {
 		return nil
 	}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem)) // an error comes again to who reads on
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem)) // the next read meets the same error
 	resp.Body = struct {
 		io.Reader
 		io.Closer
@@ -168,6 +183,6 @@ func CheckResponse(resp *http.Response) error {
 	if json.Unmarshal(body, &p) != nil || !strings.HasPrefix(p.Type, typeBase) {
 		return nil
 	}
-	p.Status = resp.StatusCode // what was sent, whatever the body says
+	p.Status = resp.StatusCode // whatever the body says
 	return &ResponseError{p}
 }

@@ -2,5 +2,5 @@
 
 package httpfence_test
 
-// race is on: allocations are not those of a program.
+// race reports whether the race detector is on, which adds allocations.
 const race = true

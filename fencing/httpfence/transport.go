@@ -7,33 +7,30 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// The fields, in canonical form.
+// The header fields, in canonical form.
 const (
 	HeaderName  = "Fencing-Name"
 	HeaderToken = "Fencing-Token"
 )
 
-// Transport is a RoundTripper that presents the claim of the holder in the
-// request's context, the innermost if there are several. It may be used by any
-// number of goroutines; its fields must not be changed meanwhile.
+// Transport is a RoundTripper that sends the claim of the holder in the request's
+// context, the innermost one if there are several. It is safe for concurrent use;
+// do not change its fields in the meantime.
 //
-// A request is refused without being sent, with an error that wraps the reason,
-// if its context carries no holder ([fencing.ErrNoToken]), if the holder's Check
-// fails (lost, released or suspended), if the holder has no name
-// ([fencing.ErrNoName]: it must be [fencing.Named]), or if the request has one of
-// the fields already ([fencing.ErrBadClaim]). http.Client wraps the error in a
+// A request is not sent, and the error wraps the reason, if its context has no
+// holder or the holder no token ([fencing.ErrNoToken]), if the holder is lost,
+// released or suspended (its Check's error), or if the request has one of the fields
+// already or the name is malformed ([fencing.ErrBadClaim]). http.Client wraps it in a
 // *url.Error, which errors.Is sees through.
 //
-// The check is made for each attempt that http.Client makes, redirects included.
-// Those that http.Transport makes by itself, when an idle connection turns out
-// to be dead, carry the same claim.
+// The holder is checked for each request, also for redirects. When http.Transport
+// repeats a request on a new connection, it sends the same claim.
 type Transport struct {
-	// Base sends the request. Default http.DefaultTransport.
+	// Base sends the requests. Default http.DefaultTransport.
 	Base http.RoundTripper
 
-	// AllowMissing sends a request whose context carries no holder as it is.
-	// Default false: it is refused. A holder that may not be used is refused
-	// either way.
+	// AllowMissing sends requests without a holder in their context unchanged.
+	// Default false: they fail. A holder that cannot be used always fails.
 	AllowMissing bool
 }
 
@@ -54,7 +51,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return base.RoundTrip(req)
 }
 
-// CloseIdleConnections is for http.Client, which has a method of that name.
+// CloseIdleConnections passes http.Client's call of that name on to Base.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.Base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -63,23 +60,22 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// attach returns a copy of req with the claim of holder. It closes the body of
-// a request that will not be sent, as a RoundTripper must.
+// attach returns a copy of req with the claim of holder. On error it closes req's
+// body, as a RoundTripper must.
 func attach(req *http.Request, holder fencing.Holder) (*http.Request, error) {
 	c, err := present(req.Header, holder)
 	if err != nil {
 		if req.Body != nil {
-			_ = req.Body.Close() // there is an error to return already
+			_ = req.Body.Close() // err is more important
 		}
 		return nil, fmt.Errorf("httpfence: %s %s not sent: %w", req.Method, req.URL.Redacted(), err)
 	}
-	// A RoundTripper must not change the request it is given.
-	clone := *req
+	clone := *req // a RoundTripper must not change its request
 	clone.Header = make(http.Header, len(req.Header)+2)
 	for key, values := range req.Header {
-		clone.Header[key] = values // nobody changes the values
+		clone.Header[key] = values
 	}
-	values := []string{fencing.EscapeName(c.Name), c.Token.String()}
+	values := []string{fencing.EscapeName(c.Name), c.Token.String()} // one allocation for both fields
 	clone.Header[HeaderName] = values[0:1:1]
 	clone.Header[HeaderToken] = values[1:2:2]
 	return &clone, nil
@@ -88,11 +84,8 @@ func attach(req *http.Request, holder fencing.Holder) (*http.Request, error) {
 func present(h http.Header, holder fencing.Holder) (fencing.Claim, error) {
 	for _, field := range []string{HeaderName, HeaderToken} {
 		if len(values(h, field)) > 0 {
-			return fencing.Claim{}, &fencing.ClaimError{Part: field, Reason: "is there already: of two, the server would have to choose"}
+			return fencing.Claim{}, &fencing.ClaimError{Part: field, Reason: "is set already"}
 		}
-	}
-	if holder == nil {
-		return fencing.Claim{}, fencing.ErrNoToken
 	}
 	return fencing.Present(holder)
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 )
 
-// base records what is sent, and answers 204.
-type base struct{ got []*http.Request }
+// recorder keeps the requests that it gets, and answers 204.
+type recorder struct{ got []*http.Request }
 
-func (b *base) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b *recorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	b.got = append(b.got, r)
 	return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: r}, nil
 }
 
-type body struct {
+type closedBody struct {
 	io.Reader
 	closed int
 }
 
-func (b *body) Close() error { b.closed++; return nil }
+func (b *closedBody) Close() error { b.closed++; return nil }
 
 func TestTransportSendsNameAndToken(t *testing.T) {
-	b := &base{}
+	b := &recorder{}
 	ctx := fencing.NewContext(t.Context(), &holder{name: "outer", token: 1})
 	ctx = fencing.NewContext(ctx, &holder{name: "a b/é", token: 1<<63 - 1})
 	req := httptest.NewRequestWithContext(ctx, "PUT", "http://h/x", nil)
@@ -38,8 +38,9 @@ func TestTransportSendsNameAndToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := b.got[0].Header
-	if n, tok := h["Fencing-Name"], h["Fencing-Token"]; len(n) != 1 || n[0] != "a%20b/%C3%A9" || len(tok) != 1 || tok[0] != "9223372036854775807" {
-		t.Errorf("sent %q, %q", n, tok)
+	names, tokens := h["Fencing-Name"], h["Fencing-Token"]
+	if len(names) != 1 || names[0] != "a%20b/%C3%A9" || len(tokens) != 1 || tokens[0] != "9223372036854775807" {
+		t.Errorf("sent %q, %q", names, tokens)
 	}
 	if h.Get("Accept") != "text/plain" {
 		t.Error("other fields are lost")
@@ -49,7 +50,7 @@ func TestTransportSendsNameAndToken(t *testing.T) {
 	}
 }
 
-func TestHolderThatMayNotBeUsedSendsNothing(t *testing.T) {
+func TestHolderThatCannotBeUsedSendsNothing(t *testing.T) {
 	good := &holder{name: "job", token: 7}
 	for name, c := range map[string]struct {
 		holder fencing.Holder
@@ -62,19 +63,19 @@ func TestHolderThatMayNotBeUsedSendsNothing(t *testing.T) {
 		"lost, missing allowed":         {&holder{"job", 7, errLost}, "", true, errLost},
 		"no token":                      {&holder{"job", 0, nil}, "", false, fencing.ErrNoToken},
 		"no token, missing allowed":     {&holder{"job", 0, nil}, "", true, fencing.ErrNoToken},
-		"no name":                       {nameless{good}, "", false, fencing.ErrNoName},
+		"no name":                       {&holder{"", 7, nil}, "", false, fencing.ErrBadClaim},
 		"long name":                     {&holder{strings.Repeat("x", 600), 7, nil}, "", false, fencing.ErrBadClaim},
 		"no holder":                     {nil, "", false, fencing.ErrNoToken},
-		"token there already":           {good, "fencing-token", false, fencing.ErrBadClaim},
-		"name there already":            {good, "Fencing-Name", false, fencing.ErrBadClaim},
-		"there already, without holder": {nil, "Fencing-Name", false, fencing.ErrBadClaim},
+		"token is set already":          {good, "fencing-token", false, fencing.ErrBadClaim},
+		"name is set already":           {good, "Fencing-Name", false, fencing.ErrBadClaim},
+		"is set already, and no holder": {nil, "Fencing-Name", false, fencing.ErrBadClaim},
 	} {
-		b, bd := &base{}, &body{Reader: strings.NewReader("x")}
+		b, body := &recorder{}, &closedBody{Reader: strings.NewReader("x")}
 		ctx := t.Context()
 		if c.holder != nil {
 			ctx = fencing.NewContext(ctx, c.holder)
 		}
-		req, err := http.NewRequestWithContext(ctx, "PUT", "http://user:secret@h/x", bd)
+		req, err := http.NewRequestWithContext(ctx, "PUT", "http://user:secret@h/x", body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,25 +86,34 @@ func TestHolderThatMayNotBeUsedSendsNothing(t *testing.T) {
 		if !errors.Is(err, c.want) || len(b.got) != 0 {
 			t.Errorf("%s: sent %d, error %v", name, len(b.got), err)
 		}
-		if bd.closed == 0 {
+		if body.closed == 0 {
 			t.Errorf("%s: the body was not closed", name)
 		}
 		if err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v tells the password", name, err)
+			t.Errorf("%s: %v contains the password", name, err)
 		}
 	}
 }
 
-func TestMissingHolderPassesByOptionOnly(t *testing.T) {
-	b := &base{}
+func TestMissingHolderPassesWithAllowMissing(t *testing.T) {
+	b := &recorder{}
 	req := httptest.NewRequestWithContext(t.Context(), "GET", "http://h/x", nil)
-	if _, err := (&httpfence.Transport{Base: b, AllowMissing: true}).RoundTrip(req); err != nil || len(b.got) != 1 || len(b.got[0].Header) != 0 {
+	_, err := (&httpfence.Transport{Base: b, AllowMissing: true}).RoundTrip(req)
+	if err != nil || len(b.got) != 1 || len(b.got[0].Header) != 0 {
 		t.Errorf("sent %d, %v", len(b.got), err)
 	}
 }
 
-// A redirect is another attempt, and the holder may have been lost meanwhile.
-func TestRedirectIsCheckedAgain(t *testing.T) {
+func TestTransportFindsAFieldWhateverItsCapitalization(t *testing.T) {
+	ctx := fencing.NewContext(t.Context(), &holder{name: "lock/a", token: 5})
+	req := httptest.NewRequestWithContext(ctx, "PUT", "http://h/x", nil)
+	req.Header["fencing-token"] = []string{"9"}
+	if _, err := (&httpfence.Transport{Base: discard{}}).RoundTrip(req); !errors.Is(err, fencing.ErrBadClaim) {
+		t.Errorf("sent a second token: %v", err)
+	}
+}
+
+func TestHolderIsCheckedAgainForARedirect(t *testing.T) {
 	h := &holder{name: "job", token: 7}
 	var seen []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +143,7 @@ func TestRedirectIsCheckedAgain(t *testing.T) {
 		t.Error(err)
 	}
 	if err := get("/lose"); !errors.Is(err, errLost) {
-		t.Errorf("lost on the way: %v", err)
+		t.Errorf("lost before the redirect: %v", err)
 	}
 	if got := strings.Join(seen, "; "); got != "/start 7; /end 7; /lose 7" {
 		t.Errorf("the server saw %s", got)
@@ -141,14 +151,16 @@ func TestRedirectIsCheckedAgain(t *testing.T) {
 }
 
 func TestTransportAllocatesLittle(t *testing.T) {
-	var tr http.RoundTripper = &httpfence.Transport{Base: quiet{}}
-	req := httptest.NewRequestWithContext(fencing.NewContext(context.Background(), &holder{name: "billing/job-7", token: 1731}), "PUT", "http://h/x", nil)
-	// The copy of the request, its header, the text of the token, and the values.
+	var tr http.RoundTripper = &httpfence.Transport{Base: discard{}}
+	ctx := fencing.NewContext(context.Background(), &holder{name: "billing/job-7", token: 1731})
+	req := httptest.NewRequestWithContext(ctx, "PUT", "http://h/x", nil)
+	// The copy of the request, its header, the token as text, and the values.
 	if n := testing.AllocsPerRun(200, func() { _, _ = tr.RoundTrip(req) }); n > 5 && !race {
-		t.Errorf("%v allocations for a request", n)
+		t.Errorf("%v allocations per request", n)
 	}
 }
 
-type quiet struct{}
+// discard sends nothing and answers nothing.
+type discard struct{}
 
-func (quiet) RoundTrip(*http.Request) (*http.Response, error) { return nil, nil }
+func (discard) RoundTrip(*http.Request) (*http.Response, error) { return nil, nil }

@@ -9,13 +9,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Column is a fencing token in a table of your own: the bare form of the guard,
-// for work that is one UPDATE of one row, in one round trip and without a second
-// table.
+// Column is a fencing token in a column of your own table, for work that is one
+// UPDATE of one row. It needs one round trip and no second table.
 //
 //	col, err := sqlfence.NewColumn(sqlfence.Postgres, "fence")
 //	...
-//	query := "UPDATE accounts SET balance = balance - $1, " + col.Set("$2") + " WHERE id = $3 AND " + col.Where("$2")
+//	query := "UPDATE accounts SET balance = balance - $1, " + col.Set("$2") +
+//		" WHERE id = $3 AND " + col.Where("$2")
 //	...
 //	if err := lk.Check(); err != nil {
 //		return err
@@ -26,43 +26,40 @@ import (
 //	}
 //	return col.Stale(res, "account 7", lk.Token())
 //
-// The column is a BIGINT NOT NULL DEFAULT 0 (NULL counts as 0, "no holder yet").
-// Comparison and write are one statement, and the database locks the row for it:
-// of two at once the second compares with what the first has written.
+// The column is BIGINT NOT NULL DEFAULT 0. NULL counts as 0, which means "no holder
+// yet". The database locks the row for the statement, so of two concurrent writers the
+// second compares with the token of the first.
 //
-// A balance that was read before the UPDATE may be as old as the read: compute in
-// the statement (balance = balance - 10), or read after an UPDATE that only raises
-// the mark.
-//
-// What [Guard.Do] does beyond this is up to you: Check before and, in a
-// transaction, before the commit; what an error of the commit means; the name of
-// the lock, which is not recorded. The row must exist: an INSERT has nothing to
-// compare with. Each UPDATE must be of one row by its key; of several rows some
-// could be refused and others not.
+// Update exactly one row, by its key, and compute in the statement (balance = balance -
+// 10), because a value that was read before may be out of date. The row must exist: an
+// INSERT has no mark to compare with. Unlike [Guard.Do], a Column leaves to you: the
+// Check before the statement and before a commit, what an error of the commit means,
+// and that all writers use the same lock (the name is not recorded).
 type Column struct {
 	dialect Dialect
 	name    string
 }
 
-// NewColumn returns a column by its name: 1 to 63 letters, digits and
-// underscores of ASCII, the first no digit. It is not quoted. The error is an
+// NewColumn returns the column of that name: 1 to 63 ASCII letters, digits and
+// underscores, not starting with a digit. The name is not quoted. The error is a
 // *holdfast.ArgumentError.
 func NewColumn(dialect Dialect, name string) (*Column, error) {
-	if dialect < Postgres || dialect > SQLite {
-		return nil, &holdfast.ArgumentError{Argument: "dialect", Reason: "is " + dialect.String() + ", which is not one of its values"}
+	if err := dialect.check(); err != nil {
+		return nil, err
 	}
 	if !identifier.MatchString(name) {
-		return nil, &holdfast.ArgumentError{Argument: "name", Reason: "is " + names.Quote(name) + ", which is not the name of a column"}
+		return nil, &holdfast.ArgumentError{Argument: "name",
+			Reason: "is " + names.Quote(name) + ", not the name of a column"}
 	}
 	return &Column{dialect, name}, nil
 }
 
-// Set returns the assignment that raises the mark, for the SET of an UPDATE. The
-// placeholder is the statement's own for the token as an int64: "$2", "?".
+// Set returns the assignment that raises the mark, for the SET of an UPDATE.
+// placeholder is the statement's own for the token as an int64, such as "$2" or "?".
 //
-// With MySQL, the assignment also tells [Column.Stale] by LAST_INSERT_ID that a
-// row has matched. MySQL counts rows that changed; one that is written again by
-// the same holder with the same values would count as none, like a stale write.
+// For MySQL the assignment also reports a matched row through LAST_INSERT_ID, because
+// MySQL counts changed rows: a repeated write of the same values would otherwise look
+// like a stale one.
 func (c *Column) Set(placeholder string) string {
 	if c.dialect == MySQL {
 		return c.name + " = LAST_INSERT_ID(" + placeholder + ")"
@@ -70,25 +67,24 @@ func (c *Column) Set(placeholder string) string {
 	return c.name + " = " + placeholder
 }
 
-// Where returns the condition that the mark is not above the token, for the
-// WHERE of an UPDATE. It is true for no token of zero or less. Put no OR beside
-// it, but parentheses around what has one.
+// Where returns the condition that the mark is not above the token, for the WHERE of
+// an UPDATE. It is false for every token of zero or less. Combine it with AND, and put
+// other conditions in parentheses if they contain OR.
 func (c *Column) Where(placeholder string) string {
 	return "COALESCE(NULLIF(" + c.name + ", 0), 1) <= " + placeholder
 }
 
-// Stale says what came of an UPDATE that was made with [Column.Set] and
-// [Column.Where] for the same token. It returns
+// Stale returns what an UPDATE made with [Column.Set] and [Column.Where] for this token
+// has done:
 //
-//   - nil: the row was written, or it had all those values already and they were
-//     the same holder's;
-//   - fencing.ErrStale, a *[RowError]: no row has matched. The mark is above the
-//     token, or there is no such row, or a condition of your own did not hold;
-//     which one, a read can tell. Nothing was written;
-//   - fencing.ErrNoToken: the token is none. Nothing was written;
-//   - any other error: the driver cannot count.
+//   - nil: the row was written, or had these values from the same holder already.
+//   - fencing.ErrStale: no row matched, nothing was written. The mark is above the
+//     token, the row does not exist, or another condition of the UPDATE was false; a
+//     read can tell which.
+//   - fencing.ErrNoToken: the token is zero or negative. Nothing was written.
+//   - any other error: the driver cannot count rows.
 //
-// resource is for the error alone.
+// resource is used in error messages only.
 func (c *Column) Stale(res sql.Result, resource string, token fencing.Token) error {
 	if token <= 0 {
 		return fencing.ErrNoToken
@@ -109,20 +105,6 @@ func (c *Column) Stale(res sql.Result, resource string, token fencing.Token) err
 			return nil
 		}
 	}
-	return &RowError{resource, token}
+	return fmt.Errorf("sqlfence: write to %s with token %v: refused, there is no row with a mark not above it: %w",
+		names.Quote(resource), token, fencing.ErrStale)
 }
-
-// RowError says that a conditional UPDATE has found no row to write. errors.Is
-// finds fencing.ErrStale. Unlike with a *fencing.MarkError, the mark is not
-// known.
-type RowError struct {
-	Resource string
-	Token    fencing.Token
-}
-
-func (e *RowError) Error() string {
-	return fmt.Sprintf("sqlfence: write to %s with token %v refused: no row whose mark is not above it", names.Quote(e.Resource), e.Token)
-}
-
-// Is makes errors.Is(err, fencing.ErrStale) true.
-func (e *RowError) Is(target error) bool { return target == fencing.ErrStale }

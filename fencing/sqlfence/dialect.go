@@ -3,9 +3,11 @@ package sqlfence
 import (
 	"fmt"
 	"strings"
+
+	"github.com/holdfast-go/holdfast"
 )
 
-// Dialect is the kind of database behind a *sql.DB. The driver does not matter.
+// Dialect is the kind of database. Any driver will do.
 type Dialect int
 
 // The dialects.
@@ -13,14 +15,13 @@ const (
 	// Postgres is PostgreSQL 9.6 or newer.
 	Postgres Dialect = iota + 1
 
-	// MySQL is MySQL 5.7 or newer, and MariaDB 10.2 or newer, with InnoDB
-	// tables. Whether the driver reports matched or changed rows
-	// (clientFoundRows) makes no difference.
+	// MySQL is MySQL 5.7 or newer and MariaDB 10.2 or newer, with InnoDB tables.
+	// The driver may report matched or changed rows (clientFoundRows).
 	MySQL
 
-	// SQLite is SQLite 3.35 or newer. It has one writer per file: writers of
-	// different resources wait for each other there, as all writers do. Set a
-	// busy timeout in the DSN, or they fail instead of waiting.
+	// SQLite is SQLite 3.35 or newer. It has one writer per file, so writers of
+	// different resources wait for each other too. Set a busy timeout in the DSN:
+	// without it they fail instead of waiting.
 	SQLite
 )
 
@@ -37,70 +38,74 @@ func (d Dialect) String() string {
 	return fmt.Sprintf("Dialect(%d)", int(d))
 }
 
-// statements are what is said to the database.
+func (d Dialect) check() error {
+	if d < Postgres || d > SQLite {
+		return &holdfast.ArgumentError{Argument: "dialect", Reason: "is " + d.String() + ", not one of its constants"}
+	}
+	return nil
+}
+
+// statements are the SQL of a guard for one table.
 type statements struct {
-	// raise inserts or raises the mark of a resource and locks its row, before
-	// anything is read. It must come first:
+	// raise inserts or raises the mark of a resource and locks its row. It comes
+	// before any read:
 	//
-	//   - SQLite's transactions begin deferred. One that reads and then writes
-	//     fails with SQLITE_BUSY, timeout or not, if another wrote in between;
-	//     one that begins with a write waits for its turn.
-	//   - InnoDB's snapshot is taken by the first plain SELECT. Taken after the
-	//     lock it shows fn what the previous holder wrote.
+	//   - SQLite's transactions begin deferred. One that reads and then writes fails
+	//     with SQLITE_BUSY, in spite of a timeout, if another one wrote in between;
+	//     one that begins with a write waits.
+	//   - InnoDB takes its snapshot at the first plain SELECT. Taken after the row was
+	//     locked, it shows what the previous holder wrote.
 	//
-	// And it must be an insert that turns into an update. An update first would
-	// find no row for a new resource; in InnoDB that locks the gap where the row
-	// would be, and with it the resources that sort there.
+	// It is an insert that becomes an update. An update would find no row for a new
+	// resource; InnoDB then locks the gap around it, and neighboring resources with it.
 	//
-	// It leaves the name and token of a mark that the claim may not pass as they
-	// are; fencing.Claim.CheckMark then says why. raises grows with each raise,
-	// also by the same token: Galera compares the rows that two nodes have
-	// changed, and would not see two writers meet in a row that stays the same.
+	// It leaves name and token unchanged if the claim may not pass the mark;
+	// fencing.Claim.CheckMark then says why. raises grows with each call, also for the
+	// same token: Galera detects a conflict of two nodes only in rows that both change.
 	raise statement
 
-	// mark reads the mark back where raise cannot return it. FOR UPDATE reads
-	// what is locked, whatever snapshot the transaction may have.
+	// mark reads the mark where raise cannot return it. FOR UPDATE reads the locked
+	// row, whatever snapshot the transaction has.
 	mark statement
 
-	// floor reads the floor; see Guard.Expire. It is read for a resource without
-	// a row, as it is now and not as of a snapshot.
+	// floor reads the floor (see Guard.Expire) for a resource that had no row: the
+	// committed value, not that of a snapshot.
 	floor string
 
-	// lift raises a mark that is below the floor to it.
+	// lift raises a mark that is below the floor to the floor.
 	lift statement
 
-	// savepoint and release enclose the raise and fn, in MySQL and SQLite. If the
-	// transaction has ended unnoticed, release fails, for the savepoint has gone
-	// with it. Without, MySQL's COMMIT would succeed:
+	// savepoint and release enclose raise and fn in MySQL and SQLite. release fails if
+	// the transaction has ended unnoticed, because the savepoint is gone with it.
+	// Otherwise MySQL's COMMIT would succeed:
 	//
-	//   - After a deadlock, whose error fn has not returned, or a statement that
-	//     commits by itself (ALTER TABLE), the rest of fn has been running outside
-	//     of any transaction.
-	//   - With prepared statements, a node of MariaDB Galera may give up a
-	//     transaction for that of another node, and not say so to the client. What
-	//     follows is a new transaction. So the savepoint comes before the raise.
+	//   - After a deadlock whose error fn ignored, or a statement that commits
+	//     implicitly (ALTER TABLE), the rest of fn ran outside any transaction.
+	//   - With prepared statements, a MariaDB Galera node can give up a transaction for
+	//     that of another node without an error. A new transaction follows. So the
+	//     savepoint comes before the raise.
 	savepoint, release string
 
-	// id is the id of the transaction, in PostgreSQL. raise returns it too.
-	// After a COMMIT within fn it is another one.
+	// id returns the transaction's id, in PostgreSQL. raise returns it too. After a
+	// COMMIT in fn it is another one.
 	id string
 }
 
-// argument is one of the values that statements are made with.
+// argument is a value that a statement needs.
 type argument int
 
 const (
 	argResource argument = iota
 	argName
 	argFirst // the token for a resource that has no mark
-	argLow   // the lowest mark that the token may be compared with
+	argLow   // below it, a mark is too many epochs behind the token
 	argToken
 )
 
-// arguments are the values, in the order of the constants.
+// arguments holds the values, indexed by argument.
 type arguments [argToken + 1]any
 
-// statement is a query, and what to give for its placeholders.
+// statement is a query and the arguments of its placeholders.
 type statement struct {
 	query string
 	args  []argument
@@ -114,7 +119,11 @@ func (s *statement) bind(values *arguments) []any {
 	return bound
 }
 
-// statement replaces {resource}, {name} and so on by placeholders.
+var argumentNames = map[string]argument{
+	"resource": argResource, "name": argName, "first": argFirst, "low": argLow, "token": argToken,
+}
+
+// statement replaces {resource}, {name}, … by the dialect's placeholders.
 func (d Dialect) statement(query string) statement {
 	var s statement
 	var text strings.Builder
@@ -126,8 +135,7 @@ func (d Dialect) statement(query string) statement {
 			return s
 		}
 		name, after, _ := strings.Cut(rest, "}")
-		a := map[string]argument{"resource": argResource, "name": argName, "first": argFirst, "low": argLow, "token": argToken}[name]
-		s.args = append(s.args, a)
+		s.args = append(s.args, argumentNames[name])
 		if query = after; d != Postgres {
 			text.WriteByte('?')
 		} else {
@@ -136,7 +144,7 @@ func (d Dialect) statement(query string) statement {
 	}
 }
 
-// now is the time in seconds, by the database's clock.
+// now returns the SQL for the database's time, in seconds since 1970.
 func (d Dialect) now() string {
 	switch d {
 	case Postgres:
@@ -147,7 +155,7 @@ func (d Dialect) now() string {
 	return "CAST(strftime('%s', 'now') AS INTEGER)"
 }
 
-// statements returns the statements for a table, whose name is quoted.
+// statements returns the statements for a table, given by its quoted name.
 func (d Dialect) statements(table string) statements {
 	s := statements{
 		savepoint: "SAVEPOINT holdfast_guard",
@@ -155,15 +163,17 @@ func (d Dialect) statements(table string) statements {
 		floor:     "SELECT token FROM " + table + " WHERE resource = ''",
 		lift:      d.statement("UPDATE " + table + " SET token = {token} WHERE resource = {resource} AND token < {token}"),
 	}
-	insert := "(resource, lock_name, token, raises, raised_at) VALUES ({resource}, {name}, {first}, 1, " + d.now() + ") "
+	insert := "(resource, lock_name, token, raises, raised_at) " +
+		"VALUES ({resource}, {name}, {first}, 1, " + d.now() + ") "
 	if d == MySQL {
-		// The count of affected rows does not tell whether the mark was raised.
-		// So it is read back. VALUES() is deprecated in MySQL, and what replaces
-		// it is unknown to MariaDB: values are given again where they are needed.
-		// Assignments take effect from left to right.
+		// The number of affected rows does not tell whether the mark was raised, so it
+		// is read back. VALUES() is deprecated in MySQL, and MariaDB does not know its
+		// replacement, so values are passed again where they are needed. Assignments
+		// take effect from left to right.
 		s.raise = d.statement("INSERT INTO " + table + " " + insert + "ON DUPLICATE KEY UPDATE " +
 			"lock_name = IF(lock_name = '' AND token BETWEEN {low} AND {token}, {name}, lock_name), " +
-			"token = IF(token BETWEEN {low} AND {token} AND ({name} = '' OR lock_name = '' OR lock_name = {name}), {token}, token), " +
+			"token = IF(token BETWEEN {low} AND {token} " +
+			"AND ({name} = '' OR lock_name = '' OR lock_name = {name}), {token}, token), " +
 			"raises = raises + 1, raised_at = " + d.now())
 		s.mark = d.statement("SELECT lock_name, token, raises, 0 FROM " + table + " WHERE resource = {resource} FOR UPDATE")
 		s.floor += " LOCK IN SHARE MODE"
@@ -176,17 +186,19 @@ func (d Dialect) statements(table string) statements {
 		s.id = "SELECT " + id
 		s.floor += " FOR SHARE"
 	}
-	// excluded is the row that was to be inserted.
+	// excluded is the row of the INSERT.
 	s.raise = d.statement("INSERT INTO " + table + " AS f " + insert + "ON CONFLICT (resource) DO UPDATE SET " +
-		"lock_name = CASE WHEN f.lock_name = '' AND f.token BETWEEN {low} AND {token} THEN excluded.lock_name ELSE f.lock_name END, " +
-		"token = CASE WHEN f.token BETWEEN {low} AND {token} AND (excluded.lock_name = '' OR f.lock_name IN ('', excluded.lock_name)) " +
+		"lock_name = CASE WHEN f.lock_name = '' AND f.token BETWEEN {low} AND {token} " +
+		"THEN excluded.lock_name ELSE f.lock_name END, " +
+		"token = CASE WHEN f.token BETWEEN {low} AND {token} " +
+		"AND (excluded.lock_name = '' OR f.lock_name IN ('', excluded.lock_name)) " +
 		"THEN {token} ELSE f.token END, " +
 		"raises = f.raises + 1, raised_at = excluded.raised_at " +
 		"RETURNING lock_name, token, raises, " + id)
 	return s
 }
 
-// quoteTable quotes a name that Options.validate has passed.
+// quoteTable quotes a name that matches tableName.
 func (d Dialect) quoteTable(table string) string {
 	mark := `"`
 	if d == MySQL {

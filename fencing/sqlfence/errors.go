@@ -9,66 +9,53 @@ import (
 )
 
 var (
-	// ErrTxEnded is returned when fn has returned and its transaction was gone: fn
-	// has committed or rolled it back, also in SQL (COMMIT, ROLLBACK), has run a
-	// statement that commits by itself (MySQL's ALTER TABLE), or has not returned
-	// the error of one that made the database give it up (a deadlock; in
-	// PostgreSQL any error). Statements that fn has run after that may have been
-	// carried out on their own, without the guard. It is a mistake in fn, but for
-	// one case: with prepared statements, a node of MariaDB Galera may give up a
-	// transaction without saying so. Nothing is written then.
+	// ErrTxEnded means that fn ended its transaction, which only Do may do: by a COMMIT
+	// or ROLLBACK, by a statement that commits implicitly (MySQL's ALTER TABLE), or by
+	// ignoring an error after which the database gave the transaction up (a deadlock;
+	// in PostgreSQL any error). Statements after that may have taken effect unguarded.
+	// Fix fn. The exception is MariaDB Galera with prepared statements, where a node may
+	// give up a transaction silently; then nothing is written.
 	ErrTxEnded = errors.New("the transaction had ended before it could be committed")
 
-	// ErrRewound is returned when tokens have gone backwards. Errors that match
-	// it are of type *[RewoundError].
+	// ErrRewound means that tokens went backwards: the resource has seen a larger token
+	// than that of the present holder. Either etcd was restored from a backup, or the
+	// resource is written under several locks. Nothing was written. It Is
+	// fencing.ErrStale as well, and errors.As finds a *fencing.MarkError.
+	//
+	// After a restore, raise the epoch to MarkError.NeedsEpoch (fencing.BumpEpoch), or
+	// restore again with revisions moved forward (etcdutl snapshot restore
+	// --bump-revision N --mark-compacted). Then holders must acquire again.
+	//
+	// It is reported for a fencing.Holder only, because etcd is asked whether it still
+	// holds. A bare token or a claim gets fencing.ErrStale.
 	ErrRewound = errors.New("fencing tokens have gone backwards")
+
+	// ErrExpired means that the resource has no mark, and a mark above the token has
+	// expired, perhaps that of this resource (see [Guard.Expire]). Release and acquire
+	// again. Nothing was written. It Is fencing.ErrStale as well, and errors.As finds a
+	// *fencing.MarkError whose Mark is the floor.
+	ErrExpired = errors.New("fencing token is from before expired marks")
 )
 
-// UncommittedError says that fn has done its work, and that it was rolled back,
-// because the holder could no longer be sure of its lock: Check failed before
-// the commit. errors.Is finds what Check said: holdfast.ErrLost,
-// holdfast.ErrSuspended, holdfast.ErrReleased.
-type UncommittedError struct {
-	Resource string
-	Token    fencing.Token
-	Err      error // of Check
-}
+type rewoundError struct{ below *fencing.MarkError }
 
-func (e *UncommittedError) Error() string {
-	return fmt.Sprintf("sqlfence: write to %s with token %v was rolled back before its commit: %v", names.Quote(e.Resource), e.Token, e.Err)
-}
-
-// Is makes errors.Is(err, fencing.ErrNotDone) true.
-func (e *UncommittedError) Is(target error) bool { return target == fencing.ErrNotDone }
-
-func (e *UncommittedError) Unwrap() error { return e.Err }
-
-// RewoundError says that a resource has seen a larger token than that of the
-// holder which etcd, asked afterwards, calls the present one. Two things lead
-// there: etcd was restored from a backup and counts its revisions again from a
-// lower one; or the resource is written under several locks, and tokens of
-// different names were compared. Nothing was written.
-//
-// After a restore an operator must either restore once more so that revisions go
-// on above the mark's (etcdutl snapshot restore --bump-revision N
-// --mark-compacted), or raise the epoch to Below.NeedsEpoch (fencing.BumpEpoch);
-// then holders must acquire again.
-//
-// errors.Is finds [ErrRewound] and fencing.ErrStale, errors.As the
-// *fencing.MarkError. It is found out only for a fencing.Holder; a token that
-// came from elsewhere is merely stale.
-type RewoundError struct {
-	Below *fencing.MarkError
-}
-
-func (e *RewoundError) Error() string {
-	b := e.Below
-	return fmt.Sprintf("sqlfence: write to %s refused: token %v of %s is below the mark %v, and yet its holder is the present one: "+
-		"after a restore of etcd, raise the epoch to %d or more (fencing.BumpEpoch) and acquire again",
+func (e *rewoundError) Error() string {
+	b := e.below
+	return fmt.Sprintf("sqlfence: write to %s refused: token %v of %s is below the mark %v, although its holder is the "+
+		"present one: after a restore of etcd raise the epoch to %d or more (fencing.BumpEpoch) and acquire again",
 		names.Quote(b.Resource), b.Claim.Token, names.Quote(b.Claim.Name), b.Mark, b.NeedsEpoch())
 }
 
-// Is makes errors.Is(err, ErrRewound) true.
-func (e *RewoundError) Is(target error) bool { return target == ErrRewound }
+func (e *rewoundError) Is(target error) bool { return target == ErrRewound }
+func (e *rewoundError) Unwrap() error        { return e.below }
 
-func (e *RewoundError) Unwrap() error { return e.Below }
+type expiredError struct{ below *fencing.MarkError }
+
+func (e *expiredError) Error() string {
+	b := e.below
+	return fmt.Sprintf("sqlfence: write to %s with token %v refused: the resource has no mark, and marks up to %v "+
+		"have expired: release and acquire again", names.Quote(b.Resource), b.Claim.Token, b.Mark)
+}
+
+func (e *expiredError) Is(target error) bool { return target == ErrExpired }
+func (e *expiredError) Unwrap() error        { return e.below }

@@ -7,93 +7,89 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fence"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Marks raises marks in transactions of your own: those of an ORM, of pgx, or
-// where the guarded write is one of several things that a transaction does. Where
-// the transaction can be left to [Guard.Do], it is the simpler one.
+// Marks raises marks in transactions of your own: those of an ORM or pgx, or where the
+// guarded write is one of several things in a transaction. [Guard.Do] is simpler where
+// it can run the transaction.
 //
-// Marks has no state and may be used by any number of goroutines. It works on the
-// same table as a [Guard] with the same Options.Table.
+// Marks shares its table with every [Guard] of the same Options.Table. It has no other
+// state and is safe for concurrent use.
 type Marks struct {
 	dialect Dialect
 	table   string // quoted
 	sql     statements
-	auditor fencing.Auditor
+	auditor audit.Auditor
 }
 
-// NewMarks returns marks in the table Options.Table, which must exist: see
-// [Migrations] and [Guard.EnsureSchema]. Of the options it takes Table and
-// Auditor; the others are about transactions of a [Guard], and must be zero. A nil
-// opts means all defaults. The error is an *holdfast.ArgumentError.
+// NewMarks returns marks in Options.Table, which must exist ([Migrations],
+// [Guard.EnsureSchema]). The only other option it uses is Auditor; those about
+// transactions must be zero. A nil opts means all defaults. The error is a
+// *holdfast.ArgumentError.
 func NewMarks(dialect Dialect, opts *Options) (*Marks, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
 	if opts.Isolation != sql.LevelDefault || opts.Retry != nil || opts.Transient != nil {
-		return nil, &holdfast.ArgumentError{Argument: "Options", Reason: "has more than Table and Auditor, and the transactions are yours"}
+		return nil, &holdfast.ArgumentError{Argument: "Options",
+			Reason: "sets Isolation, Retry or Transient, but the transactions are yours"}
 	}
 	return newMarks(dialect, opts)
 }
 
 func newMarks(dialect Dialect, opts *Options) (*Marks, error) {
-	if dialect < Postgres || dialect > SQLite {
-		return nil, &holdfast.ArgumentError{Argument: "dialect", Reason: "is " + dialect.String() + ", which is not one of its values"}
+	if err := dialect.check(); err != nil {
+		return nil, err
 	}
 	table := opts.Table
 	if table == "" {
 		table = DefaultTable
 	}
 	if !tableName.MatchString(table) {
-		return nil, &holdfast.ArgumentError{Argument: "Options.Table", Reason: "is " + names.Quote(table) + ", which is not the name of a table"}
+		return nil, &holdfast.ArgumentError{Argument: "Options.Table",
+			Reason: "is " + names.Quote(table) + ", not the name of a table"}
 	}
 	m := &Marks{dialect: dialect, table: dialect.quoteTable(table), auditor: opts.Auditor}
 	m.sql = dialect.statements(m.table)
 	return m, nil
 }
 
-// Raise compares source's token with the mark of the resource, raises the mark to
-// it, and keeps the mark's row locked until tx ends. Call it first in the
-// transaction, and the guarded writes after it.
+// Raise compares source's token with the mark of the resource, raises the mark to it,
+// and keeps its row locked until tx ends. Call it first in the transaction, before the
+// guarded writes, and call source's Check once more right before the commit.
 //
-// When it has returned nil, what your commit proves depends on its answer:
+// After Raise has returned nil, the commit's result means:
 //
-//   - nil: the mark and all writes of the transaction are committed, and no
-//     smaller token has written to the resource since the mark, nor can from now on.
-//   - an error that says that the transaction was rolled back: neither is.
+//   - nil: the mark and all writes are committed. No smaller token has written to the
+//     resource since, and none can.
+//   - an error that says the transaction was rolled back: nothing was written.
 //   - any other error, such as a lost connection: the outcome is unknown. Mark and
-//     writes took effect together, or not at all, or may yet; never after a later
-//     holder's write, as that waits until the database has decided. Raise again in
-//     a new transaction, and read there what has come of it. Do not just repeat
-//     the writes.
+//     writes took effect together, or not at all, or may do so later, but not after a
+//     newer holder's write. Call Raise in a new transaction and read what happened
+//     before you repeat the writes.
 //
-// Call source's Check once more right before the commit, and roll back if it
-// fails.
+// If Raise fails, roll back. Its errors are those that [Guard.Do] returns before fn,
+// except [ErrRewound].
 //
-// In a transaction with nothing else in it, Raise after an acquisition shuts out
-// the holders before this one at once. What is read after that commit is not
-// overwritten by them.
+// A transaction with only a Raise, right after acquiring the lock, refuses all earlier
+// holders from then on; what is read after that stays current.
 //
-// After an error roll the transaction back. The errors are those of [Guard.Do]
-// from before fn: *holdfast.ArgumentError, *holdfast.NameError, *fencing.ClaimError,
-// fencing.ErrNoToken, what Check says, fencing.ErrStale (an *[ExpiredError] is
-// one; [ErrRewound] is not looked for, as that asks etcd), fencing.ErrOtherName,
-// fencing.ErrEpochStep, a *[SchemaError], and what the database said.
-//
-// Not first in its transaction, Raise guards as well, but: in MySQL at REPEATABLE
-// READ later reads show what stood at the first one; in PostgreSQL from REPEATABLE
-// READ on it fails with SQLSTATE 40001 if another has written meanwhile; in SQLite
-// with SQLITE_BUSY. Do not end the transaction before the writes, also not by a
-// statement that commits by itself: they would not be guarded.
+// If Raise is not the first statement, it still guards, but in MySQL at REPEATABLE READ
+// later reads show the state of the first read, in PostgreSQL from REPEATABLE READ on it
+// fails with SQLSTATE 40001 if another transaction has written, and in SQLite with
+// SQLITE_BUSY. Do not end the transaction before the writes, not even by a statement
+// that commits implicitly: they would be unguarded.
 func (m *Marks) Raise(ctx context.Context, tx Tx, resource string, source fencing.Source) error {
 	return m.raise(ctx, tx, &claimant{m: m, resource: resource, source: source})
 }
 
-// RaiseClaim is [Marks.Raise] for a claim that was presented to this process by a
-// holder elsewhere.
+// RaiseClaim is [Marks.Raise] for a claim that was presented to this process by a holder
+// elsewhere. There is no Check.
 func (m *Marks) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencing.Claim) error {
 	return m.raise(ctx, tx, &claimant{m: m, resource: resource, presented: true, claim: c})
 }
@@ -102,30 +98,30 @@ func (m *Marks) raise(ctx context.Context, tx Tx, c *claimant) error {
 	if tx == nil {
 		return &holdfast.ArgumentError{Argument: "tx", Reason: "is nil"}
 	}
-	if err := CheckResource(c.resource); err != nil {
+	if err := checkResource(c.resource); err != nil {
 		return err
 	}
 	err := c.admit()
 	if err == nil {
 		err = c.raise(ctx, tx)
 	}
-	if c.turnedAway {
+	if c.refused {
 		c.audit(ctx, err)
 	}
 	return err
 }
 
-// claimant is who wants to raise a mark.
+// claimant is a holder that wants to raise a mark.
 type claimant struct {
 	m        *Marks
 	resource string
 
-	presented bool           // only a claim is there, no source
-	source    fencing.Source // may be nil also by mistake
-	claim     fencing.Claim  // if not presented: of the source; Name may be empty
+	presented bool           // there is only a claim, no source
+	source    fencing.Source // nil only by mistake, unless presented
+	claim     fencing.Claim  // if not presented, that of source; Name may be empty
 
-	id         int64 // of the transaction, in PostgreSQL
-	turnedAway bool  // it has no token, or none that passes
+	id      int64 // of the transaction, in PostgreSQL
+	refused bool  // the claim was refused, as opposed to any other error
 }
 
 func (c *claimant) String() string {
@@ -133,14 +129,14 @@ func (c *claimant) String() string {
 }
 
 func (c *claimant) audit(ctx context.Context, err error) {
-	fencing.AuditRefusal(ctx, c.m.auditor, c.resource, c.claim, "", err)
+	fence.AuditRefusal(ctx, c.m.auditor, c.resource, c.claim, "", err)
 }
 
-// admit is what can be known without a query.
+// admit refuses what can be refused without a query.
 func (c *claimant) admit() error {
 	if err := c.check(); err != nil {
-		c.turnedAway = true
-		return fencing.NotDone(fmt.Errorf("%v: no query was made: %w", c, err))
+		c.refused = true
+		return fencing.NotDone(fmt.Errorf("%v: not sent: %w", c, err))
 	}
 	return nil
 }
@@ -158,8 +154,8 @@ func (c *claimant) check() error {
 	if c.claim.Token = c.source.Token(); c.claim.Token <= 0 {
 		return fencing.ErrNoToken
 	}
-	if named, ok := c.source.(fencing.Named); ok {
-		c.claim.Name = named.Name()
+	if h, ok := c.source.(fencing.Holder); ok {
+		c.claim.Name = h.Name()
 	}
 	if c.claim.Name == "" {
 		return nil
@@ -171,14 +167,14 @@ func (c *claimant) checkClaim() error {
 	if err := c.claim.Validate(); err != nil {
 		return err
 	}
-	if reason := textReason(c.claim.Name, fencing.MaxName); reason != "" {
+	if reason := textProblem(c.claim.Name, fencing.MaxName); reason != "" {
 		return &fencing.ClaimError{Part: "name", Reason: reason}
 	}
 	return nil
 }
 
-// raise locks the row of the resource, until the end of the transaction, and
-// raises the mark if it may be.
+// raise locks the row of the resource until the end of the transaction, and raises the
+// mark if the claim may pass.
 func (c *claimant) raise(ctx context.Context, tx Tx) error {
 	values := c.arguments()
 	var mark fencing.Claim
@@ -198,24 +194,24 @@ func (c *claimant) raise(ctx context.Context, tx Tx) error {
 		return c.failed(ctx, "raise the mark", c.m.explainSchema(ctx, tx, err))
 	}
 	if err := c.claim.CheckMark(c.resource, mark); err != nil {
-		c.turnedAway = true
+		c.refused = true
 		return err
 	}
 	if mark.Token != c.claim.Token {
 		return c.failed(ctx, "raise the mark", errRaiseLost)
 	}
 	if raises == 1 {
-		return c.first(ctx, tx, values)
+		return c.checkFloor(ctx, tx, values)
 	}
 	return nil
 }
 
-// errRaiseLost says that the mark is not what it was raised to a moment before: a
-// node of Galera has given up the transaction; see statements.savepoint.
-var errRaiseLost = errors.New("the database has rolled back the transaction after the mark was raised")
+// errRaiseLost means that the mark is not what it was raised to a moment ago: a Galera
+// node has given up the transaction; see statements.savepoint.
+var errRaiseLost = errors.New("the database rolled back the transaction after the mark was raised")
 
-// first is for a resource that had no mark: it may have been forgotten.
-func (c *claimant) first(ctx context.Context, tx Tx, values *arguments) error {
+// checkFloor is for a resource that had no mark: its mark may have expired.
+func (c *claimant) checkFloor(ctx context.Context, tx Tx, values *arguments) error {
 	s := &c.m.sql
 	var floor fencing.Token
 	err := tx.Run(ctx, s.floor, nil, []any{(*int64)(&floor)})
@@ -227,42 +223,45 @@ func (c *claimant) first(ctx context.Context, tx Tx, values *arguments) error {
 	case c.claim.Token >= floor:
 		return nil
 	}
-	// For a caller who commits in spite of the error: the token must not become
-	// the mark. A statement that deletes the row would open a door, should it run
-	// outside of the transaction.
+	// In case the caller commits in spite of the error, the token must not become the
+	// mark. Deleting the row instead would let stale tokens in, if the statement ran
+	// outside the transaction.
 	values[argToken] = int64(floor)
 	if err := tx.Run(ctx, s.lift.query, s.lift.bind(values), nil); err != nil {
 		return c.failed(ctx, "refuse a token below the floor", err)
 	}
-	c.turnedAway = true
-	return &ExpiredError{&fencing.MarkError{Resource: c.resource, Claim: c.claim, Mark: floor, MarkName: c.claim.Name}}
+	c.refused = true
+	return &expiredError{&fencing.MarkError{Resource: c.resource, Claim: c.claim, Mark: floor, MarkName: c.claim.Name}}
 }
 
 func (c *claimant) arguments() *arguments {
 	token := c.claim.Token
 	first, low := token, fencing.Token(0)
 	if c.claim.CheckMark(c.resource, fencing.Claim{}) != nil {
-		first = 1 // which it may not pass either
+		first = 1 // the token may not pass this mark either
 	}
 	if epoch := token.Epoch() - fencing.MaxEpochStep; epoch > 0 {
 		low, _ = fencing.NewToken(epoch, 1)
-		low-- // the revision 0, which no token has
+		low-- // revision 0, which no token has
 	}
-	values := &arguments{argResource: c.resource, argName: c.claim.Name, argFirst: int64(first), argLow: int64(low), argToken: int64(token)}
+	values := &arguments{
+		argResource: c.resource, argName: c.claim.Name,
+		argFirst: int64(first), argLow: int64(low), argToken: int64(token),
+	}
 	if c.m.dialect == MySQL {
-		// As bytes: a string would be of the connection's character set.
+		// As bytes: a string would be converted from the connection's character set.
 		values[argResource], values[argName] = []byte(c.resource), []byte(c.claim.Name)
 	}
 	return values
 }
 
-// failed is the error of a step before the commit.
+// failed returns the error of a step before the commit.
 func (c *claimant) failed(ctx context.Context, step string, err error) error {
-	return fencing.NotDone(fmt.Errorf("%v: nothing is written: %s: %w", c, step, withContext(ctx, err)))
+	return fencing.NotDone(fmt.Errorf("%v: nothing was written: %s: %w", c, step, withContext(ctx, err)))
 }
 
-// withContext joins the context's error, with its cause, to an error that may
-// come of it. Drivers replace the one by the other, or hide it.
+// withContext joins ctx's error and its cause to err, if ctx has ended: drivers replace
+// the one by the other, or hide it.
 func withContext(ctx context.Context, err error) error {
 	switch cerr := backoff.ContextErr(ctx); {
 	case cerr == nil:

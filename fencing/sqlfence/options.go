@@ -4,56 +4,54 @@ import (
 	"database/sql"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// Options are the policies of a [Guard]. The zero value is the default.
+// Options configure a [Guard]. The zero value is the default.
 type Options struct {
-	// Table is the table of marks: a name, or a schema's and a name with a dot
-	// between. Default [DefaultTable]. Each part is 1 to 63 letters, digits and
-	// underscores of ASCII, the first no digit. It is quoted as it is written,
-	// so that in PostgreSQL "Fence" and "fence" are two tables. All writers of a
-	// resource must use the same table.
+	// Table is the table of marks, with or without a schema ("fence", "app.fence").
+	// Each part has 1 to 63 ASCII letters, digits and underscores, and does not start
+	// with a digit. It is quoted as written, so PostgreSQL distinguishes "Fence" and
+	// "fence". All writers of a resource must use the same table. Default
+	// [DefaultTable].
 	Table string
 
-	// Isolation is the isolation level of the transactions: LevelDefault (the
-	// database's own), LevelReadUncommitted, LevelReadCommitted,
-	// LevelRepeatableRead or LevelSerializable, as far as the driver knows it.
-	// The guard is right at each of them. In PostgreSQL, from LevelRepeatableRead
-	// on, whoever waited for another writer of the same resource fails with a
-	// serialisation failure; use Retry there.
+	// Isolation is the level of the transactions: LevelDefault (the database's own),
+	// LevelReadUncommitted, LevelReadCommitted, LevelRepeatableRead or
+	// LevelSerializable, if the driver knows it. The guard is correct at each. In
+	// PostgreSQL from LevelRepeatableRead on, a writer that waited for another one of
+	// the same resource fails with a serialization failure: set Retry.
 	Isolation sql.IsolationLevel
 
-	// Retry, if not nil, repeats what failed because the database chose to
-	// give up this transaction for the sake of another: serialisation failures,
-	// deadlocks, SQLITE_BUSY. All of it is repeated, fn with it, in a new
-	// transaction, after a new Check. Set it only where fn may run again: what
-	// it did in its transaction is undone, what it did elsewhere is not.
-	// Nothing but the context bounds the attempts. Default nil: no repetition.
+	// Retry, if not nil, repeats the whole transaction, with a new Check and a new call
+	// of fn, if the database gave it up for another one: serialization failures,
+	// deadlocks, SQLITE_BUSY. Only effects in the transaction are undone before. The
+	// number of attempts is bounded by the context alone. Default nil: no retries.
 	Retry *backoff.Policy
 
-	// Transient tells Retry of errors that it does not know by itself. True
-	// means: the database has refused this, rolled back all of the transaction,
-	// and may accept it another time. It must not be true for a connection that
-	// was lost. It is asked with what fn, the driver and the database returned.
+	// Transient reports further errors to which Retry applies. It must return true only
+	// if the database has rolled back the whole transaction and may accept it later,
+	// and never for a lost connection. It is called with errors of fn, the driver and
+	// the database. Default nil.
 	//
-	// Known already are errors with a method SQLState() string that returns
-	// 40001 or 40P01 (pgx, lib/pq), the numbers 1213, 1205, 1020 and 3101 of
-	// github.com/go-sql-driver/mysql, and SQLITE_BUSY and SQLITE_LOCKED of
-	// modernc.org/sqlite. Default nil.
+	// Known without it: SQLSTATE 40001 and 40P01 of errors with a method SQLState()
+	// string (pgx, lib/pq); 1213, 1205, 1020 and 3101 of github.com/go-sql-driver/mysql;
+	// SQLITE_BUSY and SQLITE_LOCKED of modernc.org/sqlite.
 	Transient func(error) bool
 
-	// Auditor is told of every write that the guard refuses: stale tokens, those
-	// of another lock, and missing ones. Default nil: slog.Default(), at Warn.
-	Auditor fencing.Auditor
+	// Auditor receives a record of each refused write: stale, of another lock, or
+	// without a token. Default: the default logger, at Warn.
+	Auditor audit.Auditor
 }
 
 func (o *Options) validate() error {
 	switch o.Isolation {
-	case sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable:
+	case sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted,
+		sql.LevelRepeatableRead, sql.LevelSerializable:
 	default:
-		return &holdfast.ArgumentError{Argument: "Options.Isolation", Reason: "is " + o.Isolation.String() + ", which is not one of its values"}
+		return &holdfast.ArgumentError{Argument: "Options.Isolation",
+			Reason: "is " + o.Isolation.String() + ", which is not supported"}
 	}
 	if o.Retry == nil {
 		return nil

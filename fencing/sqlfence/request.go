@@ -11,33 +11,36 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// request is one guarded write on its way.
+// request is one guarded write.
 type request struct {
 	claimant
-	g  *Guard
-	fn func(ctx context.Context, tx *sql.Tx) error
+	g            *Guard
+	fn           func(ctx context.Context, tx *sql.Tx) error
+	callerAudits bool // a refusal is recorded by the caller
 }
 
 func (r *request) do(ctx context.Context, retry *backoff.Policy) error {
 	err := r.repeat(ctx, retry)
-	if !r.turnedAway {
+	if !r.refused {
 		return err
 	}
-	// The transaction is over: this may ask etcd, and no writer waits for an RPC
-	// with a row locked.
+	// Here the transaction has ended, so etcd may be asked: no writer waits for an RPC
+	// while a row is locked.
 	if below, ok := err.(*fencing.MarkError); ok {
 		err = r.explain(ctx, below)
 	}
-	r.audit(ctx, err)
+	if !r.callerAudits {
+		r.audit(ctx, err)
+	}
 	return err
 }
 
-// repeat makes as many attempts as retry allows; nil is one.
+// repeat makes as many attempts as retry allows, one if it is nil.
 func (r *request) repeat(ctx context.Context, retry *backoff.Policy) error {
 	if r.fn == nil {
 		return &holdfast.ArgumentError{Argument: "fn", Reason: "is nil"}
 	}
-	if err := CheckResource(r.resource); err != nil {
+	if err := checkResource(r.resource); err != nil {
 		return err
 	}
 	if retry == nil {
@@ -53,22 +56,21 @@ func (r *request) repeat(ctx context.Context, retry *backoff.Policy) error {
 	})
 }
 
-// attempt is one transaction. again reports that the database gave it up for
-// the sake of another one, and that nothing of it is left.
+// attempt runs one transaction. again reports that the database gave it up for another
+// one and rolled it back entirely.
 func (r *request) attempt(ctx context.Context) (again bool, err error) {
 	if err := r.admit(); err != nil {
 		return false, err
 	}
 	if err := backoff.ContextErr(ctx); err != nil {
-		return false, fencing.NotDone(fmt.Errorf("%v: no query was made: %w", r, err))
+		return false, fencing.NotDone(fmt.Errorf("%v: not sent: %w", r, err))
 	}
 	tx, err := r.g.db.BeginTx(ctx, &sql.TxOptions{Isolation: r.g.opts.Isolation})
 	if err != nil {
 		return r.g.transient(err), r.failed(ctx, "begin", err)
 	}
-	// Also for a panic, and a Goexit, in fn. Where Commit was called it does
-	// nothing. Its error says nothing: what was not committed is rolled back by
-	// the end of the connection too.
+	// Covers a panic and a Goexit in fn. After Commit it does nothing. Its error does
+	// not matter: the end of the connection rolls back as well.
 	defer tx.Rollback()
 
 	if savepoint := r.m.sql.savepoint; savepoint != "" {
@@ -77,7 +79,7 @@ func (r *request) attempt(ctx context.Context) (again bool, err error) {
 		}
 	}
 	if err := r.raise(ctx, SQLTx(tx)); err != nil {
-		return !r.turnedAway && r.g.transient(err), err
+		return !r.refused && r.g.transient(err), err
 	}
 	if err := r.work(ctx, tx); err != nil {
 		if errors.Is(tx.Rollback(), sql.ErrTxDone) && ctx.Err() == nil {

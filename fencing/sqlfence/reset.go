@@ -4,22 +4,23 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Reset drops the mark of a resource, and tells a of that (nil: Options.Auditor):
-// for a resource that exists no more, that another lock is to guard from now on,
-// or whose mark no token reaches. From then on any token passes that is not below
-// the floor (see [Guard.Expire]), so make sure first that no stale holder is left.
-// Without a mark it does nothing. It waits for a guarded write that is on its way.
+// Reset deletes the mark of a resource and records that in a (nil: Options.Auditor). Use
+// it for a resource that no longer exists, that gets another lock, or whose mark no
+// token can reach. Make sure that no stale holder is left: the next token passes if it
+// is not below the floor (see [Guard.Expire]). Reset waits for a guarded write in
+// progress. Without a mark it does nothing.
 //
-// The error is a *holdfast.NameError or what the database said, with the context's.
-// The mark may have been dropped then, and the record has the error. Repeating is
-// safe: a mark that was set since the reset read it is left alone.
-func (g *Guard) Reset(ctx context.Context, resource string, a fencing.Auditor) error {
-	if err := CheckResource(resource); err != nil {
+// The error is a *fencing.ClaimError for the resource, or that of the database or ctx;
+// then the mark may be deleted or not. Repeating is safe: Reset does not delete a mark
+// that was set after it began.
+func (g *Guard) Reset(ctx context.Context, resource string, a audit.Auditor) error {
+	if err := checkResource(resource); err != nil {
 		return err
 	}
 	if a == nil {
@@ -27,38 +28,39 @@ func (g *Guard) Reset(ctx context.Context, resource string, a fencing.Auditor) e
 	}
 	for {
 		if err := backoff.ContextErr(ctx); err != nil {
-			return resetFailed(ctx, resource, err)
+			return resetError(ctx, resource, err)
 		}
 		mark, found, err := g.mark(ctx, resource)
 		if err != nil {
-			return resetFailed(ctx, resource, err)
+			return resetError(ctx, resource, err)
 		}
 		if !found {
 			return nil
 		}
 		values := (&claimant{m: &g.m, resource: resource, claim: mark}).arguments()
-		res, err := g.db.ExecContext(ctx, g.reset.query, g.reset.bind(values)...)
-		if err != nil {
-			err = resetFailed(ctx, resource, err)
-			fencing.AuditReset(ctx, a, resource, mark, err)
-			return err
+		res, err := g.db.ExecContext(ctx, g.deleteMark.query, g.deleteMark.bind(values)...)
+		if err == nil {
+			if n, err := res.RowsAffected(); err == nil && n == 0 {
+				continue // it was raised in the meantime
+			}
+		} else {
+			err = resetError(ctx, resource, err)
 		}
-		if n, err := res.RowsAffected(); err == nil && n == 0 {
-			continue // it was raised meanwhile
-		}
-		fencing.AuditReset(ctx, a, resource, mark, nil)
-		return nil
+		audit.Tell(ctx, a, audit.Record{
+			Event: audit.Reset, Name: mark.Name, Resource: resource, Mark: int64(mark.Token), Err: err,
+		})
+		return err
 	}
 }
 
-func resetFailed(ctx context.Context, resource string, err error) error {
+func resetError(ctx context.Context, resource string, err error) error {
 	return fmt.Errorf("sqlfence: reset of the mark of %s: %w", names.Quote(resource), withContext(ctx, err))
 }
 
-// mark reads a mark as it is committed.
+// mark reads the committed mark.
 func (g *Guard) mark(ctx context.Context, resource string) (mark fencing.Claim, found bool, err error) {
 	values := (&claimant{m: &g.m, resource: resource}).arguments()
-	rows, err := g.db.QueryContext(ctx, g.look.query, g.look.bind(values)...)
+	rows, err := g.db.QueryContext(ctx, g.readMark.query, g.readMark.bind(values)...)
 	if err != nil {
 		return fencing.Claim{}, false, err
 	}

@@ -9,13 +9,11 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// askTimeout bounds the question to etcd. The answer only makes an error more
-// precise.
+// askTimeout bounds the request to etcd, which only makes an error more precise.
 const askTimeout = 2 * time.Second
 
-// explain tells an ordinary stale holder from one that is the present one: if
-// the holder's entry still stands after the mark was read, then no later holder
-// exists that could have set it.
+// explain returns ErrRewound instead of below if the holder's entry still exists after
+// the mark was read: then no newer holder can have raised the mark.
 func (r *request) explain(ctx context.Context, below *fencing.MarkError) error {
 	h, ok := r.source.(fencing.Holder)
 	if !ok || h.Check() != nil {
@@ -27,11 +25,12 @@ func (r *request) explain(ctx context.Context, below *fencing.MarkError) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	// The read is what makes the comparison linearizable: a transaction without
-	// one is answered by whatever member gets it, as of some time ago.
-	resp, err := cli.Txn(ctx).If(owner).Then(clientv3.OpGet(string(owner.KeyBytes()), clientv3.WithKeysOnly())).Commit()
+	// The read makes the comparison linearizable: without it, the member that gets the
+	// transaction may answer from old data.
+	read := clientv3.OpGet(string(owner.KeyBytes()), clientv3.WithKeysOnly())
+	resp, err := cli.Txn(ctx).If(owner).Then(read).Commit()
 	if err != nil || !resp.Succeeded {
 		return below
 	}
-	return &RewoundError{below}
+	return &rewoundError{below}
 }

@@ -9,52 +9,48 @@ import (
 	"strings"
 )
 
-// DefaultTable is the table of marks unless Options.Table says otherwise, and
-// the one in [Migrations].
+// DefaultTable is the default of Options.Table, and the table in [Migrations].
 const DefaultTable = "holdfast_fence"
 
 //go:embed migrations
 var migrations embed.FS
 
-// Migrations returns the schema of a dialect for a migration tool:
-// 0001_holdfast_fence.up.sql and .down.sql, and so on, to be run in the order of
-// their names. Files are added, never changed. Each has one statement. An unknown
-// dialect has no files.
+// Migrations returns the schema of a dialect for migration tools:
+// 0001_holdfast_fence.up.sql, 0001_holdfast_fence.down.sql, and so on, in the order to
+// run. Each file has one statement. Future versions add files and change none. For an
+// unknown dialect there are no files.
 func Migrations(d Dialect) fs.FS {
 	sub, err := fs.Sub(migrations, "migrations/"+d.String())
 	if err != nil {
-		return embed.FS{} // cannot be: the path is valid, and need not exist
+		return embed.FS{} // unreachable: the path is valid, and need not exist
 	}
 	return sub
 }
 
-// statementsUp are those of the up files, for a table.
+// statementsUp returns the statements of the up files, for this table.
 func (m *Marks) statementsUp() (statements []string) {
 	files := Migrations(m.dialect)
 	names, _ := fs.Glob(files, "*.up.sql")
 	for _, name := range names {
 		text, _ := fs.ReadFile(files, name)
-		// Comments do not name the table before the statement does.
+		// The first occurrence is in the statement, not in a comment.
 		statements = append(statements, strings.Replace(string(text), DefaultTable, m.table, 1))
 	}
 	return statements
 }
 
-// EnsureSchema makes the table of marks if it does not exist, and brings one of
-// an older version up to date. It does what the files of [Migrations] do, with
-// Options.Table for the name. It may be called by all replicas at once, at each
-// start. Where the table is up to date it needs no right but SELECT.
-//
-// The schema that Options.Table may name must exist. Guards of older versions go
-// on working with a table that was brought up to date.
+// EnsureSchema creates the table of marks, or updates one of an older version, like the
+// files of [Migrations] but for Options.Table. All replicas may call it at each start.
+// If the table is up to date it needs only the right to SELECT. A schema in
+// Options.Table must exist. Guards of older versions work with an updated table.
 func (g *Guard) EnsureSchema(ctx context.Context) error {
 	if g.checkSchema(ctx) == nil {
 		return nil
 	}
 	var failed error
 	for _, statement := range g.m.statementsUp() {
-		// What others did before, or do at this moment, may fail here. What
-		// counts is what stands in the end.
+		// A statement fails if its change exists already, or is made by another
+		// replica now. What counts is the result.
 		if _, err := g.db.ExecContext(ctx, statement); err != nil && failed == nil {
 			failed = err
 		}
@@ -72,7 +68,8 @@ func (g *Guard) EnsureSchema(ctx context.Context) error {
 func (g *Guard) checkSchema(ctx context.Context) error {
 	const columns = "resource, lock_name, token, raises, raised_at"
 	var floor int
-	err := g.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT "+columns+" FROM "+g.m.table+" WHERE resource = '') AS f").Scan(&floor)
+	query := "SELECT COUNT(*) FROM (SELECT " + columns + " FROM " + g.m.table + " WHERE resource = '') AS f"
+	err := g.db.QueryRowContext(ctx, query).Scan(&floor)
 	if err == nil && floor == 0 {
 		err = errNoFloor
 	}
@@ -81,10 +78,10 @@ func (g *Guard) checkSchema(ctx context.Context) error {
 
 var errNoFloor = errors.New("the row of the floor is missing")
 
-// explainSchema returns a *SchemaError instead of err if the table is of an
-// older version.
+// explainSchema returns a *SchemaError instead of err if the table is of an older
+// version.
 func (m *Marks) explainSchema(ctx context.Context, tx Tx, err error) error {
-	if m.dialect == Postgres { // where a failed transaction takes no more queries
+	if m.dialect == Postgres { // a failed transaction accepts no more queries
 		if sqlState(err) == "42703" { // undefined column
 			return m.outdated(err)
 		}
@@ -102,12 +99,12 @@ func (m *Marks) outdated(err error) error {
 	return &SchemaError{Table: m.table, Statements: m.statementsUp()[1:], Err: err}
 }
 
-// SchemaError says that the table of marks is of an older version. Nothing was
-// written.
+// SchemaError says that the table of marks is of an older version of this package.
+// Nothing was written. Call [Guard.EnsureSchema] or run the missing [Migrations].
 type SchemaError struct {
 	Table      string   // quoted
-	Statements []string // that bring it up to date, those of [Migrations] from the second on
-	Err        error    // what the database said
+	Statements []string // all that update an older table
+	Err        error    // of the database
 }
 
 func (e *SchemaError) Error() string {
@@ -121,8 +118,9 @@ func (e *SchemaError) Error() string {
 		}
 		todo = append(todo, strings.Join(lines, " "))
 	}
-	return fmt.Sprintf("the table of marks %s is of an older version of this library (%v): call Guard.EnsureSchema, or run %s",
+	return fmt.Sprintf("sqlfence: table %s is of an older version of holdfast (%v): call Guard.EnsureSchema or run %s",
 		e.Table, e.Err, strings.Join(todo, " "))
 }
 
+// Unwrap returns Err.
 func (e *SchemaError) Unwrap() error { return e.Err }

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Drivers give the reason of an error in different ways: those of PostgreSQL by
-// the SQLSTATE, modernc.org/sqlite and go-sql-driver by numbers of their
-// databases. A number says nothing unless the error is the driver's own, so the
-// type's package is looked at. The text is for people, and is not.
+// Drivers are recognized by structure, so that this package imports none: those of
+// PostgreSQL have a method SQLState, modernc.org/sqlite and go-sql-driver/mysql have
+// numbers of their databases. A number means something only in the driver's own error,
+// so the package of the error's type is compared. Messages are not parsed.
 
 // sqlState returns the SQLSTATE of an error, "" if it has none.
 func sqlState(err error) string {
@@ -28,7 +28,7 @@ const (
 	sqliteConstraint = 19
 )
 
-// sqliteCode returns SQLite's primary result code, 0 if there is none.
+// sqliteCode returns SQLite's primary result code, or 0.
 func sqliteCode(err error) int {
 	if e, ok := ofPackage(err, "modernc.org/sqlite").(interface{ Code() int }); ok {
 		return e.Code() & 0xff
@@ -36,8 +36,7 @@ func sqliteCode(err error) int {
 	return 0
 }
 
-// mysqlNumber returns the number of an error of MySQL or MariaDB, 0 if it has
-// none.
+// mysqlNumber returns the error number of MySQL or MariaDB, or 0.
 func mysqlNumber(err error) uint64 {
 	e := ofPackage(err, "github.com/go-sql-driver/mysql")
 	if e == nil {
@@ -53,8 +52,8 @@ func mysqlNumber(err error) uint64 {
 	return 0
 }
 
-// ofPackage returns the first error in the tree of err whose type is of a
-// package, also where that is vendored.
+// ofPackage returns the first error in the tree of err whose type is from a package,
+// vendored or not.
 func ofPackage(err error, path string) error {
 	for err != nil {
 		t := reflect.TypeOf(err)
@@ -77,9 +76,8 @@ func ofPackage(err error, path string) error {
 	return nil
 }
 
-// gaveUp reports whether a database of this dialect has given up a transaction
-// for the sake of another. All of it is rolled back, or will be, as nothing
-// commits it.
+// gaveUp reports whether the database has given up a transaction for another one. It is
+// rolled back entirely, or will be.
 func (d Dialect) gaveUp(err error) bool {
 	switch sqlState(err) {
 	case "40001", "40P01":
@@ -93,7 +91,7 @@ func (d Dialect) gaveUp(err error) bool {
 		switch mysqlNumber(err) {
 		case 1213, // deadlock; in Galera also a conflict with another node
 			1205, // lock wait timeout
-			1020, // MariaDB with innodb_snapshot_isolation: the row has changed since the snapshot
+			1020, // MariaDB with innodb_snapshot_isolation: the row changed after the snapshot
 			3101: // MySQL Group Replication: a conflict with another node
 			return true
 		}
@@ -101,14 +99,15 @@ func (d Dialect) gaveUp(err error) bool {
 	return false
 }
 
-// transient reports whether all of a transaction may be repeated.
+// transient reports whether the whole transaction may be repeated.
 func (g *Guard) transient(err error) bool {
-	return err != nil && (errors.Is(err, errRaiseLost) || g.m.dialect.gaveUp(err) || g.opts.Transient != nil && g.opts.Transient(err))
+	return err != nil && (errors.Is(err, errRaiseLost) || g.m.dialect.gaveUp(err) ||
+		g.opts.Transient != nil && g.opts.Transient(err))
 }
 
-// refused reports whether err, which a commit returned, proves that nothing was
+// refusedCommit reports whether the error of a commit proves that nothing was
 // committed.
-func (d Dialect) refused(err error) bool {
+func (d Dialect) refusedCommit(err error) bool {
 	if d == SQLite {
 		code := sqliteCode(err)
 		return code == sqliteFull || code == sqliteConstraint
@@ -119,13 +118,12 @@ func (d Dialect) refused(err error) bool {
 	}
 	switch state[:2] {
 	case "22", "23", "25", "42", "44", "P0":
-		// A constraint or trigger that was deferred to the commit: the statement
-		// was refused, and the transaction with it.
+		// A deferred constraint or trigger failed, and the transaction with it.
 		return true
 	case "40":
 		return state != "40003" // statement completion unknown
 	}
-	// Of the others some can come after the commit: 57P01, a server that is shut
-	// down while the commit waits for its standby.
+	// Others can come after the commit, such as 57P01 from a server that is shut down
+	// while the commit waits for its standby.
 	return false
 }

@@ -6,18 +6,18 @@ import (
 	"errors"
 )
 
-// Tx is a transaction of your own, as [Marks.Raise] needs it. [SQLTx] and [PgxTx]
-// make one of what database/sql and pgx have; another library takes a few lines.
+// Tx is what [Marks.Raise] needs of a transaction. [SQLTx] and [PgxTx] return one for
+// database/sql and pgx; for another library implement Run.
 type Tx interface {
-	// Run carries out one statement in the transaction. If dest is empty, the
-	// statement returns no rows. Otherwise it returns one, which Run scans into
-	// dest (*string and *int64); without a row, the error is sql.ErrNoRows.
-	// Placeholders are those of the dialect: $1 in PostgreSQL, otherwise ?.
+	// Run executes one statement in the transaction. If dest is empty, the statement
+	// returns no rows. Otherwise it returns one, which Run scans into dest (*string and
+	// *int64); if there is no row the error is sql.ErrNoRows. Placeholders are $1, $2,
+	// … in PostgreSQL, and ? otherwise.
 	Run(ctx context.Context, query string, args, dest []any) error
 }
 
-// SQLTx returns tx as a [Tx]. GORM has the *sql.Tx of its transactions as
-// Statement.ConnPool; with sqlc it is what was given to WithTx.
+// SQLTx returns tx as a [Tx]. GORM has it as Statement.ConnPool; with sqlc it is the
+// argument of WithTx.
 func SQLTx(tx *sql.Tx) Tx { return sqlTx{tx} }
 
 type sqlTx struct{ tx *sql.Tx }
@@ -30,18 +30,15 @@ func (t sqlTx) Run(ctx context.Context, query string, args, dest []any) error {
 	return t.tx.QueryRowContext(ctx, query, args...).Scan(dest...)
 }
 
-// Row is what a query for one row returns.
-type Row interface{ Scan(dest ...any) error }
-
-// PgxTx returns a pgx.Tx as a [Tx], without an import of pgx: R is inferred, so
-// that it is PgxTx(tx).
-func PgxTx[R Row](tx interface {
+// PgxTx returns a pgx.Tx as a [Tx]: call PgxTx(tx), R is inferred. This package does not
+// import pgx.
+func PgxTx[R interface{ Scan(dest ...any) error }](tx interface {
 	QueryRow(ctx context.Context, query string, args ...any) R
 }) Tx {
 	return pgxTx[R]{tx}
 }
 
-type pgxTx[R Row] struct {
+type pgxTx[R interface{ Scan(dest ...any) error }] struct {
 	tx interface {
 		QueryRow(ctx context.Context, query string, args ...any) R
 	}

@@ -20,7 +20,7 @@ const module = "github.com/holdfast-go/holdfast"
 // package above may import them.
 var leaves = []string{
 	"", // the vocabulary: errors, causes, states
-	"internal/names", "internal/callback", "internal/stale", "internal/telemetry", "etcderr", "backoff",
+	"internal/names", "internal/callback", "internal/stale", "internal/telemetry", "etcderr", "backoff", "audit",
 }
 
 // rooms are the packages of this module that a program links, with those of this
@@ -36,11 +36,13 @@ var rooms = map[string][]string{
 	"internal/telemetry": {},
 	"etcderr":            {""},
 	"backoff":            {"", "etcderr"},
+	"audit":              {""},
 	"internal/attempt":   leaves,
 	"fencing":            above("internal/attempt"),
-	"fencing/sqlfence":   above("fencing"),
-	"fencing/httpfence":  above("fencing"),
-	"fencing/grpcfence":  above("fencing"),
+	"internal/fence":     above("fencing"),
+	"fencing/sqlfence":   above("fencing", "internal/fence"),
+	"fencing/httpfence":  above("fencing", "internal/fence"),
+	"fencing/grpcfence":  above("fencing", "internal/fence"),
 	"internal/lease":     above("internal/attempt"),
 	"session":            above("internal/attempt", "internal/lease"),
 	"internal/queue":     above("internal/attempt", "internal/lease", "fencing"),
@@ -56,7 +58,7 @@ func above(packages ...string) []string { return slices.Concat(leaves, packages)
 var kits = []string{"etcdtest", "etcdfake", "internal/child", "internal/bubble"}
 
 // free may import what they like: nobody imports them.
-var free = []string{"examples", "internal/layering", "internal/queuemodel", "tests"}
+var free = []string{"examples", "internal/layering", "internal/queuemodel", "internal/queuetest", "tests"}
 
 // forbidden in a program that imports one of the rooms, with the reason.
 var forbidden = map[string]string{

@@ -17,15 +17,14 @@ import (
 var harmless = map[string]string{
 	"calls append": builtin, "calls close": builtin, "calls delete": builtin, "calls len": builtin, "calls time.Duration": builtin, "calls make": builtin,
 	"calls max": builtin, "calls min": builtin,
-	"calls holdfast.LeaseID": pure, "calls fmt.Errorf": pure, "calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
+	"calls holdfast.LeaseID": pure, "calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
 	"calls slices.Collect": pure, "calls slices.Clone": pure, "calls clientv3.OpTxn(slices.Clone(cs), nil, nil).Txn": pure, "calls maps.Keys": pure, "calls maps.DeleteFunc": pure,
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure, "calls ln.waiting.Len": pure,
 	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure, "calls lastStream.Add": pure, "calls e.delayUntil.IsZero": pure, "calls h.since.After": pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls s.running.Add": pure,
 
 	"calls clientv3.Compare": pure, "calls clientv3.CreateRevision": pure, "calls string": builtin,
-	"calls clientv3.OpTxn": pure, "calls cmps[i].KeyBytes": pure, "calls op.KeyBytes": pure, "calls op.IsTxn": pure,
-	"calls op.IsPut": pure, "calls op.IsDelete": pure, "calls op.IsGet": pure,
+	"calls clientv3.OpTxn": pure,
 
 	"calls time.AfterFunc": "starts a timer; what it calls runs later, on a goroutine of its own", "calls c.overdue.Stop": "of such a timer: it does not wait for what runs",
 	"calls r.timer.Stop": "likewise", "calls h.limit.Stop": "likewise", "calls r.timer.Reset": "likewise",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/holdfast-go/holdfast/audit"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -11,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
@@ -29,8 +29,8 @@ type Request struct {
 	Mode  string // for the entry's value: "exclusive" for a lock
 	Data  string // for the entry's value: a candidate's
 
-	MaxHold time.Duration   // the hold is lost after it; 0: never
-	Auditor fencing.Auditor // is told of the hold; nil: the session's logger is
+	MaxHold time.Duration // the hold is lost after it; 0: never
+	Auditor audit.Auditor // is told of the hold; nil: the session's logger is
 
 	telemetry *telemetry.Acquisition // set by the queue
 }

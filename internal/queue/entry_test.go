@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // What an attempt leaves open decides who has its key next.
@@ -24,9 +23,9 @@ func TestKeyIsUsedAgainOnceNoCopyOfItsPutCanCome(t *testing.T) {
 		"refused, and nothing said what stands there": {sent, -1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				q, lease := p.queue("x"), lease.Open(p.sess.Ref()).Lease()
+				q, lease := p.queue("x"), p.Host.Lease()
 				e := q.shared.keys.newEntry(q, lease)
 				e.reach(c.stage)
 				if c.open >= 0 {

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"github.com/holdfast-go/holdfast/audit"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,7 @@ type Hold struct {
 	line      *line
 	revision  int64 // of the store, at the read that verified the entry
 	since     time.Time
-	auditor   fencing.Auditor // may be nil
+	auditor   audit.Auditor // may be nil
 	telemetry *telemetry.Acquisition
 	joined    func() // must be called when the hold is finalized: Close waits for it
 

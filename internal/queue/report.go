@@ -3,13 +3,13 @@ package queue
 import (
 	"context"
 	"errors"
+	"github.com/holdfast-go/holdfast/audit"
 	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/fencing"
 )
 
 // reportAcquire tells telemetry how a call ended that returned err. Of a hold
@@ -57,7 +57,7 @@ func (q *Queue) reportUnknown(request string, err error) bool {
 // recordGrant tells the auditor and telemetry that the hold was granted.
 func (h *Hold) recordGrant() {
 	if h.audited() {
-		h.tell(h.record(fencing.Granted, h.since))
+		h.tell(h.record(audit.Granted, h.since))
 	}
 	h.telemetry.Held()
 }
@@ -74,13 +74,13 @@ func (h *Hold) recordEnd() {
 	}
 	switch {
 	case lost != nil:
-		r := h.record(fencing.Lost, h.until)
+		r := h.record(audit.Lost, h.until)
 		r.Held, r.Err = held, lost
 		h.tell(r) // if there is no auditor, as a warning in the log
 		h.telemetry.Lost(held, lost.Cause.String(), lost.Since)
 		return
 	case h.audited():
-		r := h.record(fencing.Released, h.until)
+		r := h.record(audit.Released, h.until)
 		r.Held, r.Err = held, h.outcome
 		h.tell(r)
 	}
@@ -93,20 +93,20 @@ func (h *Hold) audited() bool {
 	return h.auditor != nil || h.entry.q.host.Logger().Enabled(context.Background(), slog.LevelDebug)
 }
 
-func (h *Hold) record(event fencing.Event, at time.Time) fencing.Record {
+func (h *Hold) record(event audit.Event, at time.Time) audit.Record {
 	e := h.entry
-	return fencing.Record{
+	return audit.Record{
 		Event: event, At: at, Kind: e.q.kind, Name: e.q.name, Key: e.key,
-		Lease: int64(h.Lease()), Token: e.token, Holder: h.holder(),
+		Lease: holdfast.LeaseID(h.Lease()), Token: int64(e.token), Holder: h.holder(),
 	}
 }
 
-func (h *Hold) tell(r fencing.Record) {
+func (h *Hold) tell(r audit.Record) {
 	a := h.auditor
 	if a == nil {
-		a = fencing.LogAuditor(h.entry.q.host.Logger())
+		a = audit.Log(h.entry.q.host.Logger())
 	}
-	fencing.Audit(context.Background(), a, r)
+	audit.Tell(context.Background(), a, r)
 }
 
 // maxHolder bounds what a record says of the holder, in bytes.

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// backup writes a snapshot of srv, as "etcdctl snapshot save" does.
+// backup saves a snapshot of srv like "etcdctl snapshot save".
 func backup(t *testing.T, srv *etcdtest.Server) (path string) {
 	t.Helper()
 	r, err := srv.Client(t).Snapshot(t.Context())
@@ -41,12 +41,12 @@ func backup(t *testing.T, srv *etcdtest.Server) (path string) {
 	return path
 }
 
-// restore starts an etcd from a snapshot, by the code of "etcdutl snapshot
-// restore", with --bump-revision and --mark-compacted if bump is not zero.
+// restore starts an etcd from a snapshot like "etcdutl snapshot restore", with
+// --bump-revision and --mark-compacted if bump is not zero.
 func restore(t *testing.T, path string, bump uint64) *etcdtest.Server {
 	t.Helper()
 	dir := t.TempDir()
-	const name, peer = "m0", "http://127.0.0.1:2380" // of a lone member; nobody connects there
+	const name, peer = "m0", "http://127.0.0.1:2380" // of a single member, so it is never connected to
 	err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
 		SnapshotPath: path, Name: name, OutputDataDir: filepath.Join(dir, name),
 		PeerURLs: []string{peer}, InitialCluster: name + "=" + peer, InitialClusterToken: "restored",
@@ -58,7 +58,7 @@ func restore(t *testing.T, path string, bump uint64) *etcdtest.Server {
 	return etcdtest.Start(t, etcdtest.Options{Dir: dir})
 }
 
-// held is a lock acquired with a session of its own.
+// held acquires the lock with a session of its own.
 func held(t *testing.T, cli *clientv3.Client) *locker.Lock {
 	t.Helper()
 	sess, err := session.New(t.Context(), cli, nil)
@@ -84,22 +84,22 @@ func unlock(t *testing.T, lk *locker.Lock) {
 	}
 }
 
-func present(t *testing.T, s fencing.Source) fencing.Claim {
+func present(t *testing.T, h fencing.Holder) fencing.Claim {
 	t.Helper()
-	c, err := fencing.Present(s)
+	c, err := fencing.Present(h)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// lived is what a restore loses: a snapshot, and a holder later than that, whose
-// token a guard outside of etcd has seen.
-func lived(t *testing.T) (path string, guard *fencing.MemoryStore, last fencing.Claim) {
+// history returns a snapshot, and a guard outside etcd that has seen the claim of a
+// later holder, which the snapshot does not contain.
+func history(t *testing.T) (path string, guard *fencing.MemoryStore, last fencing.Claim) {
 	t.Helper()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	guard = fencing.NewMemoryStore(0)
+	guard = fencing.NewMemoryStore(nil)
 	for generation := range 2 {
 		lk := held(t, cli)
 		last = present(t, lk)
@@ -110,7 +110,7 @@ func lived(t *testing.T) (path string, guard *fencing.MemoryStore, last fencing.
 		if generation == 0 {
 			path = backup(t, srv)
 		}
-		for i := range 50 { // or the restored etcd would soon catch up
+		for i := range 50 { // so that the restored etcd does not catch up during the test
 			if _, err := cli.Put(t.Context(), "other", fmt.Sprint(i)); err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ func lived(t *testing.T) (path string, guard *fencing.MemoryStore, last fencing.
 }
 
 func TestAfterARestoreGuardsRefuseUntilTheEpochIsBumped(t *testing.T) {
-	path, guard, last := lived(t)
+	path, guard, last := history(t)
 	cli := restore(t, path, 0).Client(t)
 
 	rewound := held(t, cli)
@@ -130,22 +130,23 @@ func TestAfterARestoreGuardsRefuseUntilTheEpochIsBumped(t *testing.T) {
 	}
 	ran, err := do(t, guard, "r", c)
 	var below *fencing.MarkError
-	if ran || !errors.Is(err, fencing.ErrStale) || !errors.As(err, &below) || below.Mark != last.Token || below.NeedsEpoch() != 1 {
-		t.Fatalf("the guard lets tokens go backwards: ran %v, %v", ran, err)
+	if ran || !errors.Is(err, fencing.ErrStale) || !errors.As(err, &below) || below.Mark != last.Token ||
+		below.NeedsEpoch() != 1 {
+		t.Fatalf("the guard admits a smaller token: ran %v, %v", ran, err)
 	}
 	mustSay(t, err, "restored from a backup", "epoch to 1 or more", "BumpEpoch", "acquire again")
 
 	// The operator does what the error says.
-	if epoch, err := fencing.BumpEpoch(t.Context(), cli, "", below.NeedsEpoch(), &journal{}); epoch != 1 || err != nil {
+	epoch, err := fencing.BumpEpoch(t.Context(), cli, "", below.NeedsEpoch(), quiet)
+	if epoch != 1 || err != nil {
 		t.Fatalf("%d, %v", epoch, err)
 	}
-	// Who held already keeps the old epoch's token, and what is in etcd stays
-	// writable with it.
+	// The present holder keeps its token, and its fenced writes to etcd still succeed.
 	if again := present(t, rewound); again != c {
 		t.Errorf("the bump changed a holder's token from %v to %v", c, again)
 	}
 	if ran, _ := do(t, guard, "r", present(t, rewound)); ran {
-		t.Error("the old epoch's token passes after the bump")
+		t.Error("the token of the old epoch is admitted after the bump")
 	}
 	if _, err := fencing.NewFencedWriter(rewound).Put(t.Context(), "k", "v"); err != nil {
 		t.Errorf("the holder's writes to etcd: %v", err)
@@ -154,40 +155,39 @@ func TestAfterARestoreGuardsRefuseUntilTheEpochIsBumped(t *testing.T) {
 
 	lk := held(t, cli)
 	if c := present(t, lk); c.Token <= last.Token || c.Token.Epoch() != 1 {
-		t.Errorf("token after the bump is %v (epoch %d), before the restore it was %v", c.Token, c.Token.Epoch(), last.Token)
+		t.Errorf("token after the bump is %v (epoch %d), before the restore %v", c.Token, c.Token.Epoch(), last.Token)
 	}
 	if ran, err := do(t, guard, "r", present(t, lk)); !ran {
-		t.Errorf("work does not go on: %v", err)
+		t.Errorf("the new holder is refused: %v", err)
 	}
 	for _, old := range []fencing.Claim{last, c} {
 		if ran, _ := do(t, guard, "r", old); ran {
-			t.Errorf("%v of the old epoch passes after one of the new", old)
+			t.Errorf("%v of the old epoch is admitted after one of the new", old)
 		}
 	}
 }
 
 func TestRestoreThatBumpsRevisionsNeedsNoEpoch(t *testing.T) {
-	path, guard, last := lived(t)
+	path, guard, last := history(t)
 	lk := held(t, restore(t, path, 1_000_000).Client(t))
 	c := present(t, lk)
 	if c.Token <= last.Token || c.Token.Epoch() != 0 {
 		t.Errorf("token is %v, before the restore it was %v", c.Token, last.Token)
 	}
 	if ran, err := do(t, guard, "r", c); !ran {
-		t.Errorf("work does not go on: %v", err)
+		t.Errorf("the new holder is refused: %v", err)
 	}
 	if ran, _ := do(t, guard, "r", last); ran {
-		t.Error("a holder from before the restore passes")
+		t.Error("a holder from before the restore is admitted")
 	}
 }
 
-// What a bump does where nothing was restored: nothing, until a holder of the
-// new epoch comes.
+// Without a restore, a bump changes nothing until a holder of the new epoch comes.
 func TestHolderAtTheTimeOfABumpWorksUntilOneOfTheNewEpochComes(t *testing.T) {
 	cli := etcdtest.Start(t).Client(t)
-	guard := fencing.NewMemoryStore(0)
+	guard := fencing.NewMemoryStore(nil)
 	old := held(t, cli)
-	if _, err := fencing.BumpEpoch(t.Context(), cli, "", 1, &journal{}); err != nil {
+	if _, err := fencing.BumpEpoch(t.Context(), cli, "", 1, quiet); err != nil {
 		t.Fatal(err)
 	}
 	oldClaim := present(t, old)
@@ -200,6 +200,6 @@ func TestHolderAtTheTimeOfABumpWorksUntilOneOfTheNewEpochComes(t *testing.T) {
 		t.Errorf("the next holder: %v", err)
 	}
 	if ran, _ := do(t, guard, "r", oldClaim); ran {
-		t.Error("the holder of the old epoch passes after one of the new")
+		t.Error("the holder of the old epoch is admitted after one of the new")
 	}
 }

@@ -4,32 +4,34 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"testing"
 
 	_ "modernc.org/sqlite"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
-// Handler over a real database: what the client is told is what is committed.
-func TestHandlerOverADatabase(t *testing.T) {
+// The response to the client agrees with what the database has committed.
+func TestHandlerWithADatabase(t *testing.T) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "db")+"?_pragma=busy_timeout(10000)")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	j := &journal{}
-	g, err := sqlfence.New(db, sqlfence.SQLite, &sqlfence.Options{Auditor: j})
+	var j journal // of both the store and the middleware: each refusal must be recorded once
+	g, err := sqlfence.New(db, sqlfence.SQLite, &sqlfence.Options{Auditor: &j})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := g.EnsureSchema(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec("CREATE TABLE counter (n INTEGER NOT NULL CHECK (n < 2)); INSERT INTO counter VALUES (0)"); err != nil {
+	if _, err := db.Exec("CREATE TABLE counter (n INTEGER NOT NULL); INSERT INTO counter VALUES (0)"); err != nil {
 		t.Fatal(err)
 	}
 	count := func() (n int) {
@@ -39,8 +41,8 @@ func TestHandlerOverADatabase(t *testing.T) {
 		}
 		return n
 	}
-	status, end := 200, false
-	s := serve(t, httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	answer, rollBack := 200, false // what the handler does
+	increment := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tx, ok := sqlfence.TxFromContext(r.Context())
 		if !ok {
 			t.Error("no transaction")
@@ -49,32 +51,38 @@ func TestHandlerOverADatabase(t *testing.T) {
 		if _, err := tx.ExecContext(r.Context(), "UPDATE counter SET n = n + 1"); err != nil {
 			t.Error(err)
 		}
-		if end {
+		if rollBack {
 			if err := tx.Rollback(); err != nil {
 				t.Error(err)
 			}
 		}
-		w.Header().Set("Content-Length", "4")
-		w.WriteHeader(status)
-		w.Write([]byte("done"))
-	}), g.Store(), byPath, httpfence.Options{Auditor: j}), 1)
+		w.WriteHeader(answer)
+	})
+	target := func(*http.Request) (resource, name string, err error) { return "counter", "lock/a", nil }
+	srv := httptest.NewServer(httpfence.Handler(increment, g.Store(), target, &httpfence.Options{Auditor: &j}))
+	defer srv.Close()
 
-	status = 409
-	if resp, _, err := s.put(t, 7, nil); err != nil || resp.StatusCode != 409 || count() != 0 {
-		t.Errorf("a handler that answers 409: %v, %v; the counter is %d", resp, err, count())
+	for _, step := range []struct {
+		what     string
+		answer   int
+		rollBack bool
+		token    fencing.Token
+		status   int
+		is       error
+		count    int
+	}{
+		{"handler answers 409", 409, false, 7, 409, nil, 0},
+		{"handler ends the transaction", 200, true, 7, 500, holdfast.ErrOutcomeUnknown, 0},
+		{"handler succeeds", 200, false, 7, 200, nil, 1},
+		{"stale token", 200, false, 5, 412, fencing.ErrStale, 1},
+	} {
+		answer, rollBack = step.answer, step.rollBack
+		status, err := put(t, srv, step.token)
+		if status != step.status || !errors.Is(err, step.is) || count() != step.count {
+			t.Errorf("%s: %d, %v; the counter is %d", step.what, status, err, count())
+		}
 	}
-	status, end = 200, true
-	if resp, _, err := s.put(t, 7, nil); err == nil || resp == nil || resp.StatusCode != 500 || count() != 0 {
-		t.Errorf("a transaction that ended by itself: %v, %v; the counter is %d", resp, err, count())
-	}
-	end = false
-	if resp, text, err := s.put(t, 7, nil); err != nil || resp.StatusCode != 200 || text != "done" || count() != 1 {
-		t.Errorf("%v %q, %v; the counter is %d", resp, text, err, count())
-	}
-	if _, _, err := s.put(t, 5, nil); !errors.Is(err, fencing.ErrStale) || count() != 1 {
-		t.Errorf("stale: %v; the counter is %d", err, count())
-	}
-	if got := j.take(); len(got) != 1 || got[0].Holder == "" || got[0].Mark != 7 {
-		t.Errorf("recorded %+v", got)
+	if len(j.records) != 1 || j.records[0].Holder == "" || j.records[0].Mark != 7 {
+		t.Errorf("recorded %+v", j.records)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -20,23 +20,23 @@ func TestEveryHoldIsAuditedFromGrantToEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	records := make(chan fencing.Record, 10)
+	records := make(chan audit.Record, 10)
 	mu := locker.NewMutex(sess, "job").With(locker.Options{
 		Owner:   "worker 1",
-		Auditor: fencing.AuditFunc(func(_ context.Context, r fencing.Record) { records <- r }),
+		Auditor: audit.Func(func(_ context.Context, r audit.Record) { records <- r }),
 	})
 	for _, end := range []struct {
-		event fencing.Event
+		event audit.Event
 		end   func(*locker.Lock)
 		cause holdfast.Cause
 	}{
-		{fencing.Released, func(lk *locker.Lock) {
+		{audit.Released, func(lk *locker.Lock) {
 			if err := lk.Unlock(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}, 0},
-		{fencing.Lost, func(lk *locker.Lock) { srv.Revoke(t, lk.Lease()) }, holdfast.CauseRevoked},
-		{fencing.Lost, func(*locker.Lock) {
+		{audit.Lost, func(lk *locker.Lock) { srv.Revoke(t, lk.Lease()) }, holdfast.CauseRevoked},
+		{audit.Lost, func(*locker.Lock) {
 			if err := sess.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -48,14 +48,14 @@ func TestEveryHoldIsAuditedFromGrantToEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		granted := <-records
-		if granted.Event != fencing.Granted || granted.Kind != "lock" || granted.Name != "job" || granted.Key != lk.Key() ||
-			granted.Lease != int64(lk.Lease()) || granted.Token != lk.Token() || granted.At.Before(before) || granted.Err != nil {
+		if granted.Event != audit.Granted || granted.Kind != "lock" || granted.Name != "job" || granted.Key != lk.Key() ||
+			granted.Lease != holdfast.LeaseID(lk.Lease()) || granted.Token != int64(lk.Token()) || granted.At.Before(before) || granted.Err != nil {
 			t.Errorf("granted: %+v", granted)
 		}
 		end.end(lk)
 		ended := <-records
 		var lost *holdfast.LostError
-		if ended.Event != end.event || ended.Token != lk.Token() || ended.Key != lk.Key() || ended.Holder != granted.Holder || ended.Held <= 0 ||
+		if ended.Event != end.event || ended.Token != granted.Token || ended.Key != lk.Key() || ended.Holder != granted.Holder || ended.Held <= 0 ||
 			(end.cause != 0) != errors.As(ended.Err, &lost) || lost != nil && lost.Cause != end.cause {
 			t.Errorf("ended: %+v", ended)
 		}
@@ -74,8 +74,8 @@ func TestAuditorThatIsStuckDoesNotKeepTheLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	stuck := make(chan struct{})
-	mu := locker.NewMutex(sess, "job").With(locker.Options{Auditor: fencing.AuditFunc(func(_ context.Context, r fencing.Record) {
-		if r.Event == fencing.Released {
+	mu := locker.NewMutex(sess, "job").With(locker.Options{Auditor: audit.Func(func(_ context.Context, r audit.Record) {
+		if r.Event == audit.Released {
 			<-stuck
 			panic("boom")
 		}

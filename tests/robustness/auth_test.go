@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -102,7 +103,7 @@ var duties = map[string]duty{
 	"raise the epoch": {[]string{"operator"}, func(ctx context.Context, cli *clientv3.Client) error {
 		epoch, err := fencing.Epoch(ctx, cli, "")
 		if err == nil {
-			_, err = fencing.BumpEpoch(ctx, cli, "", epoch+1, fencing.AuditFunc(func(context.Context, fencing.Record) {}))
+			_, err = fencing.BumpEpoch(ctx, cli, "", epoch+1, audit.Func(func(context.Context, audit.Record) {}))
 		}
 		return err
 	}},

@@ -168,10 +168,12 @@ func TestLockOutlivesTheReplacementOfEveryMember(t *testing.T) {
 			}
 			unlock(t, lk)
 			if next := <-waiting; next != nil && (next.Key() != place || next.Token() <= lk.Token()) {
-				t.Errorf("it waited at %s and acquired as %s with token %v after %v", place, next.Key(), next.Token(), lk.Token())
+				t.Errorf("it waited at %s after token %v, and acquired: %s", place, lk.Token(), identity(next))
 			}
 			term := campaign(t, election.New(sess, "x"), "leads")
-			await(t, "the observer sees the leader", func() bool { return observer.Current().Leader.Token == term.Token() })
+			await(t, "the observer sees the leader", func() bool {
+				return observer.Current().Leader.Token == term.Token()
+			})
 		})
 	}
 }

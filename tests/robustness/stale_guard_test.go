@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
@@ -62,19 +63,19 @@ func newStaleWriters(t *testing.T) *staleWriters {
 	t.Helper()
 	s := &staleWriters{srv: etcdtest.Start(t), counters: make(map[string]int),
 		landed: make(map[string][]fencing.Token), said: make(map[string][]writerEvent)}
-	store := fencing.NewMemoryStore(0)
-	quiet := fencing.AuditFunc(func(context.Context, fencing.Record) {})
+	store := fencing.NewMemoryStore(nil)
+	quiet := audit.Func(func(context.Context, audit.Record) {})
 
 	web := httptest.NewServer(httpfence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		c, _ := fencing.ClaimFromContext(r.Context())
 		s.increment(c)
-	}), store, byLane, httpfence.Options{Auditor: quiet}))
+	}), store, byLane, &httpfence.Options{Auditor: quiet}))
 	t.Cleanup(web.Close)
 
 	guard := grpcfence.NewGuard(store, func(_ context.Context, _ string, req any) (resource, name string, err error) {
 		lane := req.(*grpc_health_v1.HealthCheckRequest).Service
 		return lane, lane, nil
-	}, grpcfence.Options{Auditor: quiet})
+	}, &grpcfence.Options{Auditor: quiet})
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(guard.Unary()), grpc.WaitForHandlers(true))
 	grpc_health_v1.RegisterHealthServer(srv, counting{s: s})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/fence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -116,7 +117,7 @@ func beStaleWriter(ctx context.Context, _ string, j writerJob, parent *child.Par
 		if err := w.commit(r.Context(), c.Name, c); err != nil {
 			httpfence.Error(rw, r, err)
 		}
-	}), byLane))
+	}), byLane, nil))
 	var lanes sync.WaitGroup
 	for store := range guardedStores {
 		lanes.Go(func() {
@@ -167,18 +168,18 @@ func (w *writerProcess) tenure(ctx context.Context, store, lane string, lk *lock
 		attempt, cancel := context.WithTimeout(ctx, time.Second) // shorter than the pause: it may end within
 		err := write(attempt)
 		cancel()
-		switch fencing.VerdictOf(err) {
-		case fencing.Done:
+		switch fence.VerdictOf(err) {
+		case fence.Done:
 			failed = 0
 			if ev.Acknowledged++; ev.Acknowledged == 1 {
 				w.parent.Say("writer", ev)
 			}
-		case fencing.StaleToken:
+		case fence.Stale:
 			ev.What = "stale"
 			return ev, nil
-		case fencing.NothingDone:
+		case fence.NothingDone:
 			failed++
-		case fencing.OutcomeUnknown:
+		case fence.OutcomeUnknown:
 			failed++
 			ev.Unknown++
 		default:

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
-// The cost of the guard: one row updated by its key, in a transaction of its own,
-// by one writer. See docs/fencing-sql.md.
+// BenchmarkWrite measures what the guard costs a writer that updates one row by its key.
+// See docs/fencing-sql.md.
 //
 //	go test -run '^$' -bench Write -benchtime 3s ./tests/sqlfence
 func BenchmarkWrite(b *testing.B) {

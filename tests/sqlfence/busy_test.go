@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// In a file without WAL, a reader keeps a writer from committing. SQLite answers
-// SQLITE_BUSY, and the transaction stays open on its connection.
+// Without WAL a reader blocks the commit of a writer. SQLite returns SQLITE_BUSY and leaves
+// the transaction open on its connection.
 func TestCommitThatIsBusyLeavesNoTransactionOpen(t *testing.T) {
 	c, err := sqlite.NewConnector("file:" + filepath.Join(t.TempDir(), "db"))
 	if err != nil {

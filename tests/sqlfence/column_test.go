@@ -4,13 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
-// account is one row with a fencing column.
+// account is a row with a fencing column.
 type account struct {
 	d   *database
 	col *sqlfence.Column
@@ -27,7 +28,7 @@ func newAccount(t *testing.T, d *database, id int, fence any) *account {
 	return &account{d, col, id}
 }
 
-// execer is a database, or a transaction of one.
+// execer is a database or a transaction.
 type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -48,7 +49,7 @@ func (a *account) set(ctx context.Context, db execer, balance int, token fencing
 	return a.col.Stale(res, "account", token)
 }
 
-func TestColumnTakesLargerAndEqualTokensOnly(t *testing.T) {
+func TestColumnAdmitsLargerAndEqualTokensOnly(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		for id, fence := range []any{0, nil, 4} { // NULL: never held
 			a := newAccount(t, d, id, fence)
@@ -60,7 +61,7 @@ func TestColumnTakesLargerAndEqualTokensOnly(t *testing.T) {
 				{10, 0, fencing.ErrNoToken},
 				{10, -1, fencing.ErrNoToken},
 				{11, 5, nil},
-				{11, 5, nil}, // the same once more: MySQL changes no row
+				{11, 5, nil}, // the same values: MySQL changes no row
 				{12, 5, nil},
 				{13, 4, fencing.ErrStale},
 				{12, 4, fencing.ErrStale},
@@ -73,10 +74,8 @@ func TestColumnTakesLargerAndEqualTokensOnly(t *testing.T) {
 				if !errors.Is(err, step.want) || (err == nil) != (step.want == nil) {
 					t.Errorf("row with %v, step %d: %v, want %v", fence, i, err, step.want)
 				}
-				if errors.Is(err, fencing.ErrStale) {
-					if e, ok := errors.AsType[*sqlfence.RowError](err); !ok || e.Token != step.token || e.Resource != "account" {
-						t.Errorf("step %d: %v", i, err)
-					}
+				if errors.Is(err, fencing.ErrStale) && !strings.Contains(err.Error(), "token "+step.token.String()) {
+					t.Errorf("step %d: %v", i, err)
 				}
 				if err != nil {
 					step.balance = int(before)
@@ -89,11 +88,11 @@ func TestColumnTakesLargerAndEqualTokensOnly(t *testing.T) {
 	})
 }
 
-func TestColumnOfARowThatDoesNotExistIsNoSuccess(t *testing.T) {
+func TestColumnOfAMissingRowIsStale(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		a := newAccount(t, d, 1, 0)
-		// The connection has a LAST_INSERT_ID from before, which is not to be
-		// taken for that of a row that matched.
+		// A LAST_INSERT_ID from an earlier statement of the connection must not be
+		// taken for that of a matched row.
 		d.db.SetMaxOpenConns(1)
 		if err := a.set(t.Context(), d.db, 1, 5); err != nil {
 			t.Fatal(err)
@@ -108,7 +107,7 @@ func TestColumnOfARowThatDoesNotExistIsNoSuccess(t *testing.T) {
 func TestNoStaleWriteEverLandsThroughAColumn(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		accounts := map[string]*account{"a": newAccount(t, d, 1, 0), "b": newAccount(t, d, 2, nil)}
-		newChaos(d, "a", "b").run(t, 20, func(ctx context.Context, resource string, token fencing.Token, work string) error {
+		writeBoth := func(ctx context.Context, resource string, token fencing.Token, work string) error {
 			tx, err := d.db.BeginTx(ctx, nil)
 			if err != nil {
 				return err
@@ -121,6 +120,7 @@ func TestNoStaleWriteEverLandsThroughAColumn(t *testing.T) {
 				return err
 			}
 			return tx.Commit()
-		})
+		}
+		newContest(d, "a", "b").run(t, 20, writeBoth)
 	})
 }

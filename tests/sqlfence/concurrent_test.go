@@ -18,26 +18,28 @@ import (
 
 const writers = 16
 
-// chaos has writers with fresh and with stale tokens write to a few resources at
-// once, and then asks the table's own history what has landed.
-type chaos struct {
+// contest has writers with present and stale tokens write to a few resources at once,
+// and then reads the table's history.
+type contest struct {
 	d         *database
 	resources []string
-	tokens    []atomic.Int64 // the newest of each resource, as etcd would issue them
+	tokens    []atomic.Int64 // the newest of each resource
 
-	mu     sync.Mutex      // protects what follows
-	landed map[string]bool // works that were reported as committed
-	stale  int             // writes that were refused
+	mu     sync.Mutex      // protects landed and stale
+	landed map[string]bool // works reported as committed
+	stale  int             // refused writes
 }
 
-func newChaos(d *database, resources ...string) *chaos {
-	return &chaos{d: d, resources: resources, tokens: make([]atomic.Int64, len(resources)), landed: make(map[string]bool)}
+func newContest(d *database, resources ...string) *contest {
+	return &contest{
+		d: d, resources: resources, tokens: make([]atomic.Int64, len(resources)), landed: make(map[string]bool),
+	}
 }
 
-// write is one guarded write: nil, or fencing.ErrStale.
+// write is a guarded write. It returns nil or fencing.ErrStale.
 type write func(ctx context.Context, resource string, token fencing.Token, work string) error
 
-func (c *chaos) run(t *testing.T, rounds int, write write) {
+func (c *contest) run(t *testing.T, rounds int, write write) {
 	t.Helper()
 	var all sync.WaitGroup
 	for w := range writers {
@@ -45,8 +47,8 @@ func (c *chaos) run(t *testing.T, rounds int, write write) {
 			held := make([]fencing.Token, len(c.resources))
 			for i := range rounds {
 				r := rand.IntN(len(c.resources))
-				// Now and then the lock goes to this writer. Else it writes with
-				// what it has, whoever may hold the lock by now.
+				// In a third of the rounds this writer acquires the lock. Otherwise it
+				// writes with its last token, which may be stale.
 				if held[r] == 0 || rand.IntN(3) == 0 {
 					held[r] = fencing.Token(c.tokens[r].Add(1))
 				}
@@ -59,7 +61,7 @@ func (c *chaos) run(t *testing.T, rounds int, write write) {
 	c.judge(t)
 }
 
-func (c *chaos) record(t *testing.T, work string, err error) {
+func (c *contest) record(t *testing.T, work string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -72,9 +74,9 @@ func (c *chaos) record(t *testing.T, work string, err error) {
 	}
 }
 
-// judge fails the test unless each resource's history has its tokens in order,
-// and is made of exactly those works whose writers were told so.
-func (c *chaos) judge(t *testing.T) {
+// judge checks that each resource's history is in the order of tokens, and has exactly
+// the works that were reported as committed.
+func (c *contest) judge(t *testing.T) {
 	t.Helper()
 	found := make(map[string]bool)
 	for _, resource := range c.resources {
@@ -90,7 +92,7 @@ func (c *chaos) judge(t *testing.T) {
 		t.Errorf("history has %d works, %d were reported as committed", len(found), len(c.landed))
 	}
 	if c.stale == 0 || len(c.landed) == 0 {
-		t.Errorf("%d refused, %d landed: this shows nothing", c.stale, len(c.landed))
+		t.Errorf("%d refused, %d landed", c.stale, len(c.landed))
 	}
 	t.Logf("%d landed, %d refused", len(c.landed), c.stale)
 }
@@ -98,7 +100,7 @@ func (c *chaos) judge(t *testing.T) {
 func TestNoStaleWriteEverLands(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		levels := map[string]sql.IsolationLevel{"by default": sql.LevelDefault}
-		if d.dialect != sqlfence.SQLite { // which knows one level only
+		if d.dialect != sqlfence.SQLite { // it has a single level
 			levels = map[string]sql.IsolationLevel{
 				"read committed":  sql.LevelReadCommitted,
 				"repeatable read": sql.LevelRepeatableRead,
@@ -108,12 +110,15 @@ func TestNoStaleWriteEverLands(t *testing.T) {
 		for name, level := range levels {
 			t.Run(name, func(t *testing.T) {
 				g := d.guard(t, &sqlfence.Options{Isolation: level, Retry: retry()})
-				newChaos(d, name+" a", name+" b", name+" c").run(t, 20, func(ctx context.Context, resource string, token fencing.Token, work string) error {
+				write := func(ctx context.Context, resource string, token fencing.Token, work string) error {
 					return g.Do(ctx, resource, token, d.write(resource, token, work))
-				})
-				for _, resource := range []string{name + " a", name + " b", name + " c"} {
-					if got, want := d.mark(t, resource), d.number(t, "SELECT MAX(token) FROM history WHERE resource = ?", resource); int64(got) != want {
-						t.Errorf("%s: mark %v, history ends with %v", resource, got, want)
+				}
+				resources := []string{name + " a", name + " b", name + " c"}
+				newContest(d, resources...).run(t, 20, write)
+				for _, resource := range resources {
+					last := d.number(t, "SELECT MAX(token) FROM history WHERE resource = ?", resource)
+					if mark := d.mark(t, resource); int64(mark) != last {
+						t.Errorf("%s: mark %v, history ends with %v", resource, mark, last)
 					}
 				}
 			})
@@ -121,7 +126,7 @@ func TestNoStaleWriteEverLands(t *testing.T) {
 	})
 }
 
-// The default level of each database needs no retry: who comes second waits.
+// At the default level of each database, writers wait and need no retry.
 func TestWritersOfOneResourceWaitForEachOther(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
@@ -132,7 +137,7 @@ func TestWritersOfOneResourceWaitForEachOther(t *testing.T) {
 				all.Go(func() {
 					err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 						if n := within.Add(1); n != 1 {
-							t.Errorf("%s: %d writers are at it", mark, n)
+							t.Errorf("%s: %d writers at once", mark, n)
 						}
 						defer within.Add(-1)
 						return d.write("r", 5, fmt.Sprint(mark, w))(ctx, tx)
@@ -150,12 +155,12 @@ func TestWritersOfOneResourceWaitForEachOther(t *testing.T) {
 	})
 }
 
-// While one transaction is open, those of all other resources go through, to the
-// end. If one waited for it, it would wait for ever, as would the test.
+// While a transaction of one resource is open, those of all others commit. If one had to
+// wait for it, this would be a deadlock.
 func TestWritersOfDifferentResourcesDoNotWait(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("it waits"))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("a writer of another resource waits"))
 		defer cancel()
 		do := func(resource string, fn func(context.Context, *sql.Tx) error) {
 			t.Helper()
@@ -168,8 +173,7 @@ func TestWritersOfDifferentResourcesDoNotWait(t *testing.T) {
 		for _, open := range []string{"m", "new"} { // has a row, has none yet
 			do(open, func(context.Context, *sql.Tx) error {
 				do("n", d.write("n", 5, ""))
-				// New rows on all sides of it: in InnoDB, what locks a gap locks
-				// these.
+				// New rows on both sides: a gap lock of InnoDB would block them.
 				for _, other := range []string{"a", open[:1] + "!", open + "!", open + "!!", "z"} {
 					do(open+other, d.write(other, 5, ""))
 				}
@@ -202,8 +206,8 @@ func TestStaleWriterThatWaitedIsRefused(t *testing.T) {
 	})
 }
 
-// What comes next sees what the previous writer has committed, although its
-// transaction began before that was.
+// The next writer sees the commit of the previous one, although its own transaction began
+// before that commit.
 func TestWorkSeesWhatThePreviousWriterCommitted(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)

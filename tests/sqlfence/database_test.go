@@ -17,18 +17,18 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"modernc.org/sqlite"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
-// kind is one database that the suite runs against.
+// kind is a kind of database that tests run against.
 type kind struct {
 	name    string
 	dialect sqlfence.Dialect
-	open    func(t testing.TB, name string) driver.Connector // of a new, empty database
-	// waiting counts the transactions of a database that wait for a lock; nil
-	// where nobody can tell.
+	open    func(t testing.TB, name string) driver.Connector // creates an empty database
+
+	// waiting is a query for the number of transactions that wait for a lock; "" if
+	// there is none.
 	waiting string
 }
 
@@ -36,21 +36,18 @@ var kinds = []kind{
 	{"SQLite", sqlfence.SQLite, openSQLite, ""},
 	{"PostgreSQL", sqlfence.Postgres, openPostgres,
 		"SELECT count(*) FROM pg_stat_activity WHERE application_name = ? AND wait_event_type = 'Lock'"},
-	{"MariaDB", sqlfence.MySQL, openMariaDB(false),
-		inInnoDB},
-	// The driver asks for matched instead of changed rows, and puts arguments
-	// into the text of statements instead of preparing them.
-	{"MariaDB clientFoundRows", sqlfence.MySQL, openMariaDB(true),
-		inInnoDB},
+	{"MariaDB", sqlfence.MySQL, openMariaDB(false), waitingInInnoDB},
+	// The driver counts matched instead of changed rows, and puts arguments into the
+	// text of statements instead of preparing them.
+	{"MariaDB clientFoundRows", sqlfence.MySQL, openMariaDB(true), waitingInInnoDB},
 }
 
-// innodb_trx would say more, but is not brought up to date while somebody reads
-// it more often than every 100 ms. This counts those of all databases, of which
-// one has a test running.
-const inInnoDB = "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status " +
+// waitingInInnoDB counts in all databases, of which one has a test running. innodb_trx
+// would tell them apart, but is not updated while it is read more often than every 100 ms.
+const waitingInInnoDB = "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status " +
 	"WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS' AND ? <> ''"
 
-// database is an empty database of one test.
+// database is the database of a test.
 type database struct {
 	kind
 	id        string
@@ -78,28 +75,29 @@ func onServers(t *testing.T, test func(t *testing.T, d *database)) {
 
 var databases atomic.Int64
 
-// newDatabase makes a database with the tables of the tests and, through guard,
-// that of the marks.
+// newDatabase creates a database with the tables of the tests. guard adds that of the
+// marks.
 func newDatabase(t testing.TB, k kind) *database {
 	t.Helper()
 	d := &database{kind: k, id: fmt.Sprintf("test%d", databases.Add(1))}
 	d.connector = k.open(t, d.id)
 	d.db = d.pool(t, d.connector)
-	big, serial := "BIGINT", "BIGINT AUTO_INCREMENT PRIMARY KEY"
+	serial := "BIGINT AUTO_INCREMENT PRIMARY KEY"
 	switch k.dialect {
 	case sqlfence.Postgres:
 		serial = "BIGSERIAL PRIMARY KEY"
 	case sqlfence.SQLite:
 		serial = "INTEGER PRIMARY KEY AUTOINCREMENT"
 	}
-	d.exec(t, "CREATE TABLE history (seq "+serial+", resource VARCHAR(200) NOT NULL, token "+big+" NOT NULL, work VARCHAR(200) NOT NULL)")
-	d.exec(t, "CREATE TABLE accounts (id "+big+" PRIMARY KEY, balance "+big+" NOT NULL, fence "+big+" NULL DEFAULT 0)")
+	d.exec(t, "CREATE TABLE history (seq "+serial+", resource VARCHAR(200) NOT NULL, token BIGINT NOT NULL, "+
+		"work VARCHAR(200) NOT NULL)")
+	d.exec(t, "CREATE TABLE accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL, fence BIGINT NULL DEFAULT 0)")
 	return d
 }
 
 func (d *database) pool(t testing.TB, c driver.Connector) *sql.DB {
 	db := sql.OpenDB(c)
-	db.SetMaxIdleConns(40) // all that a test uses: connecting is slow
+	db.SetMaxIdleConns(40) // more than a test uses, because connecting is slow
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
 			t.Error(err)
@@ -108,8 +106,7 @@ func (d *database) pool(t testing.TB, c driver.Connector) *sql.DB {
 	return db
 }
 
-// guard returns a guard with its schema in place. Refusals go nowhere unless opts
-// says otherwise.
+// guard returns a guard whose schema exists. Without opts.Auditor it is quiet.
 func (d *database) guard(t testing.TB, opts *sqlfence.Options) *sqlfence.Guard {
 	t.Helper()
 	return d.guardOver(t, d.db, opts)
@@ -122,7 +119,7 @@ func (d *database) guardOver(t testing.TB, db *sql.DB, opts *sqlfence.Options) *
 		o = *opts
 	}
 	if o.Auditor == nil {
-		o.Auditor = unheard
+		o.Auditor = quiet
 	}
 	g, err := sqlfence.New(db, d.dialect, &o)
 	if err != nil {
@@ -134,16 +131,12 @@ func (d *database) guardOver(t testing.TB, db *sql.DB, opts *sqlfence.Options) *
 	return g
 }
 
-var unheard = fencing.AuditFunc(func(context.Context, fencing.Record) {})
-
 func isDeadlock(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && e.Number == 1213
 }
 
-func retry() *backoff.Policy { return &backoff.Policy{Max: 50 * time.Millisecond} }
-
-// sql writes a statement's placeholders as the dialect wants them.
+// sql replaces ? by the dialect's placeholders.
 func (d *database) sql(query string) string {
 	if d.dialect != sqlfence.Postgres {
 		return query
@@ -162,7 +155,7 @@ func (d *database) exec(t testing.TB, query string, args ...any) {
 	}
 }
 
-// number returns what a query for one number gives.
+// number returns the result of a query for one number.
 func (d *database) number(t testing.TB, query string, args ...any) (n int64) {
 	t.Helper()
 	if err := d.db.QueryRowContext(t.Context(), d.sql(query), args...).Scan(&n); err != nil {
@@ -174,7 +167,8 @@ func (d *database) number(t testing.TB, query string, args ...any) (n int64) {
 // mark returns the mark of a resource, 0 if it has none.
 func (d *database) mark(t testing.TB, resource string) fencing.Token {
 	t.Helper()
-	return fencing.Token(d.number(t, "SELECT COALESCE(MAX(token), 0) FROM holdfast_fence WHERE resource = ?", d.resource(resource)))
+	const query = "SELECT COALESCE(MAX(token), 0) FROM holdfast_fence WHERE resource = ?"
+	return fencing.Token(d.number(t, query, d.resource(resource)))
 }
 
 func (d *database) resource(name string) any {
@@ -184,18 +178,20 @@ func (d *database) resource(name string) any {
 	return name
 }
 
-// write is guarded work: one line of history.
+// write returns guarded work that adds a row to the history.
 func (d *database) write(resource string, token fencing.Token, work string) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, d.sql("INSERT INTO history (resource, token, work) VALUES (?, ?, ?)"), resource, int64(token), work)
+		insert := d.sql("INSERT INTO history (resource, token, work) VALUES (?, ?, ?)")
+		_, err := tx.ExecContext(ctx, insert, resource, int64(token), work)
 		return err
 	}
 }
 
-// works returns what has been written to a resource, in its order.
+// works returns the history of a resource, in order.
 func (d *database) works(t testing.TB, resource string) (works []string, tokens []fencing.Token) {
 	t.Helper()
-	rows, err := d.db.QueryContext(t.Context(), d.sql("SELECT token, work FROM history WHERE resource = ? ORDER BY seq"), resource)
+	query := d.sql("SELECT token, work FROM history WHERE resource = ? ORDER BY seq")
+	rows, err := d.db.QueryContext(t.Context(), query, resource)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +210,7 @@ func (d *database) works(t testing.TB, resource string) (works []string, tokens 
 	return works, tokens
 }
 
-// waitForWaiters waits until n transactions of this database wait for a lock.
+// waitForWaiters returns when n transactions wait for a lock.
 func (d *database) waitForWaiters(t testing.TB, n int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -224,7 +220,7 @@ func (d *database) waitForWaiters(t testing.TB, n int64) {
 			return
 		}
 	}
-	t.Fatalf("there are not %d that wait for a lock", n)
+	t.Fatalf("fewer than %d transactions wait for a lock", n)
 }
 
 func openSQLite(t testing.TB, name string) driver.Connector {
@@ -236,11 +232,12 @@ func openSQLite(t testing.TB, name string) driver.Connector {
 }
 
 func sqliteDSN(path string) string {
-	return "file:" + path + "?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_pragma=foreign_keys(1)"
+	return "file:" + path + "?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)" +
+		"&_pragma=synchronous(OFF)&_pragma=foreign_keys(1)"
 }
 
-// postgresDSN does not wait for the disk. That makes tests fast, and a crash of
-// the server is not in them.
+// postgresDSN does not wait for the disk, which makes tests fast. No test crashes the
+// server.
 func postgresDSN(name string) string {
 	return "host=" + postgres.dir + " user=postgres dbname=postgres sslmode=disable application_name=" + name +
 		" search_path=" + name + " synchronous_commit=off"
@@ -278,7 +275,7 @@ func openMariaDBOn(s *server, foundRows bool) func(t testing.TB, name string) dr
 	}
 }
 
-// connector is one to a database of a MariaDB server.
+// connector returns a connector to a database of a MariaDB server.
 func (s *server) connector(t testing.TB, name string, foundRows bool) driver.Connector {
 	t.Helper()
 	cfg := mysql.NewConfig()
@@ -292,7 +289,7 @@ func (s *server) connector(t testing.TB, name string, foundRows bool) driver.Con
 	return c
 }
 
-// sqlState returns the SQLSTATE in an error of PostgreSQL.
+// sqlState returns the SQLSTATE of an error of PostgreSQL.
 func sqlState(err error) string {
 	var e *pgconn.PgError
 	if errors.As(err, &e) {

@@ -23,8 +23,8 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
-// galera is a cluster of two nodes. They talk to each other over the loopback
-// address; clients reach them by their sockets.
+// galera is a cluster of two nodes, connected by the loopback address. Clients use their
+// sockets.
 var galera [2]*server
 
 func init() { galera = [2]*server{galeraNode("first"), galeraNode("second")} }
@@ -65,9 +65,10 @@ func galeraNode(name string) *server {
 				"--wsrep-on=ON", "--wsrep-provider="+galeraProvider, "--wsrep-node-name="+name,
 				"--wsrep-cluster-address="+address, "--wsrep-node-address=127.0.0.1",
 				"--wsrep-sst-method=rsync", "--wsrep-sst-receive-address="+loopback(ports[1]),
-				fmt.Sprintf("--wsrep-provider-options=base_host=127.0.0.1;base_port=%d;gmcast.listen_addr=tcp://%s;ist.recv_addr=%s;gcache.size=8M",
+				fmt.Sprintf("--wsrep-provider-options=base_host=127.0.0.1;base_port=%d;"+
+					"gmcast.listen_addr=tcp://%s;ist.recv_addr=%s;gcache.size=8M",
 					ports[0], loopback(ports[0]), loopback(ports[2])),
-				// For the triggers that delay a node; see lag.
+				// Runs the triggers that delay a node; see lag.
 				"--slave-run-triggers-for-rbr=ENFORCE")
 			return cmd
 		},
@@ -83,21 +84,21 @@ func findGalera() ([]string, bool) {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// freePorts returns ports that were free a moment ago.
+// freePorts returns ports that are free now.
 func freePorts(n int) (ports []int) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			panic(err)
 		}
-		defer l.Close() // together, so that all are different
+		defer l.Close() // at the end, so that all ports differ
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports
 }
 
-// onGalera returns one new database, seen through either node. interpolate has
-// the driver prepare no statements.
+// onGalera returns a new database as seen through each node. With interpolate the driver
+// prepares no statements.
 func onGalera(t *testing.T, interpolate bool) (first, second *database) {
 	t.Helper()
 	galera[1].require(t)
@@ -111,17 +112,18 @@ func onGalera(t *testing.T, interpolate bool) (first, second *database) {
 		first.exec(t, statement)
 	}
 	second = &database{kind: k, id: first.id, connector: galera[1].connector(t, first.id, interpolate)}
-	second.db = second.pool(t, galera[1].connector(t, "", interpolate)) // it may not have the database yet
+	second.db = second.pool(t, galera[1].connector(t, "", interpolate)) // the database may not be there yet
 	second.caughtUpWith(t, first)
 	second.db = second.pool(t, second.connector)
 	return first, second
 }
 
-// caughtUpWith waits until a node has applied what another has committed.
+// caughtUpWith waits until the node has applied what other has committed.
 func (d *database) caughtUpWith(t *testing.T, other *database) {
 	t.Helper()
 	var name, committed string
-	if err := other.db.QueryRowContext(t.Context(), "SHOW STATUS LIKE 'wsrep_last_committed'").Scan(&name, &committed); err != nil {
+	row := other.db.QueryRowContext(t.Context(), "SHOW STATUS LIKE 'wsrep_last_committed'")
+	if err := row.Scan(&name, &committed); err != nil {
 		t.Fatal(err)
 	}
 	want, err := strconv.ParseInt(committed, 10, 64)
@@ -129,16 +131,17 @@ func (d *database) caughtUpWith(t *testing.T, other *database) {
 		t.Fatal(err)
 	}
 	for ctx := deadline(t); ctx.Err() == nil; {
-		if d.number(t, "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status WHERE variable_name = 'WSREP_LAST_COMMITTED'") >= want {
+		applied := d.number(t, "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status "+
+			"WHERE variable_name = 'WSREP_LAST_COMMITTED'")
+		if applied >= want {
 			return
 		}
 	}
-	t.Fatal("the node does not catch up")
+	t.Fatal("the node did not catch up")
 }
 
-// lag has the second node apply nothing that the first commits, until the test
-// calls the function that it returns. The applier runs the trigger of the table
-// slow, which waits on the second node for as long as a variable says so.
+// lag keeps the second node from applying what the first one commits, until end is called.
+// The applier runs the trigger of the table slow, which waits there while a variable is set.
 func lag(t *testing.T, first, second *database) (end func()) {
 	t.Helper()
 	second.exec(t, "SET GLOBAL slow_launch_time = 99")
@@ -148,17 +151,17 @@ func lag(t *testing.T, first, second *database) (end func()) {
 }
 
 func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("a minute has passed"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("the test took a minute"))
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// The write-set of a Galera transaction has the rows that it has changed. Two
-// transactions of different nodes conflict only if a row is in both.
+// Galera detects a conflict between transactions of two nodes only if both have changed the
+// same row.
 func TestStaleWriteThroughALaggingGaleraNodeIsRefused(t *testing.T) {
 	first, second := onGalera(t, true)
 	g := first.guard(t, nil)
-	second.caughtUpWith(t, first) // or else the next guard makes the table once more
+	second.caughtUpWith(t, first) // otherwise the next guard would create the table again
 	late := second.guard(t, nil)
 	const rounds = 10
 	landed := 0
@@ -184,7 +187,7 @@ func TestStaleWriteThroughALaggingGaleraNodeIsRefused(t *testing.T) {
 		if err == nil {
 			landed++
 		} else if errors.Is(err, holdfast.ErrOutcomeUnknown) {
-			t.Errorf("a refused commit is called unknown: %v", err)
+			t.Errorf("a refused commit is reported as unknown: %v", err)
 		}
 		second.caughtUpWith(t, first)
 		first.caughtUpWith(t, second)
@@ -198,8 +201,8 @@ func TestStaleWriteThroughALaggingGaleraNodeIsRefused(t *testing.T) {
 	}
 }
 
-// commitOrError returns the write's error, or false once its COMMIT waits on the
-// node for what came before it.
+// commitOrError returns the error of the write, or false once its COMMIT waits for earlier
+// transactions.
 func (d *database) commitOrError(t *testing.T, done <-chan error) (err error, decided bool) {
 	t.Helper()
 	for ctx := deadline(t); ctx.Err() == nil; {
@@ -212,7 +215,7 @@ func (d *database) commitOrError(t *testing.T, done <-chan error) (err error, de
 			return nil, false
 		}
 	}
-	t.Fatal("the write neither ends nor commits")
+	t.Fatal("the write neither failed nor reached its COMMIT")
 	return nil, false
 }
 
@@ -222,8 +225,8 @@ func TestNoUpdateIsLostBetweenGaleraNodes(t *testing.T) {
 	}
 }
 
-// Which rows a transaction has seen says in which order they were committed. The
-// numbers of AUTO_INCREMENT do not: each node has its own.
+// Each work records how many rows it has seen, which gives the order of commits.
+// AUTO_INCREMENT does not, because each node has its own numbers.
 func testGaleraNodes(t *testing.T, interpolate bool) {
 	first, second := onGalera(t, interpolate)
 	var guards []*sqlfence.Guard
@@ -252,8 +255,7 @@ func testGaleraNodes(t *testing.T, interpolate bool) {
 				case errors.Is(err, fencing.ErrStale):
 					stale.Add(1)
 				case errors.Is(err, sqlfence.ErrTxEnded) && !interpolate:
-					// The node has given up the transaction, and has not said so.
-					// Nothing may be left of it.
+					// The node gave up the transaction silently. Nothing of it may remain.
 				default:
 					t.Error(err)
 				}
@@ -268,7 +270,7 @@ func testGaleraNodes(t *testing.T, interpolate bool) {
 	for i, work := range works {
 		seen, err := strconv.Atoi(work)
 		if err != nil || seen >= len(works) || inOrder[seen] != 0 {
-			t.Fatalf("two writers have seen %s works, or there were more than %d: %v", work, len(works), err)
+			t.Fatalf("two writers have seen %s of %d works: %v", work, len(works), err)
 		}
 		inOrder[seen] = tokens[i]
 	}
@@ -276,6 +278,6 @@ func testGaleraNodes(t *testing.T, interpolate bool) {
 		t.Errorf("tokens %v in the order of commits; %d were reported", inOrder, landed.Load())
 	}
 	if landed.Load() == 0 || stale.Load() == 0 {
-		t.Errorf("%d landed, %d refused: this shows nothing", landed.Load(), stale.Load())
+		t.Errorf("%d landed, %d refused", landed.Load(), stale.Load())
 	}
 }

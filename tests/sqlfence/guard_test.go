@@ -6,15 +6,17 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
-func TestWorkIsCommittedTogetherWithTheMark(t *testing.T) {
+func TestWorkIsCommittedWithTheMark(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
 		if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "a")); err != nil {
@@ -26,7 +28,7 @@ func TestWorkIsCommittedTogetherWithTheMark(t *testing.T) {
 	})
 }
 
-func TestErrorOfTheWorkLeavesNeitherWorkNorMark(t *testing.T) {
+func TestErrorOfTheWorkRollsBackWorkAndMark(t *testing.T) {
 	broken := errors.New("broken")
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
@@ -54,9 +56,10 @@ func TestErrorOfTheWorkLeavesNeitherWorkNorMark(t *testing.T) {
 
 func TestSmallerTokenIsRefusedAndWritesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
-		var records []fencing.Record
-		g := d.guard(t, &sqlfence.Options{Auditor: fencing.AuditFunc(func(_ context.Context, r fencing.Record) { records = append(records, r) })})
-		// Beyond 2⁵³, where a number that goes through a float loses its last bits.
+		var records []audit.Record
+		keep := audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) })
+		g := d.guard(t, &sqlfence.Options{Auditor: keep})
+		// Above 2⁵³, where a float would lose the last bits.
 		const later = fencing.Token(1<<58 + 1)
 		if err := g.Do(t.Context(), "r", later, d.write("r", later, "a")); err != nil {
 			t.Fatal(err)
@@ -66,19 +69,21 @@ func TestSmallerTokenIsRefusedAndWritesNothing(t *testing.T) {
 			return nil
 		})
 		below, ok := errors.AsType[*fencing.MarkError](err)
-		if !errors.Is(err, fencing.ErrStale) || !ok || below.Resource != "r" || below.Claim.Token != later-1 || below.Mark != later {
+		if !errors.Is(err, fencing.ErrStale) || !ok || below.Resource != "r" || below.Claim.Token != later-1 ||
+			below.Mark != later {
 			t.Errorf("Do: %v (%+v)", err, below)
 		}
 		if d.mark(t, "r") != later {
 			t.Errorf("mark %v", d.mark(t, "r"))
 		}
-		if len(records) != 1 || records[0].Event != fencing.Refused || records[0].Resource != "r" || records[0].Mark != later {
+		if len(records) != 1 || records[0].Event != audit.Refused || records[0].Resource != "r" ||
+			records[0].Mark != int64(later) {
 			t.Errorf("records %+v", records)
 		}
 	})
 }
 
-func TestEqualTokenPassesAgainAndAgain(t *testing.T) {
+func TestEqualTokenIsAdmittedAgain(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
 		d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 10)")
@@ -97,9 +102,10 @@ func TestEqualTokenPassesAgainAndAgain(t *testing.T) {
 func TestMarksOfDifferentResourcesAreIndependent(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		// Names that a collation, a pattern or a trimmed blank could take for
-		// one another.
-		names := []string{"a", "A", "á", "a ", " a", "a%", "a_", "a'", `a"`, "a\\", "a\n", "a/b", "日本", "?", "$1", "a\u0301"}
+		// Names that a collation, a pattern or trimming could confuse.
+		names := []string{
+			"a", "A", "á", "a ", " a", "a%", "a_", "a'", `a"`, "a\\", "a\n", "a/b", "日本", "?", "$1", "a\u0301",
+		}
 		for i, name := range names {
 			if err := g.Do(t.Context(), name, fencing.Token(len(names)-i), d.write("x", 1, "")); err != nil {
 				t.Fatalf("%q: %v", name, err)
@@ -113,33 +119,33 @@ func TestMarksOfDifferentResourcesAreIndependent(t *testing.T) {
 	})
 }
 
-func TestPanicRollsBackAndGoesOn(t *testing.T) {
+func TestPanicRollsBackAndContinues(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		for name, leave := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
-			left := make(chan any, 1)
+		for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+			ended := make(chan any, 1)
 			go func() { // joined by the receive
 				var returned bool
 				defer func() {
 					if v := recover(); v != nil || returned {
-						left <- v
+						ended <- v
 					} else {
-						left <- "Goexit"
+						ended <- "Goexit"
 					}
 				}()
 				_ = g.Do(t.Context(), "r", fencing.Token(9), func(ctx context.Context, tx *sql.Tx) error {
 					if err := d.write("r", 9, "never")(ctx, tx); err != nil {
 						t.Error(err)
 					}
-					leave()
+					end()
 					return nil
 				})
 				returned = true
 			}()
-			if v := <-left; v != "boom" && v != "Goexit" {
-				t.Errorf("%s came out as %v", name, v)
+			if v := <-ended; v != "boom" && v != "Goexit" {
+				t.Errorf("%s became %v", name, v)
 			}
-			// With the row still locked this would wait for ever.
+			// If the row were still locked, this would wait until the timeout.
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			if err := g.Do(ctx, "r", fencing.Token(1), d.write("r", 1, "next")); err != nil {
@@ -194,6 +200,73 @@ func TestWaitForAResourceEndsWithTheContext(t *testing.T) {
 		}
 		if works, _ := d.works(t, "r"); len(works) > 0 || d.mark(t, "r") != 5 {
 			t.Errorf("works %v, mark %v", works, d.mark(t, "r"))
+		}
+	})
+}
+
+func TestHolderLostDuringItsWorkDoesNotCommit(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		h := &holder{token: 5}
+		err := g.Do(t.Context(), "r", h, func(ctx context.Context, tx *sql.Tx) error {
+			h.err = &holdfast.LostError{Kind: "lock", Name: "job", Token: 5, Cause: holdfast.CauseExpired}
+			return d.write("r", 5, "never")(ctx, tx)
+		})
+		if !errors.Is(err, holdfast.ErrLost) || !errors.Is(err, fencing.ErrNotDone) ||
+			!strings.Contains(err.Error(), "rolled back") {
+			t.Errorf("Do: %v", err)
+		}
+		if works, _ := d.works(t, "r"); len(works) > 0 || d.mark(t, "r") != 0 {
+			t.Errorf("works %v, mark %v", works, d.mark(t, "r"))
+		}
+	})
+}
+
+func TestWorkFindsItsHolderInTheContext(t *testing.T) {
+	d := newDatabase(t, kinds[0])
+	g := d.guard(t, nil)
+	h, outer := &holder{token: 5}, &holder{token: 6}
+	ctx := fencing.NewContext(t.Context(), outer)
+	for source, want := range map[fencing.Source]fencing.Holder{h: h, fencing.Token(5): outer} {
+		err := g.Do(ctx, "r", source, func(ctx context.Context, _ *sql.Tx) error {
+			if got, _ := fencing.FromContext(ctx); got != want {
+				t.Errorf("%v: found %v", source, got)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestTokenOfAnotherLockIsRefused(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		var records []audit.Record
+		keep := audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) })
+		g := d.guard(t, &sqlfence.Options{Auditor: keep})
+		// A bare token leaves a mark without a name, which takes that of the next holder.
+		for _, s := range []fencing.Source{fencing.Token(5), &holder{"a", 6, nil}, fencing.Token(7)} {
+			if err := g.Do(t.Context(), "r", s, d.write("r", s.Token(), "")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, token := range []fencing.Token{6, 7, 8} {
+			err := g.Do(t.Context(), "r", &holder{"A", token, nil}, neverCalled(t))
+			e, ok := errors.AsType[*fencing.OtherNameError](err)
+			if !ok || e.Want != "a" || e.Got != "A" || e.Resource != "r" || !errors.Is(err, fencing.ErrOtherName) {
+				t.Errorf("token %v: %v", token, err)
+			}
+		}
+		if d.mark(t, "r") != 7 || len(records) != 3 {
+			t.Errorf("mark %v, records %+v", d.mark(t, "r"), records)
+		}
+		if err := g.DoClaim(t.Context(), "r", fencing.Claim{Name: "a", Token: 8}, d.write("r", 8, "")); err != nil {
+			t.Error(err)
+		}
+		err := g.DoClaim(t.Context(), "r", fencing.Claim{Name: "a", Token: 7}, neverCalled(t))
+		if !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("a stale claim: %v", err)
 		}
 	})
 }

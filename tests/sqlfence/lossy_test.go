@@ -5,8 +5,7 @@ import (
 	"database/sql/driver"
 )
 
-// lossy is a connector whose connections do with a commit what a test says: after
-// the real one, or instead of it.
+// lossy is a connector that calls commit in place of each real Commit.
 type lossy struct {
 	driver.Connector
 	commit func(real func() error) error
@@ -20,7 +19,7 @@ func (l *lossy) Connect(ctx context.Context) (driver.Conn, error) {
 	return &lossyConn{c, l}, nil
 }
 
-// lossyConn passes on what the drivers of these tests have.
+// lossyConn forwards the methods that the drivers of these tests implement.
 type lossyConn struct {
 	driver.Conn
 	l *lossy

@@ -1,12 +1,20 @@
 package sqlfence_test
 
 import (
+	"context"
+	"database/sql"
 	"testing"
+	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// withServers stops the database servers before goleak looks.
+// withServers stops the database servers before goleak checks.
 type withServers struct{ *testing.M }
 
 func (m withServers) Run() int {
@@ -15,6 +23,37 @@ func (m withServers) Run() int {
 }
 
 func TestMain(m *testing.M) {
-	beChild() // in a process that a test has started; that is all it does
+	beChild() // does not return in a process that a test has started
 	goleak.VerifyTestMain(withServers{m})
 }
+
+// holder is a fencing.Holder that needs no etcd.
+type holder struct {
+	name  string
+	token fencing.Token
+	err   error // of Check
+}
+
+func (h *holder) Name() string             { return h.name }
+func (h *holder) Token() fencing.Token     { return h.token }
+func (h *holder) Check() error             { return h.err }
+func (h *holder) Client() *clientv3.Client { return nil }
+func (h *holder) IsOwner() clientv3.Cmp    { return clientv3.Cmp{} }
+
+func neverCalled(t *testing.T) func(context.Context, *sql.Tx) error {
+	return func(context.Context, *sql.Tx) error {
+		t.Error("fn was called")
+		return nil
+	}
+}
+
+// quiet is an auditor that drops its records.
+var quiet = audit.Func(func(context.Context, audit.Record) {})
+
+// gaveUp is a serialization failure, as drivers report it.
+type gaveUp struct{}
+
+func (gaveUp) Error() string    { return "could not serialize" }
+func (gaveUp) SQLState() string { return "40001" }
+
+func retry() *backoff.Policy { return &backoff.Policy{Max: 50 * time.Millisecond} }

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
-// raised runs work in a transaction of the test's own, after a raise.
+// raised writes in a transaction of its own, after a raise.
 func (d *database) raised(t *testing.T, m *sqlfence.Marks, resource string, source fencing.Source, work string) error {
 	t.Helper()
 	tx, err := d.db.BeginTx(t.Context(), nil)
@@ -30,10 +30,10 @@ func (d *database) raised(t *testing.T, m *sqlfence.Marks, resource string, sour
 	return tx.Commit()
 }
 
-func TestRaiseGuardsATransactionOfTheCallersOwn(t *testing.T) {
+func TestRaiseGuardsTheCallersTransaction(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		m, err := sqlfence.NewMarks(d.dialect, &sqlfence.Options{Auditor: unheard})
+		m, err := sqlfence.NewMarks(d.dialect, &sqlfence.Options{Auditor: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,11 +55,11 @@ func TestRaiseGuardsATransactionOfTheCallersOwn(t *testing.T) {
 	})
 }
 
-// What is refused stays refused if the caller commits all the same.
+// The caller commits in spite of the refusal.
 func TestRefusedRaiseThatIsCommittedLeavesTheMark(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		if err := g.Do(t.Context(), "r", namedHolder{&holder{"a", 7, nil}}, d.write("r", 7, "")); err != nil {
+		if err := g.Do(t.Context(), "r", &holder{"a", 7, nil}, d.write("r", 7, "")); err != nil {
 			t.Fatal(err)
 		}
 		const huge = fencing.Token(2000<<48 | 1)
@@ -77,7 +77,8 @@ func TestRefusedRaiseThatIsCommittedLeavesTheMark(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := g.RaiseClaim(t.Context(), sqlfence.SQLTx(tx), c.resource, c.claim); !errors.Is(err, c.want) {
+			err = g.RaiseClaim(t.Context(), sqlfence.SQLTx(tx), c.resource, c.claim)
+			if !errors.Is(err, c.want) {
 				t.Errorf("%v on %s: %v, want %v", c.claim, c.resource, err, c.want)
 			}
 			if err := tx.Commit(); err != nil {
@@ -88,7 +89,8 @@ func TestRefusedRaiseThatIsCommittedLeavesTheMark(t *testing.T) {
 			t.Errorf("marks %v, %v", d.mark(t, "r"), d.mark(t, "new"))
 		}
 		for _, resource := range []string{"r", "new"} {
-			if err := g.DoClaim(t.Context(), resource, fencing.Claim{Name: "a", Token: 8}, d.write(resource, 8, "")); err != nil {
+			next := fencing.Claim{Name: "a", Token: 8}
+			if err := g.DoClaim(t.Context(), resource, next, d.write(resource, 8, "")); err != nil {
 				t.Errorf("%s: the next holder: %v", resource, err)
 			}
 		}
@@ -98,11 +100,11 @@ func TestRefusedRaiseThatIsCommittedLeavesTheMark(t *testing.T) {
 func TestRaiseInATransactionOfPgx(t *testing.T) {
 	d := newDatabase(t, kinds[1])
 	d.guard(t, nil)
-	m, err := sqlfence.NewMarks(sqlfence.Postgres, &sqlfence.Options{Auditor: unheard})
+	m, err := sqlfence.NewMarks(sqlfence.Postgres, &sqlfence.Options{Auditor: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := pgx.Connect(t.Context(), "host="+postgres.dir+" user=postgres dbname=postgres sslmode=disable search_path="+d.id)
+	conn, err := pgx.Connect(t.Context(), postgresDSN(d.id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +122,8 @@ func TestRaiseInATransactionOfPgx(t *testing.T) {
 			t.Errorf("token %v: %v, want %v", step.token, err, step.want)
 		}
 		if err == nil {
-			_, err = tx.Exec(t.Context(), "INSERT INTO history (resource, token, work) VALUES ('r', $1, '')", int64(step.token))
+			const insert = "INSERT INTO history (resource, token, work) VALUES ('r', $1, '')"
+			_, err = tx.Exec(t.Context(), insert, int64(step.token))
 			err = errors.Join(err, tx.Commit(t.Context()))
 		} else {
 			err = tx.Rollback(t.Context())
@@ -134,24 +137,36 @@ func TestRaiseInATransactionOfPgx(t *testing.T) {
 	}
 }
 
-func TestMarksTakeNoOptionsOfTransactions(t *testing.T) {
-	for _, opts := range []sqlfence.Options{{Retry: retry()}, {Isolation: sql.LevelSerializable}, {Transient: func(error) bool { return true }}} {
-		if _, err := sqlfence.NewMarks(sqlfence.Postgres, &opts); !isArgument(err, "Options") {
-			t.Errorf("%+v: %v", opts, err)
+func TestTokenFarAheadOfTheMarkIsNotMarked(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		at := func(epoch int64) fencing.Token {
+			token, err := fencing.NewToken(epoch, 9)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return token
 		}
-	}
-	m, err := sqlfence.NewMarks(sqlfence.Postgres, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Raise(t.Context(), nil, "r", fencing.Token(5)); !isArgument(err, "tx") {
-		t.Errorf("without a transaction: %v", err)
-	}
+		for _, step := range []struct {
+			epoch int64
+			want  error
+		}{
+			{1025, fencing.ErrEpochStep}, {1024, nil}, {2049, fencing.ErrEpochStep}, {2048, nil},
+			{32767, fencing.ErrEpochStep},
+		} {
+			err := g.Do(t.Context(), "r", at(step.epoch), d.write("r", at(step.epoch), ""))
+			if !errors.Is(err, step.want) || (err == nil) != (step.want == nil) {
+				t.Errorf("epoch %d: %v, want %v", step.epoch, err, step.want)
+			}
+		}
+		if d.mark(t, "r") != at(2048) {
+			t.Errorf("mark %v", d.mark(t, "r"))
+		}
+	})
 }
 
-// The trap: what was read before the guarded transaction is written in it. A mark
-// that is raised at the acquisition shuts the older holder out before the newer
-// one reads.
+// A value that was read before the guarded transaction is written in it. If the newer
+// holder raises the mark before it reads, the older one's write is refused.
 func TestRaiseAtAcquisitionKeepsAReadFromBeingOverwritten(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
@@ -179,7 +194,7 @@ func TestRaiseAtAcquisitionKeepsAReadFromBeingOverwritten(t *testing.T) {
 				}
 			}
 			if lost := acknowledged - read(id); raise && lost != 0 || !raise && lost != 1 {
-				t.Errorf("raised at acquisition: %v: %d increments were acknowledged, the counter is %d", raise, acknowledged, read(id))
+				t.Errorf("raised first: %v: %d increments succeeded, the counter is %d", raise, acknowledged, read(id))
 			}
 		}
 	})

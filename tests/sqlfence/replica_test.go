@@ -19,10 +19,10 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
-// newStandby is a server that streams from postgres. A promoted copy does not
-// follow again, so each run of a test has one of its own.
+// newStandby returns a server that streams from postgres. A promoted standby cannot follow
+// again, so each run of a test needs a new one.
 func newStandby(t *testing.T) *server {
-	return begin(t, &server{
+	return startFor(t, &server{
 		name: "PostgreSQL", packages: "postgresql", user: "postgres", done: make(chan struct{}),
 		find: findPostgres, command: runPostgres,
 		ready: "ready to accept read-only connections", quickly: syscall.SIGQUIT,
@@ -31,23 +31,25 @@ func newStandby(t *testing.T) *server {
 			if <-postgres.done; postgres.err != nil {
 				return postgres.err
 			}
-			return s.run(exec.Command(filepath.Join(filepath.Dir(paths[0]), "pg_basebackup"), "-h", postgres.dir, "-U", "postgres",
-				"-D", filepath.Join(s.dir, "data"), "-R", "-X", "stream", "-c", "fast", "--no-sync"))
+			copy := filepath.Join(filepath.Dir(paths[0]), "pg_basebackup")
+			return s.run(exec.Command(copy, "-h", postgres.dir, "-U", "postgres", "-D", filepath.Join(s.dir, "data"),
+				"-R", "-X", "stream", "-c", "fast", "--no-sync"))
 		},
 	})
 }
 
-// newMariaDBWithLog is a server that can be copied from, if it has a port on the
-// loopback address, or can copy.
+// newMariaDBWithLog returns a server that can be a replica, or, with a port on the loopback
+// address, a primary.
 func newMariaDBWithLog(t *testing.T, port int) *server {
-	return begin(t, &server{
+	return startFor(t, &server{
 		name: "MariaDB", packages: "mariadb-server", user: "mysql", done: make(chan struct{}),
 		find: findMariaDB, install: installMariaDB, ready: "ready for connections", quickly: syscall.SIGKILL,
 		command: func(s *server, paths []string) *exec.Cmd {
 			cmd := runMariaDB(s, paths)
 			cmd.Args = append(cmd.Args, "--log-bin="+filepath.Join(s.dir, "log"), "--binlog-format=MIXED")
 			if port != 0 {
-				return withArgs(cmd, "--server-id=1", "--skip-networking=0", "--bind-address=127.0.0.1", "--port="+strconv.Itoa(port))
+				return withArgs(cmd, "--server-id=1", "--skip-networking=0", "--bind-address=127.0.0.1",
+					"--port="+strconv.Itoa(port))
 			}
 			return withArgs(cmd, "--server-id=2")
 		},
@@ -59,15 +61,15 @@ func withArgs(cmd *exec.Cmd, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// begin starts a server that ends with the test.
-func begin(t *testing.T, s *server) *server {
+// startFor starts a server that stops when the test ends.
+func startFor(t *testing.T, s *server) *server {
 	s.startOnce()
 	t.Cleanup(s.end)
 	return s
 }
 
-// promotion has a copy promoted that lacks the newest write. The mark is as old
-// as the copy; but it is never older than the work beside it.
+// testPromotion promotes a copy that lacks the latest write. Its mark is as old as its
+// data, but never older than the work in it.
 func testPromotion(t *testing.T, d *database, copied func(), cut func(), promote func() *database) {
 	g := d.guard(t, nil)
 	if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "held")); err != nil {
@@ -83,12 +85,13 @@ func testPromotion(t *testing.T, d *database, copied func(), cut func(), promote
 		t.Fatalf("the copy has works %v, mark %v", works, promoted.mark(t, "r"))
 	}
 	g = promoted.guard(t, nil)
-	// The mark of 7 is lost with its write, so 5 passes, as it did before 7.
-	if err := g.Do(t.Context(), "r", fencing.Token(5), promoted.write("r", 5, "stale, but nothing newer is here")); err != nil {
+	// The mark of 7 is lost with its write, so 5 is admitted again.
+	stale := promoted.write("r", 5, "stale, but nothing newer is here")
+	if err := g.Do(t.Context(), "r", fencing.Token(5), stale); err != nil {
 		t.Errorf("before the present holder has written: %v", err)
 	}
-	// The present holder raises the mark once. That shuts the stale one out.
-	m, err := sqlfence.NewMarks(d.dialect, &sqlfence.Options{Auditor: unheard})
+	// From the present holder's first write on, the stale one is refused.
+	m, err := sqlfence.NewMarks(d.dialect, &sqlfence.Options{Auditor: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +106,7 @@ func testPromotion(t *testing.T, d *database, copied func(), cut func(), promote
 	}
 }
 
-func TestPromotedReplicaOfMariaDBHasTheMarksOfItsCopy(t *testing.T) {
+func TestPromotedReplicaOfMariaDBHasTheMarksOfItsData(t *testing.T) {
 	primaryPort := freePorts(1)[0]
 	primary, replica := newMariaDBWithLog(t, primaryPort), newMariaDBWithLog(t, 0)
 	primary.require(t)
@@ -113,7 +116,8 @@ func TestPromotedReplicaOfMariaDBHasTheMarksOfItsCopy(t *testing.T) {
 	other.db = other.pool(t, replica.connector(t, "", false))
 	d.exec(t, "CREATE USER copy@'127.0.0.1'")
 	d.exec(t, "GRANT REPLICATION SLAVE ON *.* TO copy@'127.0.0.1'")
-	other.exec(t, fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %d, MASTER_USER = 'copy', MASTER_USE_GTID = slave_pos", primaryPort))
+	other.exec(t, fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %d, "+
+		"MASTER_USER = 'copy', MASTER_USE_GTID = slave_pos", primaryPort))
 	other.exec(t, "START SLAVE")
 	testPromotion(t, d, func() {
 		var position string
@@ -121,7 +125,7 @@ func TestPromotedReplicaOfMariaDBHasTheMarksOfItsCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 		if other.number(t, "SELECT MASTER_GTID_WAIT(?, 60)", position) != 0 {
-			t.Fatal("the replica does not catch up")
+			t.Fatal("the replica did not catch up")
 		}
 	}, func() { other.exec(t, "STOP SLAVE") }, func() *database {
 		other.exec(t, "RESET SLAVE ALL")
@@ -130,7 +134,7 @@ func TestPromotedReplicaOfMariaDBHasTheMarksOfItsCopy(t *testing.T) {
 	})
 }
 
-func TestPromotedStandbyOfPostgreSQLHasTheMarksOfItsCopy(t *testing.T) {
+func TestPromotedStandbyOfPostgreSQLHasTheMarksOfItsData(t *testing.T) {
 	postgres.require(t)
 	if _, err := os.Stat(filepath.Join(filepath.Dir(postgresPath()), "pg_basebackup")); err != nil {
 		t.Skip("pg_basebackup is not installed: apt-get install postgresql")
@@ -163,15 +167,15 @@ func TestPromotedStandbyOfPostgreSQLHasTheMarksOfItsCopy(t *testing.T) {
 		if err := d.db.QueryRowContext(t.Context(), "SELECT pg_current_wal_insert_lsn()::text").Scan(&position); err != nil {
 			t.Fatal(err)
 		}
-		d.exec(t, "SET synchronous_commit = on") // the next commit writes the log out
+		d.exec(t, "SET synchronous_commit = on") // so that the next commit flushes the log
 		d.exec(t, "CREATE TABLE flush ()")
-		wait("the standby catches up", "SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn", position)
+		wait("standby caught up", "SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn", position)
 	}, func() {
 		other.exec(t, "ALTER SYSTEM SET primary_conninfo = ''")
-		wait("the configuration is read", "SELECT pg_reload_conf()")
-		wait("the standby is cut off", "SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
+		wait("configuration reloaded", "SELECT pg_reload_conf()")
+		wait("standby cut off", "SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
 	}, func() *database {
-		wait("the standby is promoted", "SELECT pg_promote()")
+		wait("standby promoted", "SELECT pg_promote()")
 		return other
 	})
 }

@@ -19,13 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
-// gaveUp is a serialisation failure as drivers report one.
-type gaveUp struct{}
-
-func (gaveUp) Error() string    { return "could not serialize" }
-func (gaveUp) SQLState() string { return "40001" }
-
-func TestTransientFailureIsRepeatedOnlyWhenAskedFor(t *testing.T) {
+func TestTransientFailureIsRepeatedOnlyWithRetry(t *testing.T) {
 	mine := errors.New("mine")
 	onEach(t, func(t *testing.T, d *database) {
 		for _, c := range []struct {
@@ -38,9 +32,10 @@ func TestTransientFailureIsRepeatedOnlyWhenAskedFor(t *testing.T) {
 			{fmt.Errorf("wrapped: %w", mine), nil, 1},
 			{fmt.Errorf("wrapped: %w", mine), retry(), 3},
 			{errors.New("another"), retry(), 1},
-			{backoff.Again(errors.New("marked by somebody further down")), retry(), 1},
+			{backoff.Again(errors.New("marked by the caller's code")), retry(), 1},
 		} {
-			g := d.guard(t, &sqlfence.Options{Retry: c.retry, Transient: func(err error) bool { return errors.Is(err, mine) }})
+			transient := func(err error) bool { return errors.Is(err, mine) }
+			g := d.guard(t, &sqlfence.Options{Retry: c.retry, Transient: transient})
 			calls, resource := 0, fmt.Sprint(c.err, c.retry != nil)
 			err := g.Do(t.Context(), resource, fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				calls++
@@ -54,7 +49,7 @@ func TestTransientFailureIsRepeatedOnlyWhenAskedFor(t *testing.T) {
 			})
 			var want []string
 			if c.calls == 3 {
-				want = []string{"3"} // what failed before has left nothing
+				want = []string{"3"} // the earlier ones were rolled back
 			} else if err == nil || err.Error() != c.err.Error() {
 				t.Errorf("%v: Do: %v", resource, err)
 			}
@@ -65,13 +60,13 @@ func TestTransientFailureIsRepeatedOnlyWhenAskedFor(t *testing.T) {
 	})
 }
 
-// coded is an error of a program that has a number of its own.
+// coded is an error of the program with a number.
 type coded int
 
 func (coded) Error() string { return "of the program" }
 func (c coded) Code() int   { return int(c) }
 
-func TestNumberOfAnErrorOfTheProgramIsNotTakenForTheDatabases(t *testing.T) {
+func TestNumberInAnErrorOfTheProgramIsNotTheDatabases(t *testing.T) {
 	d := newDatabase(t, kinds[0])
 	g := d.guard(t, &sqlfence.Options{Retry: retry()})
 	for _, code := range []coded{5, 6, 1029} {
@@ -88,9 +83,9 @@ func TestNumberOfAnErrorOfTheProgramIsNotTakenForTheDatabases(t *testing.T) {
 	}
 }
 
-// With this setting, the default from MariaDB 11.6 on, a statement fails with 1020
-// if its row has changed since the transaction first read.
-func TestRowThatHasChangedSinceTheSnapshotIsRepeated(t *testing.T) {
+// With innodb_snapshot_isolation, the default from MariaDB 11.6 on, a statement fails with
+// 1020 if its row has changed since the first read of the transaction.
+func TestConflictWithTheSnapshotIsRepeated(t *testing.T) {
 	for _, k := range kinds[2:] {
 		t.Run(k.name, func(t *testing.T) {
 			d := newDatabase(t, k)
@@ -103,32 +98,32 @@ func TestRowThatHasChangedSinceTheSnapshotIsRepeated(t *testing.T) {
 			err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				calls++
 				var balance int64
-				if err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 1").Scan(&balance); err != nil {
+				err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 1").Scan(&balance)
+				if err != nil {
 					return err
 				}
-				if calls == 1 { // not through the guard
+				if calls == 1 { // bypassing the guard
 					d.exec(t, "UPDATE accounts SET balance = 7 WHERE id = 1")
 				}
-				_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = ? WHERE id = 1", balance+1)
+				_, err = tx.ExecContext(ctx, "UPDATE accounts SET balance = ? WHERE id = 1", balance+1)
 				return err
 			})
-			if balance := d.number(t, "SELECT balance FROM accounts WHERE id = 1"); err != nil || calls != 2 || balance != 8 {
+			balance := d.number(t, "SELECT balance FROM accounts WHERE id = 1")
+			if err != nil || calls != 2 || balance != 8 {
 				t.Errorf("%d calls, balance %d, %v", calls, balance, err)
 			}
 		})
 	}
 }
 
-// Each attempt asks the holder again: the work of one that was lost between two
-// is not repeated.
-func TestHolderThatIsLostBetweenAttemptsIsRefused(t *testing.T) {
+func TestHolderLostBetweenAttemptsIsRefused(t *testing.T) {
 	d := newDatabase(t, kinds[0])
 	g := d.guard(t, &sqlfence.Options{Retry: retry()})
 	h, lost := &holder{token: 5}, errors.New("lost")
 	calls := 0
 	err := g.Do(t.Context(), "r", h, func(context.Context, *sql.Tx) error {
 		if calls++; calls > 1 {
-			return errors.New("once more")
+			return errors.New("called again")
 		}
 		h.err = lost
 		return gaveUp{}
@@ -143,18 +138,19 @@ func TestDeadlockOfTheWorkIsRepeated(t *testing.T) {
 		d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 0), (2, 0)")
 		g := d.guard(t, &sqlfence.Options{Retry: retry()})
 		var calls atomic.Int64
-		var bothHaveOne sync.WaitGroup
-		bothHaveOne.Add(2)
+		var eachHasOne sync.WaitGroup
+		eachHasOne.Add(2)
 		one := func(resource string, ids ...int) error {
 			return g.Do(t.Context(), resource, fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				n := calls.Add(1)
 				for i, id := range ids {
-					if _, err := tx.ExecContext(ctx, d.sql("UPDATE accounts SET balance = balance + 1 WHERE id = ?"), id); err != nil {
+					update := d.sql("UPDATE accounts SET balance = balance + 1 WHERE id = ?")
+					if _, err := tx.ExecContext(ctx, update, id); err != nil {
 						return err
 					}
 					if i == 0 && n <= 2 {
-						bothHaveOne.Done()
-						bothHaveOne.Wait()
+						eachHasOne.Done()
+						eachHasOne.Wait()
 					}
 				}
 				return nil
@@ -178,9 +174,9 @@ func TestDeadlockOfTheWorkIsRepeated(t *testing.T) {
 	})
 }
 
-// In PostgreSQL, at these levels, the second of two writers fails, for its
-// snapshot is from before the first has committed.
-func TestSerialisationFailureIsRepeatedOrReturned(t *testing.T) {
+// At these levels of PostgreSQL the second of two writers fails, because its snapshot is
+// from before the commit of the first.
+func TestSerializationFailureIsRepeatedOrReturned(t *testing.T) {
 	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
 		for _, policy := range []*backoff.Policy{nil, retry()} {
 			d := newDatabase(t, kinds[1])
@@ -208,8 +204,8 @@ func TestSerialisationFailureIsRepeatedOrReturned(t *testing.T) {
 	}
 }
 
-// First writers whose work fails leave, in InnoDB, locks on the gap to all who
-// waited, which then are in each other's way: a deadlock that only Retry hides.
+// In InnoDB, a first write that rolls back passes its gap lock to all waiters, which then
+// deadlock with each other. Retry handles that.
 func TestFirstWritesThatFailDoNotHarmTheOthers(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, &sqlfence.Options{Retry: retry()})
@@ -235,7 +231,7 @@ func TestFirstWritesThatFailDoNotHarmTheOthers(t *testing.T) {
 	})
 }
 
-// Without a busy timeout SQLite does not wait.
+// Without a busy timeout SQLite fails instead of waiting.
 func TestBusySQLiteIsRepeated(t *testing.T) {
 	d := newDatabase(t, kind{"SQLite", sqlfence.SQLite, openSQLite, ""})
 	first := d.guard(t, nil)
@@ -262,7 +258,7 @@ func TestBusySQLiteIsRepeated(t *testing.T) {
 		}()
 		select {
 		case <-busy:
-		case err := <-done: // it should not have ended yet
+		case err := <-done: // too early; the check below fails
 			done <- err
 		}
 		return d.write("r", 5, "first")(ctx, tx)

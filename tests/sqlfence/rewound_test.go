@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// lock acquires a lock on a session of its own.
+// lock acquires a lock with a session of its own.
 func lock(t *testing.T, srv *etcdtest.Server, name string) *locker.Lock {
 	t.Helper()
 	sess, err := session.New(t.Context(), srv.Client(t), nil)
@@ -35,12 +35,12 @@ func lock(t *testing.T, srv *etcdtest.Server, name string) *locker.Lock {
 	return lk
 }
 
-// forgetful is a lock that does not know that its entry is gone.
-type forgetful struct{ *locker.Lock }
+// unaware is a lock that does not know about its loss.
+type unaware struct{ *locker.Lock }
 
-func (forgetful) Check() error { return nil }
+func (unaware) Check() error { return nil }
 
-func TestTokensThatGoBackwardsAreToldFromAStaleHolder(t *testing.T) {
+func TestTokensThatWentBackwardsAreDistinguishedFromAStaleHolder(t *testing.T) {
 	srv := etcdtest.Start(t)
 	d := newDatabase(t, kinds[0])
 	g := d.guard(t, nil)
@@ -49,17 +49,18 @@ func TestTokensThatGoBackwardsAreToldFromAStaleHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The mark of a time that etcd, restored, knows nothing of.
+	// A mark from before a restore of etcd.
 	const before = fencing.Token(3<<48 | 1000)
 	if err := g.Do(t.Context(), "r", before, d.write("r", before, "")); err != nil {
 		t.Fatal(err)
 	}
 	err := g.Do(t.Context(), "r", present, neverCalled(t))
-	e, ok := errors.AsType[*sqlfence.RewoundError](err)
-	if !ok || !errors.Is(err, sqlfence.ErrRewound) || !errors.Is(err, fencing.ErrStale) || e.Below.Mark != before || e.Below.Claim.Token != present.Token() {
+	below, ok := errors.AsType[*fencing.MarkError](err)
+	if !ok || !errors.Is(err, sqlfence.ErrRewound) || !errors.Is(err, fencing.ErrStale) || below.Mark != before ||
+		below.Claim.Token != present.Token() {
 		t.Errorf("Do: %v", err)
 	}
-	if len(err.Error()) > 250 { // each write of each process says it
+	if len(err.Error()) > 250 { // every refused write of every process logs it
 		t.Errorf("%d bytes: %v", len(err.Error()), err)
 	}
 	for _, advice := range []string{"epoch to 4 or more", "BumpEpoch"} {
@@ -68,24 +69,24 @@ func TestTokensThatGoBackwardsAreToldFromAStaleHolder(t *testing.T) {
 		}
 	}
 
-	// One that merely believes to be the present holder.
+	// A holder that does not know about its loss.
 	if err := present.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	err = g.Do(t.Context(), "r", forgetful{present}, neverCalled(t))
+	err = g.Do(t.Context(), "r", unaware{present}, neverCalled(t))
 	if !errors.Is(err, fencing.ErrStale) || errors.Is(err, sqlfence.ErrRewound) {
 		t.Errorf("Do: %v", err)
 	}
 
-	// A token from elsewhere, and a holder whose etcd does not answer.
+	// A bare token, and a holder whose etcd does not answer.
 	srv.Stop()
-	for _, s := range []fencing.Source{fencing.Token(5), forgetful{present}} {
+	for _, s := range []fencing.Source{fencing.Token(5), unaware{present}} {
 		err := g.Do(t.Context(), "r", s, neverCalled(t))
 		if !errors.Is(err, fencing.ErrStale) || errors.Is(err, sqlfence.ErrRewound) {
 			t.Errorf("Do: %v", err)
 		}
 	}
-	if err := srv.Restart(); err != nil { // for the session to be closed
+	if err := srv.Restart(); err != nil { // so that the session can be closed
 		t.Fatal(err)
 	}
 }

@@ -1,7 +1,6 @@
 package sqlfence_test
 
 import (
-	"database/sql"
 	"errors"
 	"io/fs"
 	"slices"
@@ -9,15 +8,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
-func TestSchemaIsMadeOnceByAllAtOnce(t *testing.T) {
+func TestReplicasEnsureTheSchemaAtTheSameTime(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
-		g, err := sqlfence.New(d.db, d.dialect, &sqlfence.Options{Table: "Order", Auditor: unheard}) // a word that must be quoted
+		// A table whose name must be quoted.
+		g, err := sqlfence.New(d.db, d.dialect, &sqlfence.Options{Table: "Order", Auditor: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +65,8 @@ func TestMigrationsAreTheSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.Do(t.Context(), strings.Repeat("r", fencing.MaxResource), fencing.Token(5), d.write("r", 5, "")); err != nil {
+		longest := strings.Repeat("r", fencing.MaxResource)
+		if err := g.Do(t.Context(), longest, fencing.Token(5), d.write("r", 5, "")); err != nil {
 			t.Error(err)
 		}
 		down := all("*.down.sql")
@@ -76,15 +75,12 @@ func TestMigrationsAreTheSchema(t *testing.T) {
 			migrate(name)
 		}
 		if err := g.Do(t.Context(), "r", fencing.Token(5), neverCalled(t)); err == nil {
-			t.Error("the table is still there")
+			t.Error("the table still exists")
 		}
 	})
-	if found, _ := fs.Glob(sqlfence.Migrations(0), "*"); len(found) > 0 {
-		t.Errorf("an unknown dialect has files: %v", found)
-	}
 }
 
-func TestSchemaThatCannotBeMadeIsAnError(t *testing.T) {
+func TestSchemaThatCannotBeCreatedIsAnError(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
 		g, err := sqlfence.New(d.db, d.dialect, &sqlfence.Options{Table: "nowhere.fence"})
 		if err != nil {
@@ -96,62 +92,38 @@ func TestSchemaThatCannotBeMadeIsAnError(t *testing.T) {
 	})
 }
 
-func TestNamesThatCannotBeResourcesAreRefusedWithoutAQuery(t *testing.T) {
-	g := closed(t)
-	for _, name := range []string{"", "a\x00b", "\xff", "a\xc3", strings.Repeat("a", fencing.MaxResource+1)} {
-		err := g.Do(t.Context(), name, fencing.Token(5), neverCalled(t))
-		if e, ok := errors.AsType[*holdfast.NameError](err); !ok || e.Name != name {
-			t.Errorf("%q: %v", name, err)
+func TestTableOfAnOlderVersionIsNamedBeforeAnyEffectAndUpdated(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		first, err := fs.ReadFile(sqlfence.Migrations(d.dialect), "0001_holdfast_fence.up.sql")
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err.Error() != sqlfence.CheckResource(name).Error() || len(err.Error()) > 800 {
-			t.Errorf("%q: %v", name, err)
+		d.exec(t, string(first))
+		const insert = "INSERT INTO holdfast_fence (resource, lock_name, token) VALUES (?, ?, 7)"
+		d.exec(t, insert, d.resource("r"), d.resource(""))
+		g, err := sqlfence.New(d.db, d.dialect, &sqlfence.Options{Auditor: quiet})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := sqlfence.CheckResource(strings.Repeat("a", fencing.MaxResource)); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestTableNameThatIsNoneIsRefused(t *testing.T) {
-	db := newDatabase(t, kinds[0]).db
-	long := strings.Repeat("t", 63)
-	for _, name := range []string{"t", "T1", "_t", "s.t", long, long + "." + long} {
-		if _, err := sqlfence.New(db, sqlfence.Postgres, &sqlfence.Options{Table: name}); err != nil {
-			t.Errorf("%q: %v", name, err)
+		err = g.Do(t.Context(), "r", fencing.Token(8), neverCalled(t))
+		if _, ok := errors.AsType[*sqlfence.SchemaError](err); !ok || !strings.Contains(err.Error(), "ALTER TABLE") ||
+			!strings.Contains(err.Error(), "EnsureSchema") {
+			t.Errorf("Do: %v", err)
 		}
-	}
-	for _, name := range []string{
-		" ", "1t", "t-1", "t t", "t;", "t--", `t"`, `"t"`, "`t`", "t'", "a.b.c", ".t", "t.", "t\n", "t\x00", "tä", "t)", "$1", "?", long + "t",
-	} {
-		if _, err := sqlfence.New(db, sqlfence.Postgres, &sqlfence.Options{Table: name}); !isArgument(err, "Options.Table") {
-			t.Errorf("%q: %v", name, err)
+		t.Log(err)
+		if d.mark(t, "r") != 7 {
+			t.Errorf("mark %v", d.mark(t, "r"))
 		}
-		if _, err := sqlfence.NewColumn(sqlfence.Postgres, name); !isArgument(err, "name") {
-			t.Errorf("column %q: %v", name, err)
+		if err := g.EnsureSchema(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-	}
-}
-
-func TestOptionsThatCannotBeUsedAreRefused(t *testing.T) {
-	db := newDatabase(t, kinds[0]).db
-	for argument, o := range map[string]struct {
-		db      *sql.DB
-		dialect sqlfence.Dialect
-		opts    *sqlfence.Options
-	}{
-		"db":                {nil, sqlfence.SQLite, nil},
-		"dialect":           {db, 0, nil},
-		"Options.Isolation": {db, sqlfence.SQLite, &sqlfence.Options{Isolation: sql.LevelLinearizable}},
-	} {
-		if _, err := sqlfence.New(o.db, o.dialect, o.opts); !isArgument(err, argument) {
-			t.Errorf("%s: %v", argument, err)
+		if err := g.Do(t.Context(), "r", fencing.Token(6), neverCalled(t)); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("after EnsureSchema: %v", err)
 		}
-	}
-	if _, err := sqlfence.NewColumn(4, "fence"); !isArgument(err, "dialect") {
-		t.Errorf("NewColumn: %v", err)
-	}
-	_, err := sqlfence.New(db, sqlfence.SQLite, &sqlfence.Options{Retry: &backoff.Policy{Max: -1}})
-	if _, ok := errors.AsType[*holdfast.ArgumentError](err); !ok {
-		t.Errorf("New: %v", err)
-	}
+		// A guard of the older version can still write to the table.
+		d.exec(t, insert, d.resource("s"), d.resource(""))
+		if err := g.Do(t.Context(), "s", fencing.Token(8), d.write("s", 8, "")); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -13,16 +13,16 @@ import (
 
 const canServe = true
 
-// launch starts cmd and returns when it has logged ready, or at once if that is
-// empty. wait returns when it has ended.
+// launch starts cmd and waits until it has logged ready, if that is not empty. wait returns
+// when cmd has exited.
 func (s *server) launch(cmd *exec.Cmd, ready string) (wait func() error, err error) {
 	log := &logged{ready: ready, seen: make(chan struct{})}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "HOME="+s.dir)
-	// For children that a server might leave behind with its pipe.
+	// In case the server leaves children behind that keep its output open.
 	cmd.WaitDelay = 10 * time.Second
-	// A group of its own: a Ctrl-C is for the tests, which then end it. And
-	// should they be killed, by a timeout as well, the kernel ends it.
+	// Its own process group, so that Ctrl-C reaches only the tests, which stop it. If the
+	// tests are killed, the kernel does.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: s.quickly}
 	if s.uid >= 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(s.uid), Gid: uint32(s.gid)}
@@ -32,8 +32,8 @@ func (s *server) launch(cmd *exec.Cmd, ready string) (wait func() error, err err
 	var exit error
 	go func() { // joined by wait
 		defer close(ended)
-		// The death that the kernel reports is that of the thread which started
-		// the process, so that thread has to stay.
+		// Pdeathsig is sent when the thread that started the process exits, so keep that
+		// thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -62,13 +62,12 @@ func (s *server) launch(cmd *exec.Cmd, ready string) (wait func() error, err err
 	}, nil
 }
 
-// logged keeps what a process says, and looks in it for the word that it is
-// ready.
+// logged keeps the output of a process, and searches it for ready.
 type logged struct {
 	ready string
-	seen  chan struct{} // closed when ready was logged
+	seen  chan struct{} // closed when ready was found
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects found and text
 	found bool
 	text  bytes.Buffer
 }

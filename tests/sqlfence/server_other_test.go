@@ -7,8 +7,7 @@ import (
 	"os/exec"
 )
 
-// Elsewhere there is no way to have the kernel end a server together with the
-// tests, so none is started.
+// On other systems the kernel cannot stop a server with the tests, so none is started.
 const canServe = false
 
 func (s *server) launch(*exec.Cmd, string) (func() error, error) {

@@ -14,26 +14,27 @@ import (
 	"testing"
 )
 
-// server is a database server of this test binary: in a directory of its own,
-// reached by a socket there and by nothing else.
+// server is a database server that the tests start in a temporary directory, and reach only
+// through a socket there.
 type server struct {
 	name     string
-	packages string                          // of Debian, that have its programs
-	user     string                          // to run as when the tests are run by root, which servers refuse
-	find     func() (paths []string, _ bool) // the programs it takes
+	packages string                          // Debian packages with its programs
+	user     string                          // to run as if the tests run as root, which servers refuse
+	find     func() (paths []string, _ bool) // the programs it needs
 	install  func(s *server, paths []string) error
 	command  func(s *server, paths []string) *exec.Cmd
-	ready    string // what it logs when it serves
-	// quickly ends it without its putting the data in order. PostgreSQL has
-	// children, which it takes along on SIGQUIT.
+	ready    string // what it logs once it serves
+
+	// quickly is the signal that stops it without a shutdown. PostgreSQL stops its
+	// children on SIGQUIT.
 	quickly syscall.Signal
 
-	together []*server // also started with it
+	together []*server // started with it
 
 	begin   sync.Once
 	begun   atomic.Bool
-	done    chan struct{} // closed when what follows is set
-	missing string        // the packages to install, "" if nothing is missing
+	done    chan struct{} // closed when the following fields are set
+	missing string        // packages to install; "" if none
 	err     error
 	dir     string
 	uid     int // -1: that of the tests
@@ -55,11 +56,11 @@ var (
 )
 
 func init() {
-	// Nearly every test needs both, so they start side by side.
+	// Nearly every test needs both, so they start at the same time.
 	postgres.together, mariadb.together = []*server{mariadb}, []*server{postgres}
 }
 
-// startOnce has the server started, once.
+// startOnce starts the server in the background, once.
 func (s *server) startOnce() {
 	s.begin.Do(func() {
 		s.begun.Store(true)
@@ -70,14 +71,14 @@ func (s *server) startOnce() {
 	})
 }
 
-// stopServers ends the servers that tests have started and share.
+// stopServers stops the servers that tests share.
 func stopServers() {
 	for _, s := range []*server{galera[1], galera[0], postgres, mariadb} {
 		s.end()
 	}
 }
 
-// end stops the server, if it was started, and removes what it has written.
+// end stops the server, if it was started, and removes its directory.
 func (s *server) end() {
 	if !s.begun.Load() {
 		return
@@ -91,8 +92,7 @@ func (s *server) end() {
 	}
 }
 
-// require waits until the server serves, and skips the test if it is not
-// installed.
+// require waits until the server is ready, and skips the test if it is not installed.
 func (s *server) require(t testing.TB) {
 	t.Helper()
 	s.startOnce()
@@ -114,7 +114,7 @@ func (s *server) start() (err error) {
 		s.missing = s.packages
 		return nil
 	}
-	// Not t.TempDir: the path of a socket has room for about 100 bytes.
+	// Not t.TempDir, because the path of a socket is limited to about 100 bytes.
 	if s.dir, err = os.MkdirTemp("", "sqlfence"); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func installPostgres(s *server, paths []string) error {
 func runPostgres(s *server, paths []string) *exec.Cmd {
 	return exec.Command(paths[0], "-D", filepath.Join(s.dir, "data"), "-k", s.dir,
 		"-c", "listen_addresses=", "-c", "max_connections=200", "-c", "shared_buffers=32MB",
-		"-c", "deadlock_timeout=20ms") // after so long it looks whether there is one
+		"-c", "deadlock_timeout=20ms") // how soon it looks for a deadlock
 }
 
 func findMariaDB() ([]string, bool) {
@@ -179,7 +179,7 @@ func findMariaDB() ([]string, bool) {
 	for _, name := range []string{"mariadbd", "mariadb-install-db"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
-			path, err = exec.LookPath("/usr/sbin/" + name) // not in everybody's PATH
+			path, err = exec.LookPath("/usr/sbin/" + name) // often not in PATH
 		}
 		if err != nil {
 			return nil, false
@@ -190,22 +190,24 @@ func findMariaDB() ([]string, bool) {
 }
 
 func installMariaDB(s *server, paths []string) error {
-	// Several are installed at once, and their temporary tables have the same names.
-	return s.run(exec.Command(paths[1], "--no-defaults", "--datadir="+filepath.Join(s.dir, "data"), "--tmpdir="+s.dir,
+	// A tmpdir each: temporary tables of concurrent installations have the same names.
+	return s.run(exec.Command(paths[1], "--no-defaults",
+		"--datadir="+filepath.Join(s.dir, "data"), "--tmpdir="+s.dir,
 		"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"))
 }
 
 func runMariaDB(s *server, paths []string) *exec.Cmd {
 	return exec.Command(paths[0], "--no-defaults", "--datadir="+filepath.Join(s.dir, "data"), "--tmpdir="+s.dir,
-		"--socket="+s.socket(), "--pid-file="+filepath.Join(s.dir, "pid"), "--skip-networking", "--skip-name-resolve",
+		"--socket="+s.socket(), "--pid-file="+filepath.Join(s.dir, "pid"),
+		"--skip-networking", "--skip-name-resolve",
 		"--max-connections=200", "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0",
-		"--log-warnings=2") // from here on it says that it is ready
+		"--log-warnings=2") // the lowest level at which it logs that it is ready
 }
 
-// socket is MariaDB's; PostgreSQL is told the directory.
+// socket returns the path of MariaDB's socket.
 func (s *server) socket() string { return filepath.Join(s.dir, "sock") }
 
-// run runs a program to its end.
+// run runs a program until it exits.
 func (s *server) run(cmd *exec.Cmd) error {
 	stop, err := s.launch(cmd, "")
 	if err != nil {
@@ -214,7 +216,7 @@ func (s *server) run(cmd *exec.Cmd) error {
 	return stop()
 }
 
-// serve runs a program until it is ready, and returns what ends it.
+// serve starts a program, waits until it is ready, and returns how to stop it.
 func (s *server) serve(cmd *exec.Cmd) (stop func(), err error) {
 	wait, err := s.launch(cmd, s.ready)
 	if err != nil {
@@ -222,11 +224,11 @@ func (s *server) serve(cmd *exec.Cmd) (stop func(), err error) {
 	}
 	return func() {
 		_ = cmd.Process.Signal(s.quickly)
-		_ = wait() // its exit code says how it was ended
+		_ = wait() // the error is the signal
 	}, nil
 }
 
-var errNotReady = errors.New("it ended before it was ready")
+var errNotReady = errors.New("exited before it was ready")
 
 func fail(cmd *exec.Cmd, err error, log *logged) error {
 	return fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, log)

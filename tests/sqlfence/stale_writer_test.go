@@ -24,17 +24,16 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Two processes take turns with one lock, and neither gives it up by itself: a
-// holder reads and writes until the database refuses it. The only way to the next
-// one is that the holder is stopped, at a random point, for longer than its lease
-// lives. More of that:
+// Two processes compete for a lock. The holder reads and writes until the database
+// refuses it. The lock changes hands only because the holder is stopped at a random
+// moment for longer than its lease lives. For more rounds:
 //
 //	go test -race ./tests/sqlfence -run StaleWriter -pauses=200 -timeout 30m
-var pauses = flag.Int("pauses", 7, "how often TestStaleWriterOfAStoppedProcessIsRefused stops a process, for each database")
+var pauses = flag.Int("pauses", 7, "how often TestStaleWriterOfAStoppedProcessIsRefused stops a process, per database")
 
 const writerTTL = time.Second
 
-// writerJob is what a process is told.
+// writerJob tells a process what to do.
 type writerJob struct {
 	Endpoints   []string // of etcd
 	Driver, DSN string
@@ -42,14 +41,14 @@ type writerJob struct {
 	Name        string // of lock and resource
 }
 
-// writerEvent is what it says.
+// writerEvent is what a process reports.
 type writerEvent struct {
 	Token  fencing.Token `json:",omitzero"`
-	Writes int           // done: all that were acknowledged
+	Writes int           // isDone: how many succeeded
 }
 
 const (
-	hasWritten = "has written" // the first time with this token
+	hasWritten = "has written" // for the first time with this token
 	isRefused  = "is refused"
 	isDone     = "is done" // refused below lastToken
 )
@@ -58,19 +57,13 @@ const lastToken = fencing.Token(1 << 50)
 
 func beChild() { child.Main(writeUntilRefused) }
 
-// checkless is a holder as it looks to code that was stopped right after it had
-// checked.
-type checkless struct{ *locker.Lock }
-
-func (checkless) Check() error { return nil }
-
 func writeUntilRefused(ctx context.Context, _ string, j writerJob, parent *child.Parent[writerEvent]) error {
 	db, err := sql.Open(j.Driver, j.DSN)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	g, err := sqlfence.New(db, j.Dialect, &sqlfence.Options{Auditor: unheard})
+	g, err := sqlfence.New(db, j.Dialect, &sqlfence.Options{Auditor: quiet})
 	if err != nil {
 		return err
 	}
@@ -87,17 +80,17 @@ func writeUntilRefused(ctx context.Context, _ string, j writerJob, parent *child
 	writes := 0
 	for {
 		lk, err := locker.NewMutex(sess, j.Name).Lock(ctx)
-		if errors.Is(err, holdfast.ErrLost) { // it was stopped while it waited
+		if errors.Is(err, holdfast.ErrLost) { // stopped during the wait
 			continue
 		}
 		if err != nil {
 			return err
 		}
 		for first := true; ; first = false {
-			err := g.Do(ctx, j.Name, checkless{lk}, d.increment(j.Name, lk.Token()))
+			err := g.Do(ctx, j.Name, unaware{lk}, d.increment(j.Name, lk.Token()))
 			if below, ok := errors.AsType[*fencing.MarkError](err); ok && below.Mark == lastToken {
 				parent.Say(isDone, writerEvent{Writes: writes})
-				_ = lk.Unlock(ctx) // for the other one to come
+				_ = lk.Unlock(ctx) // lets the other process in
 				return nil
 			}
 			if errors.Is(err, fencing.ErrStale) {
@@ -110,20 +103,21 @@ func writeUntilRefused(ctx context.Context, _ string, j writerJob, parent *child
 				parent.Say(hasWritten, writerEvent{Token: lk.Token()})
 			}
 		}
-		_ = lk.Unlock(ctx) // which says that it was lost
+		_ = lk.Unlock(ctx) // returns that the lock was lost
 		parent.Say(isRefused, writerEvent{Token: lk.Token()})
 	}
 }
 
-// increment reads a counter and writes it, in one transaction, with a line of
-// history.
+// increment reads and writes a counter in one transaction, and adds a row to the history.
 func (d *database) increment(resource string, token fencing.Token) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		var balance int64
-		if err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 1").Scan(&balance); err != nil {
+		err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 1").Scan(&balance)
+		if err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, d.sql("UPDATE accounts SET balance = ? WHERE id = 1"), balance+1); err != nil {
+		_, err = tx.ExecContext(ctx, d.sql("UPDATE accounts SET balance = ? WHERE id = 1"), balance+1)
+		if err != nil {
 			return err
 		}
 		return d.write(resource, token, fmt.Sprint(balance+1))(ctx, tx)
@@ -150,7 +144,8 @@ func TestStaleWriterOfAStoppedProcessIsRefused(t *testing.T) {
 }
 
 func pauseWriters(t *testing.T, d *database, j writerJob) (err error) {
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(*pauses)*10*time.Second+time.Minute, errors.New("it takes too long"))
+	timeout := time.Duration(*pauses)*10*time.Second + time.Minute
+	ctx, cancel := context.WithTimeoutCause(t.Context(), timeout, errors.New("the test takes too long"))
 	defer cancel()
 	holder, err := child.Start[writerEvent]("A", j)
 	if err != nil {
@@ -168,13 +163,12 @@ func pauseWriters(t *testing.T, d *database, j writerJob) (err error) {
 
 	within := 0
 	for range *pauses {
-		moment := time.NewTimer(rand.N(60 * time.Millisecond)) // the point is random, and the pause the fault
+		moment := time.NewTimer(rand.N(60 * time.Millisecond)) // the fault comes at a random moment
 		<-moment.C
 		if err := holder.Stop(ctx); err != nil {
 			return err
 		}
-		// The waiter's write waits if the holder was stopped within its
-		// transaction.
+		// If the holder was stopped during its transaction, the waiter's write waits.
 		soon, cancel := context.WithTimeout(ctx, 2*writerTTL)
 		_, waits := waiter.Await(soon, hasWritten)
 		cancel()
@@ -192,15 +186,15 @@ func pauseWriters(t *testing.T, d *database, j writerJob) (err error) {
 		}
 		holder, waiter = waiter, holder
 	}
-	// One more, which neither can pass.
-	g := d.guard(t, nil)
-	if err := g.DoClaim(ctx, j.Name, fencing.Claim{Name: j.Name, Token: lastToken}, d.increment(j.Name, lastToken)); err != nil {
+	// A last token, above those of both.
+	last := fencing.Claim{Name: j.Name, Token: lastToken}
+	if err := d.guard(t, nil).DoClaim(ctx, j.Name, last, d.increment(j.Name, lastToken)); err != nil {
 		return err
 	}
 	sum := 1
 	for _, p := range []*child.Child[writerEvent]{holder, waiter} {
 		ev, err := p.Await(ctx, isDone)
-		for i := 0; err != nil && i < 4; i++ { // it may have said something else before
+		for i := 0; err != nil && i < 4; i++ { // it may have reported something else before
 			ev, err = p.Await(ctx, isDone)
 		}
 		if err != nil {
@@ -214,17 +208,18 @@ func pauseWriters(t *testing.T, d *database, j writerJob) (err error) {
 			t.Errorf("token %v has written after %v", tokens[i], tokens[i-1])
 		}
 		if works[i] != fmt.Sprint(i+1) {
-			t.Errorf("write %d made the counter %s", i+1, works[i])
+			t.Errorf("write %d set the counter to %s", i+1, works[i])
 		}
 	}
-	if counter := d.number(t, "SELECT balance FROM accounts WHERE id = 1"); int(counter) != sum || len(works) != sum {
-		t.Errorf("%d writes were acknowledged, the counter is %d after %d", sum, counter, len(works))
+	counter := d.number(t, "SELECT balance FROM accounts WHERE id = 1")
+	if int(counter) != sum || len(works) != sum {
+		t.Errorf("%d writes succeeded, the counter is %d after %d", sum, counter, len(works))
 	}
-	t.Logf("%d pauses, %d of them within a transaction; %d writes", *pauses, within, sum)
+	t.Logf("%d pauses, %d of them during a transaction; %d writes", *pauses, within, sum)
 	return nil
 }
 
-// dsn is how another process reaches the database.
+// dsn returns the data source name with which another process opens the database.
 func (d *database) dsn(t *testing.T) (driver, dsn string) {
 	t.Helper()
 	switch d.dialect {

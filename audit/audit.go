@@ -1,0 +1,104 @@
+// Package audit reports who held which lock and when, and which claims guards
+// refused: the facts a post-mortem needs.
+//
+// Set an [Auditor] in the options of a mutex, an election, a guard or a fenced
+// writer; without one, records go to a logger (see [Log]). Every hold gives one
+// [Granted] record and then either [Released] or [Lost]. Every refused claim gives
+// one [Refused], and the operator's functions in package fencing give [Bumped] and
+// [Reset].
+//
+// Records are made in this process. If it dies, the records it had not written are
+// gone, and the Released or Lost of what it held is never made.
+package audit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// Event is what a [Record] is about.
+type Event string
+
+// The events.
+const (
+	Granted  Event = "granted"  // a holder acquired a lock or was elected
+	Released Event = "released" // the holder released it
+	Lost     Event = "lost"     // the holder lost it; Err is the cause
+	Refused  Event = "refused"  // a guard refused a claim; Err is the reason
+	Bumped   Event = "bumped"   // an operator raised the epoch
+	Reset    Event = "reset"    // an operator deleted the mark of a resource
+)
+
+// Record describes one event. Fields that do not apply to the event are zero.
+type Record struct {
+	Event    Event
+	At       time.Time        // wall clock of this process
+	Kind     string           // "lock" or "election"; "" if only the name is known
+	Name     string           // of the lock or election
+	Key      string           // in etcd: the holder's entry, the epoch or the mark
+	Lease    holdfast.LeaseID // the holder's lease
+	Token    int64            // the fencing token of the holder or the claim
+	Holder   string           // for people: owner, host and process, or the peer that presented the claim
+	Resource string           // Refused, Reset: the guarded resource
+	Mark     int64            // Refused: the larger token the guard had seen. Reset: the token deleted
+	Held     time.Duration    // Released, Lost: since Granted
+	Err      error            // Lost, Refused: the reason. Others: nil, or why the outcome is unknown
+	Detail   string           // Bumped: the epochs before and after
+}
+
+// Auditor receives records.
+//
+// Audit is called once per event, on the goroutine where the event happened, and
+// by several goroutines at once. A grant waits for it to return; a loss and a
+// release do not. So it must be fast: to write to a database, hand the record to
+// a goroutine of your own. A panic in it is recovered and logged.
+//
+// ctx carries the caller's values, for tracing. It is never canceled.
+//
+// Clocks of machines differ. To order the records of one name use Token: the
+// larger one was granted later.
+type Auditor interface {
+	Audit(ctx context.Context, r Record)
+}
+
+// Func is a function used as an [Auditor].
+type Func func(ctx context.Context, r Record)
+
+// Audit calls f.
+func (f Func) Audit(ctx context.Context, r Record) { f(ctx, r) }
+
+// Tell passes r to a the way this module does, for guards of your own: a nil a is
+// Log(nil), a zero At becomes the present time, an empty Holder of Bumped and
+// Reset becomes this process, and a panic in a is recovered and logged.
+func Tell(ctx context.Context, a Auditor, r Record) {
+	if a == nil {
+		a = Log(nil)
+	}
+	if r.At.IsZero() {
+		r.At = time.Now()
+	}
+	if r.Holder == "" && (r.Event == Bumped || r.Event == Reset) {
+		r.Holder = thisProcess()
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			slog.ErrorContext(ctx, "holdfast: auditor panicked",
+				"panic", v, "record", r, "stack", string(debug.Stack()))
+		}
+	}()
+	a.Audit(context.WithoutCancel(ctx), r)
+}
+
+func thisProcess() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("%s pid %d", host, os.Getpid())
+}

@@ -1,0 +1,192 @@
+package fencing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/bubble"
+)
+
+const epochKey = "holdfast/epoch"
+
+func TestEpochIsOnlyEverRaised(t *testing.T) {
+	e := newEtcd(t)
+	if epoch, err := fencing.Epoch(t.Context(), e.cli, ""); epoch != 0 || err != nil {
+		t.Errorf("at first: %d, %v", epoch, err)
+	}
+	var j journal
+	for _, step := range []struct{ atLeast, want int64 }{{1, 1}, {1, 1}, {5, 5}, {3, 5}, {1000, 1000}, {6, 1000}} {
+		got, err := fencing.BumpEpoch(t.Context(), e.cli, "", step.atLeast, &j)
+		if err != nil || got != step.want {
+			t.Errorf("to at least %d: %d, %v; want %d", step.atLeast, got, err, step.want)
+		}
+		if got, err := fencing.Epoch(t.Context(), e.cli, ""); err != nil || got != step.want {
+			t.Errorf("to at least %d: reads %d, %v", step.atLeast, got, err)
+		}
+	}
+	var details []string
+	for _, r := range j.all() {
+		details = append(details, r.Detail)
+		if r.Event != audit.Bumped || r.Key != epochKey || r.Holder == "" || r.At.IsZero() || r.Err != nil {
+			t.Errorf("record %+v", r)
+		}
+	}
+	if got := strings.Join(e.values(epochKey), " "); got != "1 5 1000" {
+		t.Errorf("etcd has seen %s", got)
+	}
+	if got := strings.Join(details, ", "); got != "epoch 0 → 1, epoch 1 → 5, epoch 5 → 1000" {
+		t.Errorf("recorded %s", got)
+	}
+}
+
+func TestInvalidBumpSendsNothing(t *testing.T) {
+	e := newEtcd(t)
+	var j journal
+	bump := func(namespace string, atLeast int64) error {
+		_, err := fencing.BumpEpoch(t.Context(), e.link.Client(), namespace, atLeast, &j)
+		return err
+	}
+	for _, atLeast := range []int64{0, -1, largestEpoch + 1, 1 << 48} {
+		if err := bump("", atLeast); !isArgument(err, "atLeast") {
+			t.Errorf("%d: %v", atLeast, err)
+		}
+	}
+	for _, ns := range []string{"a/b", "@a", strings.Repeat("n", 65)} {
+		if err := bump(ns, 1); !errors.As(err, new(*holdfast.NameError)) {
+			t.Errorf("namespace %q: %v", ns, err)
+		}
+	}
+	if n := e.link.Count(); len(n) != 0 || len(j.all()) != 0 {
+		t.Errorf("sent %v, recorded %v", n, j.all())
+	}
+}
+
+func TestBumpRefusesAStepThatGuardsWouldRefuse(t *testing.T) {
+	e := newEtcd(t)
+	for _, step := range []struct {
+		atLeast int64
+		refused bool
+	}{{fencing.MaxEpochStep + 1, true}, {3, false}, {fencing.MaxEpochStep + 4, true}, {fencing.MaxEpochStep + 3, false}} {
+		sent, _ := e.rpcs(func() {
+			_, err := fencing.BumpEpoch(t.Context(), e.link.Client(), "", step.atLeast, &journal{})
+			if step.refused != errors.Is(err, fencing.ErrEpochStep) || !step.refused && err != nil {
+				t.Errorf("to %d: %v", step.atLeast, err)
+			}
+		})
+		if step.refused && sent["Txn"] != 0 {
+			t.Errorf("to %d: sent %v", step.atLeast, sent)
+		}
+	}
+	if epoch, err := fencing.Epoch(t.Context(), e.cli, ""); epoch != fencing.MaxEpochStep+3 || err != nil {
+		t.Errorf("the epoch is %d, %v", epoch, err)
+	}
+}
+
+func TestValueThatIsNotAnEpochIsLeftUnchanged(t *testing.T) {
+	e := newEtcd(t)
+	for _, value := range []string{"", "x", "-1", "32768", "1.5", "99999999999999999999"} {
+		e.put(t, "ns/epoch", value)
+		_, err := fencing.BumpEpoch(t.Context(), e.cli, "ns", 7, nil)
+		if err == nil {
+			t.Fatalf("over %q: no error", value)
+		}
+		mustSay(t, err, "ns/epoch", fmt.Sprintf("%.64q", value))
+		if got := string(e.Keys("ns/epoch")[0].Value); got != value {
+			t.Errorf("%q became %q", value, got)
+		}
+	}
+}
+
+func TestConcurrentBumpsEndAtTheHighest(t *testing.T) {
+	e := newEtcd(t)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		cli := e.Client()
+		wg.Go(func() {
+			got, err := fencing.BumpEpoch(t.Context(), cli, "", int64(i+1), &journal{})
+			if err != nil || got < int64(i+1) {
+				t.Errorf("to at least %d: %d, %v", i+1, got, err)
+			}
+		})
+	}
+	wg.Wait()
+	last := ""
+	for _, v := range e.values(epochKey) {
+		if v <= last {
+			t.Errorf("%s after %s", v, last)
+		}
+		last = v
+	}
+	if last != "8" {
+		t.Errorf("ends at %s", last)
+	}
+}
+
+func TestBumpThatArrivesLateDoesNotLowerTheEpoch(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := newEtcd(t)
+		e.link.Plan(holdTxns)
+		ctx, cancel := context.WithCancel(t.Context())
+		var j journal
+		done := make(chan error)
+		go func() { // ends with the receive below
+			_, err := fencing.BumpEpoch(ctx, e.link.Client(), "", 3, &j)
+			done <- err
+		}()
+		synctest.Wait() // the Txn is on its way
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("canceled: %v", err)
+		}
+		if r := j.all(); len(r) != 1 || r[0].Err == nil {
+			t.Errorf("a bump that may have happened is recorded as %+v", r)
+		}
+		if _, err := fencing.BumpEpoch(t.Context(), e.cli, "", 9, &j); err != nil {
+			t.Fatal(err)
+		}
+		passTheHold()
+		if got := string(e.Keys(epochKey)[0].Value); got != "9" {
+			t.Errorf("the epoch is %s", got)
+		}
+	})
+}
+
+func TestBumpWhoseReplyIsLostIsOneBump(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := newEtcd(t)
+		e.link.LoseReply("Txn", 1, codes.Unavailable)
+		var j journal
+		if got, err := fencing.BumpEpoch(t.Context(), e.link.Client(), "", 3, &j); got != 3 || err != nil {
+			t.Errorf("%d, %v", got, err)
+		}
+		if r := j.all(); len(r) != 1 || r[0].Err != nil || r[0].Detail != "epoch 0 → 3" {
+			t.Errorf("recorded %+v", r)
+		}
+		if got := e.values(epochKey); len(got) != 1 {
+			t.Errorf("written: %v", got)
+		}
+	})
+}
+
+func ExampleBumpEpoch() {
+	srv := etcdfake.New(nil) // your etcd
+	defer srv.Close()
+	for _, atLeast := range []int64{2, 1} {
+		epoch, err := fencing.BumpEpoch(context.Background(), srv.Client(), "holdfast", atLeast, quiet)
+		fmt.Println("at least", atLeast, "→", epoch, err)
+	}
+	// Output:
+	// at least 2 → 2 <nil>
+	// at least 1 → 2 <nil>
+}

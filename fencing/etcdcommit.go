@@ -1,0 +1,123 @@
+package fencing
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+// MaxMarkOps is the largest number of operations in one [EtcdMarks.Commit]: etcd's
+// default limit of 128, less what the mark needs.
+const MaxMarkOps = 124
+
+// Commit compares and raises the mark and carries out ops in one etcd transaction.
+// That is one RPC, except for some new resources, for which marks are counted
+// first. For comparisons of your own pass a single clientv3.OpTxn. The response has
+// the results of ops in order.
+//
+// Errors are those of [Store].Do, and:
+//
+//   - *holdfast.ArgumentError: more than [MaxMarkOps] operations, an empty key, or
+//     a zero operation. Nothing was sent.
+//   - holdfast.ErrOutcomeUnknown: sent and not answered. It may take effect later,
+//     but not after a larger token has written. Commit does not send it again; see
+//     [FencedWriter] for the reason.
+func (m *EtcdMarks) Commit(
+	ctx context.Context, resource string, c Claim, ops ...clientv3.Op,
+) (*clientv3.TxnResponse, error) {
+	r := &request{verb: "commit", resource: resource, token: c.Token}
+	if err := checkUse(resource, c); err != nil {
+		return nil, err
+	}
+	if err := checkTxn(nil, ops, nil, MaxMarkOps); err != nil {
+		return nil, r.refuse(err)
+	}
+	if err := backoff.ContextErr(ctx); err != nil {
+		return nil, r.refuse(err)
+	}
+	mayCreate := m.opts.MaxMarks < 0 || m.room.Load() > 0
+	resp, isNew, err := m.commit(ctx, r, c, mayCreate, ops)
+	if !isNew {
+		return resp, err
+	}
+	if err := m.makeRoom(ctx, resource); err != nil {
+		return nil, r.refuse(err)
+	}
+	resp, isNew, err = m.commit(ctx, r, c, true, ops)
+	if isNew {
+		return nil, r.malformed()
+	}
+	return resp, err
+}
+
+// commit sends one transaction. If the resource has no mark and mayCreate is
+// false, it does nothing and reports isNew.
+//
+//	If the mark is of c's name, not above c's token and not too far below
+//	Then put the mark, ops
+//	Else [ If there is no mark, and one may be created
+//	       Then put the mark, ops
+//	       Else read the mark, to say why ]
+func (m *EtcdMarks) commit(
+	ctx context.Context, r *request, c Claim, mayCreate bool, ops []clientv3.Op,
+) (_ *clientv3.TxnResponse, isNew bool, _ error) {
+	key, text := m.prefix+r.resource, markText(c)
+	tooFarBelow := max(0, (c.Token.Epoch()-MaxEpochStep)<<revisionBits-1) // the largest such token
+	noMark := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
+	if !mayCreate || c.CheckMark(r.resource, Claim{}) != nil {
+		noMark = append(noMark, clientv3.Compare(clientv3.CreateRevision(key), ">", 0)) // never both
+	}
+	work := []clientv3.Op{clientv3.OpPut(key, text), clientv3.OpTxn(nil, ops, nil)}
+	resp, err := m.kv.Txn(ctx).
+		// Comparing the value of a missing key is false.
+		If(clientv3.Compare(clientv3.Value(key), ">", markText(Claim{c.Name, Token(tooFarBelow)})+"\xff"),
+			clientv3.Compare(clientv3.Value(key), "<", text+"\x00")).
+		Then(work...).
+		Else(clientv3.OpTxn(noMark, work, []clientv3.Op{clientv3.OpGet(key)})).
+		Commit()
+	if err != nil {
+		return nil, false, r.failed(ctx, err)
+	}
+	done := resp.Responses
+	if !resp.Succeeded {
+		if len(done) != 1 || done[0].GetResponseTxn() == nil {
+			return nil, false, r.malformed()
+		}
+		inner := done[0].GetResponseTxn()
+		done = inner.Responses
+		if !inner.Succeeded {
+			isNew, err := m.refused(r, c, done, mayCreate)
+			return nil, isNew, err
+		}
+		m.room.Add(-1)
+	}
+	if len(done) != 2 || done[1].GetResponseTxn() == nil {
+		return nil, false, r.malformed()
+	}
+	inner := done[1].GetResponseTxn()
+	inner.Header = resp.Header // etcd fills in only the outermost header
+	return (*clientv3.TxnResponse)(inner), false, nil
+}
+
+// refused returns the reason why neither branch of commit did the work.
+func (m *EtcdMarks) refused(
+	r *request, c Claim, got []*etcdserverpb.ResponseOp, mayCreate bool,
+) (isNew bool, _ error) {
+	if len(got) != 1 || got[0].GetResponseRange() == nil {
+		return false, r.malformed()
+	}
+	mark, mod, err := m.markOf(r.resource, got[0].GetResponseRange())
+	if err == nil {
+		err = c.CheckMark(r.resource, mark)
+	}
+	switch {
+	case err != nil:
+		return false, NotDone(err)
+	case mod == 0 && !mayCreate:
+		return true, nil
+	}
+	return false, r.malformed() // the mark admits c, so etcd should have too
+}

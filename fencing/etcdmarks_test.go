@@ -1,0 +1,190 @@
+package fencing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/bubble"
+)
+
+func TestAdmitReadsAlwaysAndWritesForANewHolder(t *testing.T) {
+	e := newEtcd(t)
+	m := e.marks(t, nil)
+	for _, step := range []struct {
+		token       int64
+		pass        bool
+		reads, txns int
+	}{{9, true, 2, 1}, {9, true, 1, 0}, {10, true, 1, 1}, {9, false, 1, 0}} {
+		sent, total := e.rpcs(func() {
+			err := m.Admit(t.Context(), "r", claim(step.token))
+			if step.pass != (err == nil) || !step.pass && !errors.Is(err, fencing.ErrStale) {
+				t.Errorf("token %d: %v", step.token, err)
+			}
+		})
+		if sent["Range"] != step.reads || sent["Txn"] != step.txns || total != step.reads+step.txns {
+			t.Errorf("token %d: sent %v", step.token, sent)
+		}
+	}
+	// Commit uses the same mark.
+	if err := write(t.Context(), m, claim(9)); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a token below the admitted one commits: %v", err)
+	}
+}
+
+func TestAdmitWhoseReplyIsLostAdmits(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := newEtcd(t)
+		m := e.marks(t, nil)
+		e.link.LoseReply("Txn", 1, codes.Unavailable)
+		if err := m.Admit(t.Context(), "r", claim(5)); err != nil {
+			t.Error(err)
+		}
+		if mark, _ := m.Mark(t.Context(), "r"); mark != claim(5) {
+			t.Errorf("mark is %v", mark)
+		}
+	})
+}
+
+func TestAdmitThatArrivesLateDoesNotLowerTheMark(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := newEtcd(t)
+		m := e.marks(t, nil)
+		other, err := fencing.NewEtcdMarks(e.cli, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.link.Plan(holdTxns)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Admit(ctx, "r", claim(5)) }() // ends with the receive below
+		synctest.Wait()                                     // the Txn is on its way
+		cancel()
+		if err := <-done; err == nil {
+			t.Error("admitted without an answer")
+		}
+		if err := other.Admit(t.Context(), "r", claim(7)); err != nil {
+			t.Fatal(err)
+		}
+		passTheHold()
+		if mark, _ := other.Mark(t.Context(), "r"); mark != claim(7) {
+			t.Errorf("mark is %v", mark)
+		}
+	})
+}
+
+func TestNothingIsAdmittedWhileEtcdIsUnreachable(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := newEtcd(t)
+		m := e.marks(t, nil)
+		e.link.Cut()
+		start := time.Now()
+		err := m.Admit(context.Background(), "r", claim(5))
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, fencing.ErrStale) {
+			t.Errorf("error is %v", err)
+		}
+		if d := time.Since(start); d != 5*time.Second {
+			t.Errorf("returned after %v, want the default timeout", d)
+		}
+	})
+}
+
+func TestMarkThatCannotBeParsedRefusesEveryToken(t *testing.T) {
+	e := newEtcd(t)
+	m := e.marks(t, nil)
+	for _, value := range []string{
+		"", "7", "job", "job 7", "job 000000000000000000x", "job 0000000000000000000", "job  000000000000000007",
+		"j%6Fb 0000000000000000007", " 0000000000000000007", "job 00000000000000000007", "job 9999999999999999999",
+	} {
+		e.put(t, "holdfast/mark/r", value)
+		if err := m.Admit(t.Context(), "r", claim(1<<62)); err == nil {
+			t.Errorf("mark %q: admitted", value)
+		}
+		if err := write(t.Context(), m, claim(1)); err == nil {
+			t.Errorf("mark %q: token 1 committed", value)
+		}
+	}
+	if got := e.values("k"); len(got) != 0 {
+		t.Errorf("k was written: %v", got)
+	}
+}
+
+// Clients choose the resources, and processes live for one of them.
+func TestMarksInEtcdAreBounded(t *testing.T) {
+	const limit = 20
+	for name, write := range map[string]func(m *fencing.EtcdMarks, resource string, token int64) error{
+		"commit": func(m *fencing.EtcdMarks, resource string, token int64) error {
+			_, err := m.Commit(t.Context(), resource, claim(token), clientv3.OpPut("k", "v"))
+			return err
+		},
+		"admit": func(m *fencing.EtcdMarks, resource string, token int64) error {
+			return m.Admit(t.Context(), resource, claim(token))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEtcd(t)
+			process := func() *fencing.EtcdMarks { return e.marks(t, &fencing.EtcdMarksOptions{MaxMarks: limit}) }
+			long := process()
+			for i := range 3 * limit {
+				m := long
+				if i%2 == 0 {
+					m = process()
+				}
+				resource := fmt.Sprint("job/", i)
+				err := write(m, resource, 5)
+				if i < limit && err != nil ||
+					i >= limit && (!errors.Is(err, fencing.ErrFull) || !errors.Is(err, fencing.ErrNotDone)) {
+					t.Fatalf("resource %d of %d: %v", i, limit, err)
+				}
+				if err != nil {
+					mustSay(t, err, fmt.Sprintf("%q", resource), "are 20", "EtcdMarksOptions.MaxMarks", "Reset")
+				}
+			}
+			if n := len(e.Keys("holdfast/mark/")); n != limit {
+				t.Errorf("%d marks", n)
+			}
+			for _, m := range []*fencing.EtcdMarks{long, process()} {
+				if err := write(m, "job/0", 7); err != nil {
+					t.Errorf("a resource with a mark: %v", err)
+				}
+				if err := write(m, "job/0", 5); !errors.Is(err, fencing.ErrStale) {
+					t.Errorf("its mark is gone: %v", err)
+				}
+			}
+			if err := long.Reset(t.Context(), "job/1", &journal{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := write(process(), "another", 5); err != nil {
+				t.Errorf("after a reset: %v", err)
+			}
+		})
+	}
+}
+
+func TestInvalidMarksOptionsAreErrors(t *testing.T) {
+	cli := clientv3.NewCtxClient(context.Background())
+	for name, o := range map[string]fencing.EtcdMarksOptions{
+		"slash":            {Namespace: "a/b"},
+		"reserved":         {Namespace: "@a"},
+		"long":             {Namespace: strings.Repeat("a", 65)},
+		"negative timeout": {Timeout: -1},
+		"retry":            {Retry: backoff.Policy{Multiplier: 0.5}},
+		"long attempt":     {Retry: backoff.Policy{Attempt: 5 * time.Second}},
+	} {
+		if m, err := fencing.NewEtcdMarks(cli, &o); m != nil || err == nil {
+			t.Errorf("%s: %v, %v", name, m, err)
+		}
+	}
+	if m, err := fencing.NewEtcdMarks(nil, nil); m != nil || !isArgument(err, "kv") {
+		t.Errorf("without a client: %v, %v", m, err)
+	}
+}

@@ -1,0 +1,66 @@
+package grpcfence_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/grpcfence"
+)
+
+func TestHolderThatCannotBeUsedSendsNothing(t *testing.T) {
+	svc := &service{}
+	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, nil), grpcfence.Client{})
+	allowing := grpcfence.NewRequire(resourceOf, &grpcfence.Options{AllowMissing: true})
+	allow, _ := serve(t, svc, allowing, grpcfence.Client{AllowMissing: true})
+	lost := errors.New("lost")
+	gone := &holder{name: "lock/a", token: 7, err: lost}
+	for what, c := range map[string]struct {
+		ctx  context.Context
+		conn *grpc.ClientConn
+		want error
+	}{
+		"lost":                  {fencing.NewContext(t.Context(), gone), conn, lost},
+		"lost, missing allowed": {fencing.NewContext(t.Context(), gone), allow, lost},
+		"no token":              {holding("lock/a", 0), conn, fencing.ErrNoToken},
+		"no name":               {holding("", 7), conn, fencing.ErrBadClaim},
+		"no holder":             {t.Context(), conn, fencing.ErrNoToken},
+		"is set already": {metadata.AppendToOutgoingContext(holding("lock/a", 7), "Fencing-Token", "9"), conn,
+			fencing.ErrBadClaim},
+	} {
+		for how, call := range calls {
+			if err := call(c.ctx, c.conn); !errors.Is(err, c.want) || svc.count() != 0 {
+				t.Errorf("%s, %s: landed %d, %v", how, what, svc.count(), err)
+			}
+		}
+	}
+	for how, call := range calls {
+		if err := call(t.Context(), allow); err != nil {
+			t.Errorf("%s with AllowMissing: %v", how, err)
+		}
+	}
+}
+
+func TestHolderLostDuringAStreamSendsNoMore(t *testing.T) {
+	svc := &service{}
+	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, nil), grpcfence.Client{})
+	h := &holder{name: "lock/a", token: 7}
+	ctx, cancel := context.WithCancel(fencing.NewContext(t.Context(), h))
+	defer cancel()
+	s, err := open(ctx, conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := exchange(s); err != nil {
+		t.Fatal(err)
+	}
+	lost := errors.New("lost")
+	h.lose(lost)
+	if err := exchange(s); !errors.Is(err, lost) || svc.count() != 1 {
+		t.Errorf("landed %d, %v", svc.count(), err)
+	}
+}

@@ -1,0 +1,302 @@
+package grpcfence_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/grpcfence"
+)
+
+func TestClaimArrives(t *testing.T) {
+	for kind, g := range servers(nil) {
+		svc := &service{}
+		conn, _ := serve(t, svc, g, grpcfence.Client{})
+		for how, call := range calls {
+			before := svc.count()
+			if err := call(holding("lock/a", 7), conn); err != nil {
+				t.Errorf("%s, %s: %v", kind, how, err)
+			}
+			if svc.count() != before+1 || svc.landed[before] != (fencing.Claim{Name: "lock/a", Token: 7}) {
+				t.Errorf("%s, %s: landed %v", kind, how, svc.landed)
+			}
+		}
+	}
+}
+
+func TestStaleCallHasNoEffect(t *testing.T) {
+	j := &journal{}
+	for kind, g := range servers(&grpcfence.Options{Auditor: j}) {
+		if kind == "require" {
+			continue // compares no tokens
+		}
+		svc := &service{}
+		conn, _ := serve(t, svc, g, grpcfence.Client{})
+		for how, call := range calls {
+			for _, token := range []int64{9, 9, 10} {
+				if err := call(holding("lock/a", token), conn); err != nil {
+					t.Errorf("%s, %s, %d: %v", kind, how, token, err)
+				}
+			}
+			before := svc.count()
+			err := call(holding("lock/a", 8), conn)
+			if svc.count() != before || !errors.Is(err, fencing.ErrStale) || status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("%s, %s: landed %v, %v", kind, how, svc.landed[before:], err)
+			}
+			var e *grpcfence.Error
+			want := map[string]string{"resource": "res/a", "name": "lock/a", "token": "8", "mark": "10"}
+			if !errors.As(err, &e) || e.Reason != grpcfence.ReasonStale || !maps.Equal(e.Metadata, want) ||
+				!strings.Contains(err.Error(), "BumpEpoch") {
+				t.Errorf("%s, %s: %#v", kind, how, err)
+			}
+			s, ok := status.FromError(err)
+			if info, is := s.Details()[0].(*errdetails.ErrorInfo); !ok || !is || info.Domain != grpcfence.Domain {
+				t.Errorf("%s, %s: details %v", kind, how, s.Details())
+			}
+			if got := j.take(); len(got) != 1 || got[0].Event != audit.Refused || got[0].Mark != 10 ||
+				got[0].Resource != "res/a" || got[0].Holder == "" {
+				t.Errorf("%s, %s: recorded %+v", kind, how, got)
+			}
+			// A new store for the other kind of call.
+			g = servers(&grpcfence.Options{Auditor: j})[kind]
+			conn, _ = serve(t, svc, g, grpcfence.Client{})
+		}
+	}
+}
+
+func TestCallWithoutAWellFormedClaimIsRefused(t *testing.T) {
+	type test struct {
+		md     []string
+		code   codes.Code
+		is     error
+		reason string
+	}
+	malformed := func(md ...string) test {
+		return test{md, codes.InvalidArgument, fencing.ErrBadClaim, grpcfence.ReasonMalformed}
+	}
+	const name, token = "fencing-name", "fencing-token"
+	for what, c := range map[string]test{
+		"no claim": {nil, codes.InvalidArgument, fencing.ErrNoToken, grpcfence.ReasonMissing},
+		"another lock": {[]string{name, "lock/b", token, "7"}, codes.FailedPrecondition,
+			fencing.ErrOtherName, grpcfence.ReasonOtherName},
+		"no name":    malformed(token, "7"),
+		"no token":   malformed(name, "lock/a"),
+		"zero":       malformed(name, "lock/a", token, "0"),
+		"negative":   malformed(name, "lock/a", token, "-7"),
+		"overflow":   malformed(name, "lock/a", token, "9223372036854775808"),
+		"garbage":    malformed(name, "lock/a", token, "x"),
+		"empty":      malformed(name, "", token, ""),
+		"two tokens": malformed(name, "lock/a", token, "7", token, "9"),
+		"two names":  malformed(name, "lock/a", name, "lock/a", token, "7"),
+	} {
+		for _, allow := range []bool{false, true} {
+			j := &journal{}
+			for kind, g := range servers(&grpcfence.Options{AllowMissing: allow, Auditor: j}) {
+				svc := &service{}
+				_, conn := serve(t, svc, g, grpcfence.Client{})
+				for how, call := range calls {
+					err := call(metadata.AppendToOutgoingContext(t.Context(), c.md...), conn)
+					if allow && c.md == nil {
+						if err != nil || svc.count() == 0 {
+							t.Errorf("%s, %s, %s: AllowMissing, and %v", kind, how, what, err)
+						}
+						continue
+					}
+					refused := grpcfence.FromError(err)
+					var e *grpcfence.Error
+					if svc.count() != 0 || status.Code(err) != c.code || !errors.As(refused, &e) || e.Reason != c.reason ||
+						!errors.Is(refused, c.is) {
+						t.Errorf("%s, %s, %s: landed %d, %v", kind, how, what, svc.count(), err)
+					}
+					if got := j.take(); len(got) != 1 {
+						t.Errorf("%s, %s, %s: recorded %+v", kind, how, what, got)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestFilterAdmitsEachMessageOfAStream(t *testing.T) {
+	svc := &service{}
+	filter := grpcfence.NewFilter(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{Auditor: &journal{}})
+	conn, _ := serve(t, svc, filter, grpcfence.Client{})
+	ctx, cancel := context.WithCancel(holding("lock/a", 5))
+	defer cancel()
+	s, err := open(ctx, conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := exchange(s); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(holding("lock/a", 7), conn, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := exchange(s); !errors.Is(err, fencing.ErrStale) || svc.count() != 2 {
+		t.Errorf("landed %v, %v", svc.landed, err)
+	}
+}
+
+func TestHandlersErrorFailsTheEffect(t *testing.T) {
+	notFound := status.Error(codes.NotFound, "no such account")
+	svc := &service{put: func(context.Context, string) error { return notFound }}
+	x := &transaction{}
+	conn, _ := serve(t, svc, grpcfence.NewGuard(x, resourceOf, nil), grpcfence.Client{})
+	if err := put(holding("lock/a", 5), conn, "a"); status.Code(err) != codes.NotFound || !x.rolledBack {
+		t.Errorf("rolled back %v, %v", x.rolledBack, err)
+	}
+	svc.put, x.commit = nil, errors.New("secret: no commit")
+	err := put(holding("lock/a", 5), conn, "a")
+	if status.Code(err) != codes.Unknown || strings.Contains(err.Error(), "secret") {
+		t.Errorf("a commit that failed: %v", err)
+	}
+}
+
+// brokenStore is a store that never calls the effect.
+type brokenStore struct{ err error }
+
+func (b brokenStore) Do(context.Context, string, fencing.Claim, func(context.Context) error) error {
+	return b.err
+}
+func (b brokenStore) Admit(context.Context, string, fencing.Claim) error { return b.err }
+
+func TestStoreThatFailsLetsNothingPass(t *testing.T) {
+	guard := func(err error) *grpcfence.Server { return grpcfence.NewGuard(brokenStore{err}, resourceOf, nil) }
+	filter := func(err error) *grpcfence.Server { return grpcfence.NewFilter(brokenStore{err}, resourceOf, nil) }
+	for what, c := range map[string]struct {
+		g    *grpcfence.Server
+		code codes.Code
+	}{
+		"guard":               {guard(errors.New("secret")), codes.Unavailable},
+		"full":                {guard(fencing.ErrFull), codes.Unavailable},
+		"returns without run": {guard(nil), codes.Unavailable},
+		"filter":              {filter(errors.New("secret")), codes.Unavailable},
+		"deadline":            {filter(context.DeadlineExceeded), codes.DeadlineExceeded},
+	} {
+		svc := &service{}
+		conn, _ := serve(t, svc, c.g, grpcfence.Client{})
+		for how, call := range calls {
+			err := call(holding("lock/a", 5), conn)
+			if status.Code(err) != c.code || svc.count() != 0 || errors.Is(err, fencing.ErrStale) ||
+				strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s, %s: landed %d, %v", what, how, svc.count(), err)
+			}
+		}
+	}
+}
+
+func TestUnknownResourceIsRefused(t *testing.T) {
+	svc := &service{}
+	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, nil), grpcfence.Client{})
+	err := put(holding("lock/a", 5), conn, "unknown")
+	if status.Code(err) != codes.Internal || strings.Contains(err.Error(), "secret") || svc.count() != 0 {
+		t.Errorf("landed %d, %v", svc.count(), err)
+	}
+}
+
+// protobuf strings must be UTF-8; names need not be.
+func TestRefusalQuotesANameThatIsNotUTF8(t *testing.T) {
+	svc := &service{}
+	g := grpcfence.NewRequire(resourceOf, &grpcfence.Options{Auditor: &journal{}})
+	conn, _ := serve(t, svc, g, grpcfence.Client{})
+	for _, name := range []string{"\xff\xfe", "a\x00b", "lock/é", strings.Repeat("\xff", fencing.MaxName)} {
+		err := put(holding(name, 5), conn, "a")
+		if !errors.Is(err, fencing.ErrOtherName) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestNoStaleCallLandsAmongManyClients(t *testing.T) {
+	const clients, rounds = 16, 30
+	svc := &service{}
+	g := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{Auditor: &journal{}})
+	conn, _ := serve(t, svc, g, grpcfence.Client{})
+	var newest, ok, refused atomic.Int64
+	newest.Store(1)
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			for range rounds {
+				token := newest.Load()
+				if i%4 == 0 {
+					token = newest.Add(1)
+				} else {
+					token = max(1, token-rand.Int64N(3))
+				}
+				switch err := calls[[]string{"unary", "stream"}[i%2]](holding("lock/a", token), conn); {
+				case errors.Is(err, fencing.ErrStale):
+					refused.Add(1)
+				case err != nil:
+					t.Error(err)
+				default:
+					ok.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range svc.landed {
+		if i > 0 && svc.landed[i].Token < svc.landed[i-1].Token {
+			t.Fatalf("%v landed after %v", svc.landed[i].Token, svc.landed[i-1].Token)
+		}
+	}
+	if int64(svc.count()) != ok.Load() || ok.Load() == 0 || refused.Load() == 0 {
+		t.Errorf("%d landed, %d got OK, %d were refused", svc.count(), ok.Load(), refused.Load())
+	}
+}
+
+func FuzzMetadata(f *testing.F) {
+	f.Add("lock/a", "7", "")
+	f.Add("lock/a", "0", "7")
+	f.Add("", "", "")
+	f.Add("lock/%61", "-7", "x")
+	handler := func(context.Context, any) (any, error) { return "ran", nil }
+	f.Fuzz(func(t *testing.T, name, token, second string) {
+		g := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf,
+			&grpcfence.Options{AllowMissing: true, Auditor: &journal{}})
+		md := metadata.MD{"fencing-name": {name}, "fencing-token": {token}}
+		if second != "" {
+			md["fencing-token"] = append(md["fencing-token"], second)
+		}
+		ctx := metadata.NewIncomingContext(t.Context(), md)
+		resp, err := g.Unary()(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/m"}, handler)
+		_, perr := fencing.ParseToken(token)
+		valid := perr == nil && second == "" && name == "lock/a"
+		if valid != (err == nil) || valid != (resp == "ran") {
+			t.Errorf("%q: %v, %v", md, resp, err)
+		}
+		if !valid && !errors.As(grpcfence.FromError(err), new(*grpcfence.Error)) {
+			t.Errorf("%q: %v is not a refusal of this package", md, err)
+		}
+	})
+}
+
+func BenchmarkUnary(b *testing.B) {
+	target := func(context.Context, string, any) (string, string, error) { return "account/42", "accounts/42", nil }
+	in := grpcfence.NewGuard(fencing.NewMemoryStore(nil), target, nil).Unary()
+	md := metadata.Pairs("fencing-name", "accounts/42", "fencing-token", "1731")
+	ctx := metadata.NewIncomingContext(b.Context(), md)
+	info := &grpc.UnaryServerInfo{FullMethod: "/m"}
+	handler := func(context.Context, any) (any, error) { return nil, nil }
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := in(ctx, nil, info, handler); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package grpcfence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/grpcfence"
+)
+
+// Many clients are configured to repeat UNAVAILABLE. The increment takes effect, and its
+// answer is lost.
+func TestIncrementOfUnknownOutcomeIsNotRepeatedByTheClient(t *testing.T) {
+	unanswered := fmt.Errorf("commit: %w", holdfast.ErrOutcomeUnknown)
+	require := grpcfence.NewRequire(resourceOf, nil)
+	for name, c := range map[string]struct {
+		g      *grpcfence.Server
+		status error // of the handler
+	}{
+		"ToStatus":                     {require, grpcfence.ToStatus(unanswered)},
+		"ToStatus of an unknown error": {require, grpcfence.ToStatus(errors.New("driver: bad connection"))},
+		"NewGuard":                     {grpcfence.NewGuard(&transaction{commit: unanswered}, resourceOf, nil), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var counter atomic.Int64
+			svc := &service{put: func(context.Context, string) error { counter.Add(1); return c.status }}
+			err := put(holding("lock/a", 5), repeating(t, svc, c.g), "a")
+			if n := counter.Load(); n != 1 {
+				t.Errorf("one call made the counter %d", n)
+			}
+			if status.Code(err) != codes.Unknown || !errors.Is(err, holdfast.ErrOutcomeUnknown) ||
+				errors.Is(err, fencing.ErrNotDone) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestCallThatHadNoEffectIsRepeatedByTheClient(t *testing.T) {
+	var calls atomic.Int64
+	svc := &service{put: func(context.Context, string) error {
+		if calls.Add(1) == 1 {
+			return grpcfence.ToStatus(fencing.NotDone(errors.New("etcd does not answer")))
+		}
+		return nil
+	}}
+	conn := repeating(t, svc, grpcfence.NewRequire(resourceOf, nil))
+	if err := put(holding("lock/a", 5), conn, "a"); err != nil || calls.Load() != 2 {
+		t.Errorf("%d calls, %v", calls.Load(), err)
+	}
+}
+
+// repeating returns a connection that repeats UNAVAILABLE up to four times.
+func repeating(t *testing.T, svc *service, g *grpcfence.Server) *grpc.ClientConn {
+	t.Helper()
+	const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.001s",
+		"maxBackoff": "0.001s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`
+	return start(t, svc, g)(grpc.WithChainUnaryInterceptor(grpcfence.Client{}.Unary()),
+		grpc.WithDefaultServiceConfig(retries))
+}
+
+func TestRefusalIsRecordedOnceWithThePeersAddress(t *testing.T) {
+	j := &journal{}
+	g := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{Auditor: j})
+	conn, _ := serve(t, &service{}, g, grpcfence.Client{})
+	for how, call := range calls {
+		if err := call(holding("lock/a", 9), conn); err != nil {
+			t.Fatal(err)
+		}
+		if err := call(holding("lock/a", 5), conn); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("%s: %v", how, err)
+		}
+		if got := j.take(); len(got) != 1 || got[0].Holder == "" || !strings.Contains(got[0].Err.Error(), "token 5") {
+			t.Errorf("%s: recorded %+v", how, got)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package fencing_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+func TestMarkOfAnotherLockIsNotCompared(t *testing.T) {
+	err := fencing.Claim{Name: "a", Token: 5}.CheckMark("r", fencing.Claim{Name: "b", Token: 9})
+	if !errors.Is(err, fencing.ErrOtherName) || errors.Is(err, fencing.ErrStale) {
+		t.Errorf("error is %v", err)
+	}
+	mustSay(t, err, `"a"`, `"b"`)
+}
+
+func TestUnnamedTokenIsComparedWithAnyMark(t *testing.T) {
+	bare := fencing.Claim{Token: 5}
+	err := bare.CheckMark("r", fencing.Claim{Name: "b", Token: 9})
+	var below *fencing.MarkError
+	if !errors.As(err, &below) || below.MarkName != "b" {
+		t.Fatalf("error is %#v", err)
+	}
+	mustSay(t, err, `"b"`, "an unnamed lock")
+	for _, pass := range []struct{ c, mark fencing.Claim }{
+		{bare, fencing.Claim{}}, {bare, fencing.Claim{Token: 5}}, {bare, fencing.Claim{Name: "b", Token: 5}},
+		{fencing.Claim{Name: "a", Token: 5}, fencing.Claim{Token: 4}},
+	} {
+		if err := pass.c.CheckMark("r", pass.mark); err != nil {
+			t.Errorf("%v over %v: %v", pass.c, pass.mark, err)
+		}
+	}
+}
+
+// The advice in a refusal must be possible to follow.
+func TestRefusalAdvisesABumpOrAReset(t *testing.T) {
+	for epoch, bump := range map[int64]bool{
+		0: true, 3: true, fencing.MaxEpochStep - 1: true, fencing.MaxEpochStep: false, largestEpoch: false,
+	} {
+		err := claim(7).CheckMark("r", claim(int64(newToken(t, epoch, 9))))
+		if bump {
+			mustSay(t, err, "BumpEpoch", fmt.Sprintf("to %d or more", epoch+1))
+		} else {
+			mustSay(t, err, "Reset")
+		}
+		if n := len(err.Error()); n > 300 {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}

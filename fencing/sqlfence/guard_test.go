@@ -1,0 +1,81 @@
+package sqlfence_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+	"github.com/holdfast-go/holdfast/locker"
+)
+
+func TestSourceThatCannotWriteIsRefusedWithoutAQuery(t *testing.T) {
+	silenceLog(t)
+	g := unreachableGuard(t)
+	lost := &holdfast.LostError{Kind: "lock", Name: "job", Token: 5, Cause: holdfast.CauseExpired}
+	var nilLock *locker.Lock
+	for name, c := range map[string]struct {
+		source fencing.Source
+		want   error
+	}{
+		"nil":                {nil, fencing.ErrNoToken},
+		"nil lock":           {nilLock, fencing.ErrNoToken},
+		"zero":               {fencing.Token(0), fencing.ErrNoToken},
+		"negative":           {fencing.Token(-1), fencing.ErrNoToken},
+		"holder of nothing":  {&holder{}, fencing.ErrNoToken},
+		"lost":               {&holder{token: 5, err: lost}, holdfast.ErrLost},
+		"suspended":          {&holder{token: 5, err: holdfast.ErrSuspended}, holdfast.ErrSuspended},
+		"released":           {&holder{token: 5, err: holdfast.ErrReleased}, holdfast.ErrReleased},
+		"NUL in its name":    {&holder{"a\x00b", 5, nil}, fencing.ErrBadClaim},
+		"name is not UTF-8":  {&holder{"a\xff", 5, nil}, fencing.ErrBadClaim},
+		"name that is large": {&holder{strings.Repeat("a", fencing.MaxName+1), 5, nil}, fencing.ErrBadClaim},
+	} {
+		err := g.Do(t.Context(), "r", c.source, neverCalled(t))
+		if !errors.Is(err, c.want) || !errors.Is(err, fencing.ErrNotDone) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	for name, c := range map[string]fencing.Claim{
+		"nothing": {}, "no name": {Token: 5}, "no token": {Name: "job"}, "negative": {Name: "job", Token: -1},
+	} {
+		if err := g.DoClaim(t.Context(), "r", c, neverCalled(t)); !errors.Is(err, fencing.ErrBadClaim) {
+			t.Errorf("claim with %s: %v", name, err)
+		}
+	}
+}
+
+func TestEndedContextIsRefusedWithoutAQuery(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := unreachableGuard(t).Do(ctx, "r", fencing.Token(1), neverCalled(t))
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, fencing.ErrNotDone) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestMissingFunctionIsRefused(t *testing.T) {
+	g := unreachableGuard(t)
+	if err := g.Do(t.Context(), "r", fencing.Token(1), nil); !isArgument(err, "fn") {
+		t.Errorf("Do: %v", err)
+	}
+	if err := g.Store().Do(t.Context(), "r", fencing.Claim{Name: "job", Token: 1}, nil); !isArgument(err, "effect") {
+		t.Errorf("Store.Do: %v", err)
+	}
+	m, err := sqlfence.NewMarks(sqlfence.Postgres, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Raise(t.Context(), nil, "r", fencing.Token(5)); !isArgument(err, "tx") {
+		t.Errorf("Raise: %v", err)
+	}
+}
+
+func silenceLog(t *testing.T) {
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { slog.SetDefault(old) })
+}

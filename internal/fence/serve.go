@@ -1,0 +1,70 @@
+package fence
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+// Serve runs effect in s for a claim that was presented to this process. The
+// effect's context carries the claim.
+//
+// If effect failed, Serve returns its error unchanged. Otherwise it returns that of
+// s, marked with fencing.ErrNotDone if effect did not run.
+func Serve(
+	ctx context.Context, s fencing.Store, resource string, c fencing.Claim, effect func(ctx context.Context) error,
+) error {
+	e := &recorded{effect: effect}
+	err := s.Do(fencing.NewClaimContext(ctx, c), resource, c, e.run)
+	switch {
+	case e.err != nil:
+		return e.err
+	case e.ran:
+		return err
+	case err == nil:
+		err = errNotRun
+	}
+	if errors.Is(err, fencing.ErrNotDone) {
+		return err
+	}
+	return fencing.NotDone(err)
+}
+
+var errNotRun = errors.New("fencing: the store returned nil without running the effect")
+
+// recorded is an effect, whether it ran, and its error.
+type recorded struct {
+	effect func(ctx context.Context) error
+	ran    bool
+	err    error
+}
+
+func (e *recorded) run(ctx context.Context) error {
+	e.ran = true
+	e.err = e.effect(ctx)
+	return e.err
+}
+
+// AuditRefusal tells a that c was refused, if err says so: it Is fencing.ErrStale,
+// ErrOtherName, ErrNoToken or ErrBadClaim. Other errors are not the claim's fault,
+// and not recorded. client is the address of the client, if it is known.
+func AuditRefusal(
+	ctx context.Context, a audit.Auditor, resource string, c fencing.Claim, client string, err error,
+) {
+	switch {
+	case errors.Is(err, fencing.ErrStale), errors.Is(err, fencing.ErrOtherName),
+		errors.Is(err, fencing.ErrNoToken), errors.Is(err, fencing.ErrBadClaim):
+	default:
+		return
+	}
+	r := audit.Record{
+		Event: audit.Refused, Name: c.Name, Token: int64(c.Token), Resource: resource, Holder: client, Err: err,
+	}
+	var below *fencing.MarkError
+	if errors.As(err, &below) {
+		r.Mark = int64(below.Mark)
+	}
+	audit.Tell(ctx, a, r)
+}
