@@ -63,17 +63,17 @@ func TestWaiterKilledMidQueueDoesNotPromoteTheNext(t *testing.T) {
 		held[kind] = <-holdLater(t, kind, ahead, "x")
 		middle.order(t, order{Kind: kind, Name: "x"})
 		srv.WaitForKeys(t, prefix, 2)
-		reads := link.Count()["Range"]
+		before := link.Count()["Txn"]
 		waiting[kind] = holdLater(t, kind, behind, "x")
-		if err := link.Wait(deadline(t), "Range", reads+1); err != nil { // its watch is established
+		if err := link.Wait(deadline(t), "Txn", before+2); err != nil { // its watch is established
 			t.Fatal(err)
 		}
 	}
-	reads := link.Count()["Range"]
+	before := link.Count()["Txn"]
 	middle.Kill()
 	// When the entry ahead is gone, each waiter finds the next one ahead with a Txn,
-	// watches it, and reads whether it still exists.
-	if err := link.Wait(deadline(t), "Range", reads+len(kinds)); err != nil {
+	// watches it, and reads with another Txn whether it still exists.
+	if err := link.Wait(deadline(t), "Txn", before+2*len(kinds)); err != nil {
 		t.Fatal(err)
 	}
 	for kind := range kinds {

@@ -27,7 +27,7 @@ func TestWaiterOnALeaderlessMemberAcquiresAfterTheElection(t *testing.T) {
 			sess := open(t, link.Client(), long)
 			before := settled(t, link)
 			waiting := holdLater(t, kind, sess, "x")
-			if err := link.Wait(deadline(t), "Range", before["Range"]+1); err != nil { // its watch is established
+			if err := link.Wait(deadline(t), "Txn", before["Txn"]+2); err != nil { // its watch is established
 				t.Fatal(err)
 			}
 			// A watch like the waiter's, to see how etcd ends that.
@@ -45,7 +45,7 @@ func TestWaiterOnALeaderlessMemberAcquiresAfterTheElection(t *testing.T) {
 			if !errors.Is(why, rpctypes.ErrNoLeader) {
 				t.Errorf("the test proves nothing: the watch ended with %v, want ErrNoLeader", why)
 			}
-			if err := link.Wait(deadline(t), "Range", link.Count()["Range"]+2); err != nil { // it retries
+			if err := link.Wait(deadline(t), "Txn", link.Count()["Txn"]+2); err != nil { // it retries
 				t.Fatal(err)
 			}
 			if len(waiting) != 0 {
@@ -58,8 +58,9 @@ func TestWaiterOnALeaderlessMemberAcquiresAfterTheElection(t *testing.T) {
 			if h := <-waiting; h != nil && h.Token() <= held.Token() {
 				t.Errorf("token %v after %v", h.Token(), held.Token())
 			}
-			// One Txn to queue and one to find out how the entry ahead was deleted.
-			if sent := link.Count().Since(before); sent["Txn"] != 2 || sent.Total() > 40 {
+			// The waiter queues, reads after each failed watch, and finds out how the entry
+			// ahead was deleted.
+			if sent := link.Count().Since(before); sent.Total() > 40 {
 				t.Errorf("sent %v", sent)
 			}
 		})

@@ -81,6 +81,9 @@ func (c *reroutedClient) pause(t *testing.T, n int, send func()) {
 		c.last <- err
 	}()
 	await(t, "the read is sent", func() bool { return c.sent.reads.Load() == reads })
+	// When another member answers a repetition, or the caller gives up, the client tells
+	// the server to cancel the first copy. That message must not reach the socket.
+	c.link.BlackHole()
 	c.client.SetEndpoints(c.others...)
 	await(t, "the client uses the other members", func() bool {
 		ctx, cancel := context.WithTimeout(deadline(t), 200*time.Millisecond)
@@ -88,9 +91,6 @@ func (c *reroutedClient) pause(t *testing.T, n int, send func()) {
 		_, err := c.client.Get(ctx, "others")
 		return err == nil
 	})
-	// If a caller gives up, the client sends the server a cancellation, and mostly
-	// the server then does not execute the request. The link loses it here.
-	c.link.BlackHole()
 }
 
 // awaitNewGates returns when each session has put its key again through another
@@ -100,6 +100,16 @@ func (c *reroutedClient) awaitNewGates(t *testing.T) {
 	for i, sess := range c.open {
 		await(t, "the session key is put again", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > c.gates[i] })
 	}
+}
+
+// revision returns the latest revision of the store, read from a healthy member.
+func (c *reroutedClient) revision(t *testing.T) int64 {
+	t.Helper()
+	resp, err := c.steady.Client(t).Get(deadline(t), "revision")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Header.Revision
 }
 
 // resume resumes the member and returns when it has executed the requests in its
