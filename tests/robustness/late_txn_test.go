@@ -118,7 +118,7 @@ func cancelWhilePaused(t *testing.T, d *reroutedClient, locks []string) {
 	callers.Wait()
 }
 
-// releaseWhilePaused lets acquisitions succeed through another member and releases the
+// releaseWhilePaused lets acquisitions mustSucceed through another member and releases the
 // locks.
 func releaseWhilePaused(t *testing.T, d *reroutedClient, locks []string) {
 	var callers sync.WaitGroup

@@ -80,7 +80,7 @@ func (r *referee) stop() {
 	<-r.stopped
 }
 
-func succeed(t *testing.T, err error) {
+func mustSucceed(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
