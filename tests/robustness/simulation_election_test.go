@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// The same schedules and the same judge, with candidates in place of those who
-// lock, and observers.
+// The same schedules and the same oracle as in TestSimulationOfMutexes, with candidates
+// and observers.
 func TestSimulationOfElections(t *testing.T) {
 	simulateAll(t, func(seed uint64) *simulation { return &simulation{seed: seed, work: useElections, once: leadOnce} })
 }
@@ -27,11 +27,11 @@ func leadOnce(ctx context.Context, c *simClient, name string) (string, error) {
 	return "resign", term.Resign(ctx)
 }
 
-// useElections is one goroutine of a process. The first of each observes, the
+// useElections is one goroutine of a process. The first of each process observes, the
 // others campaign, lead, proclaim, and resign or yield.
 func useElections(s *simulation, c *simClient, i int) {
 	r := s.source(2000 + 100*uint64(c.id) + uint64(i))
-	time.Sleep(upTo(r, 100*time.Millisecond)) // not all at the same instant
+	time.Sleep(upTo(r, 100*time.Millisecond)) // so that goroutines do not start at the same instant
 	for !s.stop.Load() {
 		el := election.New(c.sess, s.names[r.IntN(len(s.names))])
 		who := fmt.Sprintf("session %d goroutine %d, %s", c.id, i, el.Name())
@@ -44,7 +44,7 @@ func useElections(s *simulation, c *simClient, i int) {
 		ctx, cancel := context.WithTimeout(context.Background(), bound)
 		start := s.now()
 		term, err := el.Campaign(ctx, who)
-		s.inTime(who+" campaigning", start, bound+simGiveUp)
+		s.checkDuration(who+" campaigning", start, bound+simGiveUp)
 		cancel()
 		for step := 0; err == nil; step++ {
 			h := s.oracle.grant(s, c, el.Name(), who, term)
@@ -56,30 +56,30 @@ func useElections(s *simulation, c *simClient, i int) {
 			if r.IntN(2) == 0 {
 				start = s.now()
 				err := term.Proclaim(ctx, fmt.Sprint(who, step))
-				s.inTime(who+" proclaiming", start, bound)
+				s.checkDuration(who+" proclaiming", start, bound)
 				if held := term.Check(); err == nil && errors.Is(held, holdfast.ErrReleased) {
-					s.fail("%s: proclaimed, and %v", who, held)
+					s.fail("%s: Proclaim succeeded, and Check returns %v", who, held)
 				}
 			}
 			if step < 3 && r.IntN(3) == 0 && ctx.Err() == nil {
 				start = s.now()
 				term, err = term.Yield(ctx)
-				s.inTime(who+" yielding", start, bound+simGiveUp)
+				s.checkDuration(who+" yielding", start, bound+simGiveUp)
 				cancel()
 				continue
 			}
 			start = s.now()
 			resigned := term.Resign(ctx)
-			s.inTime(who+" resigning", start, max(bound, simCloseTimeout))
+			s.checkDuration(who+" resigning", start, max(bound, simCloseTimeout))
 			cancel()
-			s.unlocked(h, resigned)
+			s.checkRelease(h, resigned)
 			break
 		}
 		time.Sleep(upTo(r, 100*time.Millisecond) + time.Microsecond)
 	}
 }
 
-// observe watches for a while. Leaders come in the order of their tokens.
+// observe observes for d. The tokens of the leaders must not decrease.
 func (s *simulation) observe(el *election.Election, who string, d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -88,12 +88,12 @@ func (s *simulation) observe(el *election.Election, who string, d time.Duration)
 	for l, err := range el.Observe(ctx) {
 		switch {
 		case err != nil && ctx.Err() == nil && !errors.Is(err, holdfast.ErrClosed):
-			s.fail("%s: observing ended with %v", who, err)
+			s.fail("%s: Observe ended with %v", who, err)
 		case err == nil && l.Token != 0 && l.Token < last:
 			s.fail("%s: observed token %v after %v", who, l.Token, last)
 		case err == nil && l.Token != 0:
 			last = l.Token
 		}
 	}
-	s.inTime(who+" observing", start, d+simAttempt)
+	s.checkDuration(who+" observing", start, d+simAttempt)
 }

@@ -17,18 +17,18 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// profile is how bad a schedule is. Some are calm but for one thing, so that
-// its effect is not drowned in everything else.
+// profile says which faults a schedule has and how many. Some schedules have few kinds,
+// so that others do not hide their effects.
 type profile struct {
-	latency time.Duration // one way, at most
-	lose    float64       // of requests and of replies
-	slow    float64       // of either: up to 3 s
-	late    float64       // of requests: seconds to hours
-	every   time.Duration // between faults of a connection or of the cluster, on average
-	force   bool          // entries and session keys are deleted, leases revoked
-	revoke  bool          // etcd revokes leases that live, one or several at once
-	hasty   bool          // most callers give up before they can be answered
-	skip    bool          // all processes stop for a while
+	latency time.Duration // maximum, one way
+	lose    float64       // probability of losing a request, and of losing a reply
+	slow    float64       // probability of delaying either by up to 3 s
+	late    float64       // probability of delaying a request by seconds to hours
+	every   time.Duration // average time between faults of a connection or of the cluster
+	force   bool          // an administrator deletes entries and session keys and revokes leases
+	revoke  bool          // etcd revokes live leases, one or two at once
+	hasty   bool          // most callers give up before an answer can arrive
+	skip    bool          // all processes are paused
 }
 
 func drawProfile(r *rand.Rand) profile {
@@ -46,20 +46,21 @@ func drawProfile(r *rand.Rand) profile {
 	}
 }
 
-func upTo(r *rand.Rand, most time.Duration) time.Duration {
-	return time.Duration(r.Int64N(int64(most)))
+// upTo returns a random duration in [0, limit).
+func upTo(r *rand.Rand, limit time.Duration) time.Duration {
+	return time.Duration(r.Int64N(int64(limit)))
 }
 
-// fates draws the fate of each call of a connection. Each kind of call has a
-// source of its own: goroutines that wake at the same instant send in an order
-// that Go decides, and it must not be that which decides whose request is lost.
+// fates draws the fate of each call of a connection. Each kind of call has its own random
+// source, because the Go scheduler decides in which order goroutines that wake at the
+// same instant send, and that order must not change which request is lost.
 func (s *simulation) fates(c *simClient, part uint64) func(etcdfake.Call) etcdfake.Fate {
 	var mu sync.Mutex // protects sources
 	sources := make(map[string]*rand.Rand)
 	return func(call etcdfake.Call) etcdfake.Fate {
 		kind := kindOf(call)
 		if txn, ok := call.Request.(*pb.TxnRequest); ok && len(txn.Success) > 1 && txn.Success[0].GetRequestTxn() != nil {
-			s.groups.Add(1)
+			s.batches.Add(1)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -70,17 +71,17 @@ func (s *simulation) fates(c *simClient, part uint64) func(etcdfake.Call) etcdfa
 			r = rand.New(rand.NewPCG(s.seed, part^h.Sum64()))
 			sources[kind] = r
 		}
-		f := s.nerve.draw(r)
+		f := s.profile.draw(r)
 		if f.LoseRequest || f.LoseReply || f.Request+f.Reply > simAttempt/2 {
-			// Until all of this has passed nothing is promised to be quick.
-			s.harm(c, min(f.Request+f.Reply, simAttempt))
+			// The limits of the oracle do not apply during this fault.
+			s.noteFault(c, min(f.Request+f.Reply, simAttempt))
 		}
 		return f
 	}
 }
 
-// kindOf is the method, and for transactions the queue and how many operations
-// they have.
+// kindOf returns the method, and for a Txn its numbers of operations and the queues that
+// it puts to.
 func kindOf(call etcdfake.Call) string {
 	txn, ok := call.Request.(*pb.TxnRequest)
 	if !ok {
@@ -104,7 +105,7 @@ func (p profile) draw(r *rand.Rand) etcdfake.Fate {
 		f.LoseReply, f.Silent = true, r.IntN(2) == 0
 	}
 	if r.IntN(8) == 0 {
-		f.Code = codes.Canceled // a proxy gave up; clientv3 repeats even a write
+		f.Code = codes.Canceled // as from a proxy; clientv3 repeats even writes after it
 	}
 	if r.Float64() < p.slow {
 		f.Request += upTo(r, 3*time.Second)
@@ -118,40 +119,40 @@ func (p profile) draw(r *rand.Rand) etcdfake.Fate {
 	return f
 }
 
-// harm notes that a connection may do harm until d from now.
-func (s *simulation) harm(c *simClient, d time.Duration) {
+// noteFault records that a fault of a connection lasts until d from now at most.
+func (s *simulation) noteFault(c *simClient, d time.Duration) {
 	until := int64(s.now() + d)
 	for {
-		known := c.calm.Load()
-		if known >= until || c.calm.CompareAndSwap(known, until) {
+		known := c.healed.Load()
+		if known >= until || c.healed.CompareAndSwap(known, until) {
 			return
 		}
 	}
 }
 
-// disturb does what happens to whole connections and to the cluster.
-func (s *simulation) disturb() {
+// injectFaults makes connections and the cluster fail until s.stop.
+func (s *simulation) injectFaults() {
 	for i, c := range s.clients {
 		c.link.Plan(s.fates(c, 200+uint64(i)))
 	}
 	r := s.source(1)
 	for {
-		time.Sleep(upTo(r, 2*s.nerve.every) + time.Millisecond)
+		time.Sleep(upTo(r, 2*s.profile.every) + time.Millisecond)
 		if s.stop.Load() {
 			return
 		}
 		c := s.clients[r.IntN(len(s.clients))]
-		// Twice the longest TTL at most.
+		// At most twice the longest TTL.
 		d := upTo(r, []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}[r.IntN(3)]) + time.Millisecond
 		heal := func() {
 			c.link.Heal()
 			c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
 		}
-		if s.nerve.force && r.IntN(2) == 0 {
+		if s.profile.force && r.IntN(2) == 0 {
 			s.force(r)
 			continue
 		}
-		if s.nerve.revoke && r.IntN(2) == 0 {
+		if s.profile.revoke && r.IntN(2) == 0 {
 			s.revoke(r)
 			continue
 		}
@@ -159,20 +160,20 @@ func (s *simulation) disturb() {
 		case 0, 1, 2:
 			s.log(fmt.Sprint("session ", c.id, ": ", [...]string{"cut", "black hole", "no replies"}[n], " for ", d))
 			[]func(){c.link.Cut, c.link.BlackHole, c.link.BlackHoleReplies}[n]()
-			s.harm(c, d+simAttempt)
+			s.noteFault(c, d+simAttempt)
 			time.Sleep(d)
 			heal()
 		case 3:
 			s.log(fmt.Sprint("session ", c.id, ": reset"))
-			s.harm(c, simAttempt)
+			s.noteFault(c, simAttempt)
 			c.link.Reset()
 		case 4, 5:
-			s.log(fmt.Sprint("new leader, the old one lies for ", d))
+			s.log(fmt.Sprint("new leader, the old one acknowledges renewals for ", d))
 			s.srv.ChangeLeader(d)
 		case 6:
 			s.log(fmt.Sprint("no leader for ", d))
 			for _, c := range s.clients {
-				s.harm(c, d+simAttempt)
+				s.noteFault(c, d+simAttempt)
 			}
 			s.srv.LoseLeader()
 			time.Sleep(d)
@@ -180,14 +181,14 @@ func (s *simulation) disturb() {
 		case 7:
 			s.log("compacted")
 			s.srv.Compact()
-			c.link.Reset() // an idle watch starts again from before
-			s.harm(c, simAttempt)
+			c.link.Reset() // an idle watch starts again from a compacted revision
+			s.noteFault(c, simAttempt)
 		case 8:
 			s.log("watches cancelled")
 			s.srv.CancelWatches(rpctypes.ErrNoLeader)
 		case 9:
-			if s.nerve.skip {
-				s.log(fmt.Sprint("all stopped for ", d))
+			if s.profile.skip {
+				s.log(fmt.Sprint("all processes paused for ", d))
 				for _, c := range s.clients {
 					c.offset.Add(int64(float64(d) * c.rate))
 				}
@@ -197,8 +198,8 @@ func (s *simulation) disturb() {
 	}
 }
 
-// revoke is a leader of etcd that was stopped and goes on: leases are revoked that
-// were renewed.
+// revoke acts as a leader of etcd that resumes after a pause and revokes leases that its
+// successor has renewed.
 func (s *simulation) revoke(r *rand.Rand) {
 	for range 1 + r.IntN(2) {
 		lease := s.clients[r.IntN(len(s.clients))].sess.Lease()
@@ -206,8 +207,8 @@ func (s *simulation) revoke(r *rand.Rand) {
 	}
 }
 
-// force is an administrator: an entry or a session key is deleted, or a lease
-// revoked.
+// force acts as an administrator who deletes an entry or a session key or revokes a
+// lease.
 func (s *simulation) force(r *rand.Rand) {
 	switch r.IntN(6) {
 	case 0:

@@ -17,22 +17,22 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// noticeForced is how soon a holder must notice that its entry was removed by
-// force: 2 s, and the time an RPC may take.
-const noticeForced = 2*time.Second + simAttempt + simSlack
+// forcedLossLimit is the time within which a holder must report that its entry was
+// removed by force: 2 s and the duration of one RPC.
+const forcedLossLimit = 2*time.Second + simAttempt + simSlack
 
-// noticeFront is how soon a front entry must have a holder, while the
-// connection works: a few RPCs, each of which may have to be sent again.
-const noticeFront = 8 * time.Second
+// grantLimit is the time within which the entry at the front must have a holder while its
+// connection works: a few RPCs, each of which may be repeated.
+const grantLimit = 8 * time.Second
 
-// oracle compares what holders believe with what the store says.
+// oracle compares what holders observe with the history of the store.
 type oracle struct {
-	over atomic.Bool
+	done atomic.Bool
 
-	mu      sync.Mutex // protects what follows; held during a look, so that looks do not overlap
+	mu      sync.Mutex // protects what follows; held during a check, so that checks do not overlap
 	all     []*held
 	highest map[string]fencing.Token
-	fronts  map[string]front // by prefix
+	fronts  map[string]front // by prefix of their queue
 	granted int
 	forced  int
 }
@@ -45,19 +45,19 @@ type holding interface {
 	Done() <-chan struct{}
 }
 
-// held is one acquisition. Its entry is known by the create revision: a session
-// uses the keys of its entries again.
+// held is one acquisition. The create revision identifies its entry, because a session
+// reuses keys.
 type held struct {
 	who, prefix, key string
 	rev              int64
 	client           *simClient
 	lock             holding
-	since, until     time.Duration // when it was granted, and ended
-	ended            error         // what Check said when it first said that it had ended
-	gone             *etcdfake.Change
+	since, until     time.Duration    // from the grant to the end
+	ended            error            // the first result of Check that reported the end
+	deletion         *etcdfake.Change // nil: not deleted, as far as is known
 }
 
-// grant is told every acquisition as it returns.
+// grant records an acquisition that has returned.
 func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding) *held {
 	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(), rev: lk.Token().Revision(), prefix: lk.Key()[:strings.LastIndex(lk.Key(), "/")+1]}
 	s.log(fmt.Sprintf("%s: granted, token %v, %s", who, lk.Token(), h.key))
@@ -67,9 +67,9 @@ func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding
 		o.highest = make(map[string]fencing.Token)
 	}
 	o.granted++
-	o.lookAtRevoked(s, h)
-	o.look(s, h)
-	if o.highest[name] >= lk.Token() && (h.gone == nil || h.gone.Cause != etcdfake.ByForce) {
+	o.checkRevoked(s, h)
+	o.checkHold(s, h)
+	if o.highest[name] >= lk.Token() && (h.deletion == nil || h.deletion.Cause != etcdfake.ByForce) {
 		s.fail("%s: granted token %v after token %v", who, lk.Token(), o.highest[name])
 	}
 	o.highest[name] = max(o.highest[name], lk.Token())
@@ -77,24 +77,25 @@ func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding
 	return h
 }
 
-// lookAtRevoked: a hold is not granted to one that has waited while another, whose
-// lease was revoked under it, was not told. One that never waited is protected by
-// the watch of the holder alone, and a holder that cannot be reached is not told.
-func (o *oracle) lookAtRevoked(s *simulation, granted *held) {
+// checkRevoked checks that a waiter is not granted before a holder whose lease was revoked
+// is told. It excludes acquisitions that did not wait, for which no lock delay applies,
+// and holders whose connections failed, which cannot be told.
+func (o *oracle) checkRevoked(s *simulation, granted *held) {
 	for _, h := range o.all {
 		if h.prefix != granted.prefix || h.ended != nil || h.lock.Check() != nil {
 			continue
 		}
 		revoked, at := s.revokedAt(h)
-		if !revoked || time.Duration(h.client.calm.Load()) > at || !s.waited(granted) {
+		if !revoked || time.Duration(h.client.healed.Load()) > at || !s.waited(granted) {
 			continue
 		}
-		s.fail("%s: granted token %v, and %s, token %v, has not been told that its lease was revoked at %v",
+		s.fail("%s: granted token %v before %s, token %v, was told that its lease was revoked at %v",
 			granted.who, granted.lock.Token(), h.who, h.lock.Token(), at)
 	}
 }
 
-// revokedAt is when the entry of h went together with its session key, by force.
+// revokedAt returns when the entry of h was deleted by force, and whether its session key
+// was deleted at the same revision, as by a revocation.
 func (s *simulation) revokedAt(h *held) (revoked bool, at time.Duration) {
 	for _, c := range s.srv.History(h.key) {
 		if c.Deleted && c.Prev.CreateRevision == h.rev && c.Cause == etcdfake.ByForce {
@@ -108,55 +109,55 @@ func (s *simulation) revokedAt(h *held) (revoked bool, at time.Duration) {
 	return revoked, at
 }
 
-// waited reports whether an entry stood ahead of that of h when it was put.
+// waited reports whether an entry was ahead of that of h when it was put.
 func (s *simulation) waited(h *held) bool {
-	standing := make(map[string]bool)
+	existing := make(map[string]bool)
 	for _, c := range s.srv.History(h.prefix) {
 		switch {
 		case c.Revision >= h.rev:
-			return len(standing) > 0
+			return len(existing) > 0
 		case c.Deleted:
-			delete(standing, string(c.Kv.Key))
+			delete(existing, string(c.Kv.Key))
 		default:
-			standing[string(c.Kv.Key)] = true
+			existing[string(c.Kv.Key)] = true
 		}
 	}
 	return false
 }
 
-// watchHolders looks at everybody every few milliseconds.
+// watchHolders checks all holders, sessions and queues every few milliseconds.
 func (s *simulation) watchHolders() {
 	r := s.source(2)
-	for !s.oracle.over.Load() {
+	for !s.oracle.done.Load() {
 		time.Sleep(time.Millisecond + upTo(r, 30*time.Millisecond))
-		s.oracle.lookAtAll(s)
+		s.oracle.checkAll(s)
 		if s.stop.Load() {
 			time.Sleep(200 * time.Millisecond)
 		}
 	}
 }
 
-func (o *oracle) lookAtAll(s *simulation) {
+func (o *oracle) checkAll(s *simulation) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, h := range o.all {
-		o.look(s, h)
+		o.checkHold(s, h)
 	}
 	for _, c := range s.clients {
-		o.lookAtSession(s, c)
+		o.checkSession(s, c)
 	}
-	o.lookAtFronts(s)
+	o.checkFronts(s)
 }
 
-// front is the entry that was last seen at the front of a queue.
+// front is the entry at the front of a queue.
 type front struct {
-	rev   int64 // at which it was created
+	rev   int64 // its create revision
 	since time.Duration
 }
 
-// lookAtFronts: whoever has the front entry, and a connection that works, soon
-// knows, or makes room. Otherwise everybody behind waits for nobody.
-func (o *oracle) lookAtFronts(s *simulation) {
+// checkFronts checks that a session whose connection works soon holds by its entry at the
+// front, or removes it. Otherwise all waiters behind it would be stuck.
+func (o *oracle) checkFronts(s *simulation) {
 	seen := make(map[string]bool)
 	for _, kv := range s.srv.Keys(simEntries) {
 		key := string(kv.Key)
@@ -176,17 +177,17 @@ func (o *oracle) lookAtFronts(s *simulation) {
 			if int64(c.sess.Lease()) != kv.Lease || c.sess.Check() != nil {
 				continue
 			}
-			since := max(o.fronts[prefix].since, time.Duration(c.calm.Load()), o.held(s, key, kv.CreateRevision))
-			if d := s.now() - since; d > noticeFront {
-				s.fail("session %d: %s has been in front for %v, and nobody holds", c.id, key, d)
+			since := max(o.fronts[prefix].since, time.Duration(c.healed.Load()), o.heldUntil(s, key, kv.CreateRevision))
+			if d := s.now() - since; d > grantLimit {
+				s.fail("session %d: %s has been at the front for %v without a holder", c.id, key, d)
 			}
 		}
 	}
 }
 
-// held is until when somebody held the entry of key that was created at rev, as
-// those of other queues may have been; 0: nobody ever did.
-func (o *oracle) held(s *simulation, key string, rev int64) time.Duration {
+// heldUntil returns until when there was a hold by the entry of key that was created at
+// rev, or 0 if there was none.
+func (o *oracle) heldUntil(s *simulation, key string, rev int64) time.Duration {
 	for _, h := range o.all {
 		if h.key == key && h.rev == rev {
 			if h.ended == nil {
@@ -198,22 +199,22 @@ func (o *oracle) held(s *simulation, key string, rev int64) time.Duration {
 	return 0
 }
 
-// lookAtSession: a lease that was once lost stays so.
-func (o *oracle) lookAtSession(s *simulation, c *simClient) {
+// checkSession checks that a lost lease stays lost.
+func (o *oracle) checkSession(s *simulation, c *simClient) {
 	lease, err := c.sess.Lease(), c.sess.Check()
 	switch {
-	case lease != c.sess.Lease(): // it was just replaced
+	case lease != c.sess.Lease(): // the lease was replaced between the two calls
 	case errors.Is(err, holdfast.ErrLost):
 		c.lost = lease
 	case err != holdfast.ErrClosed && lease == c.lost:
-		s.fail("session %d: lease %x was lost, and now Check says %v", c.id, int64(lease), err)
+		s.fail("session %d: lease %x was lost, and now Check returns %v", c.id, int64(lease), err)
 	}
 }
 
-// look asks the store first and the holder afterwards. Nothing can join a
-// queue ahead of an entry, so an entry that is not in front is gone; whoever is
-// asked after that must know, whatever else happens at this very moment.
-func (o *oracle) look(s *simulation, h *held) {
+// checkHold reads the store first and calls Check afterwards. No entry can join the queue
+// ahead of another, so the entry of a holder that is not at the front has been deleted,
+// and a Check after that read must report it.
+func (o *oracle) checkHold(s *simulation, h *held) {
 	var front mvccpb.KeyValue
 	if h.ended == nil {
 		if kvs := s.srv.Keys(h.prefix); len(kvs) > 0 {
@@ -223,7 +224,7 @@ func (o *oracle) look(s *simulation, h *held) {
 	err := h.lock.Check()
 	if h.ended != nil {
 		if err == nil || errors.Is(err, holdfast.ErrSuspended) {
-			s.fail("%s: was %v and now %v", h.who, h.ended, err)
+			s.fail("%s: Check returned %v and now %v", h.who, h.ended, err)
 		}
 		return
 	}
@@ -235,31 +236,31 @@ func (o *oracle) look(s *simulation, h *held) {
 	if front.CreateRevision == h.rev {
 		return
 	}
-	if h.gone == nil && !o.removed(s, h) {
-		s.fail("%s: Check says %v, and in front is %s", h.who, err, front.Key)
+	if h.deletion == nil && !o.findDeletion(s, h) {
+		s.fail("%s: Check returns %v, and %s is at the front", h.who, err, front.Key)
 		return
 	}
 	switch {
-	case h.gone.Cause == etcdfake.ByForce:
-		// While its connection did harm it could not notice; and a hold is
-		// looked after from the time it is one.
-		since := max(h.gone.At.Sub(s.begin), time.Duration(h.client.calm.Load()), h.since)
-		if d := s.now() - since; d > noticeForced && err == nil {
-			s.fail("%s: Check says %v, %v after the entry was removed by force", h.who, err, d)
+	case h.deletion.Cause == etcdfake.ByForce:
+		// It is audited from the grant on, and cannot learn of the deletion while its
+		// connection fails.
+		since := max(h.deletion.At.Sub(s.begin), time.Duration(h.client.healed.Load()), h.since)
+		if d := s.now() - since; d > forcedLossLimit && err == nil {
+			s.fail("%s: Check returns %v, %v after the entry was removed by force", h.who, err, d)
 		}
-	case h.gone.Cause == etcdfake.ByExpiry && errors.Is(err, holdfast.ErrSuspended):
-		s.fail("%s: expired at %v, and is only told that it is suspended", h.who, h.gone.At.Sub(s.begin))
+	case h.deletion.Cause == etcdfake.ByExpiry && errors.Is(err, holdfast.ErrSuspended):
+		s.fail("%s: the entry expired at %v, and Check reports only a suspension", h.who, h.deletion.At.Sub(s.begin))
 	case err == nil:
-		s.fail("%s: Check says %v, and the entry was removed at %v (cause %d); in front is %q", h.who, err, h.gone.At.Sub(s.begin), h.gone.Cause, front.Key)
+		s.fail("%s: Check returns %v, and the entry was deleted at %v (cause %d); at the front is %q", h.who, err, h.deletion.At.Sub(s.begin), h.deletion.Cause, front.Key)
 	}
 }
 
-// removed finds out how the entry of h left.
-func (o *oracle) removed(s *simulation, h *held) bool {
+// findDeletion sets h.deletion and reports whether the entry of h was deleted.
+func (o *oracle) findDeletion(s *simulation, h *held) bool {
 	for _, c := range s.srv.History(h.key) {
-		// Of this entry: an earlier one at its key may have been removed before.
+		// An earlier entry may have had the same key.
 		if c.Deleted && c.Prev.CreateRevision == h.rev {
-			h.gone = &c
+			h.deletion = &c
 			if c.Cause == etcdfake.ByForce {
 				o.forced++
 			}

@@ -22,44 +22,44 @@ import (
 const (
 	simCloseTimeout = 2 * time.Second
 	simAttempt      = time.Second
-	simGiveUp       = 500 * time.Millisecond // queue's giveUpWait
-	simSlack        = 50 * time.Millisecond  // for what takes several timers
+	simGiveUp       = 500 * time.Millisecond // giveUpWait of internal/queue
+	simSlack        = 50 * time.Millisecond  // for calls that wait for several timers
 	simEntries      = "holdfast/"
 )
 
-// simulation is one schedule. Each part of it draws from a source of its own,
-// so that what one part does shifts nothing for the others.
+// simulation is one schedule. Each part draws from its own random source, so that one
+// part does not change the numbers of another.
 type simulation struct {
 	seed    uint64
-	work    func(s *simulation, c *simClient, goroutine int)                     // until s.stop
-	once    func(ctx context.Context, c *simClient, name string) (string, error) // acquires and releases; says what failed
-	busy    bool                                                                 // so much that Txns go together
+	work    func(s *simulation, c *simClient, goroutine int)                     // runs until s.stop
+	once    func(ctx context.Context, c *simClient, name string) (string, error) // acquires and releases; returns the operation that failed
+	busy    bool                                                                 // so many goroutines that Txns are batched
 	srv     *etcdfake.Server
 	begin   time.Time
 	names   []string
 	clients []*simClient
-	nerve   profile // how bad it is
+	profile profile
 	stop    atomic.Bool
 	oracle  oracle
-	groups  atomic.Int64 // Txns of several that were sent
+	batches atomic.Int64 // batches of Txns that were sent
 
 	mu         sync.Mutex // protects what follows
 	violations []string
 	trace      []string
 }
 
-// simClient is one process: a connection, a session, and its clock.
+// simClient stands for one process: a connection, a session and a clock.
 type simClient struct {
 	id     int
 	link   *etcdfake.Link
 	sess   *session.Session
-	rate   float64          // of its clock against the server's
-	offset atomic.Int64     // by which its clock has jumped
-	calm   atomic.Int64     // when its connection last did harm, in time since begin
-	lost   clientv3.LeaseID // the last lease it said was lost; the oracle's
+	rate   float64          // of its clock relative to the server's
+	offset atomic.Int64     // jumps of its clock, in sum
+	healed atomic.Int64     // when the last fault of its connection ends, in time since begin
+	lost   clientv3.LeaseID // the last lease whose loss it reported; used by the oracle
 }
 
-// source is the random source of one part of the schedule.
+// source returns the random source of one part of the schedule.
 func (s *simulation) source(part uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, part)) }
 
 func (s *simulation) now() time.Duration { return time.Since(s.begin) }
@@ -88,7 +88,7 @@ func (s *simulation) run() {
 	s.srv = etcdfake.New(&etcdfake.Options{MinTTL: time.Second})
 	defer s.srv.Close()
 	r := s.source(0)
-	s.nerve = drawProfile(r)
+	s.profile = drawProfile(r)
 	names, goroutines := 1+r.IntN(2), 2
 	if s.busy {
 		names, goroutines = 8, 12
@@ -108,7 +108,7 @@ func (s *simulation) run() {
 
 	var workers, others sync.WaitGroup
 	others.Go(s.watchHolders)
-	workers.Go(s.disturb)
+	workers.Go(s.injectFaults)
 	for _, c := range s.clients {
 		for i := range goroutines + r.IntN(2) {
 			workers.Go(func() { s.work(s, c, i) })
@@ -116,55 +116,55 @@ func (s *simulation) run() {
 	}
 	time.Sleep(length)
 	s.stop.Store(true)
-	if !s.ends(&workers, 5*time.Minute) {
-		s.fail("a worker does not end, long after all its contexts have")
-		return // the clients close, and so end it
+	if !s.waitFor(&workers, 5*time.Minute) {
+		s.fail("a worker has not ended, long after all its contexts have")
+		return // closing the server ends it
 	}
 	for _, c := range s.clients {
 		c.link.Heal()
-		c.link.Delay(5 * time.Millisecond) // or a loop of requests would keep time from passing
+		c.link.Delay(5 * time.Millisecond) // without a delay a loop of requests would stop virtual time
 	}
 	s.srv.ChangeLeader(0)
 	s.log("healed")
-	s.afterwards(&others)
+	s.checkRecovery(&others)
 }
 
-// ends waits for a group, but not for good.
-func (s *simulation) ends(group *sync.WaitGroup, most time.Duration) bool {
+// waitFor waits for a group and reports whether it was done within the limit.
+func (s *simulation) waitFor(group *sync.WaitGroup, limit time.Duration) bool {
 	done := make(chan struct{})
-	go func() { defer close(done); group.Wait() }() // leaves with the group
+	go func() { defer close(done); group.Wait() }() // ends with the group
 	select {
 	case <-done:
 		return true
-	case <-time.After(most):
+	case <-time.After(limit):
 		return false
 	}
 }
 
-// afterwards: nobody asks for anything any more, all is well, and what is still
-// under way arrives. Everybody must be able to lock everything, and then no
-// entry may stand, or ever be put again.
-func (s *simulation) afterwards(others *sync.WaitGroup) {
+// checkRecovery runs after the workers have ended and all faults are healed. Each client
+// must be able to acquire each name. After that no entry may exist, and none may be put
+// by a request that arrives late.
+func (s *simulation) checkRecovery(others *sync.WaitGroup) {
 	time.Sleep(10 * time.Second)
 	for _, c := range s.clients {
 		for _, name := range s.names {
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			if what, err := s.once(ctx, c, name); err != nil {
-				s.fail("session %d cannot %s %s though all is well: %v; keys: %v", c.id, what, name, err, s.srv.Keys(simEntries))
+				s.fail("session %d cannot %s %s after all faults were healed: %v; keys: %v", c.id, what, name, err, s.srv.Keys(simEntries))
 			}
 			cancel()
 		}
 	}
-	quiet := s.now()
+	idleSince := s.now()
 	time.Sleep(2 * time.Minute)
-	s.nothingStands("while the sessions live", quiet)
-	s.oracle.over.Store(true)
+	s.checkNoEntries("while the sessions are open", idleSince)
+	s.oracle.done.Store(true)
 	others.Wait()
 	for _, c := range s.clients {
 		start := s.now()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		if err := c.sess.Close(ctx); err != nil {
-			s.fail("session %d does not close: %v", c.id, err)
+			s.fail("closing session %d failed: %v", c.id, err)
 		}
 		cancel()
 		if took := s.now() - start; took > simCloseTimeout+simSlack {
@@ -172,24 +172,24 @@ func (s *simulation) afterwards(others *sync.WaitGroup) {
 		}
 	}
 	time.Sleep(5 * time.Hour)
-	s.nothingStands("after all sessions were closed", quiet)
+	s.checkNoEntries("after all sessions were closed", idleSince)
 }
 
-// nothingStands: no entry is there, and none was put since.
-func (s *simulation) nothingStands(when string, since time.Duration) {
+// checkNoEntries checks that no entry exists and that none was put after since.
+func (s *simulation) checkNoEntries(when string, since time.Duration) {
 	for _, c := range s.srv.History(simEntries) {
 		if isEntry(string(c.Kv.Key)) && !c.Deleted && c.At.Sub(s.begin) > since {
-			s.fail("%s: %s was put at %v and nobody had asked for it", when, c.Kv.Key, c.At.Sub(s.begin))
+			s.fail("%s: %s was put at %v without an acquisition", when, c.Kv.Key, c.At.Sub(s.begin))
 		}
 	}
 	for _, kv := range s.srv.Keys(simEntries) {
 		if isEntry(string(kv.Key)) {
-			s.fail("%s: %s stands and nobody owns it", when, kv.Key)
+			s.fail("%s: %s was left behind", when, kv.Key)
 		}
 	}
 }
 
-// isEntry tells entries from other keys.
+// isEntry reports whether key is the key of an entry.
 func isEntry(key string) bool { return strings.Contains(key, "/@/") }
 
 func (s *simulation) open(id int, r *rand.Rand) (*simClient, error) {
@@ -214,8 +214,8 @@ func (s *simulation) open(id int, r *rand.Rand) (*simClient, error) {
 	return c, err
 }
 
-// hash is one number for all that happened in the store. Lease and nonce are
-// left out of the keys: the nonce is not drawn from the seed.
+// hash returns a hash of the history of the store. It leaves lease and nonce out of the
+// keys, because the nonce is not drawn from the seed.
 func (s *simulation) hash() uint64 {
 	h := fnv.New64a()
 	for _, c := range s.srv.History("") {

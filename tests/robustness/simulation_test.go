@@ -13,35 +13,35 @@ import (
 )
 
 var (
-	simulationSeed  = flag.Uint64("simulation.seed", 1, "first seed of the simulation")
-	simulationCount = flag.Int("simulation.count", 6, "how many schedules to simulate, each with the next seed")
-	simulationTrace = flag.Bool("simulation.trace", false, "print what happened in each schedule")
+	simulationSeed  = flag.Uint64("simulation.seed", 1, "seed of the first schedule")
+	simulationCount = flag.Int("simulation.count", 6, "number of schedules, each with the next seed")
+	simulationTrace = flag.Bool("simulation.trace", false, "print a trace of each schedule")
 )
 
-// simHang is how long one schedule may take in real time, where tens of
-// milliseconds are usual.
+// simHang limits the real time of one schedule, which usually takes tens of
+// milliseconds.
 const simHang = 2 * time.Minute
 
-// The real Session and Mutex run against etcdfake in virtual time, under
-// faults drawn from a seed; the judge is the fake's own history. A failure says
-// with which seed; the command in it repeats that schedule. For a long run:
+// Sessions and mutexes run against etcdfake in virtual time under faults drawn from a
+// seed. An oracle compares what holders observe with the history of the fake's store. A
+// failure prints the command that repeats its schedule. For a long run:
 //
 //	go test ./tests/robustness -run TestSimulation -simulation.count=100000 -timeout=0
 func TestSimulationOfMutexes(t *testing.T) {
 	simulateAll(t, func(seed uint64) *simulation { return &simulation{seed: seed, work: useMutexes, once: lockOnce} })
 }
 
-// The same with so many goroutines that the sessions send their Txns in groups.
+// The same with so many goroutines that the sessions batch their Txns.
 func TestSimulationOfBusySessions(t *testing.T) {
-	var groups atomic.Int64
+	var batches atomic.Int64
 	t.Cleanup(func() {
-		if t.Logf("%d groups of Txns", groups.Load()); groups.Load() < int64(*simulationCount) {
-			t.Error("hardly anything was sent together: this simulation tests nothing of its own")
+		if t.Logf("%d batches of Txns", batches.Load()); batches.Load() < int64(*simulationCount) {
+			t.Error("the test proves nothing: too few Txns were batched")
 		}
 	})
 	simulateAll(t, func(seed uint64) *simulation {
 		s := &simulation{seed: seed, work: useMutexes, once: lockOnce, busy: true}
-		t.Cleanup(func() { groups.Add(s.groups.Load()) })
+		t.Cleanup(func() { batches.Add(s.batches.Load()) })
 		return s
 	})
 }
@@ -62,20 +62,20 @@ func simulateAll(t *testing.T, plan func(seed uint64) *simulation) {
 		}
 	})
 	took := time.Since(start)
-	t.Logf("%d schedules in %v (%.0f a minute, %d CPUs), %d grants, %d entries removed by force under their holders",
+	t.Logf("%d schedules in %v (%.0f a minute, %d CPUs), %d grants, %d entries of holders removed by force",
 		*simulationCount, took.Round(time.Millisecond), float64(*simulationCount)/took.Minutes(), runtime.GOMAXPROCS(0), grants.Load(), forced.Load())
 	if *simulationCount >= 20 && grants.Load() < int64(*simulationCount) {
-		t.Error("hardly anybody was granted anything: this simulation tests nothing")
+		t.Error("the test proves nothing: too few acquisitions succeeded")
 	}
 }
 
-// simulate runs one schedule in a bubble of its own.
+// simulate runs the schedule in its own bubble.
 func (s *simulation) simulate(t *testing.T) {
-	// In real time: a loop that never waits keeps virtual time from passing.
-	hang := time.AfterFunc(simHang, func() { panic(fmt.Sprintf("seed %d: the schedule does not end", s.seed)) })
+	// In real time, because a loop that never waits stops virtual time.
+	hang := time.AfterFunc(simHang, func() { panic(fmt.Sprintf("seed %d: the schedule has not ended after %v", s.seed, simHang)) })
 	defer hang.Stop()
 	defer func() {
-		if p := recover(); p != nil { // goroutines that are left over, mostly
+		if p := recover(); p != nil { // mostly for leaked goroutines
 			s.fail("%v", p)
 		}
 		if *simulationTrace {
@@ -83,7 +83,7 @@ func (s *simulation) simulate(t *testing.T) {
 		}
 		for _, v := range s.violations {
 			test, _, _ := strings.Cut(t.Name(), "/")
-			t.Errorf("seed %d: %s\nagain: go test ./tests/robustness -run %s -simulation.seed=%d -simulation.count=1 -simulation.trace -v", s.seed, v, test, s.seed)
+			t.Errorf("seed %d: %s\nrepeat: go test ./tests/robustness -run %s -simulation.seed=%d -simulation.count=1 -simulation.trace -v", s.seed, v, test, s.seed)
 		}
 	}()
 	bubble.Test(t, func(*testing.T) { s.run() })

@@ -11,17 +11,17 @@ import (
 	"github.com/holdfast-go/holdfast/locker"
 )
 
-// useMutexes is one goroutine of a process: it locks, holds and unlocks, with
-// contexts of all kinds, until the schedule is over.
+// useMutexes is one goroutine of a process: it acquires, holds and releases locks with
+// short and long deadlines until the schedule ends.
 func useMutexes(s *simulation, c *simClient, i int) {
 	r := s.source(1000 + 100*uint64(c.id) + uint64(i))
-	time.Sleep(upTo(r, 100*time.Millisecond)) // not all at the same instant
+	time.Sleep(upTo(r, 100*time.Millisecond)) // so that goroutines do not start at the same instant
 	for !s.stop.Load() {
 		mu := locker.NewMutex(c.sess, s.names[r.IntN(len(s.names))])
 		who := fmt.Sprintf("session %d goroutine %d, %s", c.id, i, mu.Name())
 		bound := []time.Duration{20 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second}[r.IntN(4)]
-		if s.nerve.hasty && r.IntN(4) > 0 {
-			bound = 2*s.nerve.latency + time.Millisecond
+		if s.profile.hasty && r.IntN(4) > 0 {
+			bound = 2*s.profile.latency + time.Millisecond
 		}
 		bound = upTo(r, bound) + time.Nanosecond
 		hold := upTo(r, []time.Duration{2 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second, 8 * time.Second}[r.IntN(4)]) + time.Nanosecond
@@ -30,15 +30,14 @@ func useMutexes(s *simulation, c *simClient, i int) {
 			acquire = mu.TryLock
 		}
 		if r.IntN(3) == 0 {
-			s.scoped(c, mu, who, bound, hold)
+			s.useDo(c, mu, who, bound, hold)
 		} else {
-			s.handle(c, mu, who, bound, hold, acquire, r)
+			s.useLock(c, mu, who, bound, hold, acquire, r)
 		}
 		time.Sleep(upTo(r, 100*time.Millisecond) + time.Microsecond)
 	}
 }
 
-// lockOnce locks and unlocks.
 func lockOnce(ctx context.Context, c *simClient, name string) (string, error) {
 	lk, err := locker.NewMutex(c.sess, name).Lock(ctx)
 	if err != nil {
@@ -47,18 +46,18 @@ func lockOnce(ctx context.Context, c *simClient, name string) (string, error) {
 	return "unlock", lk.Unlock(ctx)
 }
 
-// handle is Lock or TryLock, and Unlock.
-func (s *simulation) handle(c *simClient, mu *locker.Mutex, who string, bound, hold time.Duration, acquire func(context.Context) (*locker.Lock, error), r *rand.Rand) {
+// useLock calls acquire, holds the lock, and calls Unlock.
+func (s *simulation) useLock(c *simClient, mu *locker.Mutex, who string, bound, hold time.Duration, acquire func(context.Context) (*locker.Lock, error), r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	start := s.now()
 	lk, err := acquire(ctx)
-	s.inTime(who+" acquiring", start, bound+simGiveUp)
+	s.checkDuration(who+" acquiring", start, bound+simGiveUp)
 	if err != nil {
 		return
 	}
 	h := s.oracle.grant(s, c, mu.Name(), who, lk)
-	for range 1 + r.IntN(2) { // twice is the same as once
+	for range 1 + r.IntN(2) { // a second Unlock is allowed
 		select {
 		case <-lk.Done():
 		case <-time.After(hold):
@@ -72,35 +71,35 @@ func (s *simulation) handle(c *simClient, mu *locker.Mutex, who string, bound, h
 		start = s.now()
 		err = lk.Unlock(uctx)
 		cancel()
-		s.inTime(who+" unlocking", start, wait)
-		s.unlocked(h, err)
+		s.checkDuration(who+" unlocking", start, wait)
+		s.checkRelease(h, err)
 	}
 }
 
-// unlocked: nil says that the entry is gone.
-func (s *simulation) unlocked(h *held, err error) {
-	s.log(fmt.Sprintf("%s: unlocked, %v", h.who, err))
+// checkRelease checks the result of a release. If that is nil, the entry must be gone.
+func (s *simulation) checkRelease(h *held, err error) {
+	s.log(fmt.Sprintf("%s: released, %v", h.who, err))
 	switch {
 	case err == nil:
 		for _, kv := range s.srv.Keys(h.prefix) {
 			if kv.CreateRevision == h.rev {
-				s.fail("%s: Unlock returned nil and the entry stands", h.who)
+				s.fail("%s: the release returned nil, and the entry exists", h.who)
 			}
 		}
 	case errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrOutcomeUnknown):
 	default:
-		s.fail("%s: Unlock returned %v", h.who, err)
+		s.fail("%s: the release returned %v", h.who, err)
 	}
 }
 
-// scoped is Do.
-func (s *simulation) scoped(c *simClient, mu *locker.Mutex, who string, bound, hold time.Duration) {
+// useDo holds the lock in Do.
+func (s *simulation) useDo(c *simClient, mu *locker.Mutex, who string, bound, hold time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	start := s.now()
 	held := time.Duration(0)
 	err := mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
-		s.inTime(who+" acquiring in Do", start, bound+simGiveUp)
+		s.checkDuration(who+" acquiring in Do", start, bound+simGiveUp)
 		s.oracle.grant(s, c, mu.Name(), who, lk)
 		begin := s.now()
 		defer func() { held = s.now() - begin }()
@@ -111,16 +110,16 @@ func (s *simulation) scoped(c *simClient, mu *locker.Mutex, who string, bound, h
 			return nil
 		}
 	})
-	s.inTime(who+" in Do", start+held, max(bound, simCloseTimeout)+simGiveUp+simCloseTimeout)
+	s.checkDuration(who+" in Do", start+held, max(bound, simCloseTimeout)+simGiveUp+simCloseTimeout)
 	var failed *locker.AcquireError
 	if err != nil && !errors.As(err, &failed) && !errors.Is(err, holdfast.ErrLost) && ctx.Err() == nil {
 		s.fail("%s: Do returned %v", who, err)
 	}
 }
 
-// inTime: a call has ended by its context.
-func (s *simulation) inTime(what string, start, most time.Duration) {
-	if took := s.now() - start; took > most+simSlack {
-		s.fail("%s took %v, %v more than it may", what, took, took-most)
+// checkDuration checks that a call that began at start returned within the limit.
+func (s *simulation) checkDuration(what string, start, limit time.Duration) {
+	if took := s.now() - start; took > limit+simSlack {
+		s.fail("%s took %v, limit %v", what, took, limit)
 	}
 }
