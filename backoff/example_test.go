@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// A read is repeated until it is answered, or its context ends.
+// A read is retried until it succeeds or its context ends.
 func ExampleRetry() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -32,7 +32,7 @@ func ExampleRetry() {
 	// result: <nil>
 }
 
-// An operation decides for itself where the class is not enough.
+// An operation overrides the verdict on its error.
 func ExampleAgain() {
 	notYet := errors.New("not there yet")
 	tries := 0
@@ -46,8 +46,7 @@ func ExampleAgain() {
 	// Output: 3 changed my mind
 }
 
-// The upper bounds of the first pauses. Each pause is drawn evenly from below
-// its bound.
+// The upper bounds of the first pauses. Each pause is drawn evenly from 0 to its bound.
 func ExamplePolicy_New() {
 	policy := backoff.Policy{
 		Initial: 100 * time.Millisecond,

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// seeded makes every draw of a test the same in every run.
+// seeded draws the same numbers in every run.
 func seeded(seed uint64) func() float64 { return rand.New(rand.NewPCG(seed, 0)).Float64 }
 
 func constant(v float64) func() float64 { return func() float64 { return v } }
@@ -68,7 +68,7 @@ func TestPauseNeverExceedsItsBound(t *testing.T) {
 	}
 }
 
-// The bound itself is reached: a draw just below 1 gives it, but for rounding.
+// The bound itself is reached: a draw just below 1 returns it, apart from rounding.
 func TestBoundGrowsExponentiallyUpToMax(t *testing.T) {
 	for _, p := range randomPolicies(200) {
 		if p.Initial < time.Millisecond {
@@ -85,10 +85,9 @@ func TestBoundGrowsExponentiallyUpToMax(t *testing.T) {
 	}
 }
 
-// Each pause is even over its whole interval. Two tests, at a significance of
-// 0.1 % each: the largest distance between the distributions (Kolmogorov and
-// Smirnov), and chi-square over 20 bins, which also sees a lump at an end. The
-// generator is seeded, so they pass always or never.
+// Each pause is uniform over its whole interval. Two tests, at a significance of 0.1 % each: the largest distance between
+// the distributions (Kolmogorov-Smirnov), and chi-square over 20 bins, which also detects an excess at one end. The
+// generator is seeded, so they always pass or always fail.
 func TestPausesAreEvenlyDistributed(t *testing.T) {
 	const (
 		samples = 10_000
@@ -128,8 +127,7 @@ func TestPausesAreEvenlyDistributed(t *testing.T) {
 	}
 }
 
-// Pauses of one sequence must not depend on each other, or clients that failed
-// together would stay together.
+// The pauses of one sequence must be independent. Otherwise clients that failed together would stay together.
 func TestPausesAreIndependent(t *testing.T) {
 	b := pauses(t, backoff.Policy{Initial: time.Second, Max: time.Second, Rand: seeded(11)})
 	const samples = 10_000
@@ -173,9 +171,8 @@ func TestResetStartsAgainWithTheFirstPause(t *testing.T) {
 	}
 }
 
-// A generator that leaves [0, 1) must not make a negative pause, which would
-// mean "stop", or one beyond the bound.
-func TestDrawsOutsideTheRangeAreCutToIt(t *testing.T) {
+// A generator that leaves [0, 1) must not cause a negative pause, which would mean "stop", or one above the bound.
+func TestDrawsOutsideTheRangeAreClamped(t *testing.T) {
 	for draw, want := range map[float64]time.Duration{
 		-1e-9: 0, -5: 0, math.Inf(-1): 0, 1: time.Second, 7: time.Second, math.Inf(1): time.Second,
 	} {
@@ -238,9 +235,8 @@ func TestPolicyIsSharedByGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-// It can stand wherever cenkalti's interface is asked for, and bounds of tries
-// put around it work.
-func TestSequenceServesCenkaltisRetry(t *testing.T) {
+// A BackOff works wherever cenkalti's interface is expected, also wrapped in a limit of attempts.
+func TestBackOffWorksWithCenkaltisRetry(t *testing.T) {
 	b := pauses(t, backoff.Policy{Initial: time.Microsecond, Max: time.Microsecond})
 	calls := 0
 	err := cenkalti.Retry(func() error { calls++; return errors.New("no") }, cenkalti.WithMaxRetries(b, 4))

@@ -40,7 +40,7 @@ func TestRetryPausesAsThePolicySays(t *testing.T) {
 	})
 }
 
-func TestRetryReturnsAtOnceWhatMustNotBeRepeated(t *testing.T) {
+func TestRetryReturnsFinalErrorsAtOnce(t *testing.T) {
 	boom := errors.New("boom")
 	wrapped := fmt.Errorf("acquire: %w", backoff.Final(boom))
 	for name, c := range map[string]struct{ said, want error }{
@@ -69,7 +69,7 @@ func TestRetryRepeatsWhatIsMarkedAgain(t *testing.T) {
 		calls := 0
 		err := backoff.Retry(t.Context(), backoff.Policy{}, func(context.Context) error {
 			if calls++; calls < 4 {
-				// The outermost mark counts, also over cenkalti's own idea of it.
+				// The outermost mark counts, although cenkalti looks for its own mark anywhere.
 				return backoff.Again(fmt.Errorf("watch: %w", backoff.Final(rpctypes.ErrCompacted)))
 			}
 			return nil
@@ -118,7 +118,7 @@ func TestEndOfContextDuringPauseIsReportedWithTheLastError(t *testing.T) {
 	})
 }
 
-// An attempt cut short by ctx knows nothing but that; the one before knew why.
+// The error of an attempt that ctx cut short only says so; the error before it says why the operation failed.
 func TestEndOfContextDuringAttemptKeepsTheErrorBefore(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -152,7 +152,7 @@ func TestDefiniteAnswerIsKeptAlthoughContextEnded(t *testing.T) {
 	}
 }
 
-func TestUnrecognisedErrorAfterTheEndOfContextComesOfIt(t *testing.T) {
+func TestUnrecognisedErrorAfterTheEndOfTheContextIsNotFinal(t *testing.T) {
 	boom := errors.New("boom")
 	ctx, cancel := context.WithCancel(t.Context())
 	err := backoff.Retry(ctx, backoff.Policy{}, func(context.Context) error { cancel(); return boom })
@@ -204,8 +204,7 @@ func TestAttemptContextCarriesValuesAndEndsWithTheCaller(t *testing.T) {
 	})
 }
 
-// When a pause is over and ctx has ended as well, either may be seen first. Op
-// must not be called on the dead context.
+// When a pause and ctx end together, either may be noticed first. op must not be called on the dead context.
 func TestPauseThatEndsWithContextDoesNotCallAgain(t *testing.T) {
 	for range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -221,7 +220,7 @@ func TestPauseThatEndsWithContextDoesNotCallAgain(t *testing.T) {
 	}
 }
 
-func TestNotifyIsToldBeforeEachPause(t *testing.T) {
+func TestNotifyIsCalledBeforeEachPause(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := halves
 		var told []string
@@ -259,8 +258,7 @@ func TestPanicOfOpGoesThrough(t *testing.T) {
 	_ = backoff.Retry(t.Context(), backoff.Policy{Attempt: time.Hour}, func(context.Context) error { panic("boom") })
 }
 
-// Retry inside Retry: the inner one's end by its own context may be repeated by
-// the outer one.
+// Retry inside Retry: the outer one may retry when the context of the inner one has ended.
 func TestRetryNests(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		rounds := 0

@@ -111,7 +111,8 @@ func TestWorkThatDoesNotDrainLosesItsTermAndNothingElse(t *testing.T) {
 func TestPanicOfTheWorkContinuesAfterResigning(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
-		el := s.election()
+		var told story
+		el := s.election().With(opts{OnDeposed: func(*election.Term, error) { told.add("deposed") }})
 		bug := errors.New("a bug of the user's")
 		for name, run := range map[string]func(leadFn) error{
 			"RunWhileLeader": func(fn leadFn) error { return el.RunWhileLeader(deadline(t), "v", fn) },
@@ -141,6 +142,9 @@ func TestPanicOfTheWorkContinuesAfterResigning(t *testing.T) {
 			if kvs := s.srv.Keys(prefix); len(kvs) != 0 {
 				t.Errorf("%s: not resigned after a Goexit: %v", name, kvs)
 			}
+		}
+		if got := told.all(); len(got) != 2 { // of the two terms of Run
+			t.Errorf("callbacks %q", got)
 		}
 	})
 }
@@ -173,5 +177,5 @@ func TestPanicOfAnAbandonedFunctionEndsTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(release)
-	<-deadline(t).Done()
+	<-within(t, 10*time.Second).Done()
 }

@@ -78,7 +78,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 }
 
 func (e *Election) request(value string) queue.Request {
-	return queue.Request{Value: func() string { return e.queue.NewValue("", "", value) }, Auditor: e.opts.Auditor}
+	return queue.Request{Data: value, Auditor: e.opts.Auditor}
 }
 
 // validate reports why a campaign cannot start, before anything is sent.

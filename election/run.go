@@ -144,7 +144,7 @@ func (e *Election) elect(ctx context.Context, value string) (*Term, error) {
 		}
 		// The term is lost already; or, while this call was queued, another term of
 		// this session was lost and its function still runs. Let others lead.
-		_ = t.hold.ReleaseQuietly(ctx)
+		_ = t.hold.ReleaseAfterWork(ctx)
 	}
 }
 
@@ -175,7 +175,7 @@ func (t *Term) stepDown(ctx context.Context, o outcome) *holdfast.LostError {
 	if o.abandoned {
 		return nil // call has ended the term
 	}
-	return t.hold.ReleaseQuietly(ctx)
+	return t.hold.ReleaseAfterWork(ctx)
 }
 
 // logFailure logs an error that a function returned after its context had ended,

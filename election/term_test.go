@@ -227,7 +227,7 @@ func TestTwoYieldsOfOneTermAreOneCandidate(t *testing.T) {
 	select {
 	case won = <-one:
 	case won = <-other:
-		one, other = other, one
+		other = one
 	}
 	if won.err != nil { // that was the refused one
 		won, refused = await(t, "the other leads again", other), won

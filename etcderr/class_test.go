@@ -36,9 +36,8 @@ var (
 	unknownStay  = verdict{Unknown, false} // unknown, and will not pass
 )
 
-// wants holds every error of rpctypes. TestEveryErrorOfRPCTypesHasBeenThoughtAbout
-// fails when a new release of etcd adds one: find out in the server's source
-// whether it can be returned after the request was proposed, then add it here.
+// wants has every error of rpctypes. TestEveryErrorOfRPCTypesIsListed fails when a new release of etcd adds one: find out in
+// the server's source whether it can be returned after the request was proposed, and add it here.
 var wants = map[string]verdict{
 	"ErrGRPCEmptyKey":                permanent,
 	"ErrGRPCKeyNotFound":             permanent,
@@ -114,9 +113,8 @@ var wants = map[string]verdict{
 	"ErrGRPCDeadlineExceeded": unknown,
 }
 
-// rpctypesErrors reads the variables ErrGRPC… from the source of the version of
-// rpctypes that this module is built with: there is no list of them to range
-// over.
+// rpctypesErrors parses the variables ErrGRPC… from the source of the rpctypes that this module is built with, since
+// rpctypes has no list of them.
 func rpctypesErrors(t *testing.T) map[string]error {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", "go.etcd.io/etcd/api/v3/v3rpc/rpctypes").Output()
@@ -173,7 +171,7 @@ func check(t *testing.T, err error, want verdict) {
 	}
 }
 
-func TestEveryErrorOfRPCTypesHasBeenThoughtAbout(t *testing.T) {
+func TestEveryErrorOfRPCTypesIsListed(t *testing.T) {
 	found := rpctypesErrors(t)
 	if len(found) < 60 {
 		t.Fatalf("only %d errors found in rpctypes", len(found))
@@ -192,7 +190,7 @@ func TestEveryErrorOfRPCTypesHasBeenThoughtAbout(t *testing.T) {
 			check(t, fmt.Errorf("a: %w", rpctypes.Error(err)), want)    // wrapped, the client's
 			check(t, status.Error(status.Code(err), err.Error()), want) // as the reason of a cancelled watch
 			if _, ok := rpctypes.Error(err).(rpctypes.EtcdError); ok {
-				// Some errors leave the server without their code.
+				// The server sends some errors without their code.
 				check(t, status.Error(codes.Unknown, rpctypes.ErrorDesc(err)), want)
 				check(t, errors.New(err.Error()), want)
 			}
@@ -240,8 +238,8 @@ func TestClassHasAName(t *testing.T) {
 	}
 }
 
-// What is unknown may come later, unless etcd has answered.
-func TestOnlyAFullStoreLeavesWhatWasDoneUnknownAndNothingPending(t *testing.T) {
+// A request of unknown outcome may be carried out later, unless etcd has answered.
+func TestOnlyAFullStoreIsUnknownAndNotPending(t *testing.T) {
 	for name, err := range rpctypesErrors(t) {
 		want := Classify(err) == Unknown && name != "ErrGRPCNoSpace"
 		for _, err := range []error{err, rpctypes.Error(err), fmt.Errorf("wrapped: %w", err), backoff.Again(err), backoff.Final(err)} {
@@ -250,13 +248,13 @@ func TestOnlyAFullStoreLeavesWhatWasDoneUnknownAndNothingPending(t *testing.T) {
 			}
 		}
 	}
-	full, denied := error(rpctypes.ErrNoSpace), error(rpctypes.ErrPermissionDenied)
+	full, denied := rpctypes.ErrNoSpace, rpctypes.ErrPermissionDenied
 	for _, c := range []struct {
 		err  error
 		want bool
 	}{
 		{nil, false},
-		{errors.New("nobody has heard of it"), true},
+		{errors.New("not recognised"), true},
 		{context.DeadlineExceeded, true},
 		{holdfast.ErrOutcomeUnknown, true},
 		{errors.Join(full, denied), false},
@@ -271,7 +269,7 @@ func TestOnlyAFullStoreLeavesWhatWasDoneUnknownAndNothingPending(t *testing.T) {
 	}
 }
 
-func TestNoLeaderIsARefusalWhereALeaderWasRequired(t *testing.T) {
+func TestNoLeaderIsTransientIfALeaderWasRequired(t *testing.T) {
 	for _, err := range []error{rpctypes.ErrNoLeader, rpctypes.ErrGRPCNoLeader, fmt.Errorf("wrapped: %w", rpctypes.ErrNoLeader)} {
 		if Classify(err) != Unknown || !Pending(err) {
 			t.Errorf("%v: class %v, pending %v", err, Classify(err), Pending(err))

@@ -16,7 +16,7 @@ import (
 	. "github.com/holdfast-go/holdfast/etcderr"
 )
 
-func TestErrorsThatAreNotEtcds(t *testing.T) {
+func TestErrorsFromOutsideEtcd(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want verdict
@@ -54,9 +54,8 @@ type wrapsNil struct{}
 func (wrapsNil) Error() string { return "wraps nil" }
 func (wrapsNil) Unwrap() error { return nil }
 
-// One branch that leaves the outcome open leaves it open for the whole, however
-// definite the others are, and one that must not be repeated settles that.
-func TestGravestOfJoinedErrorsCounts(t *testing.T) {
+// If one of the joined errors leaves the outcome unknown, it is unknown; and if one is not retryable, the whole is not.
+func TestJoinedErrorsHaveTheGravestClass(t *testing.T) {
 	var (
 		tooMany = rpctypes.ErrTooManyRequests
 		denied  = rpctypes.ErrPermissionDenied
@@ -86,7 +85,7 @@ func TestGravestOfJoinedErrorsCounts(t *testing.T) {
 	}
 }
 
-func TestMarksDecideOnRepeatingAndNotOnTheClass(t *testing.T) {
+func TestMarksDecideRetriesAndNotTheClass(t *testing.T) {
 	boom := errors.New("boom")
 	check(t, backoff.Final(rpctypes.ErrTimeout), verdict{Unknown, false})
 	check(t, fmt.Errorf("x: %w", backoff.Final(rpctypes.ErrTooManyRequests)), verdict{Transient, false})

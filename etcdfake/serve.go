@@ -12,9 +12,9 @@ import (
 // Serve registers the cluster's KV and Lease services with a gRPC server, so that a client with a real connection can be
 // tested, over google.golang.org/grpc/test/bufconn in virtual time. The faults and the counts of l apply. Watches are not
 // served: give the client the Watcher of l.Client().
-func (l *Link) Serve(server grpc.ServiceRegistrar) {
-	pb.RegisterKVServer(server, kvServer{link: l})
-	pb.RegisterLeaseServer(server, leaseServer{link: l})
+func (l *Link) Serve(server *grpc.Server) {
+	pb.RegisterKVServer(server, &kvServer{link: l})
+	pb.RegisterLeaseServer(server, &leaseServer{link: l})
 }
 
 type kvServer struct {
@@ -22,19 +22,19 @@ type kvServer struct {
 	link *Link
 }
 
-func (k kvServer) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+func (k *kvServer) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	return answer(ctx, k.link, "Range", r, !r.Serializable, k.link.srv.serveRange)
 }
 
-func (k kvServer) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+func (k *kvServer) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
 	return answer(ctx, k.link, "Put", r, true, k.link.srv.servePut)
 }
 
-func (k kvServer) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+func (k *kvServer) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
 	return answer(ctx, k.link, "DeleteRange", r, true, k.link.srv.serveDelete)
 }
 
-func (k kvServer) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+func (k *kvServer) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return answer(ctx, k.link, "Txn", r, true, k.link.srv.serveTxn)
 }
 
@@ -43,19 +43,19 @@ type leaseServer struct {
 	link *Link
 }
 
-func (s leaseServer) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+func (s *leaseServer) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	return answer(ctx, s.link, "LeaseGrant", r, true, s.link.srv.serveGrant)
 }
 
-func (s leaseServer) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+func (s *leaseServer) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
 	return answer(ctx, s.link, "LeaseRevoke", r, true, s.link.srv.serveRevoke)
 }
 
-func (s leaseServer) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+func (s *leaseServer) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
 	return answer(ctx, s.link, "LeaseTimeToLive", r, true, s.link.srv.serveTimeToLive)
 }
 
-func (s leaseServer) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
+func (s *leaseServer) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	for {
 		r, err := stream.Recv()
 		if err == io.EOF {

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // deadline is a context for what must not take long; a test that waits for it
 // has failed.
-func deadline(t *testing.T) context.Context {
+func deadline(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
@@ -59,7 +59,7 @@ func observe(t *testing.T, o *session.Options) observed {
 }
 
 // open starts a session and closes it with the test, link healed or not.
-func open(t *testing.T, cli *clientv3.Client, o session.Options) *session.Session {
+func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Session {
 	t.Helper()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))

@@ -74,7 +74,7 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context, *Lock) error, a
 	// Deferred, so that a panic and a Goexit in fn release as well.
 	defer func() {
 		cancel()
-		if lost := lk.hold.ReleaseQuietly(ctx); lost != nil && !carries(err, lost) {
+		if lost := lk.hold.ReleaseAfterWork(ctx); lost != nil && !carries(err, lost) {
 			err = errors.Join(err, lost)
 		}
 	}()
@@ -120,7 +120,7 @@ func (m *Mutex) acquire(ctx context.Context, acquire func(context.Context, queue
 		return nil, m.failed(0, holdfast.ErrReentrant)
 	}
 	hold, err := acquire(ctx, queue.Request{
-		Value: func() string { return m.queue.NewValue(m.opts.Owner, "exclusive", "") }, MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
+		Owner: m.opts.Owner, Mode: "exclusive", MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
 	})
 	if errors.Is(err, queue.ErrOccupied) {
 		err = ErrLocked

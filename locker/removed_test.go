@@ -112,7 +112,7 @@ func TestLooksThatAreNotAnsweredAreCountedAndLoggedOnce(t *testing.T) {
 		if n := seen.points()["audits.unanswered "]; n < 10 {
 			t.Errorf("%d unanswered looks are counted: %v", n, seen.points())
 		}
-		if n := strings.Count(log.String(), "could not be looked for"); n != 1 {
+		if n := strings.Count(log.String(), "could not check whether the entries"); n != 1 {
 			t.Errorf("%d log lines about it:\n%s", n, log.String())
 		}
 		link.Heal()

@@ -4,40 +4,166 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Before, neither this Close nor any other ever returned.
+func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events := newRecorder()
+		sess := c.open(t, session.Options{OnStateChange: events.record})
+		held := await(t, sess)
+		if err := sess.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !c.Expires(held.ID()).IsZero() {
+			t.Error("the lease still exists")
+		}
+		events.next(t, holdfast.Closed)
+		var lost *holdfast.LostError
+		if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseClosed || !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("handle after Close: %v", err)
+		}
+		if err := sess.Check(); err != holdfast.ErrClosed || sess.State() != holdfast.Closed || sess.Remaining() != 0 {
+			t.Errorf("session after Close: %v, %v, %v", err, sess.State(), sess.Remaining())
+		}
+		if _, err := lease.Open(sess.Ref()).Await(t.Context()); err != holdfast.ErrClosed {
+			t.Errorf("Await after Close: %v", err)
+		}
+		if sess.Lease() == 0 {
+			t.Error("Lease is 0 after Close")
+		}
+		if err := sess.Close(t.Context()); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+		if len(events) != 0 || c.count("LeaseRevoke") != 1 {
+			t.Errorf("%d more events, %d revocations", len(events), c.count("LeaseRevoke"))
+		}
+	})
+}
+
+// Invariant 13, for Close: it revokes although its context is dead.
+func TestCloseOnADeadContextStillRevokes(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{})
+		dead, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := sess.Close(dead); err != nil {
+			t.Error(err)
+		}
+		if c.count("LeaseRevoke") != 1 {
+			t.Error("not revoked")
+		}
+	})
+}
+
+func TestCloseReturnsWhenItsContextEndsAndSaysWhatIsUnknown(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{})
+		c.hang()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		began := time.Now()
+		err := sess.Close(ctx)
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 2*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if err := sess.Close(t.Context()); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+			t.Errorf("second Close: %v", err)
+		}
+	})
+}
+
+// Invariant 12: all goroutines and callbacks of the session have returned when Close has, and none starts afterwards.
+func TestCloseJoinsWhatRunsOnTheSession(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{})
+		var returned, called atomic.Bool
+		lease.Open(sess.Ref()).Go(func(ctx context.Context) {
+			<-ctx.Done()
+			time.Sleep(2 * time.Second)
+			returned.Store(true)
+		})
+		sess.Subscribe(func(session.Event) {
+			time.Sleep(time.Second)
+			called.Store(true)
+		})
+		if err := sess.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !returned.Load() || !called.Load() {
+			t.Errorf("after Close the goroutine has returned: %v, the callback: %v", returned.Load(), called.Load())
+		}
+		if lease.Open(sess.Ref()).Go(func(context.Context) {}) {
+			t.Error("a goroutine was started after Close")
+		}
+	})
+}
+
+// A callback may cancel its own subscription; Close still waits for that call.
+func TestCloseJoinsACallbackWhoseSubscriptionWasCancelled(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{CloseTimeout: time.Hour})
+		var returned atomic.Bool
+		inside, cancels := make(chan struct{}), make(chan func(), 1)
+		cancels <- sess.Subscribe(func(session.Event) {
+			cancel := <-cancels
+			cancel()
+			close(inside)
+			time.Sleep(time.Minute)
+			returned.Store(true)
+		})
+		c.hang("LeaseKeepAlive")
+		<-inside
+		if err := sess.Close(t.Context()); err != nil || !returned.Load() {
+			t.Errorf("Close: %v; the callback has returned: %v", err, returned.Load())
+		}
+	})
+}
+
+// The bubble of each round ends only when all its goroutines have, so a leak at any moment is a deadlock here.
+func TestCloseLeavesNothingRunningAtAnyMoment(t *testing.T) {
+	for ms := 0; ms < 40_000; ms += 613 {
+		start(t, func(t *testing.T, c *cluster) {
+			sess := c.open(t, session.Options{OnStateChange: func(session.Event) {}})
+			time.Sleep(5 * time.Second)
+			c.hang("LeaseKeepAlive")
+			time.Sleep(time.Duration(ms) * time.Millisecond)
+			c.link.Delay(150 * time.Millisecond) // so that requests are in flight
+			time.Sleep(100 * time.Millisecond)
+			if err := sess.Close(t.Context()); err != nil {
+				t.Errorf("at %d ms: %v", ms, err)
+			}
+		})
+	}
+}
+
+// Once, this Close and all others never returned.
 func TestCloseFromACallbackReturnsAndNamesIt(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		f := newFakeEtcd()
+	start(t, func(t *testing.T, c *cluster) {
 		closed := make(chan error, 1)
-		var start time.Time
+		var began time.Time
 		var sess *session.Session
 		ready := make(chan struct{})
-		sess = f.open(t, session.Options{OnStateChange: func(ev session.Event) {
+		sess = c.open(t, session.Options{OnStateChange: func(ev session.Event) {
 			<-ready
 			if ev.State == holdfast.Lost {
-				start = time.Now()
+				began = time.Now()
 				closed <- sess.Close(context.Background())
 			}
 		}})
 		close(ready)
-		synctest.Wait()
-		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(sess.Lease())) })
+		c.Revoke(sess.Lease())
 		var stuck *session.CallbackError
-		err := <-closed // after a renewal has told of the loss
-		if !errors.As(err, &stuck) || time.Since(start) != 5*time.Second || errors.Is(err, holdfast.ErrOutcomeUnknown) {
-			t.Fatalf("after %v: %v", time.Since(start), err)
+		err := <-closed
+		if !errors.As(err, &stuck) || time.Since(began) != 5*time.Second || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+			t.Fatalf("after %v: %v", time.Since(began), err)
 		}
 		if len(stuck.Callbacks) != 1 || !strings.Contains(stuck.Callbacks[0], "TestCloseFromACallback") {
 			t.Errorf("%v", err)
@@ -48,23 +174,22 @@ func TestCloseFromACallbackReturnsAndNamesIt(t *testing.T) {
 	})
 }
 
-// Invariant 12: whose callback it is that keeps Close waiting.
+// Invariant 12: the error names the callback that Close waits for.
 func TestCloseNamesTheCallbackThatIsStuck(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		f := newFakeEtcd()
+	start(t, func(t *testing.T, c *cluster) {
 		release := make(chan struct{})
-		sess := f.open(t, session.Options{CloseTimeout: 3 * time.Second})
+		sess := c.open(t, session.Options{CloseTimeout: 3 * time.Second})
 		sess.Subscribe(func(session.Event) { <-release })
 		for _, want := range []time.Duration{3 * time.Second, 0} {
-			start := time.Now()
+			began := time.Now()
 			var stuck *session.CallbackError
 			err := sess.Close(context.Background())
-			if !errors.As(err, &stuck) || !strings.Contains(err.Error(), "TestCloseNamesTheCallbackThatIsStuck") || time.Since(start) != want {
-				t.Errorf("after %v: %v", time.Since(start), err)
+			if !errors.As(err, &stuck) || !strings.Contains(err.Error(), "TestCloseNamesTheCallbackThatIsStuck") || time.Since(began) != want {
+				t.Errorf("after %v: %v", time.Since(began), err)
 			}
 		}
-		if f.count("LeaseRevoke") != 1 {
-			t.Errorf("revoked %d times", f.count("LeaseRevoke"))
+		if c.count("LeaseRevoke") != 1 {
+			t.Errorf("revoked %d times", c.count("LeaseRevoke"))
 		}
 		close(release)
 		synctest.Wait()
@@ -76,16 +201,15 @@ func TestCloseNamesTheCallbackThatIsStuck(t *testing.T) {
 
 // Auditors and Retry.Notify run on goroutines of the session.
 func TestCloseStopsWaitingForAGoroutineThatIsStuckInACallback(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		f := newFakeEtcd()
+	start(t, func(t *testing.T, c *cluster) {
 		release := make(chan struct{})
-		sess := f.open(t, session.Options{})
+		sess := c.open(t, session.Options{})
 		lease.Open(sess.Ref()).Go(func(context.Context) { <-release })
-		start := time.Now()
+		began := time.Now()
 		var stuck *session.CallbackError
 		err := sess.Close(context.Background())
-		if !errors.As(err, &stuck) || !strings.Contains(err.Error(), "Auditor") || time.Since(start) != 5*time.Second {
-			t.Errorf("after %v: %v", time.Since(start), err)
+		if !errors.As(err, &stuck) || !strings.Contains(err.Error(), "Auditor") || time.Since(began) != 5*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		close(release)
 		synctest.Wait()
@@ -95,168 +219,21 @@ func TestCloseStopsWaitingForAGoroutineThatIsStuckInACallback(t *testing.T) {
 	})
 }
 
-// What is built on a session removes its entries when all are told and while the
-// lease still stands.
-func TestHooksRunBeforeTheLeaseIsRevoked(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, f *fakeEtcd, sess *session.Session){
-		"by Close": func(t *testing.T, f *fakeEtcd, sess *session.Session) {
-			if err := sess.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-		},
-		"after it was given up": func(t *testing.T, f *fakeEtcd, sess *session.Session) {
-			f.set(func(f *fakeEtcd) { f.noRenew = true })
-			time.Sleep(15*time.Second + 100*time.Millisecond)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				f := newFakeEtcd()
-				sess := f.open(t, session.Options{TTL: 15 * time.Second})
-				held, _ := lease.Open(sess.Ref()).Await(t.Context())
-				// A clock that runs ahead of etcd's: the lease still stands when the margin is over.
-				f.set(func(f *fakeEtcd) { f.expiry[int64(held.ID())] = time.Now().Add(20 * time.Second) })
-				var order []string
-				for _, hook := range []string{"first", "second"} {
-					lease.Open(sess.Ref()).BeforeRevoke(func(ctx context.Context, l *lease.Lease) {
-						if l != held {
-							return // the one that followed; closed with the test
-						}
-						order = append(order, hook)
-						if l.Context().Err() == nil || l.Lost() == nil {
-							t.Errorf("lease %x, lost: %v", l.ID(), l.Lost())
-						}
-						_, err := sess.Client().Put(ctx, "x", "", clientv3.WithLease(l.ID()))
-						if err != nil {
-							t.Errorf("a request of the hook: %v", err)
-						}
-					})
-				}
-				end(t, f, sess)
-				synctest.Wait()
-				if strings.Join(order, " ") != "first second" || !f.expires(held.ID()).IsZero() || f.count("LeaseRevoke") != 1 {
-					t.Errorf("hooks %v, expiry %v, %d revocations", order, f.expires(held.ID()), f.count("LeaseRevoke"))
-				}
-			})
-		})
-	}
-}
-
-func TestHookThatHangsDoesNotKeepTheLeaseFromBeingRevoked(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		f := newFakeEtcd()
-		sess := f.open(t, session.Options{})
-		lease.Open(sess.Ref()).BeforeRevoke(func(ctx context.Context, _ *lease.Lease) { <-ctx.Done() })
-		start := time.Now()
-		if err := sess.Close(context.Background()); err != nil || time.Since(start) != 2*time.Second {
-			t.Errorf("after %v: %v", time.Since(start), err)
-		}
-		if f.count("LeaseRevoke") != 1 {
-			t.Error("not revoked")
-		}
-	})
-}
-
-func TestHooksDoNotRunForALeaseThatWasRevoked(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		f, events := newFakeEtcd(), newRecorder()
-		sess := f.open(t, session.Options{OnStateChange: events.tell})
-		revoked := sess.Lease()
-		lease.Open(sess.Ref()).BeforeRevoke(func(_ context.Context, l *lease.Lease) {
-			if l.ID() == revoked {
-				t.Error("it ran")
-			}
-		})
-		f.set(func(f *fakeEtcd) { delete(f.expiry, int64(revoked)) })
-		events.next(t, holdfast.Lost)
-		events.next(t, holdfast.Connected)
-		time.Sleep(5 * time.Second)
-	})
-}
-
-// Close may come while the session puts the key of the lease that follows a loss,
-// which Close does not know of yet.
+// Close may come while the session puts the key of the lease that follows a loss, which Close does not know yet.
 func TestCloseLeavesNoSessionKeyOfALeaseThatIsBeingGranted(t *testing.T) {
 	for after := time.Duration(0); after < 100*time.Millisecond; after += 5 * time.Millisecond {
-		bubble.Test(t, func(t *testing.T) {
-			srv := newServer(t)
-			link := srv.Link()
-			sess := openOn(t, link, session.Options{})
-			link.Delay(10 * time.Millisecond)
-			srv.Revoke(sess.Lease())
+		start(t, func(t *testing.T, c *cluster) {
+			sess := c.open(t, session.Options{})
+			c.link.Delay(10 * time.Millisecond)
+			c.Revoke(sess.Lease())
 			time.Sleep(after)
 			if err := sess.Close(t.Context()); err != nil {
 				t.Errorf("closed after %v: %v", after, err)
 			}
-			time.Sleep(time.Second) // what was sent before has arrived
-			if kvs := srv.Keys("holdfast/session/"); len(kvs) > 0 {
+			time.Sleep(time.Second) // requests sent before have arrived
+			if kvs := c.Keys("holdfast/session/"); len(kvs) > 0 {
 				t.Errorf("closed after %v: left %v", after, kvs)
 			}
 		})
 	}
-}
-
-// Before, the session asked for a lease for ever and its waiters waited on.
-func TestClosedClientIsTheEndOfTheSessionAndSaysSo(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		srv, events := newServer(t), newRecorder()
-		link := srv.Link()
-		sess := openOn(t, link, session.Options{OnStateChange: events.tell})
-		held, _ := lease.Open(sess.Ref()).Await(t.Context())
-		if err := link.Client().Close(); err != nil && !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
-		}
-		lost := lossOf(t, events.next(t, holdfast.Lost))
-		if lost.Cause != holdfast.CauseClientClosed || !errors.Is(lost, holdfast.ErrClientClosed) || held.Check() == nil {
-			t.Errorf("%v", lost)
-		}
-		start, before := time.Now(), link.Count()
-		if _, err := lease.Open(sess.Ref()).Await(t.Context()); !errors.Is(err, holdfast.ErrClientClosed) || !errors.Is(err, holdfast.ErrLost) {
-			t.Errorf("Await: %v", err)
-		}
-		if time.Since(start) != 0 {
-			t.Errorf("Await took %v", time.Since(start))
-		}
-		time.Sleep(time.Hour)
-		if n := link.Count()["LeaseGrant"] - before["LeaseGrant"]; n != 0 || len(events) != 0 {
-			t.Errorf("%d grants, %d events", n, len(events))
-		}
-		start = time.Now()
-		err := sess.Close(t.Context())
-		if !errors.Is(err, holdfast.ErrClientClosed) || errors.Is(err, holdfast.ErrOutcomeUnknown) || time.Since(start) != 0 {
-			t.Errorf("Close after %v: %v", time.Since(start), err)
-		}
-		if _, err := session.New(t.Context(), link.Client(), nil); !errors.Is(err, holdfast.ErrClientClosed) {
-			t.Errorf("New: %v", err)
-		}
-	})
-}
-
-// The client is closed while no lease is there, and one is waited for.
-func TestWaiterForANewLeaseIsToldThatTheClientIsClosed(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		srv, events := newServer(t), newRecorder()
-		link := srv.Link()
-		sess := openOn(t, link, session.Options{OnStateChange: events.tell})
-		link.BlackHole()
-		events.next(t, holdfast.Suspended)
-		events.next(t, holdfast.Lost)
-		waiter := make(chan error, 1)
-		go func() { // joined below
-			_, err := lease.Open(sess.Ref()).Await(t.Context())
-			waiter <- err
-		}()
-		time.Sleep(time.Minute)
-		link.Close()
-		synctest.Wait()
-		select {
-		case err := <-waiter:
-			var lost *holdfast.LostError
-			if !errors.Is(err, holdfast.ErrClientClosed) || !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
-				t.Errorf("%v", err)
-			}
-		default:
-			t.Fatal("it still waits")
-		}
-	})
 }

@@ -1,57 +1,60 @@
 package session_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 // outage keeps renewals from being answered until the session is suspended.
-func (f *fakeEtcd) outage(t *testing.T, told recorder) {
+func (c *cluster) outage(t *testing.T, events recorder) {
 	t.Helper()
-	f.set(func(f *fakeEtcd) { f.noRenew = true })
-	told.next(t, holdfast.Suspended)
-	f.set(func(f *fakeEtcd) { f.noRenew = false })
-	told.next(t, holdfast.Connected)
+	c.hang("LeaseKeepAlive")
+	events.next(t, holdfast.Suspended)
+	c.heal()
+	events.next(t, holdfast.Connected)
 }
 
-// lose revokes the session's lease and waits for the next.
-func (f *fakeEtcd) lose(t *testing.T, sess *session.Session, told recorder) (lost clientv3.LeaseID) {
+// lose revokes the session's lease and waits for the next one.
+func (c *cluster) lose(t *testing.T, sess *session.Session, events recorder) (lost clientv3.LeaseID) {
 	t.Helper()
 	lost = sess.Lease()
-	f.set(func(f *fakeEtcd) { delete(f.expiry, int64(lost)) })
-	told.next(t, holdfast.Lost)
-	told.next(t, holdfast.Connected)
+	c.Revoke(lost)
+	events.next(t, holdfast.Lost)
+	events.next(t, holdfast.Connected)
+	synctest.Wait() // the watch of the next key stands
 	return lost
 }
 
-// Scenario 26. A consumer that takes a minute for each event is late, and that
-// is all: it is told the same, in the same order, and the renewals do not wait.
-func TestSubscriberThatIsSlowIsToldEverythingInOrder(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		f := newFakeEtcd()
-		sess := f.open(t, session.Options{CloseTimeout: 2 * time.Hour})
+// A subscriber that takes a minute for each event gets the same events in the same order, only later. Renewals do not wait
+// for it.
+func TestSlowSubscriberGetsEveryEventInOrder(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{CloseTimeout: 2 * time.Hour})
 		quick, slow := newRecorder(), newRecorder()
 		var all []session.Event
 		sess.Subscribe(func(ev session.Event) { all = append(all, ev) }) // joined by Close
-		sess.Subscribe(func(ev session.Event) { time.Sleep(time.Minute); slow.tell(ev) })
-		sess.Subscribe(quick.tell)
+		sess.Subscribe(func(ev session.Event) { time.Sleep(time.Minute); slow.record(ev) })
+		sess.Subscribe(quick.record)
 		for range 10 {
-			f.outage(t, quick)
-			f.lose(t, sess, quick)
+			c.outage(t, quick)
+			c.lose(t, sess, quick)
 		}
 		if err := sess.Check(); err != nil {
 			t.Error(err)
 		}
 		if n := len(slow); n > 20 {
-			t.Fatalf("the slow one has been told %d of 40: it is not slow", n)
+			t.Fatalf("the slow subscriber has got %d of 40 events: it is not slow", n)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
 		defer cancel()
@@ -68,24 +71,23 @@ func TestSubscriberThatIsSlowIsToldEverythingInOrder(t *testing.T) {
 			}
 			state = ev.State
 			if late := <-slow; late != ev {
-				t.Errorf("the slow one was told %+v as number %d, the others %+v", late, i, ev)
+				t.Errorf("event %d of the slow subscriber is %+v, of the others %+v", i, late, ev)
 			}
 		}
 	})
 }
 
-// Of what waits for a consumer that blocks, events that end nothing go first:
-// no loss is dropped, however many there are, nor is the last.
+// Of the events that wait for a blocked subscriber, those that end nothing are dropped first. No loss is dropped, however
+// many there are, nor is the close.
 func TestEveryTerminalEventArrivesHoweverManyWait(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		f := newFakeEtcd()
-		sess := f.open(t, session.Options{})
-		told, blocked, release := newRecorder(), newRecorder(), make(chan struct{})
-		sess.Subscribe(func(ev session.Event) { <-release; blocked.tell(ev) })
-		sess.Subscribe(told.tell)
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{})
+		quick, blocked, release := newRecorder(), newRecorder(), make(chan struct{})
+		sess.Subscribe(func(ev session.Event) { <-release; blocked.record(ev) })
+		sess.Subscribe(quick.record)
 		var want []clientv3.LeaseID
 		for range 100 {
-			want = append(want, f.lose(t, sess, told))
+			want = append(want, c.lose(t, sess, quick))
 		}
 		closed := make(chan error)
 		go func() { // received below
@@ -93,7 +95,7 @@ func TestEveryTerminalEventArrivesHoweverManyWait(t *testing.T) {
 			defer cancel()
 			closed <- sess.Close(ctx)
 		}()
-		told.next(t, holdfast.Closed)
+		quick.next(t, holdfast.Closed)
 		close(release)
 		if err := <-closed; err != nil {
 			t.Error(err)
@@ -106,23 +108,90 @@ func TestEveryTerminalEventArrivesHoweverManyWait(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, want) || last.State != holdfast.Closed {
-			t.Errorf("told of %d losses in a row, then %v; want %d, and closed", len(got), last.State, len(want))
+			t.Errorf("%d losses, then %v; want %d, then closed", len(got), last.State, len(want))
 		}
 	})
 }
 
-// A consumer that panics is called again for the next event.
-func TestSubscriberThatPanicsIsToldTheNextEvent(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		f := newFakeEtcd()
-		sess := f.open(t, session.Options{})
-		told, panics := newRecorder(), newRecorder()
-		sess.Subscribe(func(ev session.Event) { panics.tell(ev); panic("a bug of the user's") })
-		sess.Subscribe(told.tell)
-		f.outage(t, told)
-		f.lose(t, sess, told)
+func TestSubscriberThatPanicsGetsTheNextEvent(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{})
+		quick, panics := newRecorder(), newRecorder()
+		sess.Subscribe(func(ev session.Event) { panics.record(ev); panic("a bug of the user's") })
+		sess.Subscribe(quick.record)
+		c.outage(t, quick)
+		c.lose(t, sess, quick)
 		for _, want := range []holdfast.State{holdfast.Suspended, holdfast.Connected, holdfast.Lost, holdfast.Connected} {
 			panics.next(t, want)
+		}
+	})
+}
+
+// Invariant 11.
+func TestCallbacksDelayOnlyThemselves(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		release := make(chan struct{})
+		sess := c.open(t, session.Options{})
+		good, blocked := newRecorder(), newRecorder()
+		sess.Subscribe(func(session.Event) { panic("a bug of the user's") })
+		sess.Subscribe(func(ev session.Event) { <-release; blocked.record(ev) })
+		stop := sess.Subscribe(func(session.Event) { t.Error("called after cancel") })
+		stop()
+		sess.Subscribe(good.record)
+		sess.Subscribe(nil)()
+		for range 100 {
+			c.outage(t, good)
+		}
+		c.lose(t, sess, good)
+		close(release)
+		synctest.Wait()
+		var states []holdfast.State
+		for len(blocked) > 0 {
+			states = append(states, (<-blocked).State)
+		}
+		if n := len(states); n > 70 || n < 3 || states[n-2] != holdfast.Lost || states[n-1] != holdfast.Connected {
+			t.Errorf("the blocked subscriber got %v", states)
+		}
+		if err := sess.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestEachChangeOfStateIsOneLineInTheLog(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		var log bytes.Buffer
+		noTime := func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}
+		events := newRecorder()
+		sess := c.open(t, session.Options{
+			OnStateChange: events.record, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: noTime})),
+		})
+		old := holdfast.LeaseID(sess.Lease()).String()
+		c.outage(t, events)
+		c.lose(t, sess, events)
+		next := holdfast.LeaseID(sess.Lease()).String()
+		if err := sess.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		want := []string{
+			`level=WARN msg="holdfast: session suspended" lease=` + old + " error=",
+			`level=INFO msg="holdfast: session reconnected, nothing was lost" lease=` + old,
+			`level=WARN msg="holdfast: session lost" lease=` + old + " ",
+			`level=INFO msg="holdfast: session has a new lease" lease=` + next,
+		}
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		if !slices.EqualFunc(lines, want, strings.HasPrefix) {
+			t.Errorf("logged:\n%s", log.String())
+		}
+		for _, unwanted := range []string{"acquire again", "{"} {
+			if strings.Contains(log.String(), unwanted) {
+				t.Errorf("the log has %q:\n%s", unwanted, log.String())
+			}
 		}
 	})
 }

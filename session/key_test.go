@@ -8,57 +8,19 @@ import (
 	"log/slog"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
-
-// openOn starts a session over a link of etcdfake, logs to log, and closes it
-// with the test.
-func openOn(t *testing.T, link *etcdfake.Link, o session.Options) *session.Session {
-	t.Helper()
-	o.Clock = session.MonotonicClock()
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	sess, err := session.New(t.Context(), link.Client(), &o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		link.Heal()
-		_ = sess.Close(t.Context()) // may have been closed, or be cut off
-	})
-	synctest.Wait() // the watch of its key stands
-	return sess
-}
-
-// newServer is an etcdfake that ends with the test, after the sessions on it.
-func newServer(t *testing.T) *etcdfake.Server {
-	srv := etcdfake.New(nil)
-	t.Cleanup(srv.Close)
-	return srv
-}
-
-func keyOf(sess *session.Session) string { return lease.Open(sess.Ref()).SessionKey(sess.Lease()) }
-
-func lossOf(t *testing.T, ev session.Event) *holdfast.LostError {
-	t.Helper()
-	var lost *holdfast.LostError
-	if !errors.As(ev.Err, &lost) {
-		t.Fatalf("event %v: %v", ev.State, ev.Err)
-	}
-	return lost
-}
 
 func TestSessionKeySaysWhoseItIsAndStandsAsLongAsTheLease(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -71,14 +33,12 @@ func TestSessionKeySaysWhoseItIsAndStandsAsLongAsTheLease(t *testing.T) {
 		"both":      {session.Options{Anonymous: true, Owner: "billing-7"}, map[string]bool{"owner": true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				srv := newServer(t)
-				link := srv.Link()
-				sess := openOn(t, link, tc.opts)
+			start(t, func(t *testing.T, c *cluster) {
+				sess := c.open(t, tc.opts)
 				if want := fmt.Sprintf("holdfast/session/%x", int64(sess.Lease())); keyOf(sess) != want {
 					t.Errorf("key %q, want %q", keyOf(sess), want)
 				}
-				resp, err := link.Client().Get(t.Context(), keyOf(sess))
+				resp, err := sess.Client().Get(t.Context(), keyOf(sess))
 				if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Lease != int64(sess.Lease()) {
 					t.Fatalf("%v, %v", resp, err)
 				}
@@ -102,7 +62,7 @@ func TestSessionKeySaysWhoseItIsAndStandsAsLongAsTheLease(t *testing.T) {
 				if err := sess.Close(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if left := srv.Keys(""); len(left) != 0 {
+				if left := c.Keys(""); len(left) != 0 {
 					t.Errorf("left behind: %v", left)
 				}
 			})
@@ -110,16 +70,15 @@ func TestSessionKeySaysWhoseItIsAndStandsAsLongAsTheLease(t *testing.T) {
 	}
 }
 
-// Before, this took until the next renewal: up to a third of the TTL.
+// Once, this took until the next renewal: up to a third of the TTL.
 func TestLeaseRevokedByHandIsToldByTheWatchOfItsKey(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		srv, events := newServer(t), newRecorder()
-		link := srv.Link()
-		link.Delay(10 * time.Millisecond)
-		sess := openOn(t, link, session.Options{OnStateChange: events.tell})
+	start(t, func(t *testing.T, c *cluster) {
+		events := newRecorder()
+		c.link.Delay(10 * time.Millisecond)
+		sess := c.open(t, session.Options{OnStateChange: events.record})
 		time.Sleep(time.Second)
 		revoked := time.Now()
-		srv.Revoke(sess.Lease())
+		c.Revoke(sess.Lease())
 		lost := lossOf(t, events.next(t, holdfast.Lost))
 		// The event travels 10 ms, the put 20.
 		if took := time.Since(revoked); lost.Cause != holdfast.CauseRevoked || took != 30*time.Millisecond {
@@ -133,20 +92,17 @@ func TestLeaseRevokedByHandIsToldByTheWatchOfItsKey(t *testing.T) {
 }
 
 func TestSessionKeyDeletedByHandIsPutAgainAndNothingIsLost(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		srv, events := newServer(t), newRecorder()
+	start(t, func(t *testing.T, c *cluster) {
+		events := newRecorder()
 		warned := make(chan string, 10)
-		sess := openOn(t, srv.Link(), session.Options{OnStateChange: events.tell, Logger: slog.New(lineHandler(warned))})
-		held, err := lease.Open(sess.Ref()).Await(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		sess := c.open(t, session.Options{OnStateChange: events.record, Logger: slog.New(lineHandler(warned))})
+		held := await(t, sess)
 		for range 3 {
 			time.Sleep(7 * time.Second)
 			gate := held.Gate()
-			srv.Delete(keyOf(sess))
+			c.Delete(keyOf(sess))
 			synctest.Wait()
-			kvs := srv.Keys(keyOf(sess))
+			kvs := c.Keys(keyOf(sess))
 			if len(kvs) != 1 || kvs[0].Lease != int64(sess.Lease()) || held.Gate() != kvs[0].ModRevision || held.Gate() <= gate {
 				t.Fatalf("key %v, gate %d after %d", kvs, held.Gate(), gate)
 			}
@@ -161,106 +117,111 @@ func TestSessionKeyDeletedByHandIsPutAgainAndNothingIsLost(t *testing.T) {
 	})
 }
 
-// A role that may write below session/ may delete all the time.
-func TestSessionKeyThatIsDeletedAgainAndAgainCostsNoStormOfRequests(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		srv := newServer(t)
-		link := srv.Link()
-		link.Delay(time.Millisecond)
-		sess := openOn(t, link, session.Options{})
-		lease, before := sess.Lease(), link.Count()
+// A role that may write below session/ may delete keys there all the time.
+func TestSessionKeyDeletedAgainAndAgainCausesNoRequestStorm(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		c.link.Delay(time.Millisecond)
+		sess := c.open(t, session.Options{})
+		id, before := sess.Lease(), c.link.Count()
 		for range 60_000 {
-			srv.Delete(keyOf(sess))
+			c.Delete(keyOf(sess))
 			time.Sleep(time.Millisecond)
 		}
-		after := link.Count()
-		if n := after["Put"] - before["Put"]; n > 600 || sess.Lease() != lease {
+		after := c.link.Count()
+		if n := after["Put"] - before["Put"]; n > 600 || sess.Lease() != id {
 			t.Errorf("%d puts in a minute", n)
 		}
 	})
 }
 
 func TestSessionKeyDetachedFromItsLeaseIsAttachedAgainByARenewal(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		srv := newServer(t)
-		sess := openOn(t, srv.Link(), session.Options{})
-		srv.Put(keyOf(sess), "detached")
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{})
+		c.Put(keyOf(sess), "detached")
 		time.Sleep(5100 * time.Millisecond)
 		synctest.Wait()
-		if kvs := srv.Keys(keyOf(sess)); len(kvs) != 1 || kvs[0].Lease != int64(sess.Lease()) {
+		if kvs := c.Keys(keyOf(sess)); len(kvs) != 1 || kvs[0].Lease != int64(sess.Lease()) {
 			t.Errorf("%v", kvs)
 		}
 	})
 }
 
-// A watch on a member that hangs says nothing. The read that confirms each
-// renewal finds the key missing, with no RPC more than before.
-func TestDeletionThatTheWatchDoesNotTellIsFoundByTheRenewal(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		f := newFakeEtcd()
-		sess := f.open(t, session.Options{})
-		synctest.Wait()
-		f.set(func(f *fakeEtcd) { f.counts = make(map[string]int); delete(f.keys, keyOf(sess)) })
+// silent is a Watcher whose watches stand and report nothing, as on a member that hangs.
+type silent struct{ clientv3.Watcher }
+
+func (silent) Watch(ctx context.Context, _ string, _ ...clientv3.OpOption) clientv3.WatchChan {
+	events := make(chan clientv3.WatchResponse, 1)
+	events <- clientv3.WatchResponse{Created: true}
+	context.AfterFunc(ctx, func() { close(events) })
+	return events
+}
+
+// The read that confirms each renewal finds the key missing. That costs no additional RPC.
+func TestRenewalFindsADeletionThatTheWatchMissed(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli := c.dial(t)
+		cli.Watcher = silent{cli.Watcher}
+		sess := c.openOn(t, cli, session.Options{})
+		before := c.link.Count()
+		c.Delete(keyOf(sess))
 		time.Sleep(5100 * time.Millisecond)
 		synctest.Wait()
-		f.set(func(f *fakeEtcd) {
-			if kv := f.keys[keyOf(sess)]; kv == nil || sess.Check() != nil {
-				t.Errorf("key %v, session %v", kv, sess.Check())
+		if len(c.Keys(keyOf(sess))) != 1 || sess.Check() != nil {
+			t.Errorf("keys %v, session %v", c.Keys(""), sess.Check())
+		}
+		for method, n := range c.link.Count() {
+			want := map[string]int{"LeaseKeepAlive": 1, "Range": 1, "Put": 1}[method]
+			if n -= before[method]; n != want {
+				t.Errorf("%s sent %d times, want %d", method, n, want)
 			}
-			if f.counts["LeaseKeepAlive"] != 1 || f.counts["Range"] != 1 || f.counts["Put"] != 1 || len(f.counts) != 3 {
-				t.Errorf("sent %v", f.counts)
-			}
-		})
+		}
 	})
 }
 
-func TestSessionKeyThatCannotBePutAgainIsALossAfterAQuarterOfTheLockDelay(t *testing.T) {
+func TestSessionKeyThatCannotBeRestoredIsALoss(t *testing.T) {
 	for delay, want := range map[time.Duration]time.Duration{
 		0:               250 * time.Millisecond,
 		2 * time.Second: 500 * time.Millisecond,
 		-1:              250 * time.Millisecond,
 	} {
-		bubble.Test(t, func(t *testing.T) {
-			srv, events := newServer(t), newRecorder()
-			link := srv.Link()
-			sess := openOn(t, link, session.Options{OnStateChange: events.tell, LockDelay: delay})
+		start(t, func(t *testing.T, c *cluster) {
+			events := newRecorder()
+			sess := c.open(t, session.Options{OnStateChange: events.record, LockDelay: delay})
 			key := keyOf(sess)
-			link.LoseRequest("Put", 0)
+			c.link.LoseRequest("Put", 0)
 			start := time.Now()
-			srv.Delete(key)
+			c.Delete(key)
 			lost := lossOf(t, events.next(t, holdfast.Lost))
 			if took := time.Since(start); took != want || lost.Cause != holdfast.CauseKeyDeleted || !strings.Contains(lost.Error(), key) {
 				t.Errorf("LockDelay %v: after %v: %v", delay, took, lost)
 			}
-			link.Heal()
+			c.link.Heal()
 			events.next(t, holdfast.Connected)
 		})
 	}
 }
 
-// The watch is armed again, whatever ended it, and what was missed meanwhile is
-// found by the read that follows.
+// Whatever ends the watch, it is created again, and the read after its creation finds what it missed.
 func TestWatchOfTheSessionKeyIsArmedAgain(t *testing.T) {
-	for name, fail := range map[string]func(srv *etcdfake.Server, link *etcdfake.Link){
-		"cancelled": func(srv *etcdfake.Server, _ *etcdfake.Link) { srv.CancelWatches(rpctypes.ErrNoLeader) },
-		"compacted": func(srv *etcdfake.Server, link *etcdfake.Link) {
-			link.Cut()
-			srv.Put("other", "")
-			srv.Compact()
-			link.Heal()
+	for name, fail := range map[string]func(c *cluster){
+		"canceled": func(c *cluster) { c.CancelWatches(rpctypes.ErrNoLeader) },
+		"compacted": func(c *cluster) {
+			c.link.Cut()
+			c.Put("other", "")
+			c.Compact()
+			c.link.Heal()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				srv, events := newServer(t), newRecorder()
-				link := srv.Link()
-				sess := openOn(t, link, session.Options{OnStateChange: events.tell})
-				fail(srv, link)
+			start(t, func(t *testing.T, c *cluster) {
+				events := newRecorder()
+				sess := c.open(t, session.Options{OnStateChange: events.record})
+				fail(c)
 				time.Sleep(2 * time.Second)
 				revoked := time.Now()
-				srv.Revoke(sess.Lease())
+				c.Revoke(sess.Lease())
 				lost := lossOf(t, events.next(t, holdfast.Lost))
-				if time.Since(revoked) != 0 || lost.Cause != holdfast.CauseRevoked {
+				if time.Since(revoked) > time.Millisecond || lost.Cause != holdfast.CauseRevoked {
 					t.Errorf("after %v: %v", time.Since(revoked), lost)
 				}
 				events.next(t, holdfast.Connected)
@@ -270,14 +231,13 @@ func TestWatchOfTheSessionKeyIsArmedAgain(t *testing.T) {
 }
 
 func TestRevocationBeforeTheWatchStandsIsFoundByTheReadAfterIt(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		srv, events := newServer(t), newRecorder()
-		link := srv.Link()
-		sess := openOn(t, link, session.Options{OnStateChange: events.tell})
+	start(t, func(t *testing.T, c *cluster) {
+		events := newRecorder()
+		sess := c.open(t, session.Options{OnStateChange: events.record})
 		revoked := sess.Lease()
-		link.Delay(50 * time.Millisecond)
-		srv.CancelWatches(rpctypes.ErrNoLeader)
-		srv.Revoke(revoked)
+		c.link.Delay(50 * time.Millisecond)
+		c.CancelWatches(rpctypes.ErrNoLeader)
+		c.Revoke(revoked)
 		start := time.Now()
 		lost := lossOf(t, events.next(t, holdfast.Lost))
 		if took := time.Since(start); took > 500*time.Millisecond || lost.Lease != holdfast.LeaseID(revoked) {
@@ -287,19 +247,15 @@ func TestRevocationBeforeTheWatchStandsIsFoundByTheReadAfterIt(t *testing.T) {
 	})
 }
 
-// Nothing may be armed without a pause, whatever the answer.
-func TestWatchOfTheSessionKeyThatIsRefusedIsNotArmedInALoop(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		srv := newServer(t)
-		link := srv.Link()
-		sess := openOn(t, link, session.Options{})
-		link.Plan(func(c etcdfake.Call) etcdfake.Fate {
-			return etcdfake.Fate{LoseRequest: c.Method == "Watch", Code: codes.Unavailable}
-		})
-		srv.CancelWatches(rpctypes.ErrNoLeader)
-		before := link.Count()
+// Whatever the answer, the watch is not created again without a pause.
+func TestRefusedWatchOfTheSessionKeyIsRetriedWithPauses(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{})
+		c.refuse(codes.Unavailable, "Watch")
+		c.CancelWatches(rpctypes.ErrNoLeader)
+		before := c.link.Count()
 		time.Sleep(time.Minute)
-		if n := link.Count()["Watch"] - before["Watch"]; n > 800 {
+		if n := c.link.Count()["Watch"] - before["Watch"]; n > 800 {
 			t.Errorf("%d watches in a minute; etcd's client alone opens ten a second", n)
 		}
 		if sess.Check() != nil {
@@ -308,11 +264,28 @@ func TestWatchOfTheSessionKeyThatIsRefusedIsNotArmedInALoop(t *testing.T) {
 	})
 }
 
-func TestSessionThatMayNotWriteItsKeyIsRefusedWithTheCommandThatGrantsIt(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		f := newFakeEtcd()
-		f.denyPut = true
-		sess, err := session.New(t.Context(), f.dial(t), quiet(session.Options{Namespace: "team-a"}))
+// denied is a KV that refuses puts while denied is true.
+type denied struct {
+	clientv3.KV
+	denied atomic.Bool
+	puts   atomic.Int64
+}
+
+func (d *denied) Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+	if d.denied.Load() {
+		d.puts.Add(1)
+		return nil, rpctypes.ErrPermissionDenied
+	}
+	return d.KV.Put(ctx, key, value, opts...)
+}
+
+func TestNewWithoutPermissionForTheKeyNamesTheCommandThatGrantsIt(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli := c.dial(t)
+		kv := &denied{KV: cli.KV}
+		kv.denied.Store(true)
+		cli.KV = kv
+		sess, err := session.New(t.Context(), cli, quiet(session.Options{Namespace: "team-a"}))
 		if err == nil {
 			t.Fatal(sess)
 		}
@@ -321,19 +294,21 @@ func TestSessionThatMayNotWriteItsKeyIsRefusedWithTheCommandThatGrantsIt(t *test
 			!regexp.MustCompile(`"team-a/session/[0-9a-f]+"`).MatchString(err.Error()) {
 			t.Errorf("%v", err)
 		}
-		if len(f.expiry) != 0 || f.count("LeaseGrant") != 1 || f.count("Put") != 1 {
-			t.Errorf("leases %v, sent %v", f.expiry, f.counts)
+		if c.leases(t) != 0 || c.count("LeaseGrant") != 1 || kv.puts.Load() != 1 {
+			t.Errorf("%d leases, %d grants, %d puts", c.leases(t), c.count("LeaseGrant"), kv.puts.Load())
 		}
 	})
 }
 
-// Roles get mended, so the session goes on trying; its waiters are told.
-func TestWaiterForANewLeaseIsToldThatItIsRefused(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		f, events := newFakeEtcd(), newRecorder()
-		sess := f.open(t, session.Options{OnStateChange: events.tell})
-		synctest.Wait()
-		f.set(func(f *fakeEtcd) { f.denyPut = true; delete(f.expiry, int64(sess.Lease())) })
+// Roles get repaired, so the session keeps trying; callers that wait for a lease get the error.
+func TestAwaitReturnsWhyANewLeaseIsRefused(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events, cli := newRecorder(), c.dial(t)
+		kv := &denied{KV: cli.KV}
+		cli.KV = kv
+		sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
+		kv.denied.Store(true)
+		c.Revoke(sess.Lease())
 		events.next(t, holdfast.Lost)
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -343,12 +318,10 @@ func TestWaiterForANewLeaseIsToldThatItIsRefused(t *testing.T) {
 			cancel()
 			time.Sleep(time.Minute)
 		}
-		f.set(func(f *fakeEtcd) {
-			if n := f.counts["LeaseGrant"]; n > 400 || len(f.expiry) != 0 {
-				t.Errorf("%d grants in two minutes, %d leases left", n, len(f.expiry))
-			}
-			f.denyPut = false
-		})
+		if n := c.count("LeaseGrant"); n > 400 || c.leases(t) != 0 {
+			t.Errorf("%d grants in two minutes, %d leases left", n, c.leases(t))
+		}
+		kv.denied.Store(false)
 		events.next(t, holdfast.Connected)
 		if _, err := lease.Open(sess.Ref()).Await(t.Context()); err != nil {
 			t.Errorf("Await: %v", err)

@@ -14,14 +14,12 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// versions answers for the servers at some endpoints. One whose version is ""
-// does not answer.
+// versions answers for the servers at some endpoints. A server with version "" does not answer.
 type versions struct {
-	clientv3.Maintenance // nil: a session asks for Status only
+	clientv3.Maintenance // nil: a session calls Status only
 
 	of map[string]string
 
@@ -44,11 +42,10 @@ func (v *versions) Status(ctx context.Context, endpoint string) (*clientv3.Statu
 	}
 }
 
-// logOf opens a session in virtual time, with servers of these versions, lets
-// two minutes pass, closes it and returns what it has logged, a line each.
-func logOf(t *testing.T, of map[string]string, endpoints ...string) (lines []string, v *versions) {
+// logOf opens a session with servers of these versions, waits two minutes, closes it, and returns the lines of its log.
+func logOf(t *testing.T, c *cluster, of map[string]string, endpoints ...string) (lines []string, v *versions) {
 	t.Helper()
-	cli := newFakeEtcd().dial(t)
+	cli := c.dial(t)
 	v = &versions{of: of}
 	cli.Maintenance = v
 	cli.SetEndpoints(append([]string{cli.Endpoints()[0]}, endpoints...)...)
@@ -71,7 +68,7 @@ func logOf(t *testing.T, of map[string]string, endpoints ...string) (lines []str
 	return strings.Split(strings.TrimSpace(log.String()), "\n"), v
 }
 
-func TestServersOlderThanIsSupportedAreWarnedOfOnce(t *testing.T) {
+func TestUnsupportedServersAreLoggedOnce(t *testing.T) {
 	for version, old := range map[string]bool{
 		"3.4.36": true, "2.3.8": true, "3.5.0": true, "3.5.27": true, "3.5.28": false, "3.5.30": false,
 		"3.6.0": true, "3.6.8": true, "3.6.9-rc.0": true, "3.6.9": false, "3.6.10": false, "3.6.10-rc.0": false,
@@ -80,8 +77,8 @@ func TestServersOlderThanIsSupportedAreWarnedOfOnce(t *testing.T) {
 		"": false, "not a version": false, "3.5": false, "3.5.x": false, "3.5.27.1": false,
 	} {
 		t.Run(version, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				lines, v := logOf(t, map[string]string{"passthrough:///a": version}, "passthrough:///a")
+			start(t, func(t *testing.T, c *cluster) {
+				lines, v := logOf(t, c, map[string]string{"passthrough:///a": version}, "passthrough:///a")
 				warned := 0
 				for _, line := range lines {
 					if strings.Contains(line, "level=WARN") {
@@ -102,9 +99,9 @@ func TestServersOlderThanIsSupportedAreWarnedOfOnce(t *testing.T) {
 	}
 }
 
-func TestVersionThatCannotBeAskedHidesNoOther(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		lines, _ := logOf(t, map[string]string{
+func TestVersionThatIsNotAnsweredHidesNoOther(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		lines, _ := logOf(t, c, map[string]string{
 			"passthrough:///silent": "", "passthrough:///refuses": "refuse", "passthrough:///old": "3.5.1", "passthrough:///older": "3.4.0",
 		}, "passthrough:///silent", "passthrough:///refuses", "passthrough:///old", "passthrough:///older")
 		if len(lines) != 3 || !strings.Contains(lines[0], "level=DEBUG") || !strings.Contains(lines[0], "silent") ||
@@ -115,12 +112,12 @@ func TestVersionThatCannotBeAskedHidesNoOther(t *testing.T) {
 	})
 }
 
-// A session opened and closed at once does not wait for the answers, and one
-// whose client is not whole does without them.
+// A session that is opened and closed at once does not wait for the answers, and one whose client has no Maintenance does
+// without them.
 func TestVersionsDelayNeitherNewNorClose(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
 		for _, maintenance := range []clientv3.Maintenance{nil, &versions{}} {
-			cli := newFakeEtcd().dial(t)
+			cli := c.dial(t)
 			cli.Maintenance = maintenance
 			start := time.Now()
 			sess, err := session.New(t.Context(), cli, quiet(session.Options{}))

@@ -257,7 +257,7 @@ func (s *story) nothingIsLeft(ctx context.Context) error {
 		return err
 	}
 	if ev.Lost == "" {
-		return fmt.Errorf("A's Unlock reports %v", ev)
+		return fmt.Errorf("the Unlock of A reports %v", ev)
 	}
 	for _, p := range []*worker{s.a, s.b} {
 		if err := p.Exited(ctx); err != nil {

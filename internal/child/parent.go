@@ -37,14 +37,19 @@ type report[E any] struct {
 // Start starts another process of this program, where Main runs with the given name and job and reports events of type
 // E. The caller must finally call Kill or KillAll.
 func Start[E, J any](name string, job J) (*Child[E], error) {
-	if _, ok := named(); ok {
-		return nil, errors.New("child: a child cannot start children; does it call Main first?")
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c := &Child[E]{Name: name, cmd: exec.Command(self, command, name), reports: make(chan report[E], 16)}
+	return StartProgram[E](self, name, job)
+}
+
+// StartProgram is Start with another program, whose main function calls Main.
+func StartProgram[E, J any](program, name string, job J) (_ *Child[E], err error) {
+	if _, ok := named(); ok {
+		return nil, errors.New("child: a child cannot start children; does it call Main first?")
+	}
+	c := &Child[E]{Name: name, cmd: exec.Command(program, command, name), reports: make(chan report[E], 16)}
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // see the package documentation
 	c.cmd.Stderr = &c.stderr
 	if c.stdin, err = c.cmd.StdinPipe(); err != nil {

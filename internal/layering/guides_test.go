@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -41,6 +42,7 @@ func documents(t *testing.T) []string {
 func exported(t *testing.T) (packages, names map[string]bool) {
 	t.Helper()
 	packages, names = make(map[string]bool), make(map[string]bool)
+	embeds := make(map[[2]string]bool) // a type, and one that it embeds; each with its package
 	for file, parsed := range sources(t).parsed {
 		dir := path.Dir(file)
 		pkg := parsed.Name.Name
@@ -82,20 +84,34 @@ func exported(t *testing.T) (packages, names map[string]bool) {
 							for _, name := range member.Names {
 								add(s.Name.Name, name.Name)
 							}
+							if id, ok := member.Type.(*ast.Ident); ok && len(member.Names) == 0 {
+								embeds[[2]string{pkg + "." + s.Name.Name, pkg + "." + id.Name}] = true
+							}
 						}
 					}
 				}
 			}
 		}
 	}
+	for e := range embeds {
+		for name := range maps.Clone(names) {
+			if member, ok := strings.CutPrefix(name, e[1]+"."); ok {
+				names[e[0]+"."+member] = true
+				_, typ, _ := strings.Cut(e[0], ".")
+				names[typ+"."+member] = true
+			}
+		}
+	}
 	return packages, names
 }
 
-// A name of ours that a document writes with its package is one that a user can
-// write. In the CHANGELOG the first cell of a table has the old names.
+// A name of ours that a document for users writes with its package, or a method
+// or field with its type, is one that a user can write. In the CHANGELOG the
+// first cell of a table has the old names.
 func TestDocumentsNameWhatIsExported(t *testing.T) {
 	packages, names := exported(t)
 	qualified := regexp.MustCompile(`\b([a-z]+)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
+	member := regexp.MustCompile("`([A-Z]\\w*\\.[A-Z]\\w*)[`(]")
 	for _, document := range documents(t) {
 		for line := range strings.Lines(read(t, document)) {
 			if document == "CHANGELOG.md" && strings.HasPrefix(line, "| ") {
@@ -107,6 +123,11 @@ func TestDocumentsNameWhatIsExported(t *testing.T) {
 					t.Errorf("%s names %s, which does not exist", document, name)
 				} else if packages[m[1]] && m[3] != "" && !names[name+"."+m[3]] && !names[m[2]+"."+m[3]] {
 					t.Errorf("%s names %s.%s, which does not exist", document, name, m[3])
+				}
+			}
+			for _, m := range member.FindAllStringSubmatch(line, -1) {
+				if document != "DESIGN.md" && !names[m[1]] {
+					t.Errorf("%s names %s, which does not exist", document, m[1])
 				}
 			}
 		}

@@ -18,19 +18,19 @@ var harmless = map[string]string{
 	"calls append": builtin, "calls close": builtin, "calls delete": builtin, "calls len": builtin, "calls time.Duration": builtin, "calls make": builtin,
 	"calls max": builtin, "calls min": builtin,
 	"calls holdfast.LeaseID": pure, "calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
-	"calls slices.Collect": pure, "calls slices.Clone": pure, "calls clientv3.OpTxn(slices.Clone(cs), nil, nil).Txn": pure, "calls maps.Keys": pure, "calls maps.DeleteFunc": pure, "calls maps.Clone": pure,
+	"calls slices.Collect": pure, "calls slices.Clone": pure, "calls clientv3.OpTxn(slices.Clone(cs), nil, nil).Txn": pure, "calls maps.Keys": pure, "calls maps.DeleteFunc": pure,
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure, "calls ln.waiting.Len": pure,
-	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure, "calls lastStream.Add": pure, "calls e.until.IsZero": pure, "calls acquired.After": pure,
+	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure, "calls lastStream.Add": pure, "calls e.delayUntil.IsZero": pure, "calls h.since.After": pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls s.running.Add": pure,
 
 	"calls clientv3.Compare": pure, "calls clientv3.CreateRevision": pure, "calls string": builtin,
 	"calls clientv3.OpTxn": pure,
 
 	"calls time.AfterFunc": "starts a timer; what it calls runs later, on a goroutine of its own", "calls c.overdue.Stop": "of such a timer: it does not wait for what runs",
-	"calls r.timer.Stop": "likewise", "calls r.timer.Reset": "likewise",
+	"calls r.timer.Stop": "likewise", "calls h.limit.Stop": "likewise", "calls r.timer.Reset": "likewise",
 
 	"calls create":          "Host.Extension's, which must only build",
-	"calls a.sess.Go":       "starts a goroutine; it takes Session.mu, which is taken before no other",
+	"calls p.host.Go":       "starts a goroutine; it takes Session.mu, which is taken before no other",
 	"calls sub.queue.Add":   "queues a callback on a goroutine of its own; it takes Queue.mu, which is taken before no other",
 	"calls sub.queue.Ended": "takes Queue.mu, too",
 	"sends to t.turn":       "has room for the one value that a ticket ever gets",

@@ -19,7 +19,7 @@ const MaxNamespace = 64
 // Namespace returns ns, or [DefaultNamespace] for "". The error is a
 // *holdfast.NameError.
 func Namespace(ns string) (string, error) {
-	reason := ""
+	var reason string
 	switch {
 	case ns == "":
 		return DefaultNamespace, nil

@@ -4,101 +4,81 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/holdfast-go/holdfast/audit"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// giveUpWait is how long a call goes on after its context has ended: to hear the
-// answer to a request that was just sent, and then to see its entry gone. etcd
-// answers in far less, and the caller leaves nothing behind. If it does not
-// answer, the call returns and the session goes on.
-const giveUpWait = 250 * time.Millisecond
-
-// ErrOccupied is TryAcquire's answer when the queue has a holder or waiters.
+// ErrOccupied is TryAcquire's error if the queue has a holder or waiters.
 var ErrOccupied = errOccupied
 
-// ErrUnconfirmed is TryAcquire's answer when the queue has only entries of
-// earlier attempts or holds of this session that are over.
+// ErrUnconfirmed is TryAcquire's error if all entries in the queue are left over
+// from earlier attempts and holds of this session.
 var ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entry of this session is gone; try again")
 
-// Request is what a caller brings to a queue.
+// Request is what a caller wants of a queue.
 type Request struct {
-	Value   func() string // of the entry in etcd, asked for when that is put
+	Owner string // for the entry's value; empty: the session's
+	Mode  string // for the entry's value: "exclusive" for a lock
+	Data  string // for the entry's value: a candidate's
+
 	MaxHold time.Duration // the hold is lost after it; 0: never
-	Auditor audit.Auditor // told of the hold; nil: the session's logger is
+	Auditor audit.Auditor // is told of the hold; nil: the session's logger is
 
-	telemetry *telemetry.Acquisition // set by measured
+	telemetry *telemetry.Acquisition // set by the queue
 }
 
-// Acquire waits in line and returns the hold of a verified entry. It ends with
-// ctx's error, holdfast.ErrClosed, or what etcd said that no retry can mend;
-// then nothing is held. If etcd did not answer, an entry may still stand or
-// appear; the session removes it once etcd answers.
+// Acquire queues, waits, and returns the hold. It ends with ctx's error,
+// holdfast.ErrClosed, or what etcd said that no retry can mend; then nothing is
+// held. If etcd did not answer, an entry may still stand or appear, which the
+// session removes once etcd answers.
 //
-// A lease lost on the way costs the place, not the call: it queues again under
-// the next lease.
-func (q *Queue) Acquire(ctx context.Context, r Request) (*Hold, error) {
+// A lease that is lost on the way costs the place in the queue and does not end the
+// call: it queues again, at the back, under the next lease.
+func (q *Queue) Acquire(ctx context.Context, r Request) (_ *Hold, err error) {
 	if err := q.usable(ctx); err != nil {
 		return nil, err
 	}
-	return q.measured(ctx, r, func(ctx context.Context, r Request) (*Hold, error) {
-		t := q.ticket(r.Value)
-		return q.inLine(ctx, q.local.join(t, false), t, r)
-	})
-}
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
+	defer func() { q.reportAcquire(ctx, r, err) }()
 
-// inLine waits for the ticket's turn, and then for the hold.
-func (q *Queue) inLine(ctx context.Context, ln *line, t *ticket, r Request) (*Hold, error) {
-	var err error
-	select {
-	case from := <-t.turn:
-		return q.acquire(ctx, ln, t, r, from.entry, condition{})
-	case <-ctx.Done():
-		err = fmt.Errorf("%w; queued behind another goroutine of this session", backoff.ContextErr(ctx))
-	case <-q.sess.Context().Done():
-		err = holdfast.ErrClosed
+	t := q.newTicket(r)
+	ln := q.shared.join(t, false)
+	e, err := ln.awaitTurn(ctx, t)
+	if err != nil {
+		return nil, err
 	}
-	q.stepOut(ln, t)
-	return nil, err
+	return ln.acquire(ctx, t, e, condition{})
 }
 
-// stepOut gives a ticket back, or ends the turn if that has come meanwhile.
-func (q *Queue) stepOut(ln *line, t *ticket) {
-	if !ln.leave(t) {
-		from := <-t.turn
-		q.giveUp(ln, from.entry)
-	}
-}
-
-// TryAcquire returns the hold if the queue is empty, and ErrOccupied otherwise.
-// It never waits for another holder, only for answers.
-func (q *Queue) TryAcquire(ctx context.Context, r Request) (*Hold, error) {
+// TryAcquire returns the hold if the queue is empty, and ErrOccupied or
+// ErrUnconfirmed otherwise. It waits for etcd's answers and for no other holder.
+func (q *Queue) TryAcquire(ctx context.Context, r Request) (_ *Hold, err error) {
 	if err := q.usable(ctx); err != nil {
 		return nil, err
 	}
-	return q.measured(ctx, r, q.tryAcquire)
-}
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
+	defer func() { q.reportAcquire(ctx, r, err) }()
 
-func (q *Queue) tryAcquire(ctx context.Context, r Request) (*Hold, error) {
-	if err := q.local.busy(q); err != nil {
-		return nil, err // in this very session
+	if err := q.shared.occupancy(q); err != nil {
+		return nil, err // by a goroutine of this session
 	}
-	open, cancel := q.untilClosed(ctx)
-	defer cancel()
-	if err := q.occupied(open); err != nil {
-		return nil, q.orClosed(ctx, err)
+	if err := q.checkEmpty(ctx); err != nil {
+		return nil, err
 	}
-	t := q.ticket(r.Value)
-	ln := q.local.join(t, true)
+	t := q.newTicket(r)
+	ln := q.shared.join(t, true)
 	if ln == nil {
-		return nil, ErrOccupied // meanwhile
+		return nil, ErrOccupied // meanwhile, by a goroutine of this session
 	}
-	return q.acquire(ctx, ln, t, r, (<-t.turn).entry, condition{empty: true}) // its turn is at once
+	return ln.acquire(ctx, t, <-t.turn, condition{empty: true}) // its turn has come at once
 }
 
 func (q *Queue) usable(ctx context.Context) error {
@@ -111,77 +91,60 @@ func (q *Queue) usable(ctx context.Context) error {
 	return backoff.ContextErr(ctx)
 }
 
-// acquire takes the head of the line from its turn to a hold, or ends the turn.
-// e is the entry that was put for it, or nil.
-func (q *Queue) acquire(ctx context.Context, ln *line, t *ticket, r Request, e *entry, c condition) (*Hold, error) {
-	policy := q.sess.RetryPolicy()
-	policy.Attempt = 0 // a wait has no bound but its context
-	open, cancel := q.untilClosed(ctx)
-	defer cancel()
-	deleted := false // an entry of this attempt was deleted by another client
-	err := backoff.Retry(open, policy, func(ctx context.Context) error {
+// acquire takes the head of the line to a hold, or ends its turn. e is the entry
+// that the previous head has put for it, or nil.
+//
+// Each round is an attempt with an entry of its own. A round that loses its lease
+// or its entry is followed by another one.
+func (ln *line) acquire(ctx context.Context, t *ticket, e *entry, c condition) (*Hold, error) {
+	var pauses pauses
+	deleted := false // another client deleted the entry of an earlier round
+	for {
 		if e == nil {
-			lease, err := q.sess.Await(ctx)
+			lease, err := ln.shared.host.Await(ctx)
 			if err != nil {
-				return backoff.Final(err)
+				return nil, ln.fail(ctx, nil, err)
 			}
-			e = ln.enter(t, lease)
-			e.anew = e.anew || deleted
+			e = ln.newEntry(t, lease)
+			e.requeued = e.requeued || deleted
 		}
 		err := e.toFront(ctx, c)
-		if err != nil && q.disposed(ctx, e, err) {
-			e, deleted = nil, deleted || errors.Is(err, errEntryGone)
-			return backoff.Again(err)
+		if err == nil {
+			e.reach(held)
+			ln.heldUnder = e.lease
+			return newHold(ln, e), nil
 		}
-		return backoff.Final(err)
-	})
-	if err == nil {
-		e.advance(held)
-		ln.held = e.lease
-		return newHold(ln, e, e.revision, r), nil
+		if !e.canQueueAgain(ctx, err) {
+			return nil, ln.fail(ctx, e, err)
+		}
+		e, deleted = nil, deleted || errors.Is(err, errEntryGone)
+		if ended := pauses.next(ctx, ln.shared.host, err); ended != nil {
+			return nil, ln.fail(ctx, nil, fmt.Errorf("%w; last error: %w", ended, err))
+		}
 	}
-	waited := q.waitedFor(ctx, e)
-	q.giveUp(ln, e)
-	if text := waited(); text != "" {
-		err = fmt.Errorf("%w%s", err, text)
-	}
-	return nil, q.orClosed(ctx, err)
 }
 
-// untilClosed is ctx as long as the session is open: what a call sends and
-// pauses for must not outlast it.
-func (q *Queue) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(q.sess.Context(), func() { cancel(holdfast.ErrClosed) })
-	return ctx, func() { stop(); cancel(nil) }
-}
-
-// orClosed is err, or why what is untilClosed(ctx) has ended before ctx.
-func (q *Queue) orClosed(ctx context.Context, err error) error {
-	if ctx.Err() == nil && q.sess.Context().Err() != nil {
-		return holdfast.ErrClosed
-	}
-	return err
-}
-
-// toFront puts the entry in the queue, unless that is done, and waits until it
-// may hold: a read has seen it at the front, no lock delay runs, and its lease
-// can be trusted.
+// toFront puts the entry into the queue, unless that is done, and returns when it
+// holds: nothing is ahead of it, no lock delay runs, and its lease is trusted.
 func (e *entry) toFront(ctx context.Context, c condition) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	// A waiter whose own lease is gone must not wait on, whatever happens ahead.
-	defer context.AfterFunc(e.lease.Context(), func() { cancel(e.lease.Lost()) })()
-
 	if e.stage < placed {
-		sending, done := e.sending(ctx)
-		err := e.put(ctx, sending, c)
-		done()
-		if err != nil {
+		if err := e.put(ctx, c); err != nil {
 			return err
 		}
 		telemetry.Queued(ctx, e.position)
 	}
+	if e.ahead == nil && e.delayLeft() <= 0 && e.lease.Check() == nil && ctx.Err() == nil {
+		telemetry.Verified(ctx)
+		return nil // the queue was free
+	}
+	return e.awaitFront(ctx)
+}
+
+// awaitFront waits until the entry holds. It ends with the lease: then the entry is
+// gone, or will be, whatever happens ahead of it.
+func (e *entry) awaitFront(ctx context.Context) error {
+	ctx, cancel := e.untilLost(ctx)
+	defer cancel()
 	for {
 		var err error
 		switch {
@@ -191,13 +154,13 @@ func (e *entry) toFront(ctx context.Context, c condition) error {
 			if err = e.awaitAhead(ctx); err == nil {
 				telemetry.Woken(ctx)
 			}
-		case e.delayed() > 0:
-			// No read afterwards: an entry that has gone meanwhile went with its
-			// lease, and then those behind it delay as well.
-			err = e.settled(ctx)
+		case e.delayLeft() > 0:
+			// The entry is not read again afterwards. If it has gone meanwhile, it
+			// went with its lease, and then those behind it wait for a delay, too.
+			err = e.awaitRemovable(ctx)
 		case e.lease.Check() != nil:
-			// Suspended at the front: the entry may have been removed by the time
-			// that the lease is trusted again.
+			// Suspended at the front. By the time that the lease is trusted again,
+			// another client may have deleted the entry.
 			if err = e.lease.AwaitConnected(ctx); err == nil {
 				err = e.verify(ctx)
 			}
@@ -211,24 +174,9 @@ func (e *entry) toFront(ctx context.Context, c condition) error {
 	}
 }
 
-// sending returns the context for a request that puts the entry. It ends with
-// the lease, and giveUpWait after ctx: a request that is cut off leaves open what
-// it did, one that is answered does not.
-func (e *entry) sending(ctx context.Context) (context.Context, context.CancelFunc) {
-	sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	callerEnded := context.AfterFunc(ctx, func() {
-		forget := context.AfterFunc(e.lease.Context(), cancel) // at once if it is lost
-		time.AfterFunc(giveUpWait, func() { forget(); cancel() })
-	})
-	return sctx, func() {
-		callerEnded()
-		cancel()
-	}
-}
-
-// disposed reports whether an attempt that failed is worth another with a new
-// entry; then the old one is taken care of.
-func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
+// canQueueAgain reports whether an attempt that has failed with err is worth
+// another one with a new entry. If so, the old entry is taken care of.
+func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 	switch {
 	case errors.Is(err, holdfast.ErrClosed):
 		return false
@@ -238,30 +186,44 @@ func (q *Queue) disposed(ctx context.Context, e *entry, err error) bool {
 	case ctx.Err() != nil:
 		return false
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		q.sess.LeaseGone(ctx, e.lease, err) // etcd knew before the session did
+		e.q.host.LeaseGone(ctx, e.lease, err) // etcd has told this attempt before the session
 		e.abandon()
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
-		q.sess.Logger().Warn("holdfast: a waiting entry was removed or outdated; queueing again at the back",
-			"queue", q.kind, "name", q.name, "key", e.key, "lease", fmt.Sprintf("%x", int64(e.lease.ID())), "reason", err)
-		q.sess.Go(func(context.Context) { _ = e.remove(e.lease.Context()) })
+		e.log().Warn("holdfast: queueing again at the back: the waiting entry cannot be used any more", "reason", err)
+		e.q.host.Go(func(context.Context) { _ = e.remove(e.lease.Context()) }) // joined by Close
 		return true
 	default:
 		return false
 	}
 }
 
-// giveUp ends a turn without a hold.
-func (q *Queue) giveUp(ln *line, e *entry) {
-	if e == nil {
-		ln.advance() // etcd has nothing of it
-		return
+// fail ends the turn of a call that failed with err, and returns the error for its
+// caller.
+func (ln *line) fail(ctx context.Context, e *entry, err error) error {
+	waited := ln.q.describeWait(ctx, e)
+	ln.giveUp(e)
+	if text := waited(); text != "" {
+		err = fmt.Errorf("%w%s", err, text)
 	}
-	if e.stage < created {
-		_ = ln.handOff(e) // which sends nothing
-		return
+	return ln.q.closedErr(ctx, err)
+}
+
+// giveUp ends a turn without a hold. It waits for the entry to be removed, for
+// giveUpWait at most; the session goes on with it.
+func (ln *line) giveUp(e *entry) {
+	switch {
+	case e == nil:
+		ln.next() // nothing was put
+	case e.stage < created:
+		_ = ln.handOff(e) // sends nothing: the sweeper takes over
+	default:
+		ln.awaitRemoval(e, ln.handOffInBackground(e))
 	}
-	done := ln.handOffLater(e)
+}
+
+// awaitRemoval waits until done is closed, giveUpWait at most.
+func (ln *line) awaitRemoval(e *entry, done <-chan struct{}) {
 	patience := time.NewTimer(giveUpWait)
 	defer patience.Stop()
 	select {
@@ -269,4 +231,57 @@ func (q *Queue) giveUp(ln *line, e *entry) {
 	case <-patience.C:
 		ln.callerReturned(e)
 	}
+}
+
+// closedErr returns holdfast.ErrClosed if the session, not ctx, ended the call;
+// otherwise err.
+func (q *Queue) closedErr(ctx context.Context, err error) error {
+	if ctx.Err() == nil && q.host.Context().Err() != nil {
+		return holdfast.ErrClosed
+	}
+	return err
+}
+
+// describeWait returns what to add to the error of a call whose context has ended:
+// what it was waiting for. If that is another entry, its value is read while the
+// caller removes its own; the function returned waits for that, giveUpWait at most.
+func (q *Queue) describeWait(ctx context.Context, e *entry) func() string {
+	text := ""
+	switch {
+	case ctx.Err() == nil:
+	case e == nil:
+		text = "; the session had no lease"
+	case e.stage < placed:
+		text = "; etcd has not answered the request to queue"
+	case e.ahead == nil && e.delayLeft() > 0:
+		text = "; it was first in the queue, and the lock delay had not passed"
+	case e.ahead == nil:
+		text = "; it was first in the queue, and the session was not connected"
+	default:
+		ahead, holder := e.ahead, make(chan string, 1)
+		go func() { // joined by the function returned
+			holder <- q.ownerOf(ctx, string(ahead.Key), ahead.CreateRevision)
+		}()
+		return func() string {
+			return fmt.Sprintf("; queued behind entry %s (%s)", names.Quote(string(ahead.Key)), <-holder)
+		}
+	}
+	return func() string { return text }
+}
+
+// ownerOf reads what the entry says of its owner, for an error's text.
+func (q *Queue) ownerOf(ctx context.Context, key string, rev int64) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpWait)
+	defer cancel()
+	resp, err := q.get(ctx, clientv3.OpGet(key))
+	switch {
+	case err != nil:
+		return "etcd does not answer"
+	case !isEntry(first(resp.Kvs), rev):
+		return "it has just left"
+	}
+	if v, ok := DecodeValue(resp.Kvs[0].Value); ok {
+		return "owner " + names.Quote(v.holder())
+	}
+	return "it does not say whose it is"
 }

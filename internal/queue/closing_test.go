@@ -7,35 +7,35 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 func mustClose(t *testing.T, p *process) {
 	t.Helper()
-	if err := p.sess.Close(within(t, time.Minute)); err != nil {
+	if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 }
 
 func TestCloseTakesOutWhatIsHeldAndWhatWaitsAndCostsNoLockDelay(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b, c := start(t, srv), start(t, srv), start(t, srv)
 		h := mustAcquire(t, a.queue("x"))
-		waiter := acquireLater(within(t, time.Minute), b.queue("x"))
-		queued(t, srv, entriesX, 2)
-		last := acquireLater(within(t, time.Minute), c.queue("x"))
-		queued(t, srv, entriesX, 3)
+		waiter := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		last := acquireLater(kit.Within(t, time.Minute), c.queue("x"))
+		kit.Queued(t, srv, entriesX, 3)
 		mustClose(t, b)
 		if r := <-waiter; r.err != holdfast.ErrClosed {
 			t.Errorf("the waiter: %v", r.err)
 		}
-		time.Sleep(20 * oneWay) // the last watches the first
+		time.Sleep(20 * kit.OneWay) // the last watches the first
 		began := time.Now()
 		mustClose(t, a)
 		if err := h.Check(); err == nil {
 			t.Error("the hold outlived its session")
 		}
-		if took := granted(t, srv, last).at.Sub(began); took > prompt {
+		if took := granted(t, srv, last).at.Sub(began); took > kit.Prompt {
 			t.Errorf("the last was granted after %v", took)
 		}
 	})
@@ -43,21 +43,21 @@ func TestCloseTakesOutWhatIsHeldAndWhatWaitsAndCostsNoLockDelay(t *testing.T) {
 
 // The lease then takes the entry along, and the one behind is held back.
 func TestCloseOfAWaiterWhoseEntryAheadWasRevokedHoldsBackTheOneBehind(t *testing.T) {
-	for name, wait := range map[string]time.Duration{"not heard of": oneWay / 2, "during the lock delay": lockDelay / 2} {
+	for name, wait := range map[string]time.Duration{"not heard of": kit.OneWay / 2, "during the lock delay": kit.LockDelay / 2} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				b, c := start(t, srv), start(t, srv)
-				ahead := join(t, srv, entriesX)
-				waiter := acquireLater(within(t, time.Minute), b.queue("x"))
-				queued(t, srv, entriesX, 2)
-				last := acquireLater(within(t, time.Minute), c.queue("x"))
-				queued(t, srv, entriesX, 3)
-				ahead.revoke()
+				ahead := kit.Join(t, srv, entriesX)
+				waiter := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
+				last := acquireLater(kit.Within(t, time.Minute), c.queue("x"))
+				kit.Queued(t, srv, entriesX, 3)
+				ahead.Revoke()
 				revoked := time.Now()
 				time.Sleep(wait)
 				mustClose(t, b)
 				<-waiter
-				if took := granted(t, srv, last).at.Sub(revoked); took < lockDelay {
+				if took := granted(t, srv, last).at.Sub(revoked); took < kit.LockDelay {
 					t.Errorf("the one behind was granted %v after the revocation", took)
 				}
 			})
@@ -67,18 +67,18 @@ func TestCloseOfAWaiterWhoseEntryAheadWasRevokedHoldsBackTheOneBehind(t *testing
 
 // An attempt whose put was never answered leaves its entry to the lease.
 func TestCloseLeavesWhatWasNeverAnsweredToTheLease(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		b, c := start(t, srv), start(t, srv)
 		h := mustAcquire(t, c.queue("x"))
-		b.planOne("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
-		ctx, giveUp := context.WithCancel(within(t, time.Minute))
+		b.PlanOne("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
 		waiter := acquireLater(ctx, b.queue("x"))
-		time.Sleep(2 * oneWay)
+		time.Sleep(2 * kit.OneWay)
 		mustClose(t, b)
 		giveUp()
 		<-waiter
 		if kvs := srv.Keys(entriesX); len(kvs) != 1 || string(kvs[0].Key) != h.Key() {
-			t.Errorf("entries %v, want the other session's alone", keysOf(kvs))
+			t.Errorf("entries %v, want the other session's alone", kit.KeysOf(kvs))
 		}
 	})
 }
@@ -87,23 +87,23 @@ func TestCloseLeavesWhatWasNeverAnsweredToTheLease(t *testing.T) {
 // nothing is kept of the entries that went with it.
 func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 	for name, lose := range map[string]func(*etcdfake.Server, *process){
-		"revoked": func(srv *etcdfake.Server, p *process) { srv.Revoke(p.sess.Lease()) },
+		"revoked": func(srv *etcdfake.Server, p *process) { srv.Revoke(p.Sess.Lease()) },
 		"given up": func(_ *etcdfake.Server, p *process) {
-			lease.Open(p.sess.Ref()).Lease().Lose(holdfast.CauseExpired, nil)
+			p.Host.Lease().Lose(holdfast.CauseExpired, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				join(t, srv, entriesX)
+				kit.Join(t, srv, entriesX)
 				q := p.queue("x")
 				mustAcquire(t, p.queue("y"))
-				done := acquireLater(within(t, time.Minute), q)
-				queued(t, srv, entriesX, 2)
-				lost := lease.Open(p.sess.Ref()).Lease()
+				done := acquireLater(kit.Within(t, time.Minute), q)
+				kit.Queued(t, srv, entriesX, 2)
+				lost := p.Host.Lease()
 				lose(srv, p)
 				time.Sleep(10 * time.Second)
-				for _, e := range q.local.keys.under(lost) {
+				for _, e := range q.shared.keys.of(lost) {
 					t.Errorf("kept: %s, stage %v", e.key, e.stage)
 				}
 				for _, kv := range srv.Keys("holdfast/lock/") {
@@ -120,14 +120,14 @@ func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 }
 
 func TestCloseTakesOutWhatTheSweeperHasFound(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		b, c := start(t, srv), start(t, srv)
 		release := unansweredPut(t, b, srv)
-		last := acquireLater(within(t, time.Minute), c.queue("x"))
-		queued(t, srv, entriesX, 2)
+		last := acquireLater(kit.Within(t, time.Minute), c.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
 		release()
 		removed := make(chan struct{}, 100)
-		b.plan(func(kind string, n int) etcdfake.Fate {
+		b.Plan(func(kind string, n int) etcdfake.Fate {
 			if kind != "remove" {
 				return etcdfake.Fate{}
 			}
@@ -137,7 +137,7 @@ func TestCloseTakesOutWhatTheSweeperHasFound(t *testing.T) {
 		<-removed
 		began := time.Now()
 		mustClose(t, b)
-		if took := granted(t, srv, last).at.Sub(began); took > prompt {
+		if took := granted(t, srv, last).at.Sub(began); took > kit.Prompt {
 			t.Errorf("the one behind was granted after %v", took)
 		}
 	})

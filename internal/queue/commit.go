@@ -34,7 +34,7 @@ type txn struct {
 	queue     string // the entries prefix of the queue
 	cmps      []clientv3.Cmp
 	then, els []clientv3.Op
-	alone     bool // never part of a batch
+	alone     bool // must not be batched
 }
 
 // puts reports whether t may need room in the store.
@@ -42,15 +42,15 @@ func (t txn) puts() bool {
 	return slices.ContainsFunc(slices.Concat(t.then, t.els), clientv3.Op.IsPut)
 }
 
-// reply is the answer to a txn. open and unsent are also set beside an error.
+// reply is the answer to a txn. unanswered and unsent are also set beside an error.
 type reply struct {
 	succeeded bool
-	revision  int64 // of the store
+	header    *pb.ResponseHeader
 	responses []*pb.ResponseOp
 
-	// open: a copy of the Txn was sent whose outcome is unknown. It may have been
+	// unanswered: a copy of the Txn was sent and not answered. It may have been
 	// carried out, or may still be, even if another copy was answered.
-	open bool
+	unanswered bool
 
 	unsent bool // no copy was sent, and none will be
 }
@@ -74,7 +74,7 @@ type reply struct {
 // may have carried out the batch before it reported that: then the Txns that
 // put nothing are sent alone, and the others fail.
 type committer struct {
-	sess lease.Host
+	host lease.Host
 
 	mu       sync.Mutex // protects what follows
 	inFlight int
@@ -87,13 +87,13 @@ type pending struct {
 	txn
 	done chan struct{} // closed when the rest is set
 
-	reply reply
-	err   error
-	alone bool // still to be sent, alone
+	reply  reply
+	err    error
+	resend bool // its caller must send it again, alone
 }
 
-// commit sends t, alone or in a batch. It returns etcd's answer or error, or
-// ctx's error; see reply for what may happen after an error. ctx must end with a
+// commit sends t, alone or in a batch, and returns etcd's answer or error, or ctx's
+// error. After an error, reply says what may have happened. ctx must end with a
 // lease, so that it is done when the session is closed.
 func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 	if t.alone {
@@ -111,11 +111,11 @@ func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 	case <-p.done:
 	case <-ctx.Done():
 		unsent := c.cancel(p)
-		return reply{unsent: unsent, open: !unsent}, ctx.Err()
+		return reply{unsent: unsent, unanswered: !unsent}, ctx.Err()
 	}
-	if p.alone {
+	if p.resend {
 		r, err := c.send(ctx, t)
-		r.open = r.open || p.reply.open
+		r.unanswered = r.unanswered || p.reply.unanswered
 		return r, err
 	}
 	return p.reply, p.err
@@ -123,18 +123,20 @@ func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
 
 // send sends t. While a member does not answer, it sends copies to others.
 func (c *committer) send(ctx context.Context, t txn) (reply, error) {
-	resp, open, err := attempt.Once(ctx, c.sess.Sender(), attempt.Write, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return c.sess.Client().Txn(ctx).If(t.cmps...).Then(t.then...).Else(t.els...).Commit()
-	})
-	if err != nil {
-		return reply{open: open}, err
+	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return c.host.Client().Txn(ctx).If(t.cmps...).Then(t.then...).Else(t.els...).Commit()
 	}
-	return reply{succeeded: resp.Succeeded, revision: resp.Header.Revision, responses: resp.Responses, open: open}, nil
+	resp, unanswered, err := attempt.Once(ctx, c.host.Sender(), attempt.Write, send)
+	if err != nil {
+		return reply{unanswered: unanswered}, err
+	}
+	return reply{resp.Succeeded, resp.Header, resp.Responses, unanswered, false}, nil
 }
 
-// enqueue decides how t is sent. It returns nil if the caller is to send t at
-// once, and to call done afterwards. Otherwise t is in the batch, and full is
-// that batch if t has filled it: the caller is to send it.
+// enqueue returns nil if fewer than maxInFlight Txns are in flight, or if the batch has
+// one about the same queue: then the caller must send t and call done afterwards.
+// Otherwise t is queued in the batch. If that fills the batch, it is returned as full,
+// and the caller must send it.
 func (c *committer) enqueue(t txn) (p *pending, full []*pending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +214,7 @@ func (c *committer) takeLocked() []*pending {
 // that Close joins. If the session is closed, it sends nothing: then the context
 // of each caller is done.
 func (c *committer) sendBatches(batch []*pending) {
-	c.sess.Go(func(ctx context.Context) {
+	c.host.Go(func(ctx context.Context) {
 		for ; batch != nil; batch = c.next() {
 			c.sendBatch(ctx, batch)
 		}
@@ -230,17 +232,17 @@ func (c *committer) sendBatch(ctx context.Context, batch []*pending) {
 	class := etcderr.Classify(err)
 	storeFull := class == etcderr.Unknown && !etcderr.Pending(err)
 	for i, p := range batch {
-		p.reply.open = r.open
+		p.reply.unanswered = r.unanswered
 		switch class {
 		case etcderr.OK:
 			own := r.responses[i].GetResponseTxn()
-			p.reply = reply{succeeded: own.Succeeded, revision: r.revision, responses: own.Responses, open: r.open}
+			p.reply = reply{own.Succeeded, r.header, own.Responses, r.unanswered, false}
 		case etcderr.Permanent, etcderr.Unauthorised, etcderr.LeaseGone:
-			p.alone = true
+			p.resend = true
 		default:
 			p.err = err
 			if storeFull && !p.puts() {
-				p.alone, p.reply.open = true, true
+				p.resend, p.reply.unanswered = true, true
 			}
 		}
 		close(p.done)

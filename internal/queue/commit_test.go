@@ -27,14 +27,14 @@ func put(t *testing.T, c *committer, queue, key string) <-chan reply {
 }
 
 func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
-		c := &committer{sess: lease.Open(start(t, srv).sess.Ref())}
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		c := &committer{host: lease.Open(start(t, srv).Sess.Ref())}
 		for i := range maxInFlight {
 			q := fmt.Sprint("/busy", i, "/")
 			put(t, c, q, q+"e")
 		}
 		first, other, second := put(t, c, "/q/", "/q/1"), put(t, c, "/r/", "/r/1"), put(t, c, "/q/", "/q/2")
-		revision, ofOther, ofSecond := (<-first).revision, (<-other).revision, (<-second).revision
+		revision, ofOther, ofSecond := (<-first).header.Revision, (<-other).header.Revision, (<-second).header.Revision
 		if revision == ofSecond {
 			t.Errorf("two entries of one queue were put at revision %d: neither is ahead of the other", revision)
 		}
@@ -47,10 +47,10 @@ func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
 // Far from etcd a round trip is long: a Txn must not wait for one.
 func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 	const roundTrip = 80 * time.Millisecond
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.link.Delay(roundTrip / 2)
-		c := &committer{sess: lease.Open(p.sess.Ref())}
+		p.Link.Delay(roundTrip / 2)
+		c := &committer{host: p.Host}
 		began := time.Now()
 		var all []<-chan reply
 		for i := range maxInFlight + 3 {
@@ -69,16 +69,16 @@ func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 // The copy that the batch was may still be carried out, whatever a Txn of it is
 // answered when it is sent again.
 func TestTxnOfABatchThatMayStillBeCarriedOutIsOpen(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		c := &committer{sess: lease.Open(p.sess.Ref())}
+		c := &committer{host: p.Host}
 		for i := range maxInFlight {
 			q := fmt.Sprint("/busy", i, "/")
 			put(t, c, q, q+"e")
 		}
-		p.link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true} })
+		p.Link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true} })
 		r, err := c.commit(t.Context(), txn{queue: "/q/", then: []clientv3.Op{clientv3.OpPut("/q/1", "")}})
-		if err == nil || !r.open || r.unsent {
+		if err == nil || !r.unanswered || r.unsent {
 			t.Errorf("a batch whose answer was lost: %+v, %v, want it open", r, err)
 		}
 	})

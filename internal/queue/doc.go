@@ -1,40 +1,63 @@
-// Package queue is the one algorithm of this module: entries under a prefix in
-// etcd, ordered by create revision, each waiting for the one right ahead of it.
+// Package queue is the one algorithm of locks and elections: each contender has an
+// entry in etcd, and the entry with the smallest create revision holds.
 //
-//	local line                 etcd, under NAME/@/
+//	line in memory             etcd, under NAME/@/
 //	goroutine 3  ─┐
-//	goroutine 2  ─┼─ waits     694d…-x7Q (rev 120)   another process, holds
+//	goroutine 2  ─┼─ wait      694d…-x7Q (rev 120)   another process, holds
 //	goroutine 1  ─┴─ head ──▶  5e1a…-b2K (rev 131)   watches the one above
 //
-// One file, one idea:
+// # Acquire
 //
-//	name.go     which names there are
-//	queue.go    a queue: its keys and the reads over it
-//	acquire.go  from the end of the line to a hold
-//	line.go     goroutines of one session: one entry between them
-//	entry.go    one attempt's entry, and how far it has come
-//	put.go      into the queue, once, however often it is sent
-//	place.go    what stands ahead, how that left, and the lock delay
-//	wait.go     waiting for the entry ahead
-//	stream.go   which stream a watch goes on
-//	remove.go   out of the queue
-//	handoff.go  out of the queue, and the next in line into it
-//	hold.go     a hold, and every way it ends
-//	release.go  from a hold to nothing
-//	commit.go   how the Txns of a session are sent: one by one, or in batches
-//	keys.go     which keys entries have
-//	sweeper.go  what attempts that are over may have left
-//	census.go   what etcd's client has put by itself
-//	closing.go  what leaves before a lease is revoked
-//	audit.go    entries that were deleted under their holders
-//	value.go    what an entry says of itself; since.go, since when it is held
-//	record.go   what an auditor is told of a hold
-//	measure.go  what telemetry is told of it
-//	waited.go   what a call that gave up had waited for
-//	update.go   another value under a hold's entry
-//	requeue.go  from the front to the back; a hold given up for its holder
-//	resume.go   whether a hold stands after its session was suspended
-//	front.go    who holds, by one read; follow.go, all the time
+// Goroutines of one session that want the same name wait in a line in memory. Only
+// the head of the line has an entry in etcd. One Txn puts it, with the session's
+// lease, and reads the youngest entry that stood before it. If there is none, the
+// queue was free and the head holds: one round trip.
 //
-// DESIGN.md at the module's root has the protocol and its reasons.
+// Otherwise it watches that one entry, so that a release wakes one waiter. When the
+// entry ahead is gone, the waiter finds out how it went:
+//
+//   - It was deleted, and the session key of its lease exists: a release, or a waiter
+//     that gave up. The waiter holds, or waits for the entry that is ahead now.
+//   - It went together with that session key: its lease has ended. The lease expired,
+//     or etcd revoked it although it was renewed, and then its holder may not have
+//     been told yet. The waiter waits for the lock delay before it holds.
+//
+// # Release
+//
+// One Txn deletes the entry if its create revision is the one that is meant. If
+// another goroutine waits in the line, the same Txn puts that goroutine's entry, at
+// the back of the queue. An entry that never held may be deleted only while the entry
+// ahead of it stands: otherwise the deletion would hide from the entry behind that a
+// lease was revoked.
+//
+// # Requests that are not answered
+//
+// A request without an answer may have been carried out, or may be at any later time.
+//
+//   - The put of an entry is sent again until it is answered. Its key belongs to one
+//     attempt at a time, so a read finds what an earlier copy did.
+//   - The put compares the mod revision of the session key, the gate. When an attempt
+//     ends with an unanswered copy, the sweeper puts the session key again. From then
+//     on the copy does nothing. Then the sweeper removes the entry, if it stands.
+//   - A copy that etcd's client sends by itself may pass the gate after its entry was
+//     released. The orphan scanner lists the keys of the lease and has the sweeper
+//     remove entries that no attempt accounts for.
+//   - Whatever is missed goes with the lease.
+//
+// # While held
+//
+// A hold ends once: it is released, its lease is lost, its entry is deleted, or
+// MaxHold has passed. Its contexts are canceled before its entry is removed. The
+// poller checks several times in a lock delay, in one Txn for many holds, that the
+// entries still stand.
+//
+// # Where to begin
+//
+// A free lock takes this path, in order: acquire.go, line.go, entry.go, put.go,
+// commit.go, hold.go, release.go, remove.go. A waiter adds wait.go, stream.go and
+// judge.go; a line in memory, handoff.go. keys.go, sweeper.go and orphans.go are
+// about requests that were not answered, poll.go and held.go about holds that last,
+// term.go, front.go and follow.go about elections. DESIGN.md at the root of the
+// module has the reasons, and internal/queuemodel a model of this algorithm that is
+// searched for mistakes.
 package queue

@@ -1,148 +1,214 @@
 package queue
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 var (
-	// errOccupied: the queue was not empty, and empty was the condition.
+	// errOccupied: the put was conditional on an empty queue, which it was not.
 	errOccupied = errors.New("the queue is not empty")
-	// errEntryGone: the entry was removed by another client.
+	// errEntryGone: another client deleted the entry.
 	errEntryGone = errors.New("the entry is no longer in the queue")
-	// errEpochMoved: the epoch was bumped between the put and the answer.
+	// errEpochMoved: the epoch was raised between the put and its answer.
 	errEpochMoved = errors.New("the fencing epoch was bumped while the entry was being put")
 )
 
-// stage is how far an entry has come. It only grows.
+// stage is how far an attempt has come. It only grows.
 type stage int
 
 const (
-	unsent  stage = iota // no request that puts it was sent
-	sent                 // one was sent; its create revision is not known
-	created              // its create revision is known
-	placed               // what stands ahead of it is known as well
-	held                 // it was granted
+	unsent  stage = iota // its put was not sent
+	sent                 // its put was sent; the entry's create revision is unknown
+	created              // the create revision is known
+	placed               // the entry ahead is known, too
+	held                 // the attempt became a hold
 	ended                // the attempt is over; what it left open is the sweeper's
 )
 
-// entry is one attempt's place in the queue: a key that only this attempt puts.
-// One goroutine at a time works on it; a place is handed on with all that is
-// known of it.
+// entry is the key that one attempt puts into a queue, and what is known of it.
+// One goroutine at a time works on it. A hand-off passes an entry to another
+// caller with everything known of it.
 type entry struct {
-	q     *Queue
-	lease *lease.Lease
-	value string
-	id    string // the last part of key
-
-	ticket *ticket // of the caller it was put for
+	q      *Queue
+	lease  *lease.Lease
+	ticket *ticket // of the caller that the entry was put for
 	key    string
+	id     string // last part of key; empty if the key must not be used again
+	value  string
 
-	// anew: the attempt was under way when its session lost a lease, or had an
-	// entry that another client deleted. Its new entry is granted only after the
-	// lock delay, since holders that it once waited for may have been revoked.
-	anew bool
+	// requeued: the session lost a lease, or another client deleted the entry,
+	// while this attempt was under way. It holds only after the lock delay, since
+	// a holder that the earlier entry waited for may have been revoked, too.
+	requeued bool
 
-	token    fencing.Token // known together with rev
-	position int64         // how many entries stood ahead when it was put
+	token    fencing.Token // set with ahead
+	position int64         // number of entries ahead when it was put
 	revision int64         // of the store, at the latest read that saw the entry
 
-	openAt   int64 // gate of the latest copy of the put that was not answered; 0: all were
-	removing bool  // a request that removes the entry was sent and not answered
+	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
+	removing     bool  // a removal was sent and not answered
+	refused      bool  // the session key was put again since the attempt began; the sweeper's
 
-	mu    sync.Mutex // protects what follows from Close; the working goroutine alone writes
-	stage stage
-	rev   int64            // create revision
-	ahead *mvccpb.KeyValue // the nearest entry ahead; nil: the queue is free
-	seen  int64            // the latest revision at which ahead stood
-	until time.Time        // the lock delay ends; zero: none has begun
+	// mu protects what follows from beforeRevoke, which reads it on another
+	// goroutine. Only the working goroutine writes, so it reads without mu.
+	mu         sync.Mutex
+	stage      stage
+	rev        int64            // create revision
+	ahead      *mvccpb.KeyValue // the nearest entry ahead; nil if the queue is free
+	aheadSeen  int64            // the latest revision at which ahead stood
+	delayUntil time.Time        // end of the lock delay; zero if none has begun
 }
 
-func newEntry(q *Queue, lease *lease.Lease, value string) *entry {
-	e := &entry{q: q, lease: lease, value: value}
-	for {
-		e.id = q.local.keys.take(lease)
-		e.key = q.entries + e.id
-		if q.local.keys.register(e) {
-			return e
-		}
-	}
+// log returns the session's logger with what identifies the entry.
+func (e *entry) log() *slog.Logger {
+	return e.q.host.Logger().With("queue", e.q.kind, "name", e.q.name, "key", e.key,
+		"lease", holdfast.LeaseID(e.lease.ID()).String())
 }
 
-func absent(key string) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
-}
-
-// stands compares true as long as the entry kv stands; another entry at its key
-// has another create revision.
-func stands(kv *mvccpb.KeyValue) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(string(kv.Key)), "=", kv.CreateRevision)
-}
-
-// owned compares true as long as the entry stands.
-func (e *entry) owned() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(e.key), "=", e.rev)
-}
-
-// advance moves the entry to a later stage.
-func (e *entry) advance(to stage) {
+// reach moves the attempt to a later stage.
+func (e *entry) reach(to stage) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stage = max(e.stage, to)
 }
 
-// create notes the create revision.
-func (e *entry) create(rev int64) {
+// setCreated records the create revision.
+func (e *entry) setCreated(rev int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.rev, e.stage = rev, created
 }
 
-// place notes what stood ahead at revision; nil: nothing did.
-func (e *entry) place(ahead *mvccpb.KeyValue, revision int64) {
+// setPlace records the create revision, and the entry that stood ahead at revision.
+func (e *entry) setPlace(rev int64, ahead *mvccpb.KeyValue, revision int64, delay bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ahead, e.seen, e.stage = ahead, revision, max(e.stage, placed)
+	e.rev, e.revision = rev, revision
+	e.setAheadLocked(ahead, revision, delay)
 }
 
-// delay begins the lock delay, or begins it again.
-func (e *entry) delay() {
-	until := time.Now().Add(e.q.sess.LockDelay())
+// setAhead records the entry that stood ahead at revision; nil if none did. With
+// delay the lock delay begins, or begins again. Both happen in one step: an entry
+// that is placed and has no delay may be removed by beforeRevoke.
+func (e *entry) setAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.until = until
+	e.setAheadLocked(ahead, revision, delay)
 }
 
-// delayed is how long the lock delay still lasts. It counts only once the queue
-// is free.
-func (e *entry) delayed() time.Duration {
-	if e.ahead != nil || e.until.IsZero() {
+func (e *entry) setAheadLocked(ahead *mvccpb.KeyValue, revision int64, delay bool) {
+	e.ahead, e.aheadSeen, e.stage = ahead, revision, max(e.stage, placed)
+	if delay {
+		e.delayUntil = time.Now().Add(e.q.shared.lockDelay)
+	}
+}
+
+// delayLeft is the rest of the lock delay. A delay counts only once the queue is
+// free.
+func (e *entry) delayLeft() time.Duration {
+	if e.ahead != nil || e.delayUntil.IsZero() {
 		return 0
 	}
-	return time.Until(e.until)
+	return time.Until(e.delayUntil)
 }
 
-// finish ends the attempt. What may still stand or appear in etcd is the
-// sweeper's from now on: an entry whose put was never answered, and one whose put
-// was sent more than once.
+// owned is true in a Txn as long as this entry stands. It compares the create
+// revision: a later entry at the same key has another one.
+func (e *entry) owned() clientv3.Cmp { return createdAt(e.key, e.rev) }
+
+// createdAt is true in a Txn as long as key has the value that was created at rev;
+// with rev 0, as long as the key does not exist.
+func createdAt(key string, rev int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
+}
+
+// removalCmps returns the comparisons under which the entry may be deleted.
+//
+// An entry that never held may be deleted only while the entry ahead stands, or
+// when the queue is free and no lock delay runs. Otherwise the waiter behind,
+// seeing a deletion in good order, would hold at once, although a revoked holder
+// ahead of both may not have been told yet.
+func (e *entry) removalCmps() []clientv3.Cmp {
+	if e.stage == placed && e.ahead != nil {
+		return []clientv3.Cmp{e.owned(), createdAt(string(e.ahead.Key), e.ahead.CreateRevision)}
+	}
+	return []clientv3.Cmp{e.owned()}
+}
+
+// removableNow returns removalCmps, or nil if the entry may not be deleted yet.
+func (e *entry) removableNow() []clientv3.Cmp {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stage == held || e.stage == placed && e.delayLeft() <= 0 {
+		return e.removalCmps()
+	}
+	return nil
+}
+
+// finish ends the attempt. If a copy of its put may still be carried out, or the
+// entry may stand without this session knowing its revision, the sweeper takes
+// over.
 func (e *entry) finish() {
 	before := e.stage
-	e.advance(ended)
-	local := e.q.local
+	e.reach(ended)
+	shared := e.q.shared
 	switch {
 	case before == ended:
 	case e.lease.Lost() != nil: // the entry goes with the lease
-		local.keys.unregister(e)
-	case before == sent || e.openAt != 0 && e.openAt == e.lease.Gate():
-		local.sweeper.add(e)
+		shared.keys.unregister(e)
+	case before == sent || e.unansweredAt != 0 && e.unansweredAt == e.lease.Gate():
+		shared.sweeper.add(e)
 	default:
-		local.keys.recycle(e)
+		shared.keys.recycle(e)
 	}
+}
+
+// untilLost returns ctx, ended also by the loss of the lease, which is its cause
+// then.
+func (e *entry) untilLost(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.lease.Context(), func() { cancel(e.lease.Lost()) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// requestContext returns the context of a request about the entry. It has ctx's
+// values and ends with the lease, and grace after ctx: a request that is cut off
+// leaves its outcome unknown, one that is answered a moment later does not.
+func (e *entry) requestContext(ctx context.Context, grace time.Duration) (context.Context, func()) {
+	rctx, cancel := context.WithCancel(leaseContext{e.lease.Context(), ctx})
+	stop := context.AfterFunc(ctx, func() {
+		if grace > 0 {
+			time.AfterFunc(grace, cancel)
+		} else {
+			cancel()
+		}
+	})
+	return rctx, func() { stop(); cancel() }
+}
+
+// leaseContext is the context of a lease with the values of another context, such
+// as its span and its credentials.
+type leaseContext struct {
+	context.Context
+	values context.Context
+}
+
+// Value asks the lease's context first. It carries no values of its own, but
+// package context finds there whom to derive a child from.
+func (c leaseContext) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // What an attempt leaves open decides who has its key next.
@@ -24,16 +23,16 @@ func TestKeyIsUsedAgainOnceNoCopyOfItsPutCanCome(t *testing.T) {
 		"refused, and nothing said what stands there": {sent, -1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				q, lease := p.queue("x"), lease.Open(p.sess.Ref()).Lease()
-				e := newEntry(q, lease, "")
-				e.advance(c.stage)
+				q, lease := p.queue("x"), p.Host.Lease()
+				e := q.shared.keys.newEntry(q, lease)
+				e.reach(c.stage)
 				if c.open >= 0 {
-					e.openAt = lease.Gate() - c.open
+					e.unansweredAt = lease.Gate() - c.open
 				}
 				e.finish()
-				if reused := newEntry(q, lease, "").key == e.key; reused != c.reused {
+				if reused := q.shared.keys.newEntry(q, lease).key == e.key; reused != c.reused {
 					t.Errorf("the key was used again: %v", reused)
 				}
 				time.Sleep(time.Minute)
@@ -49,7 +48,7 @@ func TestStageOnlyGrows(t *testing.T) {
 	e := &entry{}
 	for _, to := range []stage{sent, placed, sent, held, placed, ended, held} {
 		before := e.stage
-		e.advance(to)
+		e.reach(to)
 		if e.stage != max(before, to) {
 			t.Errorf("from %d to %d: %d", before, to, e.stage)
 		}

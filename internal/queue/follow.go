@@ -14,18 +14,14 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// healthyFollow: the end of a watch that lived for that long is a new failure,
-// and resets the backoff.
-const healthyFollow = time.Second
-
-// Follow tells who holds, first as it is and then at every change, in order,
-// until ctx or what the reader was made of ends, or etcd says what no retry can
-// mend; that is the error. In between it survives whatever happens to its watch.
-// It reads again every now and then, as often as every says, and tells that too:
-// the Sent of a front is then later and nothing else has changed.
+// Follow calls tell with the front of the queue, then again after each change, in
+// order, and after each regular read, which is made once in every: then Sent is later
+// and nothing else has changed. It returns when ctx, the session or the client ends,
+// or when etcd answers with an error that no retry can mend. It survives whatever
+// happens to its watch.
 //
-// tell is called on the caller's goroutine and must not block: what is not
-// read here piles up in the client.
+// tell is called on the caller's goroutine and must not block: meanwhile the client
+// buffers events without a bound.
 func (r *FrontReader) Follow(ctx context.Context, every time.Duration, tell func(Front)) error {
 	if err := r.ended(ctx); err != nil {
 		return err
@@ -34,7 +30,7 @@ func (r *FrontReader) Follow(ctx context.Context, every time.Duration, tell func
 	defer cancel()
 
 	policy := r.policy
-	policy.Attempt = 0 // a watch lasts as long as it does
+	policy.Attempt = 0 // a watch has no timeout
 	f := follower{r: r, every: every, tell: tell}
 	for {
 		err := backoff.Retry(open, policy, f.watch)
@@ -47,39 +43,39 @@ func (r *FrontReader) Follow(ctx context.Context, every time.Duration, tell func
 	}
 }
 
-// follower knows what it has told.
+// follower is the state of one call of Follow.
 type follower struct {
 	r     *FrontReader
 	every time.Duration
 	tell  func(Front)
-	seen  Front
-	told  bool
+	seen  Front // the latest that tell was called with
+	told  bool  // tell was called
 }
 
-// watch follows the queue for as long as one watch lasts. nil: it lasted for a
-// while, so the pauses before the next start anew.
+// watch follows the queue until its watch ends. It returns nil if a healthy watch
+// ended, so that the pauses start anew.
 //
-// The watch is from "now", which is served at once, and the read made after it
-// stands finds what was before. The read's revision is not smaller than the
-// watch's, so nothing falls in between; what the watch tells of up to that
-// revision is in the read already, and skipped.
+// The watch starts from now, which etcd serves at once, and the read after its creation
+// finds what happened before. The revision of the read is not smaller than that of the
+// watch, so nothing is missed in between. Events up to the revision of the read are
+// skipped.
 func (f *follower) watch(ctx context.Context) error {
 	wctx, stream := f.r.stream.context(f.r.open)
 	wctx, cancel := context.WithCancel(wctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 
-	unarmed := time.AfterFunc(f.r.policy.Attempt, cancel) // Watch itself blocks until the server has answered
-	defer unarmed.Stop()
+	arming := time.AfterFunc(f.r.policy.Attempt, cancel) // Watch itself blocks until the server has answered
+	defer arming.Stop()
 	events := f.r.client.Watch(wctx, f.r.entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	if _, err := f.next(ctx, events, nil); err != nil {
 		if _, err := f.read(ctx); err != nil {
 			return err
 		}
-		f.r.stream.leave(stream)
+		f.r.stream.drop(stream)
 		return backoff.Again(fmt.Errorf("arm a watch: %w", err))
 	}
-	unarmed.Stop()
+	arming.Stop()
 	armed := time.Now()
 
 	refresh := time.NewTicker(f.every)
@@ -90,7 +86,7 @@ func (f *follower) watch(ctx context.Context) error {
 	for {
 		changes, err := f.next(ctx, events, refresh.C)
 		switch {
-		case err != nil && time.Since(armed) >= healthyFollow:
+		case err != nil && time.Since(armed) >= healthyWatch:
 			return nil
 		case err != nil:
 			return backoff.Again(err)
@@ -107,18 +103,20 @@ func (f *follower) watch(ctx context.Context) error {
 				return err
 			}
 			if changed {
-				// The watch has not told: it may merely be late, or silent for
-				// good, on a connection that is dead or a member that hangs.
-				f.r.stream.leave(stream)
+				// The watch has not told this. It may only be late, or silent for
+				// good: its connection is dead, or its member hangs.
+				f.r.stream.drop(stream)
 				return backoff.Again(errors.New("the watch is behind"))
 			}
 		}
 	}
 }
 
-// next waits for the watch (changes is not nil), for tick (both are nil), or
-// for the end of either (err).
-func (f *follower) next(ctx context.Context, events clientv3.WatchChan, tick <-chan time.Time) (changes []*clientv3.Event, err error) {
+// next waits for events (changes is not nil), for tick (changes and err are nil), or
+// for the end of the watch or of ctx (err).
+func (f *follower) next(
+	ctx context.Context, events clientv3.WatchChan, tick <-chan time.Time,
+) (changes []*clientv3.Event, err error) {
 	select {
 	case resp, ok := <-events:
 		if !ok {
@@ -135,7 +133,7 @@ func (f *follower) next(ctx context.Context, events clientv3.WatchChan, tick <-c
 	}
 }
 
-// read looks who holds and tells it, and reports whether that is a change.
+// read reads the front, calls tell with it, and reports whether it has changed.
 func (f *follower) read(ctx context.Context) (changed bool, err error) {
 	now, err := f.r.read(ctx, f.seen)
 	if err != nil {
@@ -147,9 +145,8 @@ func (f *follower) read(ctx context.Context) (changed bool, err error) {
 	return changed, nil
 }
 
-// apply goes through what the watch saw. A new value of the front entry is
-// told from the event; with anything else that may change who holds, it
-// reports false and a read decides.
+// apply applies events. If the front entry has a new value, it calls tell with that.
+// Of any other event that may change the front it reports false: a read must decide.
 func (f *follower) apply(changes []*clientv3.Event) bool {
 	for _, ev := range changes {
 		if ev.Kv.ModRevision <= f.seen.Revision {
@@ -159,7 +156,7 @@ func (f *follower) apply(changes []*clientv3.Event) bool {
 		case f.seen.Entry == nil && ev.Type == clientv3.EventTypePut:
 			return false
 		case f.seen.Entry == nil || string(ev.Kv.Key) != string(f.seen.Entry.Key):
-			// Joined or left further back.
+			// An entry behind the front.
 		case ev.Type == clientv3.EventTypePut && f.seen.holds(ev.Kv):
 			f.seen.Entry, f.seen.Value, f.seen.Revision = ev.Kv, f.r.valueOf(ev.Kv), ev.Kv.ModRevision
 			f.tell(f.seen)
@@ -170,33 +167,32 @@ func (f *follower) apply(changes []*clientv3.Event) bool {
 	return true
 }
 
-// followStream chooses the stream of a reader's watches. A stream stays with one
-// member, and with the token it was opened with. Where that member hangs, or that
-// token has expired, no more watches can be made on it; then later ones go to a
-// new stream. No other watch of the program shares it: one that waits there to be
-// armed would keep ours waiting.
+// followStream is the stream of a reader's watches: see streams for what binds a watch
+// to its stream. No other watch of the program uses it, since creating that would delay
+// ours.
 type followStream struct {
-	number atomic.Int64 // of the stream that new watches go to; 0: none was chosen yet
+	number atomic.Int64 // of the stream for the next watch; 0: none was chosen yet
 }
 
 // lastStream numbers the streams of all sessions and readers of the program.
 var lastStream atomic.Int64
 
-// streamOfReader is sent along. etcd's client has one stream for each set of
-// metadata; etcd does not look at it.
+// streamOfReader is the metadata key that tells the streams of readers apart.
 const streamOfReader = "holdfast-reader"
 
-// context is what to make a watch on, and the number of its stream. It comes of
-// open, not of a caller's context, whose metadata would open one more stream.
+// context returns the context to create a watch on, and the number of its stream. It is
+// derived from open, not from a caller's context, whose metadata would open another
+// stream.
 func (s *followStream) context(open context.Context) (context.Context, int64) {
-	s.leave(0)
+	s.drop(0)
 	number := s.number.Load()
-	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(open), streamOfReader, strconv.FormatInt(number, 10)), number
+	ctx := clientv3.WithRequireLeader(open)
+	return metadata.AppendToOutgoingContext(ctx, streamOfReader, strconv.FormatInt(number, 10)), number
 }
 
-// leave has later watches use another stream than that one, on which one could
-// not be made, or was silent, although etcd answers.
-func (s *followStream) leave(number int64) {
+// drop has later watches use another stream than that one, which is silent although
+// etcd answers.
+func (s *followStream) drop(number int64) {
 	if s.number.Load() == number {
 		s.number.CompareAndSwap(number, lastStream.Add(1))
 	}

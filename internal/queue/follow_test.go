@@ -22,12 +22,12 @@ func TestEachReaderHasAStreamOfItsOwnUntilItLeavesIt(t *testing.T) {
 	if other, _ := name(&b); other == first {
 		t.Errorf("two readers on stream %s", first)
 	}
-	a.leave(number)
+	a.drop(number)
 	second, _ := name(&a)
 	if second == first {
 		t.Errorf("still on stream %s", first)
 	}
-	a.leave(number) // by another watch that was on it
+	a.drop(number) // by another watch that was on it
 	if third, _ := name(&a); third != second {
 		t.Errorf("stream %s was left, though it was %s that failed", second, first)
 	}

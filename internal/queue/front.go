@@ -18,16 +18,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Front is what a read saw at the front of a queue: who holds.
+// Front is the front of a queue as a read has seen it: the entry that holds.
 type Front struct {
-	Entry    *mvccpb.KeyValue // nil: the queue is empty
+	Entry    *mvccpb.KeyValue // nil if the queue is empty
 	Token    fencing.Token    // of Entry
-	Value    Value            // of Entry; of one that has another form, with Data only
-	Revision int64            // the store's revision at which it was so
-	Sent     time.Duration    // when the read was sent that saw Entry standing, by the reader's clock
+	Value    Value            // of Entry; only Data is set if it does not have our form
+	Revision int64            // of the store, at which this was true
+	Sent     time.Duration    // when the read was sent that saw Entry, by the reader's clock
 }
 
-// same reports whether two fronts are the same entry with the same value.
+// same reports whether two fronts have the same entry with the same value.
 func (f Front) same(other Front) bool {
 	if f.Entry == nil || other.Entry == nil {
 		return f.Entry == other.Entry
@@ -47,24 +47,24 @@ type FrontReader struct {
 	sender   *attempt.Sender
 	policy   backoff.Policy // Attempt is set
 	clock    func() time.Duration
-	entries  string // entries stand under this prefix; ends in "/"
-	epoch    string // the key of the fencing epoch
-	verbatim bool   // values are a candidate's, as they are
+	entries  string // prefix of the entries; ends in "/"
+	epoch    string // key of the fencing epoch
+	verbatim bool   // values are candidates' data and nothing else
 	stream   followStream
 
-	open context.Context // done when the session it was made of is closed, if any
+	open context.Context // done when the session that it was made with is closed; never without one
 }
 
-// ReaderOptions of a FrontReader.
+// ReaderOptions are the options of a FrontReader.
 type ReaderOptions struct {
 	Kind      string               // "lock" or "election"
-	Namespace string               // "" is names.DefaultNamespace
-	Retry     backoff.Policy       // Attempt is set
-	Clock     func() time.Duration // elapsed time
+	Namespace string               // empty: names.DefaultNamespace
+	Retry     backoff.Policy       // Attempt must be set
+	Clock     func() time.Duration // elapsed time; must be set
 }
 
-// NewReader returns a reader of the queue that New makes of name, or with foreign
-// of the one that At makes of it.
+// NewReader returns a reader of the queue that New makes of a name or, with foreign,
+// At of a prefix.
 func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions) (*FrontReader, error) {
 	if cli == nil || cli.KV == nil || cli.Watcher == nil {
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
@@ -85,27 +85,23 @@ func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions)
 	}, nil
 }
 
-// Reader returns a reader of the queue's front, on the session's client, that
+// Reader returns a reader of the queue's front that uses the session's client and
 // ends with the session.
 func (q *Queue) Reader() (*FrontReader, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	base := q.sess
 	return &FrontReader{
-		client: q.sess.Client(), sender: base.Sender(), policy: base.RetryPolicy(), clock: base.Clock(),
-		entries: q.entries, epoch: base.EpochKey(), verbatim: q.verbatim(),
-		open: base.Context(),
+		client: q.host.Client(), sender: q.host.Sender(), policy: q.host.RetryPolicy(), clock: q.host.Clock(),
+		entries: q.entries, epoch: q.host.EpochKey(), verbatim: q.verbatim(),
+		open: q.host.Context(),
 	}, nil
 }
-
-// Prefix is what the keys of all entries begin with.
-func (q *Queue) Prefix() string { return q.entries }
 
 // Clock is the clock of Front.Sent.
 func (r *FrontReader) Clock() func() time.Duration { return r.clock }
 
-// Read reads who holds: one linearizable read. It ends with ctx's error,
+// Read reads which entry holds: one linearizable read. It ends with ctx's error,
 // holdfast.ErrClosed, holdfast.ErrClientClosed, or what etcd said that no retry can mend.
 func (r *FrontReader) Read(ctx context.Context) (Front, error) {
 	if err := r.ended(ctx); err != nil {
@@ -120,7 +116,7 @@ func (r *FrontReader) Read(ctx context.Context) (Front, error) {
 	return f, nil
 }
 
-// ended is why nothing can be read, or nil.
+// ended returns why nothing can be read, or nil.
 func (r *FrontReader) ended(ctx context.Context) error {
 	switch {
 	case ctx == nil:
@@ -132,7 +128,7 @@ func (r *FrontReader) ended(ctx context.Context) error {
 	}
 }
 
-// closedErr is holdfast.ErrClosed or holdfast.ErrClientClosed, or nil.
+// closedErr returns holdfast.ErrClosed, holdfast.ErrClientClosed, or nil.
 func (r *FrontReader) closedErr() error {
 	switch client := r.client.Ctx(); {
 	case r.open.Err() != nil:
@@ -144,7 +140,7 @@ func (r *FrontReader) closedErr() error {
 	}
 }
 
-// whileOpen is ctx for as long as reading has not ended.
+// whileOpen returns ctx, ended also by the end of the session or the client.
 func (r *FrontReader) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stops := []func() bool{context.AfterFunc(r.open, cancel)}
@@ -159,7 +155,7 @@ func (r *FrontReader) whileOpen(ctx context.Context) (context.Context, context.C
 	}
 }
 
-// reason is why a call with ctx ended that has failed with err.
+// reason returns why a call with ctx ended that has failed with err.
 func (r *FrontReader) reason(ctx context.Context, err error) error {
 	if closed := r.closedErr(); closed != nil && ctx.Err() == nil {
 		return closed
@@ -167,7 +163,7 @@ func (r *FrontReader) reason(ctx context.Context, err error) error {
 	return err
 }
 
-// read takes the token of an entry that was seen before from then.
+// read reads the front. If the entry is the one of before, it has the token of before.
 func (r *FrontReader) read(ctx context.Context, before Front) (Front, error) {
 	return attempt.Ask(ctx, r.sender, attempt.Read, func(ctx context.Context) (Front, error) {
 		f := Front{Sent: r.clock()}
@@ -199,8 +195,8 @@ func (r *FrontReader) read(ctx context.Context, before Front) (Front, error) {
 	})
 }
 
-// valueOf is what an entry says; one of another form is a candidate's value as it
-// is.
+// valueOf returns the value of an entry. If it does not have our form, it is a
+// candidate's data.
 func (r *FrontReader) valueOf(kv *mvccpb.KeyValue) Value {
 	if v, ok := DecodeValue(kv.Value); ok && !r.verbatim {
 		return v
@@ -208,9 +204,8 @@ func (r *FrontReader) valueOf(kv *mvccpb.KeyValue) Value {
 	return Value{Data: string(kv.Value)}
 }
 
-// epochAt is the epoch that was in force at rev, given what stands now. Where
-// the history that far back is compacted it is given as 0: a token that is too
-// small shuts nobody out.
+// epochAt returns the epoch at revision rev; now is what stands at present. If the
+// history is compacted it returns 0: a token that is too small shuts no holder out.
 func (r *FrontReader) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) (int64, error) {
 	if len(now) == 0 || now[0].CreateRevision > rev {
 		return 0, nil

@@ -8,90 +8,92 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// handOff ends the head's turn. Its entry leaves etcd, in one Txn with the entry
-// of the next in line where there is one, and the next becomes the head.
+// handOff ends the head's turn: it removes e from etcd and makes the next ticket
+// the head. If a ticket waits, one Txn removes e and puts the entry of that ticket,
+// at the back of the queue.
 //
-// It works on the lease's context: until it is answered, or the lease is lost
-// and takes its entries along. The result is remove's, for e.
+// It runs on the lease's context, until etcd has answered or the lease is lost and
+// takes its entries along. So neither caller breaks it by giving up. It returns
+// what remove returns for e.
 func (ln *line) handOff(e *entry) error {
-	outcome, own := error(nil), true
-	note := func(err error) {
-		if own {
-			outcome, own = err, false
+	outcome, first := error(nil), true
+	record := func(err error) { // of e; later entries are those of canceled tickets
+		if first {
+			outcome, first = err, false
 		}
 	}
 	for {
-		next := ln.first()
-		if next == nil {
-			note(e.remove(e.lease.Context()))
-			ln.advance() // one may have joined meanwhile
+		t := ln.takeFirst()
+		if t == nil {
+			record(e.remove(e.lease.Context()))
+			ln.next() // a ticket may have joined meanwhile
 			return outcome
 		}
-		successor, err := ln.replace(e, next)
-		note(err)
-		if ln.promote(next, turn{successor}) {
+		successor, err := ln.replace(e, t)
+		record(err)
+		if ln.grant(t, successor) {
 			return outcome
 		}
 		if successor == nil {
-			ln.advance()
+			ln.next()
 			return outcome
 		}
-		e = successor // next has left meanwhile: hand on in its stead
+		e = successor // t was canceled meanwhile: hand its entry on
 	}
 }
 
-// replace puts the entry of the next in line and removes e in the same Txn. It
-// returns no entry where the next has to start from nothing. The error is
-// remove's, for e.
-func (ln *line) replace(e *entry, next *ticket) (*entry, error) {
+// replace removes e and puts an entry for t in one Txn. It returns nil for an
+// entry if t has to start from nothing. The error is remove's, for e.
+func (ln *line) replace(e *entry, t *ticket) (*entry, error) {
 	ctx := e.lease.Context()
 	if e.stage < created {
 		return nil, e.remove(ctx)
 	}
-	successor := ln.enter(next, e.lease)
-	err := successor.put(ctx, ctx, condition{after: e})
-	if successor.stage >= created {
-		e.finish() // in the same Txn
+	successor := ln.newEntry(t, e.lease)
+	err := successor.put(ctx, condition{after: e})
+	if successor.stage >= created { // so the same Txn has removed e
+		e.finish()
 		if err == nil {
 			return successor, nil
 		}
-		_ = successor.remove(ctx) // it may not stay; what is left open is the sweeper's
+		_ = successor.remove(ctx) // its token cannot be used; what stays open is the sweeper's
 		return nil, nil
 	}
 	successor.finish()
-	// A copy of the Txn, which removes e as well, may have been carried out.
-	maybe := successor.openAt != 0
+	// The put was not carried out as far as is known. If a copy is unanswered, it
+	// may have been, and may have removed e.
+	maybe := successor.unansweredAt != 0
 	if errors.Is(err, errEntryGone) {
 		e.finish()
 		if e.removing || maybe {
-			return nil, nil
+			return nil, nil // removed by one of our own requests
 		}
 		return nil, err
 	}
 	if err = e.remove(ctx); maybe {
-		err = unanswered(err)
+		err = ifAlreadyRemoved(err)
 	}
 	return nil, err
 }
 
-// unanswered corrects what remove said of an entry that an unanswered Txn may
-// have removed before.
-func unanswered(err error) error {
+// ifAlreadyRemoved corrects what remove returned for an entry that an earlier
+// unanswered Txn may have removed.
+func ifAlreadyRemoved(err error) error {
 	if err == nil || errors.Is(err, errEntryGone) {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 }
 
-// handOffLater is handOff on a goroutine of the session. The channel closes when
-// it is done.
-func (ln *line) handOffLater(e *entry) <-chan struct{} {
+// handOffInBackground runs handOff on a goroutine of the session, which Close
+// joins. The channel closes when it is done.
+func (ln *line) handOffInBackground(e *entry) <-chan struct{} {
 	done := make(chan struct{})
 	handOff := func(context.Context) {
 		defer close(done)
 		_ = ln.handOff(e)
 	}
-	if !ln.q.sess.Go(handOff) {
+	if !ln.shared.host.Go(handOff) {
 		handOff(nil) // closed: the lease is lost, so this sends nothing
 	}
 	return done

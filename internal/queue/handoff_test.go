@@ -9,26 +9,27 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 func TestHandOffToTheNextInLineWhileTheEntryAheadStands(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		ahead := join(t, srv, entriesX)
-		ctx, giveUp := context.WithCancel(within(t, time.Minute))
+		ahead := kit.Join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
 		waiter := acquireLater(ctx, p.queue("x"))
-		queued(t, srv, entriesX, 2)
-		next := acquireLater(within(t, time.Minute), p.queue("x"))
-		time.Sleep(oneWay)
-		p.plan(nil)
+		kit.Queued(t, srv, entriesX, 2)
+		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		time.Sleep(kit.OneWay)
+		p.Plan(nil)
 		giveUp()
 		<-waiter
-		queued(t, srv, entriesX, 2)
-		if n := p.counts(); n["hand-off"] != 1 || n["enqueue"]+n["remove"] != 0 {
+		kit.Queued(t, srv, entriesX, 2)
+		if n := p.Counts(); n["hand-off"] != 1 || n["enqueue"]+n["remove"] != 0 {
 			t.Errorf("sent %v, want one hand-off", n)
 		}
-		ahead.release()
-		delayed(t, granted(t, srv, next), srv, ahead, false)
+		ahead.Release()
+		delayed(t, granted(t, srv, next), srv, ahead.Key, false)
 	})
 }
 
@@ -36,24 +37,24 @@ func TestHandOffToTheNextInLineWhileTheEntryAheadStands(t *testing.T) {
 func holdWithNext(t *testing.T, p *process) (*Hold, <-chan result) {
 	t.Helper()
 	h := mustAcquire(t, p.queue("x"))
-	next := acquireLater(within(t, time.Minute), p.queue("x"))
+	next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
 	synctest.Wait()
 	return h, next
 }
 
 func TestHandOffWhoseAnswerIsLostIsFoundDone(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h, next := holdWithNext(t, p)
-		p.planOne("hand-off", lostReply)
+		p.PlanOne("hand-off", lostReply)
 		mustRelease(t, h)
 		mustRelease(t, granted(t, srv, next).h)
-		if n := putsEver(srv, entriesX); n != 2 {
+		if n := kit.PutsEver(srv, entriesX); n != 2 {
 			t.Errorf("%d entries were put, want 2", n)
 		}
 		time.Sleep(time.Minute)
-		nothingStands(t, srv)
-		if n := p.gateMoves(srv); n != 1 {
+		kit.NothingStands(t, srv)
+		if n := p.GateMoves(srv); n != 1 {
 			t.Errorf("the session key was put again %d times, want once: a copy may still come", n)
 		}
 	})
@@ -62,10 +63,10 @@ func TestHandOffWhoseAnswerIsLostIsFoundDone(t *testing.T) {
 func TestHandOffThatIsNeverAnsweredIsDoneByOtherMeans(t *testing.T) {
 	for name, carriedOut := range map[string]bool{"lost": false, "carried out": true} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
 				h, next := holdWithNext(t, p)
-				p.plan(func(kind string, n int) etcdfake.Fate {
+				p.Plan(func(kind string, n int) etcdfake.Fate {
 					if kind != "hand-off" || n > 8 {
 						return etcdfake.Fate{}
 					}
@@ -79,38 +80,38 @@ func TestHandOffThatIsNeverAnsweredIsDoneByOtherMeans(t *testing.T) {
 				}
 				mustRelease(t, r.h)
 				time.Sleep(time.Minute)
-				nothingStands(t, srv)
+				kit.NothingStands(t, srv)
 			})
 		})
 	}
 }
 
 func TestHandOffOfAnEntryThatWasDeletedReportsTheLossAndTheNextGetsIn(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h, next := holdWithNext(t, p)
 		srv.Delete(h.Key())
-		if err := h.Release(within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) {
+		if err := h.Release(kit.Within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Release: %v", err)
 		}
 		mustRelease(t, granted(t, srv, next).h)
-		nothingStands(t, srv)
+		kit.NothingStands(t, srv)
 	})
 }
 
 func TestHandOffToOneThatHasLeftMeanwhileGoesToTheOneAfter(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
-		ctx, giveUp := context.WithCancel(within(t, time.Minute))
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
 		leaves := acquireLater(ctx, p.queue("x"))
 		synctest.Wait()
-		next := acquireLater(within(t, time.Minute), p.queue("x"))
+		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
 		synctest.Wait()
-		p.plan(nil)
+		p.Plan(nil)
 		released := make(chan error, 1)
 		go func() { released <- h.Release(context.Background()) }()
-		time.Sleep(oneWay) // its entry is being put
+		time.Sleep(kit.OneWay) // its entry is being put
 		giveUp()
 		if r := <-leaves; !errors.Is(r.err, context.Canceled) {
 			t.Errorf("%v", r.err)
@@ -119,9 +120,9 @@ func TestHandOffToOneThatHasLeftMeanwhileGoesToTheOneAfter(t *testing.T) {
 		if err := <-released; err != nil {
 			t.Errorf("Release: %v", err)
 		}
-		if n := p.counts()["hand-off"]; n != 2 {
+		if n := p.Counts()["hand-off"]; n != 2 {
 			t.Errorf("%d hand-offs, want 2", n)
 		}
-		nothingStands(t, srv)
+		kit.NothingStands(t, srv)
 	})
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"github.com/holdfast-go/holdfast/audit"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,69 +11,62 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// Hold is one acquisition, from the verified entry to its end. Locks and terms
-// are made of it. Every way it can end — released, lease lost, entry deleted,
-// held too long — goes through end, once.
+// Hold is one acquisition, from the moment it is granted to its end. Locks and
+// terms are made of it.
+//
+// It ends once, in stop: by a release, by the loss of its lease, because its entry
+// was deleted, or after MaxHold. The first cause stays.
 type Hold struct {
-	entry    *entry
-	line     *line
-	revision int64
-
-	ctx    context.Context // done at the end; a child of the lease's
-	cancel context.CancelCauseFunc
-	once   sync.Once // guards stop
-	cause  atomic.Pointer[error]
-	unbind atomic.Pointer[func()] // calls off what would end the hold; nil until newHold has set that up
-
-	mu       sync.Mutex                            // protects contexts and ended
-	contexts map[*context.CancelCauseFunc]struct{} // of the contexts made by Context
-	ended    bool                                  // contexts are cancelled; no more are added
-
-	joined func() // to be called when the end is recorded: Close waits for it
-
+	entry     *entry
+	line      *line
+	revision  int64 // of the store, at the read that verified the entry
+	since     time.Time
 	auditor   audit.Auditor // may be nil
 	telemetry *telemetry.Acquisition
-	since     time.Time // when it was granted
-	until     time.Time // when it ended; written by stop
+	joined    func() // must be called when the hold is finalized: Close waits for it
 
-	modified atomic.Int64 // mod revision of the entry, as far as Update and sinceNoter have seen; 0: neither yet
+	stopped  sync.Once             // runs the body of stop
+	cause    atomic.Pointer[error] // of the end; nil while held
+	until    time.Time             // the end; written by stop
+	modified atomic.Int64          // the newest mod revision of the entry that Update or heldWriter has seen; 0: none
 
-	gone    chan struct{} // closed when the entry is out of etcd, or given up
-	outcome error         // of that; read after gone
+	mu       sync.Mutex // protects what follows
+	ended    bool       // done is closed, contexts are canceled
+	done     chan struct{}
+	contexts map[*context.CancelCauseFunc]struct{} // of the contexts that Context has made
+	limit    *time.Timer                           // of MaxHold
+
+	removed chan struct{} // closed when the entry is out of etcd, or given up
+	outcome error         // of the removal; set before removed is closed
 }
 
-func newHold(ln *line, e *entry, revision int64, r Request) *Hold {
-	h := &Hold{entry: e, line: ln, revision: revision, auditor: r.Auditor, telemetry: r.telemetry, since: time.Now(), gone: make(chan struct{})}
-	h.recordGrant() // before anything can end it
-	h.joined = e.q.sess.Joining()
-	h.ctx, h.cancel = context.WithCancelCause(e.lease.Context())
-	ln.all.audit.add(h)
-	h.bind(r.MaxHold)
+// newHold makes the hold of a verified entry.
+func newHold(ln *line, e *entry) *Hold {
+	r := e.ticket.request
+	h := &Hold{
+		entry: e, line: ln, revision: e.revision, since: time.Now(),
+		auditor: r.Auditor, telemetry: r.telemetry, removed: make(chan struct{}),
+	}
+	h.recordGrant() // before anything can end the hold
+	h.joined = e.q.host.Joining()
+	h.endAfter(r.MaxHold)
+	ln.shared.poll.add(h) // from now on, the hold ends with its lease
 	return h
 }
 
-// bind has the hold end with its lease, and after maxHold if that is set.
-func (h *Hold) bind(maxHold time.Duration) {
-	unwatch := context.AfterFunc(h.entry.lease.Context(), func() { _ = h.Check() }) // which finds out, and ends it
-	var limit *time.Timer
-	if maxHold > 0 {
-		limit = time.AfterFunc(maxHold, func() { h.end(h.lost(holdfast.CauseMaxHold)) })
+// endAfter has the hold end after max, unless that is 0.
+func (h *Hold) endAfter(max time.Duration) {
+	if max == 0 {
+		return
 	}
-	unbind := func() {
-		unwatch()
-		if limit != nil {
-			limit.Stop()
-		}
-	}
-	h.unbind.Store(&unbind)
-	if h.cause.Load() != nil {
-		unbind() // it has ended meanwhile
-	}
+	end := func() { h.endAndRelease(h.lost(holdfast.CauseMaxHold)) }
+	h.mu.Lock() // end may run before limit is assigned
+	defer h.mu.Unlock()
+	h.limit = time.AfterFunc(max, end)
 }
 
 // Token is the fencing token of the hold.
@@ -81,23 +75,33 @@ func (h *Hold) Token() fencing.Token { return h.entry.token }
 // AcquiredRevision is the store's revision at the read that verified the hold.
 func (h *Hold) AcquiredRevision() int64 { return h.revision }
 
-// Lease is the ID of the lease the entry is bound to.
+// Lease is the ID of the lease that the entry is bound to.
 func (h *Hold) Lease() clientv3.LeaseID { return h.entry.lease.ID() }
 
 // Key is the entry's key in etcd.
 func (h *Hold) Key() string { return h.entry.key }
 
-// IsOwner compares true in a Txn as long as the entry stands.
+// IsOwner is true in a Txn as long as the entry stands.
 func (h *Hold) IsOwner() clientv3.Cmp { return h.entry.owned() }
 
 // Client is the session's client.
-func (h *Hold) Client() *clientv3.Client { return h.entry.q.sess.Client() }
+func (h *Hold) Client() *clientv3.Client { return h.entry.q.host.Client() }
 
-// Queue is the queue the hold is at the front of.
+// Queue is the queue whose front the hold is.
 func (h *Hold) Queue() *Queue { return h.entry.q }
 
-// Done is closed when the hold has ended.
-func (h *Hold) Done() <-chan struct{} { return h.ctx.Done() }
+// Done returns a channel that is closed when the hold has ended.
+func (h *Hold) Done() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.done == nil {
+		h.done = make(chan struct{})
+		if h.ended {
+			close(h.done)
+		}
+	}
+	return h.done
+}
 
 // Check judges now: nil, holdfast.ErrSuspended, a *holdfast.LostError, or
 // holdfast.ErrReleased. It allocates nothing while held.
@@ -111,13 +115,19 @@ func (h *Hold) Check() error {
 	}
 	var lost *holdfast.LostError
 	if errors.As(err, &lost) {
-		h.end(h.named(lost))
+		h.endAndRelease(h.named(lost))
 	}
 	return *h.cause.Load()
 }
 
-// Context returns a child of ctx that is done with the hold, or, if strict, as
-// soon as its session is suspended. The cause is Check's answer. If that is so
+// Live reports whether the hold has not ended: it is held, or suspended.
+func (h *Hold) Live() bool {
+	err := h.Check()
+	return err == nil || errors.Is(err, holdfast.ErrSuspended)
+}
+
+// Context returns a child of ctx that is canceled when the hold ends and, if
+// strict, when its session is suspended. The cause is Check's answer. If that is so
 // already, the context is done when Context returns.
 func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -160,78 +170,77 @@ func (h *Hold) removeContext(cancel *context.CancelCauseFunc) {
 	delete(h.contexts, cancel)
 }
 
-// takeContexts returns the contexts to cancel; no more are added.
+// stop ends the hold with its cause, once. It returns true to the call that has
+// ended it, which must then remove the entry.
+//
+// When stop returns, to any of its callers, every context of the hold is done. So
+// the entry is never removed while work still runs that believes it holds.
+func (h *Hold) stop(cause error) (ended bool) {
+	h.stopped.Do(func() {
+		ended = true
+		h.until = time.Now()
+		h.cause.Store(&cause)
+		for cancel := range h.takeContexts() {
+			(*cancel)(cause)
+		}
+		h.line.shared.poll.remove(h)
+	})
+	return ended
+}
+
+// takeContexts closes Done and returns the contexts to cancel. No more are added.
 func (h *Hold) takeContexts() map[*context.CancelCauseFunc]struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.limit != nil {
+		h.limit.Stop()
+	}
+	if h.done != nil {
+		close(h.done)
+	}
 	contexts := h.contexts
 	h.ended, h.contexts = true, nil
 	return contexts
 }
 
-func (h *Hold) lost(cause holdfast.Cause) *holdfast.LostError {
-	return &holdfast.LostError{
-		Kind: h.entry.q.kind, Name: h.entry.q.name, Lease: holdfast.LeaseID(h.Lease()), Token: int64(h.entry.token), Cause: cause,
+// endAndRelease ends the hold, and removes its entry on a goroutine of the session.
+// It reports whether it was this call that has ended it.
+func (h *Hold) endAndRelease(cause error) (ended bool) {
+	if ended = h.stop(cause); ended {
+		h.removeInBackground()
+	}
+	return ended
+}
+
+// EndStale ends the hold because etcd has refused a write that compared its entry.
+// It is called through internal/stale. The refusal does not say whether the lease
+// is gone, too, so etcd is asked afterwards.
+func (h *Hold) EndStale() {
+	if h.endAndRelease(h.lossOfEntry(holdfast.CauseEntryDeleted)) {
+		h.line.shared.poll.checkLease(h.entry.lease)
 	}
 }
 
-// named returns the loss of the lease as that of this hold.
+// lost returns the loss of this hold, by a cause that its lease does not share.
+func (h *Hold) lost(cause holdfast.Cause) *holdfast.LostError {
+	return &holdfast.LostError{
+		Kind: h.entry.q.kind, Name: h.entry.q.name, Lease: holdfast.LeaseID(h.Lease()),
+		Token: int64(h.entry.token), Cause: cause,
+	}
+}
+
+// named returns a copy of the loss of the lease that names this hold.
 func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
 	e := *lost
 	e.Kind, e.Name, e.Token = h.entry.q.kind, h.entry.q.name, int64(h.entry.token)
 	return &e
 }
 
-// entryGone is the loss of a hold whose entry is not in etcd any more: that of
-// its lease, if that is known to be lost already.
-func (h *Hold) entryGone(cause holdfast.Cause) *holdfast.LostError {
+// lossOfEntry returns the loss of a hold whose entry is no longer in etcd: that of
+// its lease, if that is known to be lost, or else one with cause.
+func (h *Hold) lossOfEntry(cause holdfast.Cause) *holdfast.LostError {
 	if lost := h.entry.lease.Lost(); lost != nil {
 		return h.named(lost)
 	}
 	return h.lost(cause)
-}
-
-// EndStale ends the hold because etcd has refused a write that compared its
-// entry. It is the hook of internal/stale. The refusal does not say whether the
-// lease is gone too, so that is asked for afterwards.
-func (h *Hold) EndStale() {
-	if h.end(h.entryGone(holdfast.CauseEntryDeleted)) {
-		h.line.all.audit.askFor(h.entry.lease)
-	}
-}
-
-// end ends the hold, and lets the next in line have its turn, on a goroutine of
-// the session. It reports whether it was this call that has ended it.
-func (h *Hold) end(cause error) (ended bool) {
-	if ended = h.stop(cause); ended {
-		h.leaveLater()
-	}
-	return ended
-}
-
-// stop ends the hold for good, with its first cause. When it returns, whether to
-// the first caller or to another, every context of the hold is done: so the
-// entry is never removed while work still believes that it holds. If stop
-// returns true, the caller must remove the entry.
-func (h *Hold) stop(cause error) (ended bool) {
-	h.once.Do(func() {
-		ended = true
-		h.until = time.Now()
-		h.cause.Store(&cause)
-		if unbind := h.unbind.Load(); unbind != nil {
-			(*unbind)()
-		}
-		for cancel := range h.takeContexts() {
-			(*cancel)(cause)
-		}
-		h.cancel(cause)
-		h.line.all.audit.forget(h)
-	})
-	return ended
-}
-
-// Live reports whether the hold has not ended: held, or suspended.
-func (h *Hold) Live() bool {
-	err := h.Check()
-	return err == nil || errors.Is(err, holdfast.ErrSuspended)
 }

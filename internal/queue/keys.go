@@ -10,80 +10,87 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// maxFree bounds how many identifiers a session keeps for later.
+// maxFree bounds how many key endings a session keeps for later entries.
 const maxFree = 1024
 
-// idNonce is the length of the random part of an identifier.
+// idNonce is the length of the random part of a key.
 const idNonce = 16
 
-// isNonce reports whether s has the form of what rand.Text returns.
+// isNonce reports whether s has the form of the random part of a key, which
+// rand.Text makes. An entry of another client, such as etcd's own lease-ID keys or
+// a UUID, does not.
 func isNonce(s string) bool {
 	return len(s) == idNonce && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
-// keys knows which keys the entries of a session have. No two entries have the
-// same key at the same time, and a key is used again only when no request that
-// puts it can arrive any more.
+// keys are the keys that the entries of a session use. A key belongs to one entry
+// at a time, and is used again only after no request that puts it can be carried
+// out any more: a late copy could otherwise put an entry that looks like the
+// present one's.
 //
-// Keys are used again because etcd remembers a deleted key until it is
-// compacted, and goes through those it remembers in every read of the prefix:
-// with new keys, the thousandth acquisition of a name would cost more than the
-// first.
+// Keys are used again for speed. etcd remembers a deleted key until it compacts
+// its history, and every read of a prefix visits the remembered keys below it.
+// With a new key for each acquisition, the read in the enqueue would take longer
+// the more often a lock was used since the last compaction.
 type keys struct {
-	mu    sync.Mutex // protects what follows
-	lease *lease.Lease
-	free  []string          // identifiers of lease that can be used again
-	inUse map[string]*entry // by key: attempts that are not over, and what the sweeper looks for
+	mu    sync.Mutex        // protects what follows
+	inUse map[string]*entry // by key: of attempts, and those that the sweeper looks for
+	lease *lease.Lease      // that free belongs to
+	free  []string          // endings that can be used again
 }
 
-// take returns an identifier for an entry under a lease.
-func (k *keys) take(lease *lease.Lease) string {
-	if id := k.recycled(lease); id != "" {
-		return id
+func newKeys() keys { return keys{inUse: make(map[string]*entry)} }
+
+// newEntry returns an entry with a key that no other entry uses.
+func (k *keys) newEntry(q *Queue, lease *lease.Lease) *entry {
+	e := &entry{q: q, lease: lease}
+	if !k.reuse(e) {
+		e.id = fmt.Sprintf("%x-%s", int64(lease.ID()), rand.Text()[:idNonce])
+		k.register(e, q.entries+e.id) // no other entry has this nonce
 	}
-	return fmt.Sprintf("%x-%s", int64(lease.ID()), rand.Text()[:idNonce])
+	return e
 }
 
-// recycled returns an identifier that was used before, or "".
-func (k *keys) recycled(lease *lease.Lease) string {
+// reuse gives e a key with an ending that was used before. It reports false if there
+// is none.
+func (k *keys) reuse(e *entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.lease != lease {
-		k.lease, k.free = lease, nil
+	if k.lease != e.lease {
+		k.lease, k.free = e.lease, nil
 	}
-	last := len(k.free) - 1
-	if last < 0 {
-		return ""
+	for last := len(k.free) - 1; last >= 0; last-- {
+		e.id, k.free = k.free[last], k.free[:last]
+		e.key = e.q.entries + e.id
+		if k.inUse[e.key] == nil {
+			k.inUse[e.key] = e
+			return true
+		}
 	}
-	id := k.free[last]
-	k.free = k.free[:last]
-	return id
+	return false
 }
 
-// register notes the key of an entry as in use. It reports false if it was
-// already, by an attempt, or by the sweeper or the census, which look for what
-// stands there.
-func (k *keys) register(e *entry) bool {
+// register gives e the key. It reports false if the key is in use: by another
+// attempt, by the sweeper, or by the orphan scanner, which claims a key before it
+// concludes that no attempt uses it.
+func (k *keys) register(e *entry, key string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.inUse == nil {
-		k.inUse = make(map[string]*entry)
-	}
-	if k.inUse[e.key] != nil {
+	if k.inUse[key] != nil {
 		return false
 	}
-	k.inUse[e.key] = e
+	e.key, k.inUse[key] = key, e
 	return true
 }
 
-// unregister forgets an entry, whose key is not used again.
+// unregister forgets an entry. Its key is not used again.
 func (k *keys) unregister(e *entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.inUse, e.key)
 }
 
-// recycle forgets an entry, whose key can be used again.
+// recycle forgets an entry and keeps its key for a later one.
 func (k *keys) recycle(e *entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,15 +100,15 @@ func (k *keys) recycle(e *entry) {
 	}
 }
 
-// forget unregisters the entries of a lease that is lost.
+// forget unregisters all entries of a lost lease.
 func (k *keys) forget(lease *lease.Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	maps.DeleteFunc(k.inUse, func(_ string, e *entry) bool { return e.lease == lease })
 }
 
-// under returns the entries of a lease.
-func (k *keys) under(lease *lease.Lease) []*entry {
+// of returns the entries of a lease.
+func (k *keys) of(lease *lease.Lease) []*entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var all []*entry

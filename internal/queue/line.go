@@ -2,118 +2,116 @@ package queue
 
 import (
 	"container/list"
-	"sync"
+	"context"
+	"fmt"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// lines are what one session keeps of all its queues.
-type lines struct {
-	mu   sync.Mutex       // protects open, and head, waiting and left below
-	open map[string]*line // by entries prefix; a line with no head is not here
-
-	audit   auditor
-	commits committer
-	streams streams
-	keys    keys
-	sweeper sweeper
-	census  census
-}
-
-type linesKey struct{}
-
-func linesOf(s lease.Host) *lines {
-	return s.Extension(linesKey{}, func() any {
-		ls := &lines{
-			open: make(map[string]*line), audit: auditor{sess: s}, commits: committer{sess: s},
-			sweeper: sweeper{sess: s}, census: census{sess: s, wake: make(chan struct{}, 1)},
-		}
-		s.BeforeRevoke(ls.beforeRevoke)
-		return ls
-	}).(*lines)
-}
-
-// line is the local end of one queue: the goroutines of one session that want
-// the same name. Only the head has an entry in etcd, or is about to; the
-// others wait here, in order of call, and cost the cluster nothing.
+// line is where the goroutines of one session wait that want the same name, in
+// order of call. Only the head has an entry in etcd, or is about to put one. The
+// others cost the cluster nothing.
 type line struct {
-	all      *lines
-	q        *Queue
-	head     *ticket
-	returned *ticket   // of a caller that has returned before its entry was confirmed to be gone
-	waiting  list.List // of *ticket; a list, so that leaving costs the same in a line of any length
+	shared  *shared
+	q       *Queue
+	head    *ticket
+	waiting list.List // of *ticket; a list, so that canceling takes as long in a line of any length
 
-	entered *lease.Lease // of the latest entry; this and held are the head's
-	held    *lease.Lease // under which one of the line was granted
+	// returned is a head whose caller has returned although etcd has not
+	// confirmed that its entry is gone.
+	returned *ticket
+
+	// For requeued, written by the head: the lease of the latest entry, and the
+	// latest lease under which an entry of the line was held.
+	entered, heldUnder *lease.Lease
 }
 
 // ticket is one caller's place in a line.
 type ticket struct {
-	q     *Queue // as its caller named it
-	value func() string
-	under *lease.Lease  // the session's when the ticket was taken; nil: it had none
-	turn  chan turn     // buffered; sent to once, when the ticket becomes the head
-	left  bool          // its caller has gone
-	place *list.Element // in waiting
+	q        *Queue // as this caller named it
+	request  Request
+	lease    *lease.Lease  // the session's when the ticket was taken; nil if that was lost
+	turn     chan *entry   // buffered; receives once, when the ticket becomes the head: see grant
+	canceled bool          // the caller has gone
+	place    *list.Element // in waiting
 }
 
-// enter makes a ticket's entry under a lease. It is anew if the session has lost a
-// lease since the ticket was taken, unless another of the line has waited for the
-// lock delay since.
-func (ln *line) enter(t *ticket, lease *lease.Lease) *entry {
-	before := t.under
-	if before == nil {
-		before = ln.entered
-	}
-	e := newEntry(t.q, lease, t.value())
-	e.ticket = t
-	e.anew = before != nil && before != lease && ln.held != lease
-	ln.entered = lease
-	return e
-}
-
-// turn is what a new head starts from: an entry that its predecessor put for
-// it when leaving, or nil and it has to put its own.
-type turn struct{ entry *entry }
-
-// ticket makes a ticket, which join gives a place.
-func (q *Queue) ticket(value func() string) *ticket {
-	q.local.census.used(q)
-	t := &ticket{q: q, value: value, turn: make(chan turn, 1)}
-	if lease := q.sess.Lease(); lease.Lost() == nil {
-		t.under = lease
+// newTicket returns the ticket of a caller, which join gives a place.
+func (q *Queue) newTicket(r Request) *ticket {
+	q.shared.orphans.used(q)
+	t := &ticket{q: q, request: r, turn: make(chan *entry, 1)}
+	if lease := q.host.Lease(); lease.Lost() == nil {
+		t.lease = lease
 	}
 	return t
 }
 
-// join puts a ticket at the end of its line, which it returns. With ifFree it
-// does not, and returns nil, unless the line is empty.
-func (ls *lines) join(t *ticket, ifFree bool) *line {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ln := ls.open[t.q.entries]
-	if ln == nil {
-		ln = &line{all: ls, q: t.q}
-		ls.open[t.q.entries] = ln
-	} else if ifFree {
+// join puts a ticket at the end of its line. If the line was empty, the ticket is
+// the head and has its turn at once, with no entry. With ifEmpty, join returns nil
+// and does nothing unless the line was empty.
+func (s *shared) join(t *ticket, ifEmpty bool) *line {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ln := s.lines[t.q.entries]
+	switch {
+	case ln == nil:
+		ln = &line{shared: s, q: t.q, head: t}
+		s.lines[t.q.entries] = ln
+		t.turn <- nil
+	case ifEmpty:
 		return nil
-	}
-	if ln.head == nil {
-		ln.head = t
-		t.turn <- turn{}
-	} else {
+	default:
 		t.place = ln.waiting.PushBack(t)
 	}
 	return ln
 }
 
-// busy returns nil if no goroutine of this session is in the line of q,
+// awaitTurn waits until t is the head, and returns the entry that the previous
+// head has put for it, or nil.
+func (ln *line) awaitTurn(ctx context.Context, t *ticket) (e *entry, err error) {
+	closed := ln.shared.host.Context().Done()
+	select {
+	case e := <-t.turn:
+		return e, nil
+	case <-ctx.Done():
+		err = fmt.Errorf("%w; queued behind another goroutine of this session", backoff.ContextErr(ctx))
+	case <-closed:
+		err = holdfast.ErrClosed
+	}
+	ln.withdraw(t)
+	return nil, err
+}
+
+// withdraw gives up the place of a caller that no longer wants its turn, or ends
+// the turn if that has come meanwhile.
+func (ln *line) withdraw(t *ticket) {
+	if !ln.cancel(t) {
+		ln.giveUp(<-t.turn)
+	}
+}
+
+// cancel takes t out of the line. It reports false if t has become the head: then
+// its turn is in the channel and has to be ended.
+func (ln *line) cancel(t *ticket) bool {
+	ln.shared.mu.Lock()
+	defer ln.shared.mu.Unlock()
+	if ln.head == t {
+		return false
+	}
+	t.canceled = true          // handOff may be putting an entry for t right now
+	ln.waiting.Remove(t.place) // does nothing if handOff has taken t out of the list
+	return true
+}
+
+// occupancy returns nil if no goroutine of this session is in the line of q,
 // ErrUnconfirmed if all have returned and only the removal of an entry is not
 // confirmed, and otherwise ErrOccupied.
-func (ls *lines) busy(q *Queue) error {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	switch ln := ls.open[q.entries]; {
+func (s *shared) occupancy(q *Queue) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch ln := s.lines[q.entries]; {
 	case ln == nil:
 		return nil
 	case ln.returned != nil && ln.returned == ln.head && ln.waiting.Len() == 0:
@@ -123,35 +121,37 @@ func (ls *lines) busy(q *Queue) error {
 	}
 }
 
-// callerReturned notes that the caller that e was put for has returned while
-// etcd has not confirmed that e is gone.
+// callerReturned records that the caller of e returns although etcd has not
+// confirmed that e is gone.
 func (ln *line) callerReturned(e *entry) {
-	ln.all.mu.Lock()
-	defer ln.all.mu.Unlock()
+	ln.shared.mu.Lock()
+	defer ln.shared.mu.Unlock()
 	ln.returned = e.ticket
 }
 
-// leave gives a ticket back. If that is too late, because it is the head by
-// now, it reports false: the turn is in the channel and has to be ended.
-func (ln *line) leave(t *ticket) bool {
-	ln.all.mu.Lock()
-	defer ln.all.mu.Unlock()
-	if ln.head == t {
-		return false
+// newEntry returns an entry for t under a lease. It is requeued if the session has
+// lost a lease since the ticket was taken, unless another caller in the line has
+// held, and so waited for the lock delay, since.
+func (ln *line) newEntry(t *ticket, lease *lease.Lease) *entry {
+	before := t.lease
+	if before == nil {
+		before = ln.entered
 	}
-	t.left = true              // for handOff, which may be putting an entry for it now
-	ln.waiting.Remove(t.place) // does nothing if first has taken it off
-	return true
+	ln.entered = lease
+	e := ln.shared.keys.newEntry(t.q, lease)
+	e.ticket, e.value = t, t.q.entryValue(t.request)
+	e.requeued = before != nil && before != lease && ln.heldUnder != lease
+	return e
 }
 
-// first takes the first ticket off the line; nil when nobody waits.
-func (ln *line) first() *ticket {
-	ln.all.mu.Lock()
-	defer ln.all.mu.Unlock()
-	return ln.firstLocked()
+// takeFirst takes the first ticket off the list; nil if none waits.
+func (ln *line) takeFirst() *ticket {
+	ln.shared.mu.Lock()
+	defer ln.shared.mu.Unlock()
+	return ln.takeFirstLocked()
 }
 
-func (ln *line) firstLocked() *ticket {
+func (ln *line) takeFirstLocked() *ticket {
 	front := ln.waiting.Front()
 	if front == nil {
 		return nil
@@ -159,40 +159,40 @@ func (ln *line) firstLocked() *ticket {
 	return ln.waiting.Remove(front).(*ticket)
 }
 
-// alone reports whether nobody waits behind the head.
-func (ln *line) alone() bool {
-	ln.all.mu.Lock()
-	defer ln.all.mu.Unlock()
+// headAlone reports whether no ticket waits behind the head.
+func (ln *line) headAlone() bool {
+	ln.shared.mu.Lock()
+	defer ln.shared.mu.Unlock()
 	return ln.waiting.Len() == 0
 }
 
-// promote makes t the head with what it starts from. It reports false when t
-// has left.
-func (ln *line) promote(t *ticket, with turn) bool {
-	ln.all.mu.Lock()
-	defer ln.all.mu.Unlock()
-	return ln.promoteLocked(t, with)
+// grant makes t the head, which starts from the entry that was put for it, or from
+// nothing. It reports false if t was canceled.
+func (ln *line) grant(t *ticket, e *entry) bool {
+	ln.shared.mu.Lock()
+	defer ln.shared.mu.Unlock()
+	return ln.grantLocked(t, e)
 }
 
-func (ln *line) promoteLocked(t *ticket, with turn) bool {
-	if t.left {
+func (ln *line) grantLocked(t *ticket, e *entry) bool {
+	if t.canceled {
 		return false
 	}
 	ln.head = t
-	t.turn <- with
+	t.turn <- e
 	return true
 }
 
-// advance promotes the first that is still there, to start from nothing, or
-// closes the line.
-func (ln *line) advance() {
-	ln.all.mu.Lock()
-	defer ln.all.mu.Unlock()
-	for t := ln.firstLocked(); t != nil; t = ln.firstLocked() {
-		if ln.promoteLocked(t, turn{}) {
+// next ends the head's turn, whose entry is gone: the first that waits becomes the
+// head and starts from nothing. If none waits, the line is forgotten.
+func (ln *line) next() {
+	ln.shared.mu.Lock()
+	defer ln.shared.mu.Unlock()
+	for t := ln.takeFirstLocked(); t != nil; t = ln.takeFirstLocked() {
+		if ln.grantLocked(t, nil) {
 			return
 		}
 	}
 	ln.head = nil
-	delete(ln.all.open, ln.q.entries)
+	delete(ln.shared.lines, ln.q.entries)
 }

@@ -9,18 +9,18 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 // queueUp joins a line behind a head that stays.
 func queueUp(n int) (*line, []*ticket) {
-	ls := &lines{open: make(map[string]*line)}
+	s := &shared{lines: make(map[string]*line)}
 	q := &Queue{entries: "/x/@/"}
-	ln := ls.join(&ticket{q: q, turn: make(chan turn, 1)}, false)
+	ln := s.join(&ticket{q: q, turn: make(chan *entry, 1)}, false)
 	all := make([]*ticket, n)
 	for i := range all {
 		all[i] = &ticket{q: q}
-		ls.join(all[i], false)
+		s.join(all[i], false)
 	}
 	return ln, all
 }
@@ -28,18 +28,18 @@ func queueUp(n int) (*line, []*ticket) {
 func TestTicketsThatLeaveALineKeepTheOrderOfTheOthers(t *testing.T) {
 	ln, all := queueUp(7)
 	for _, i := range []int{0, 3, 6, 3} { // the last one again
-		if !ln.leave(all[i]) {
+		if !ln.cancel(all[i]) {
 			t.Errorf("ticket %d had its turn", i)
 		}
 	}
 	var order []int
-	for !ln.alone() {
-		order = append(order, slices.Index(all, ln.first()))
+	for !ln.headAlone() {
+		order = append(order, slices.Index(all, ln.takeFirst()))
 	}
 	if !slices.Equal(order, []int{1, 2, 4, 5}) {
 		t.Errorf("the others came in order %v", order)
 	}
-	if taken := ln.first(); taken != nil {
+	if taken := ln.takeFirst(); taken != nil {
 		t.Errorf("an empty line gave %v", taken)
 	}
 }
@@ -47,26 +47,26 @@ func TestTicketsThatLeaveALineKeepTheOrderOfTheOthers(t *testing.T) {
 // Several leases are revoked at once, and the waiter's is one of them: the holder
 // that it waited for may not have heard of its own loss yet.
 func TestAttemptsThatLostTheirLeaseWaitForTheLockDelayOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		ahead := join(t, srv, entriesX)
-		ctx := within(t, time.Minute)
+		ahead := kit.Join(t, srv, entriesX)
+		ctx := kit.Within(t, time.Minute)
 		line := []<-chan result{acquireLater(ctx, p.queue("x"))}
-		queued(t, srv, entriesX, 2)
+		kit.Queued(t, srv, entriesX, 2)
 		for range 3 {
 			line = append(line, acquireLater(ctx, p.queue("x")))
-			time.Sleep(oneWay)
+			time.Sleep(kit.OneWay)
 		}
-		ahead.revoke()
-		srv.Revoke(p.sess.Lease())
+		ahead.Revoke()
+		srv.Revoke(p.Sess.Lease())
 		r := granted(t, srv, line[0])
-		notBefore(t, srv, r, lockDelay)
+		notBefore(t, srv, r, kit.LockDelay)
 		first := r.at
 		for _, next := range line[1:] {
 			mustRelease(t, r.h)
 			r = granted(t, srv, next)
 		}
-		if took := r.at.Sub(first); took > prompt {
+		if took := r.at.Sub(first); took > kit.Prompt {
 			t.Errorf("the others of the line had it after %v: the first has waited for them", took)
 		}
 	})
@@ -74,45 +74,45 @@ func TestAttemptsThatLostTheirLeaseWaitForTheLockDelayOnce(t *testing.T) {
 
 // Until the head of the line has held, those behind it have their own delay.
 func TestHandOffByAHeadThatNeverHeldKeepsTheDelayOfTheNext(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		ahead := join(t, srv, entriesX)
-		ctx, giveUp := context.WithCancel(within(t, time.Minute))
+		ahead := kit.Join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
 		head := acquireLater(ctx, p.queue("x"))
-		queued(t, srv, entriesX, 2)
-		next := acquireLater(within(t, time.Minute), p.queue("x"))
-		time.Sleep(oneWay)
-		ahead.revoke()
-		srv.Revoke(p.sess.Lease())
-		time.Sleep(prompt)
+		kit.Queued(t, srv, entriesX, 2)
+		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		time.Sleep(kit.OneWay)
+		ahead.Revoke()
+		srv.Revoke(p.Sess.Lease())
+		time.Sleep(kit.Prompt)
 		giveUp()
 		if r := <-head; r.err == nil {
 			t.Fatal("granted before the lock delay")
 		}
-		notBefore(t, srv, granted(t, srv, next), lockDelay)
+		notBefore(t, srv, granted(t, srv, next), kit.LockDelay)
 	})
 }
 
 // An attempt that begins while the session has no lease is under way when it loses
 // the next one.
 func TestAttemptThatBeganWithoutALeaseAndLosesTheNextIsDelayed(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		ahead := join(t, srv, entriesX)
-		lost := lease.Open(p.sess.Ref()).Lease()
+		ahead := kit.Join(t, srv, entriesX)
+		lost := p.Host.Lease()
 		lost.Lose(holdfast.CauseExpired, nil)
-		done := acquireLater(within(t, time.Minute), p.queue("x"))
-		queued(t, srv, entriesX, 2)
-		if lease.Open(p.sess.Ref()).Lease() == lost {
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		if p.Host.Lease() == lost {
 			t.Fatal("no lease has followed")
 		}
-		second := lease.Open(p.sess.Ref()).Lease()
+		second := p.Host.Lease()
 		srv.Revoke(second.ID())
-		for lease.Open(p.sess.Ref()).Lease() == second {
+		for p.Host.Lease() == second {
 			time.Sleep(time.Millisecond)
 		}
-		ahead.revoke() // before the new entry is there
-		notBefore(t, srv, granted(t, srv, done), lockDelay)
+		ahead.Revoke() // before the new entry is there
+		notBefore(t, srv, granted(t, srv, done), kit.LockDelay)
 	})
 }
 
@@ -126,7 +126,7 @@ func BenchmarkAllLeaveALine(b *testing.B) {
 				ln, all := queueUp(n)
 				b.StartTimer()
 				for i := range all {
-					ln.leave(all[len(all)-1-i])
+					ln.cancel(all[len(all)-1-i])
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/ticket")

@@ -7,14 +7,13 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// maxName bounds a name or prefix in bytes: etcd compares whole keys, and a
-// name ends up in keys, logs and errors.
+// maxName bounds a name or prefix in bytes. It is part of keys, log lines and errors.
 const maxName = 512
 
-// CheckName reports why name cannot name a lock or election (kind says which,
-// for the message), or nil. A name is non-empty segments joined by "/", none
-// starting with "@", taken byte for byte: so the entries of one name, which
-// stand under NAME/@/, are never inside another's prefix.
+// CheckName returns why name cannot name a lock or election, or nil; kind says which
+// it is, for the message. A name consists of non-empty segments joined by "/". No
+// segment starts with "@", so the entries of one name, which are NAME/@/…, are never
+// below the prefix of another.
 func CheckName(kind, name string) error {
 	bad := func(reason string) error { return &holdfast.NameError{Kind: kind, Name: name, Reason: reason} }
 	switch {
@@ -34,15 +33,18 @@ func CheckName(kind, name string) error {
 	return nil
 }
 
-// checkPrefix reports why a foreign prefix cannot be used, or nil. Whatever
-// etcd's concurrency package takes is taken, but for the empty prefix, whose
-// queue would be the whole store.
+// checkPrefix returns why a foreign prefix cannot be used, or nil. Any prefix is
+// allowed that etcd's concurrency package takes, but the empty one: its queue would be
+// the whole store.
 func checkPrefix(kind, prefix string) error {
+	bad := func(reason string) error {
+		return &holdfast.NameError{Kind: kind + " prefix", Name: prefix, Reason: reason}
+	}
 	switch {
 	case prefix == "":
-		return &holdfast.NameError{Kind: kind + " prefix", Name: prefix, Reason: "is empty"}
+		return bad("is empty")
 	case len(prefix) > maxName:
-		return &holdfast.NameError{Kind: kind + " prefix", Name: prefix, Reason: fmt.Sprintf("is longer than %d bytes", maxName)}
+		return bad(fmt.Sprintf("is longer than %d bytes", maxName))
 	}
 	return nil
 }

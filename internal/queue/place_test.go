@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -22,28 +21,28 @@ func TestLockDelayFollowsALeaseThatEndedAndNothingElse(t *testing.T) {
 		delay bool
 	}{
 		"released":        {func(_ *etcdfake.Server, _ *process, h *Hold) { _ = h.Release(context.Background()) }, false},
-		"closed":          {func(_ *etcdfake.Server, p *process, _ *Hold) { _ = p.sess.Close(context.Background()) }, false},
+		"closed":          {func(_ *etcdfake.Server, p *process, _ *Hold) { _ = p.Sess.Close(context.Background()) }, false},
 		"deleted by hand": {func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Delete(h.Key()) }, false},
 		"revoked":         {func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Revoke(h.Lease()) }, true},
-		"expired":         {func(_ *etcdfake.Server, p *process, _ *Hold) { p.link.Cut() }, true},
+		"expired":         {func(_ *etcdfake.Server, p *process, _ *Hold) { p.Link.Cut() }, true},
 		"given up unheard": {func(_ *etcdfake.Server, p *process, h *Hold) {
-			lease.Open(p.sess.Ref()).Lease().Lose(holdfast.CauseExpired, nil)
+			p.Host.Lease().Lose(holdfast.CauseExpired, nil)
 		}, false},
 		"revoked, its session key deleted by hand before": {func(srv *etcdfake.Server, p *process, h *Hold) {
-			p.link.Cut() // or it is put again
-			srv.Delete(p.sessionKey())
-			time.Sleep(oneWay)
+			p.Link.Cut() // or it is put again
+			srv.Delete(p.SessionKey())
+			time.Sleep(kit.OneWay)
 			srv.Revoke(h.Lease())
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				a, b := start(t, srv), start(t, srv)
 				h := mustAcquire(t, a.queue("x"))
-				done := acquireLater(within(t, time.Minute), b.queue("x"))
-				queued(t, srv, entriesX, 2)
+				done := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
 				c.leave(srv, a, h)
-				delayed(t, granted(t, srv, done), srv, &peer{srv: srv, key: h.Key()}, c.delay)
+				delayed(t, granted(t, srv, done), srv, h.Key(), c.delay)
 			})
 		})
 	}
@@ -53,31 +52,31 @@ func TestLockDelayFollowsALeaseThatEndedAndNothingElse(t *testing.T) {
 // stood, or the watch has failed.
 func TestLockDelayWhereTheRevisionOfTheDeletionIsNotKnown(t *testing.T) {
 	for name, c := range map[string]struct {
-		leave func(ahead *peer)
+		leave func(ahead *kit.Peer)
 		delay bool
 	}{
-		"released": {(*peer).release, false},
-		"revoked":  {(*peer).revoke, true},
+		"released": {(*kit.Peer).Release, false},
+		"revoked":  {(*kit.Peer).Revoke, true},
 	} {
 		t.Run(name+" before the watch stands", func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				ahead := join(t, srv, entriesX)
-				p.planOne("watch", etcdfake.Fate{Request: 50 * time.Millisecond})
-				done := acquireLater(within(t, time.Minute), p.queue("x"))
-				time.Sleep(4 * oneWay)
+				ahead := kit.Join(t, srv, entriesX)
+				p.PlanOne("watch", etcdfake.Fate{Request: 50 * time.Millisecond})
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				time.Sleep(4 * kit.OneWay)
 				c.leave(ahead)
-				delayed(t, granted(t, srv, done), srv, ahead, c.delay)
+				delayed(t, granted(t, srv, done), srv, ahead.Key, c.delay)
 			})
 		})
 		t.Run(name+" and the watch fails", func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				ahead := join(t, srv, entriesX)
-				done := acquireLater(within(t, time.Minute), p.queue("x"))
-				queued(t, srv, entriesX, 2)
-				p.unheard(srv, func() { c.leave(ahead) })
-				delayed(t, granted(t, srv, done), srv, ahead, c.delay)
+				ahead := kit.Join(t, srv, entriesX)
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
+				p.Unheard(srv, func() { c.leave(ahead) })
+				delayed(t, granted(t, srv, done), srv, ahead.Key, c.delay)
 			})
 		})
 	}
@@ -88,24 +87,24 @@ func TestLockDelayWhereTheRevisionOfTheDeletionIsNotKnown(t *testing.T) {
 func TestLockDelayWhereAnyOfThoseAheadWasRevoked(t *testing.T) {
 	for revoked := range 4 {
 		t.Run(fmt.Sprint(revoked), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				var ahead []*peer
+				var ahead []*kit.Peer
 				for range 3 {
-					ahead = append(ahead, join(t, srv, entriesX))
+					ahead = append(ahead, kit.Join(t, srv, entriesX))
 				}
-				done := acquireLater(within(t, time.Minute), p.queue("x"))
-				queued(t, srv, entriesX, 4)
-				p.unheard(srv, func() {
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				kit.Queued(t, srv, entriesX, 4)
+				p.Unheard(srv, func() {
 					for i, a := range ahead {
 						if i == revoked {
-							a.revoke()
+							a.Revoke()
 						} else {
-							a.release()
+							a.Release()
 						}
 					}
 				})
-				delayed(t, granted(t, srv, done), srv, ahead[2], revoked < 3)
+				delayed(t, granted(t, srv, done), srv, ahead[2].Key, revoked < 3)
 			})
 		})
 	}
@@ -114,20 +113,20 @@ func TestLockDelayWhereAnyOfThoseAheadWasRevoked(t *testing.T) {
 func TestOneOfMoreThanSixtyFourAheadIsPresumedRevoked(t *testing.T) {
 	for n, delay := range map[int]bool{maxJudged: false, maxJudged + 1: true} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				var ahead []*peer
+				var ahead []*kit.Peer
 				for range n {
-					ahead = append(ahead, join(t, srv, entriesX))
+					ahead = append(ahead, kit.Join(t, srv, entriesX))
 				}
-				done := acquireLater(within(t, time.Minute), p.queue("x"))
-				queued(t, srv, entriesX, n+1)
-				p.unheard(srv, func() {
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				kit.Queued(t, srv, entriesX, n+1)
+				p.Unheard(srv, func() {
 					for _, a := range ahead {
-						a.release()
+						a.Release()
 					}
 				})
-				delayed(t, granted(t, srv, done), srv, ahead[n-1], delay)
+				delayed(t, granted(t, srv, done), srv, ahead[n-1].Key, delay)
 			})
 		})
 	}
@@ -139,31 +138,31 @@ func TestLockDelayWhereTheHistoryIsCompacted(t *testing.T) {
 		srv.Compact()
 	}
 	t.Run("since the last look", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 			p := start(t, srv)
-			join(t, srv, entriesX).release()
-			first, ahead := join(t, srv, entriesX), join(t, srv, entriesX)
-			done := acquireLater(within(t, time.Minute), p.queue("x"))
-			queued(t, srv, entriesX, 3)
-			p.unheard(srv, func() {
-				first.release()
-				ahead.release()
+			kit.Join(t, srv, entriesX).Release()
+			first, ahead := kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX)
+			done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+			kit.Queued(t, srv, entriesX, 3)
+			p.Unheard(srv, func() {
+				first.Release()
+				ahead.Release()
 				compact(srv)
 			})
-			delayed(t, granted(t, srv, done), srv, ahead, true)
+			delayed(t, granted(t, srv, done), srv, ahead.Key, true)
 		})
 	})
 	t.Run("since the deletion", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 			p := start(t, srv)
-			ahead := join(t, srv, entriesX)
-			done := acquireLater(within(t, time.Minute), p.queue("x"))
-			queued(t, srv, entriesX, 2)
-			p.planOne("read", etcdfake.Fate{Request: 50 * time.Millisecond}) // that of judge
-			ahead.release()
-			time.Sleep(4 * oneWay)
+			ahead := kit.Join(t, srv, entriesX)
+			done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+			kit.Queued(t, srv, entriesX, 2)
+			p.PlanOne("read", etcdfake.Fate{Request: 50 * time.Millisecond}) // that of judge
+			ahead.Release()
+			time.Sleep(4 * kit.OneWay)
 			compact(srv)
-			delayed(t, granted(t, srv, done), srv, ahead, true)
+			delayed(t, granted(t, srv, done), srv, ahead.Key, true)
 		})
 	})
 }
@@ -175,15 +174,15 @@ func TestForeignEntryCostsNoLockDelay(t *testing.T) {
 		"a UUID":            func(clientv3.LeaseID) string { return "6ba7b810-9dad-11d1-80b4-00c04fd430c8" },
 		"a lease and a PID": func(id clientv3.LeaseID) string { return fmt.Sprintf("%x-4711", int64(id)) },
 	} {
-		for how, leave := range map[string]func(*peer){"released": (*peer).release, "revoked": (*peer).revoke} {
+		for how, leave := range map[string]func(*kit.Peer){"released": (*kit.Peer).Release, "revoked": (*kit.Peer).Revoke} {
 			t.Run(name+" "+how, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					p := start(t, srv)
-					ahead := joinAs(t, srv, "theirs/", key)
-					done := acquireLater(within(t, time.Minute), At(lease.Open(p.sess.Ref()), "lock", "theirs"))
-					queued(t, srv, "theirs/", 2)
+					ahead := kit.JoinAs(t, srv, "theirs/", key)
+					done := acquireLater(kit.Within(t, time.Minute), At(p.Host, "lock", "theirs"))
+					kit.Queued(t, srv, "theirs/", 2)
 					leave(ahead)
-					delayed(t, granted(t, srv, done), srv, ahead, false)
+					delayed(t, granted(t, srv, done), srv, ahead.Key, false)
 				})
 			})
 		}
@@ -193,56 +192,46 @@ func TestForeignEntryCostsNoLockDelay(t *testing.T) {
 // A waiter right behind an entry that stands is not delayed by what happened
 // ahead of that one: its owner judges that.
 func TestWaiterBehindAnEntryThatStandsWaitsForThat(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		first, ahead := join(t, srv, entriesX), join(t, srv, entriesX)
-		done := acquireLater(within(t, time.Minute), p.queue("x"))
-		queued(t, srv, entriesX, 3)
-		first.revoke()
+		first, ahead := kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX)
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 3)
+		first.Revoke()
 		time.Sleep(time.Minute / 2)
-		ahead.release()
-		delayed(t, granted(t, srv, done), srv, ahead, false)
+		ahead.Release()
+		delayed(t, granted(t, srv, done), srv, ahead.Key, false)
 	})
 }
 
 // A lock delay may run while the waiter waits for another entry.
 func TestLockDelayRunsOnBehindAnotherEntry(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		first, second, ahead := join(t, srv, entriesX), join(t, srv, entriesX), join(t, srv, entriesX)
-		done := acquireLater(within(t, time.Minute), p.queue("x"))
-		queued(t, srv, entriesX, 4)
-		p.unheard(srv, func() {
-			second.revoke()
-			ahead.release()
+		first, second, ahead := kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX)
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 4)
+		p.Unheard(srv, func() {
+			second.Revoke()
+			ahead.Release()
 		})
 		revoked := time.Now()
-		time.Sleep(lockDelay / 2)
-		first.release()
-		if after := granted(t, srv, done).at.Sub(revoked); after < lockDelay || after > lockDelay+prompt {
+		time.Sleep(kit.LockDelay / 2)
+		first.Release()
+		if after := granted(t, srv, done).at.Sub(revoked); after < kit.LockDelay || after > kit.LockDelay+kit.Prompt {
 			t.Errorf("granted %v after the revocation", after)
 		}
 	})
 }
 
-// notBefore checks that an entry stood for that long before it was granted.
-func notBefore(t *testing.T, srv *etcdfake.Server, r result, d time.Duration) {
-	t.Helper()
-	history := srv.History(r.h.Key())
-	i := slices.IndexFunc(history, func(c etcdfake.Change) bool { return c.Revision == r.h.Token().Revision() })
-	if stood := r.at.Sub(history[i].At); stood < d || stood > d+prompt {
-		t.Errorf("granted %v after its entry was put, want %v", stood, d)
-	}
-}
-
 func TestWaiterWhoseEntryWasDeletedWaitsForTheLockDelayAfterItIsQueuedAnew(t *testing.T) {
-	for name, leave := range map[string]func(*peer){"released": (*peer).release, "revoked": (*peer).revoke} {
+	for name, leave := range map[string]func(*kit.Peer){"released": (*kit.Peer).Release, "revoked": (*kit.Peer).Revoke} {
 		t.Run("the entry ahead was "+name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				ahead := join(t, srv, entriesX)
-				done := acquireLater(within(t, time.Minute), p.queue("x"))
-				queued(t, srv, entriesX, 2)
+				ahead := kit.Join(t, srv, entriesX)
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
 				own := string(srv.Keys(entriesX)[1].Key)
 				srv.Delete(own)
 				leave(ahead)
@@ -250,19 +239,19 @@ func TestWaiterWhoseEntryWasDeletedWaitsForTheLockDelayAfterItIsQueuedAnew(t *te
 				if r.h.Token().Revision() == srv.History(own)[0].Revision {
 					t.Error("the hold is of the entry that was deleted")
 				}
-				notBefore(t, srv, r, lockDelay)
+				notBefore(t, srv, r, kit.LockDelay)
 			})
 		})
 	}
 }
 
 func TestNegativeLockDelayIsNone(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv, func(o *session.Options) { o.LockDelay = -1 })
-		ahead := join(t, srv, entriesX)
-		done := acquireLater(within(t, time.Minute), p.queue("x"))
-		queued(t, srv, entriesX, 2)
-		ahead.revoke()
-		delayed(t, granted(t, srv, done), srv, ahead, false)
+		ahead := kit.Join(t, srv, entriesX)
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		ahead.Revoke()
+		delayed(t, granted(t, srv, done), srv, ahead.Key, false)
 	})
 }

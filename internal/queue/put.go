@@ -18,115 +18,121 @@ import (
 )
 
 var (
-	// errGateMoved: the session key was put again since the request was made.
+	// errGateMoved: the session key was put again after the request was made.
 	errGateMoved = errors.New("the session key has moved on")
-	// errKeyGone: the session key does not stand, or only as an older one, from a
-	// backup.
+	// errKeyGone: the session key does not exist, or only in an older version, from
+	// a backup.
 	errKeyGone = errors.New("the session key does not stand as the session has put it")
-	// errAheadLeft: the entry to be handed over has lost the one ahead of it.
+	// errAheadLeft: the entry that is to be handed off is no longer behind the one
+	// that it waited for.
 	errAheadLeft = errors.New("the entry ahead has left")
 )
 
-// slowPut is the time after which etcd's client may have repeated a put by
-// itself: one copy may still be on its way although the other was answered.
+// giveUpWait is how long a call goes on after its context has ended: for the
+// answer to a request in flight, and then for its entry to be removed. A healthy
+// etcd needs far less, and then the call leaves nothing behind. Otherwise the call
+// returns and the session goes on in the background.
+const giveUpWait = 250 * time.Millisecond
+
+// slowPut is the duration after which etcd's client may have sent a put twice:
+// one copy may still be carried out although the other was answered.
 const slowPut = time.Second
 
-// condition of a put, beyond that the entry does not stand and the session key
-// was not put again.
+// condition of a put, beyond that the entry does not exist and the session key
+// has not moved.
 type condition struct {
-	empty bool   // only into an empty queue
-	after *entry // only in the place of this one, which leaves in the same Txn
+	empty bool   // the queue is empty
+	after *entry // this entry stands and may be removed, which the same Txn does
 }
 
-// put brings the entry into the queue, once, however often it is sent, and finds
-// out what stands ahead of it. It ends with ctx's error, errOccupied,
-// errEntryGone (after is no longer there, or this entry was deleted), or what
-// etcd said.
+// put puts the entry into the queue, once however often the request is sent, and
+// finds out what stands ahead of it. It returns ctx's error, errOccupied,
+// errEntryGone (c.after or this entry was deleted by another client), or what etcd
+// said.
 //
-// Requests run on sending, which ends later than ctx: a request that was just
-// sent is answered in a moment, and then its entry can be removed by its
-// revision.
-func (e *entry) put(ctx, sending context.Context, c condition) error {
-	defer e.q.local.sweeper.enqueuing(e)()
-	return e.q.retry(ctx, func(ctx context.Context) error {
+// Requests get giveUpWait after ctx has ended. An entry whose put is answered can
+// be removed by its revision; one whose put is not answered needs the sweeper.
+func (e *entry) put(ctx context.Context, c condition) error {
+	rctx, cancel := e.requestContext(ctx, giveUpWait)
+	defer cancel()
+	return e.retry(ctx, func(ctx context.Context) error {
 		for e.stage < created {
 			if c.after != nil {
-				if err := c.after.settled(ctx); err != nil {
+				if err := c.after.awaitRemovable(ctx); err != nil {
 					return err
 				}
 			}
-			err := e.enqueue(sending, c)
+			err := e.tryPut(rctx, c)
 			switch err {
+			case nil:
 			case errAheadLeft:
 				err = c.after.judgeUnknown(ctx)
 			case errGateMoved:
-				err = backoff.ContextErr(ctx) // nil: send it again
+				err = backoff.ContextErr(ctx) // if nil, send it with the new gate
 			}
 			if err != nil {
 				return err
 			}
 		}
-		if e.stage == created {
-			return e.locate(sending)
-		}
-		return nil
+		return e.locate(rctx)
 	})
 }
 
-// enqueue sends the put. The session key's mod revision is its gate: a copy that
-// arrives after the sweeper has put that key again does nothing.
-func (e *entry) enqueue(ctx context.Context, c condition) error {
+// tryPut sends the put and reads its answer. The session key's mod revision is the
+// gate: a copy of the put that etcd carries out after the sweeper has put that key
+// again does nothing.
+func (e *entry) tryPut(ctx context.Context, c condition) error {
 	gate := e.lease.Gate()
-	t := txn{cmps: []clientv3.Cmp{absent(e.key), clientv3.Compare(clientv3.ModRevision(e.sessionKey()), "=", gate)}, alone: e.q.foreign}
+	cmps := []clientv3.Cmp{createdAt(e.key, 0), clientv3.Compare(clientv3.ModRevision(e.sessionKey()), "=", gate)}
+	// The operations of a Txn see what those before them did: the removal, then
+	// the read of what is ahead, then the put.
+	put := clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.lease.ID()))
+	then := []clientv3.Op{e.q.youngest, e.q.shared.getEpoch, put}
 	if c.empty {
-		// Loads every key of the prefix, on every member: only used when a
-		// read has just found the queue empty.
-		t.cmps = append(t.cmps, clientv3.Compare(clientv3.CreateRevision(e.q.entries).WithPrefix(), "=", 0))
+		// etcd loads every key of the prefix for this, so it is only asked after a
+		// read has found the queue empty.
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(e.q.entries).WithPrefix(), "=", 0))
 	}
 	if c.after != nil {
-		t.cmps = append(t.cmps, c.after.mayLeave()...)
-		t.then = append(t.then, clientv3.OpDelete(c.after.key))
+		cmps = append(cmps, c.after.removalCmps()...)
+		then = append([]clientv3.Op{clientv3.OpDelete(c.after.key)}, then...)
 	}
-	t.then = append(t.then, // each sees what those before it did
-		e.q.nearest(0, 0),
-		e.getEpoch(),
-		clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.lease.ID())))
 
 	began := time.Now()
-	r, err := e.commit(ctx, t)
+	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.foreign})
 	if r.unsent {
 		return err
 	}
-	if err == nil || r.open || etcderr.Classify(err) == etcderr.Unknown {
-		e.advance(sent)
+	if r.unanswered || time.Since(began) >= slowPut {
+		e.unansweredAt = gate
+		e.q.shared.orphans.scanSoon()
 	}
-	if r.open || time.Since(began) >= slowPut {
-		e.openAt = gate
-		e.q.local.census.soon()
+	if r.succeeded {
+		responses := r.responses[len(r.responses)-3:]
+		ahead, epoch := responses[0].GetResponseRange(), responses[1].GetResponseRange()
+		e.setPlace(r.header.Revision, first(ahead.Kvs), r.header.Revision, e.requeued)
+		e.position = ahead.Count
+		return e.takeToken(epoch.Kvs)
+	}
+	if err == nil || r.unanswered || etcderr.Classify(err) == etcderr.Unknown {
+		e.reach(sent)
 	}
 	if err != nil {
-		e.q.unknown("enqueue", err)
+		e.q.reportUnknown("enqueue", err)
 		return err
 	}
-	if !r.succeeded {
-		return e.refused(ctx, gate, c)
-	}
-	n := len(r.responses)
-	ahead := r.responses[n-3].GetResponseRange()
-	e.create(r.revision)
-	e.placeAt(first(ahead.Kvs), r.revision, ahead.Count)
-	return e.takeToken(r.responses[n-2].GetResponseRange().Kvs)
+	return e.whyRefused(ctx, gate, c)
 }
 
-// refused finds out why a put was refused. Own entry stands: an earlier copy
-// arrived.
-func (e *entry) refused(ctx context.Context, gate int64, c condition) error {
+// whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put
+// the entry, whose create revision is known now.
+func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	ops := []clientv3.Op{
-		clientv3.OpGet(e.key, clientv3.WithKeysOnly()),
-		clientv3.OpGet(e.sessionKey(), clientv3.WithKeysOnly()),
+		getMeta(e.key),
+		getMeta(e.sessionKey()),
 	}
 	if c.after != nil {
-		ops = append(ops, clientv3.OpGet(c.after.key, clientv3.WithKeysOnly()))
+		ops = append(ops, getMeta(c.after.key))
 	}
 	resp, err := e.q.read(ctx, ops...)
 	if err != nil {
@@ -134,15 +140,15 @@ func (e *entry) refused(ctx context.Context, gate int64, c condition) error {
 	}
 	own, key := rangeAt(resp, 0), rangeAt(resp, 1)
 	if own != nil {
-		// Without a copy that we know of, etcd's client repeated the put by
-		// itself, and there may be more.
-		e.openAt = gate
-		e.q.local.census.soon()
-		e.create(own.CreateRevision)
+		// If all copies that we know of were answered, etcd's client sent one more
+		// by itself, and perhaps others.
+		e.unansweredAt = gate
+		e.q.shared.orphans.scanSoon()
+		e.setCreated(own.CreateRevision)
 		return nil
 	}
 	switch {
-	case key == nil || key.ModRevision < gate: // revoked, or deleted by hand: the session finds out and says
+	case key == nil || key.ModRevision < gate: // revoked, or deleted by hand: the session finds out which
 		return backoff.Again(errKeyGone)
 	case key.ModRevision > gate:
 		e.lease.SawGate(key.ModRevision)
@@ -154,53 +160,38 @@ func (e *entry) refused(ctx context.Context, gate int64, c condition) error {
 	case c.empty:
 		return errOccupied
 	default:
-		return errEntryGone // it had been put, and was deleted by another client
+		return errEntryGone // an earlier copy had put it, and another client has deleted it
 	}
 }
 
-// locate reads what stood ahead of an entry whose create revision is known, at
-// that revision.
+// locate reads what stood ahead of an entry, as of its create revision, unless
+// that is known: an earlier copy of the put, whose answer was lost, put it.
 func (e *entry) locate(ctx context.Context) error {
-	resp, err := e.q.read(ctx, e.q.nearest(e.rev-1, e.rev), e.getEpoch())
-	at := e.rev
+	if e.stage != created {
+		return nil
+	}
+	at, compacted := e.rev, false
+	resp, err := e.q.read(ctx, e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch)
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		if resp, err = e.q.read(ctx, e.q.nearest(e.rev-1, 0), e.getEpoch()); err == nil {
+		// What stood then, and how it left, cannot be known any more.
+		compacted = true
+		if resp, err = e.q.read(ctx, e.q.nearest(e.rev-1, 0), e.q.shared.getEpoch); err == nil {
 			at = resp.Header.Revision
-			e.delay()
 		}
 	}
 	if err != nil {
 		return err
 	}
-	e.placeAt(rangeAt(resp, 0), at, 0)
+	e.setPlace(e.rev, rangeAt(resp, 0), at, e.requeued || compacted)
 	return e.takeToken(resp.Responses[1].GetResponseRange().Kvs)
 }
 
-// located finds out what stands ahead of an entry of which only the create
-// revision is known. Its token may still not be known then.
-func (e *entry) located(ctx context.Context) error {
-	if e.stage == created {
-		if err := e.locate(ctx); e.stage == created {
-			return err
-		}
-	}
-	return nil
-}
-
-// placeAt notes the place that the answer to a put shows.
-func (e *entry) placeAt(ahead *mvccpb.KeyValue, revision, position int64) {
-	if e.anew {
-		e.delay() // first: Close removes an entry that is placed and has no delay
-	}
-	e.place(ahead, revision)
-	e.position, e.revision = position, revision
-}
-
-// takeToken makes the token of the entry's revision and the epoch that stood
-// then.
+// takeToken makes the fencing token from the entry's create revision and the epoch
+// of that time.
 //
-// An epoch that was written after the entry must not be used: entries queued
-// behind this one may carry the older epoch, and their tokens would be smaller.
+// An epoch that was raised after the entry was put must not be used. Entries queued
+// behind this one may have taken the older epoch, and would hold later with
+// smaller tokens.
 func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 	var epoch int64
 	if len(epochKVs) > 0 {
@@ -209,7 +200,8 @@ func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 		}
 		var err error
 		if epoch, err = strconv.ParseInt(string(epochKVs[0].Value), 10, 64); err != nil {
-			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(e.q.sess.EpochKey()), epochKVs[0].Value)
+			key := names.Quote(e.q.host.EpochKey())
+			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", key, epochKVs[0].Value)
 		}
 	}
 	var err error
@@ -217,11 +209,33 @@ func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 	return err
 }
 
-func (e *entry) getEpoch() clientv3.Op { return clientv3.OpGet(e.q.sess.EpochKey()) }
-
-func (e *entry) sessionKey() string { return e.q.sess.SessionKey(e.lease.ID()) }
+func (e *entry) sessionKey() string { return e.q.host.SessionKey(e.lease.ID()) }
 
 func (e *entry) commit(ctx context.Context, t txn) (reply, error) {
 	t.queue = e.q.entries
-	return e.q.local.commits.commit(ctx, t)
+	return e.q.shared.commits.commit(ctx, t)
+}
+
+// retry calls op, and again with the session's pauses while its error says that
+// repeating can help, until ctx ends or the lease is lost. Each request of op bounds
+// itself. Contexts and pauses are made only if the first call fails, as almost none
+// does.
+func (e *entry) retry(ctx context.Context, op func(ctx context.Context) error) error {
+	err := op(ctx)
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := e.untilLost(ctx)
+	defer cancel()
+	if ended := backoff.ContextErr(ctx); ended != nil {
+		return fmt.Errorf("%w; last error: %w", ended, err)
+	}
+	called := true
+	return e.q.retry(ctx, func(ctx context.Context) error {
+		if called {
+			called = false
+			return err
+		}
+		return op(ctx)
+	})
 }

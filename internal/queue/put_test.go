@@ -13,48 +13,41 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/lease"
-)
-
-const entriesX = "holdfast/lock/x/@/"
-
-var (
-	lostReply = etcdfake.Fate{LoseReply: true}
-	silence   = etcdfake.Fate{LoseRequest: true, Silent: true}
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 func TestCopyThatArrivesAfterTheSessionKeyWasPutAgainDoesNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.planAll("enqueue", etcdfake.Fate{Request: 10 * time.Second})
-		if _, err := p.queue("x").Acquire(within(t, 50*time.Millisecond), request()); !errors.Is(err, context.DeadlineExceeded) {
+		p.PlanAll("enqueue", etcdfake.Fate{Request: 10 * time.Second})
+		if _, err := p.queue("x").Acquire(kit.Within(t, 50*time.Millisecond), Request{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
-		if n := p.gateMoves(srv); n != 1 {
+		if n := p.GateMoves(srv); n != 1 {
 			t.Errorf("the session key was put again %d times, want once", n)
 		}
 		time.Sleep(10 * time.Second)
-		if n := putsEver(srv, entriesX); n != 0 {
+		if n := kit.PutsEver(srv, entriesX); n != 0 {
 			t.Error("the late copy has put an entry")
 		}
 	})
 }
 
 func TestOwnEntryIsFoundAfterALostReply(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.planOne("enqueue", lostReply)
-		h := granted(t, srv, acquireLater(within(t, time.Minute), p.queue("x"))).h
-		if n := putsEver(srv, entriesX); n != 1 {
+		p.PlanOne("enqueue", lostReply)
+		h := granted(t, srv, acquireLater(kit.Within(t, time.Minute), p.queue("x"))).h
+		if n := kit.PutsEver(srv, entriesX); n != 1 {
 			t.Errorf("%d entries were put, want 1", n)
 		}
 		mustRelease(t, h)
 		time.Sleep(time.Minute)
-		if n := p.gateMoves(srv); n != 1 {
+		if n := p.GateMoves(srv); n != 1 {
 			t.Errorf("the session key was put again %d times, want once: the first copy was never answered", n)
 		}
-		nothingStands(t, srv)
+		kit.NothingStands(t, srv)
 	})
 }
 
@@ -62,79 +55,70 @@ func TestOwnEntryIsFoundAfterALostReply(t *testing.T) {
 // when the answer to that is due.
 func TestEntryFoundAfterALostReplyIsPlacedAtItsCreateRevision(t *testing.T) {
 	for name, c := range map[string]struct {
-		leave func(srv *etcdfake.Server, ahead *peer)
+		leave func(srv *etcdfake.Server, ahead *kit.Peer)
 		delay bool
 	}{
-		"released": {func(_ *etcdfake.Server, ahead *peer) { ahead.release() }, false},
-		"revoked":  {func(_ *etcdfake.Server, ahead *peer) { ahead.revoke() }, true},
-		"released, and compacted": {func(srv *etcdfake.Server, ahead *peer) {
-			ahead.release()
+		"released": {func(_ *etcdfake.Server, ahead *kit.Peer) { ahead.Release() }, false},
+		"revoked":  {func(_ *etcdfake.Server, ahead *kit.Peer) { ahead.Revoke() }, true},
+		"released, and compacted": {func(srv *etcdfake.Server, ahead *kit.Peer) {
+			ahead.Release()
 			srv.Put("other", "")
 			srv.Compact()
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				ahead := join(t, srv, entriesX)
-				p.planOne("enqueue", lostReply)
-				done := acquireLater(within(t, time.Minute), p.queue("x"))
-				time.Sleep(oneWay + time.Millisecond)
+				ahead := kit.Join(t, srv, entriesX)
+				p.PlanOne("enqueue", lostReply)
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				time.Sleep(kit.OneWay + time.Millisecond)
 				if len(srv.Keys(entriesX)) != 2 {
 					t.Fatal("the entry was not put: this tests nothing")
 				}
 				c.leave(srv, ahead)
-				delayed(t, granted(t, srv, done), srv, ahead, c.delay)
+				delayed(t, granted(t, srv, done), srv, ahead.Key, c.delay)
 			})
 		})
 	}
 }
 
-// delayed checks whether the lock delay has passed before a grant.
-func delayed(t *testing.T, r result, srv *etcdfake.Server, ahead *peer, want bool) {
-	t.Helper()
-	after := r.at.Sub(deletedAt(t, srv, ahead.key))
-	if want && (after < lockDelay || after > lockDelay+prompt) || !want && after > prompt {
-		t.Errorf("granted %v after the entry ahead had left; lock delay %v", after, want)
-	}
-}
-
 func TestAttemptUnderWayWhenTheGateMovesGetsIn(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.planOne("enqueue", etcdfake.Fate{Request: 100 * time.Millisecond})
-		done := acquireLater(within(t, time.Minute), p.queue("x"))
-		time.Sleep(oneWay)
-		if _, err := lease.Open(p.sess.Ref()).PutSessionKey(t.Context(), lease.Open(p.sess.Ref()).Lease()); err != nil { // as the sweeper does
+		p.PlanOne("enqueue", etcdfake.Fate{Request: 100 * time.Millisecond})
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		time.Sleep(kit.OneWay)
+		if _, err := p.Host.PutSessionKey(t.Context(), p.Host.Lease()); err != nil { // as the sweeper does
 			t.Fatal(err)
 		}
 		began := time.Now()
 		granted(t, srv, done)
-		if took := time.Since(began); took > 100*time.Millisecond+8*oneWay {
+		if took := time.Since(began); took > 100*time.Millisecond+8*kit.OneWay {
 			t.Errorf("granted after %v: a refusal is no error and costs no pause", took)
 		}
-		if n := p.counts()["enqueue"]; n != 2 {
+		if n := p.Counts()["enqueue"]; n != 2 {
 			t.Errorf("%d puts were sent, want 2", n)
 		}
 	})
 }
 
 func TestAttemptUnderWayWhenTheSessionKeyIsDeletedByHandGetsIn(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		// The session's watch hears of it late, so the attempt finds no key.
-		p.plan(func(kind string, n int) etcdfake.Fate {
+		p.Plan(func(kind string, n int) etcdfake.Fate {
 			if kind == "event" {
 				return etcdfake.Fate{Reply: 100 * time.Millisecond}
 			}
 			return etcdfake.Fate{}
 		})
-		srv.Delete(p.sessionKey())
-		granted(t, srv, acquireLater(within(t, time.Minute), p.queue("x")))
-		if n := p.counts()["enqueue"]; n < 2 {
+		srv.Delete(p.SessionKey())
+		granted(t, srv, acquireLater(kit.Within(t, time.Minute), p.queue("x")))
+		if n := p.Counts()["enqueue"]; n < 2 {
 			t.Errorf("%d puts were sent: none was refused", n)
 		}
-		if err := p.sess.Check(); err != nil {
+		if err := p.Sess.Check(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -143,54 +127,54 @@ func TestAttemptUnderWayWhenTheSessionKeyIsDeletedByHandGetsIn(t *testing.T) {
 // A store that was restored from a backup may know the session key at an older
 // revision than the session does.
 func TestSessionKeyThatHasGoneBackIsAskedForWithPauses(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		lease := lease.Open(p.sess.Ref()).Lease()
+		lease := p.Host.Lease()
 		lease.SawGate(lease.Gate() + 1000)
-		p.plan(nil)
-		if _, err := p.queue("x").Acquire(within(t, 5*time.Second), request()); !errors.Is(err, context.DeadlineExceeded) {
+		p.Plan(nil)
+		if _, err := p.queue("x").Acquire(kit.Within(t, 5*time.Second), Request{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		if n := p.counts()["enqueue"]; n < 2 || n > 40 {
+		if n := p.Counts()["enqueue"]; n < 2 || n > 40 {
 			t.Errorf("%d puts in 5 s", n)
 		}
 	})
 }
 
 func TestFullStoreEndsAnAttemptAndNothingIsLeft(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("held"))
-		p.kv.refuse(func(ops []clientv3.Op) error {
+		p.KV.Refuse(func(ops []clientv3.Op) error {
 			if slices.ContainsFunc(ops, clientv3.Op.IsPut) {
 				return rpctypes.ErrNoSpace
 			}
 			return nil
 		})
-		if _, err := p.queue("x").Acquire(within(t, time.Minute), request()); !errors.Is(err, rpctypes.ErrNoSpace) {
+		if _, err := p.queue("x").Acquire(kit.Within(t, time.Minute), Request{}); !errors.Is(err, rpctypes.ErrNoSpace) {
 			t.Errorf("Acquire: %v", err)
 		}
 		mustRelease(t, h)
-		nothingStands(t, srv)
+		kit.NothingStands(t, srv)
 		time.Sleep(time.Minute)
-		if n := p.gateMoves(srv); n != 0 {
+		if n := p.GateMoves(srv); n != 0 {
 			t.Errorf("the session key was put again %d times: no copy is under way", n)
 		}
 	})
 }
 
 func TestRefusedPermissionEndsAnAttemptAndNothingIsAskedAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		asked := 0
-		p.kv.refuse(func(ops []clientv3.Op) error {
+		p.KV.Refuse(func(ops []clientv3.Op) error {
 			if slices.ContainsFunc(ops, clientv3.Op.IsPut) {
 				asked++
 				return rpctypes.ErrPermissionDenied
 			}
 			return nil
 		})
-		if _, err := p.queue("x").Acquire(within(t, time.Minute), request()); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		if _, err := p.queue("x").Acquire(kit.Within(t, time.Minute), Request{}); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("Acquire: %v", err)
 		}
 		time.Sleep(time.Minute)
@@ -206,14 +190,14 @@ func TestRefusedPermissionEndsAnAttemptAndNothingIsAskedAgain(t *testing.T) {
 // The entry that leaves does not count as ahead, nor does the one that is put,
 // and the epoch is that before it.
 func TestTxnDeletesThenReadsThenPuts(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
-		next := acquireLater(within(t, time.Minute), p.queue("x"))
+		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
 		synctest.Wait()
 		var order []string
-		p.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
-			if kindOf(c) != "hand-off" {
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			if kit.KindOf(c) != "hand-off" {
 				return etcdfake.Fate{}
 			}
 			for _, op := range c.Request.(*pb.TxnRequest).Success {
@@ -240,17 +224,17 @@ func TestTxnDeletesThenReadsThenPuts(t *testing.T) {
 }
 
 func TestEntryWhoseEpochIsNotKnownIsQueuedAnew(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.planOne("enqueue", lostReply)
-		done := acquireLater(within(t, time.Minute), p.queue("x"))
-		time.Sleep(oneWay + time.Millisecond)
+		p.PlanOne("enqueue", lostReply)
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		time.Sleep(kit.OneWay + time.Millisecond)
 		srv.Put("holdfast/epoch", "7")
 		h := granted(t, srv, done).h
 		if epoch := h.Token().Epoch(); epoch != 7 {
 			t.Errorf("token %v, want epoch 7", h.Token())
 		}
-		if n := putsEver(srv, entriesX); n != 2 {
+		if n := kit.PutsEver(srv, entriesX); n != 2 {
 			t.Errorf("%d entries were put, want 2", n)
 		}
 	})
@@ -259,13 +243,13 @@ func TestEntryWhoseEpochIsNotKnownIsQueuedAnew(t *testing.T) {
 // The put goes on for a moment after its caller has given up, so that its answer
 // is known; it is not sent again then.
 func TestPutIsNotSentAgainForACallerWhoHasGivenUp(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.planOne("enqueue", etcdfake.Fate{Request: 20 * time.Millisecond})
+		p.PlanOne("enqueue", etcdfake.Fate{Request: 20 * time.Millisecond})
 		ctx, giveUp := context.WithCancel(t.Context())
 		done := acquireLater(ctx, p.queue("x"))
-		time.Sleep(oneWay)
-		if _, err := lease.Open(p.sess.Ref()).PutSessionKey(t.Context(), lease.Open(p.sess.Ref()).Lease()); err != nil {
+		time.Sleep(kit.OneWay)
+		if _, err := p.Host.PutSessionKey(t.Context(), p.Host.Lease()); err != nil {
 			t.Fatal(err)
 		}
 		giveUp()
@@ -273,9 +257,9 @@ func TestPutIsNotSentAgainForACallerWhoHasGivenUp(t *testing.T) {
 			t.Error(r.err)
 		}
 		time.Sleep(time.Minute)
-		if n := p.counts()["enqueue"]; n != 1 {
+		if n := p.Counts()["enqueue"]; n != 1 {
 			t.Errorf("%d puts were sent, want 1", n)
 		}
-		nothingStands(t, srv)
+		kit.NothingStands(t, srv)
 	})
 }

@@ -15,45 +15,50 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// Queue is the line of one name, as seen by one session. It is immutable and
-// does no I/O by itself; a Queue with a bad name or without a session says so
-// at the first Acquire.
+// Queue is the queue of one name, as used by one session. It is immutable and does
+// no I/O by itself. A Queue with a bad name or without a session says so at the
+// first Acquire.
 type Queue struct {
-	sess    lease.Host
-	local   *lines // what the session keeps of its queues
+	host    lease.Host
+	shared  *shared
 	kind    string // "lock" or "election"
 	name    string // as the user gave it
-	entries string // entries stand under this prefix; ends in "/"
-	foreign bool   // other queues' entries may stand under entries
-	err     error  // why this queue cannot be used
+	entries string // prefix of the entries; ends in "/"
+	foreign bool   // entries of other queues may stand below the prefix
+	err     error  // why the queue cannot be used
+
+	youngest clientv3.Op // reads the entry that was created last
 }
 
-// New returns the queue of a name: entries under NAMESPACE/KIND/NAME/@/.
-func New(sess lease.Host, kind, name string) *Queue {
-	q := &Queue{sess: sess, kind: kind, name: name}
-	if sess == nil {
+// New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
+func New(host lease.Host, kind, name string) *Queue {
+	q := &Queue{host: host, kind: kind, name: name, err: CheckName(kind, name)}
+	if host != nil {
+		q.entries = entriesPrefix(host.Namespace(), kind, name, false)
+	}
+	return q.init()
+}
+
+// At returns the queue of a foreign prefix, as etcd's concurrency package takes it.
+// Its entries are PREFIX/…, and every key there counts as an entry.
+func At(host lease.Host, kind, prefix string) *Queue {
+	q := &Queue{
+		host: host, kind: kind, name: prefix, foreign: true,
+		entries: entriesPrefix("", kind, prefix, true), err: checkPrefix(kind, prefix),
+	}
+	return q.init()
+}
+
+func (q *Queue) init() *Queue {
+	if q.host == nil {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
-	q.err, q.local = CheckName(kind, name), linesOf(sess)
-	q.entries = entriesPrefix(sess.Namespace(), kind, name, false)
+	q.shared, q.youngest = sharedBy(q.host), q.nearest(0, 0)
 	return q
 }
 
-// At returns the queue of a foreign prefix, as etcd's concurrency package
-// takes it: entries under PREFIX/. Every key there counts as an entry.
-func At(sess lease.Host, kind, prefix string) *Queue {
-	q := &Queue{sess: sess, kind: kind, name: prefix, foreign: true}
-	if sess == nil {
-		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
-		return q
-	}
-	q.err, q.local = checkPrefix(kind, prefix), linesOf(sess)
-	q.entries = entriesPrefix("", kind, prefix, true)
-	return q
-}
-
-// entriesPrefix is where the entries of a name stand, or of a foreign prefix.
+// entriesPrefix returns the prefix of the entries of a name, or of a foreign prefix.
 func entriesPrefix(namespace, kind, name string, foreign bool) string {
 	if foreign {
 		return name + "/"
@@ -62,17 +67,20 @@ func entriesPrefix(namespace, kind, name string, foreign bool) string {
 }
 
 // errNoQueue: a Mutex{} or an Election{}.
-var errNoQueue = &holdfast.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with one of the constructors, which take a session and a name"}
+var errNoQueue = &holdfast.ArgumentError{
+	Argument: "receiver",
+	Reason:   "is a zero value: make it with one of the constructors, which take a session and a name",
+}
 
-// Host is the session the queue was made with; nil without one.
+// Host returns the session that the queue was made with; nil without one.
 func (q *Queue) Host() lease.Host {
 	if q == nil {
 		return nil
 	}
-	return q.sess
+	return q.host
 }
 
-// Name is the name or prefix as it was given.
+// Name returns the name or prefix as it was given.
 func (q *Queue) Name() string {
 	if q == nil {
 		return ""
@@ -80,7 +88,10 @@ func (q *Queue) Name() string {
 	return q.name
 }
 
-// Err is why the queue cannot be used, or nil.
+// Prefix returns what the keys of all entries begin with.
+func (q *Queue) Prefix() string { return q.entries }
+
+// Err returns why the queue cannot be used, or nil.
 func (q *Queue) Err() error {
 	if q == nil {
 		return errNoQueue
@@ -88,21 +99,20 @@ func (q *Queue) Err() error {
 	return q.err
 }
 
-// Same reports whether two queues certainly are one line: the same entries, seen
-// through the same client. Other clients may add prefixes of their own to all
-// keys, as client/v3/namespace does, so that the same name is another key.
+// Same reports whether two queues have the same entries: the same keys, through the
+// same client. With another client the same name may be other keys, because
+// client/v3/namespace adds a prefix to all of them.
 func (q *Queue) Same(other *Queue) bool {
-	return q.entries == other.entries && q.sess.Client() == other.sess.Client()
+	return q.entries == other.entries && q.host.Client() == other.host.Client()
 }
 
-// front reads the own entry created at rev and the nearest one ahead of it.
-// Nothing can join the queue ahead of an entry, so what is ahead only shrinks.
+// front reads the entry created at rev and the nearest one ahead of it.
 func (q *Queue) front(rev int64) clientv3.Op {
 	return clientv3.OpGet(q.entries, append(lastTwo, clientv3.WithMaxCreateRev(rev))...)
 }
 
-// nearest reads the youngest entry created at maxCreate or before, 0: any, as it
-// stood at revision at, 0: now.
+// nearest reads the youngest entry created at maxCreate or before, as it stood at
+// revision at. 0 means any, and now.
 func (q *Queue) nearest(maxCreate, at int64) clientv3.Op {
 	opts := last
 	if maxCreate > 0 {
@@ -114,8 +124,8 @@ func (q *Queue) nearest(maxCreate, at int64) clientv3.Op {
 	return clientv3.OpGet(q.entries, opts...)
 }
 
-// The youngest entries of a queue. The server sorts the whole prefix for it, as
-// it does for every choice by create revision.
+// Options to read the youngest entries of a prefix. The server sorts all keys of the
+// prefix for it, as it does for every choice by create revision.
 var (
 	last    = slices.Clip(youngest(1))
 	lastTwo = slices.Clip(youngest(2))
@@ -128,37 +138,42 @@ func youngest(n int64) []clientv3.OpOption {
 	}
 }
 
-// sessionKeyOf returns the session key of the lease that an entry is bound to,
-// which the entry's name tells. A lock of another client has none.
+// sessionKeyOf returns the session key of the lease that an entry is bound to, which
+// the entry's key names. An entry of another client's lock has none.
 func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
-	name := string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:])
-	hex, nonce, _ := strings.Cut(name, "-")
+	id := string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:])
+	hex, nonce, _ := strings.Cut(id, "-")
 	if !isNonce(nonce) { // a UUID, say
 		return "", false
 	}
-	id, err := strconv.ParseInt(hex, 16, 64)
+	lease, err := strconv.ParseInt(hex, 16, 64)
 	if err != nil {
 		return "", false
 	}
-	return q.sess.SessionKey(clientv3.LeaseID(id)), true
+	return q.host.SessionKey(clientv3.LeaseID(lease)), true
 }
 
-// read puts several reads to etcd as one linearizable Txn.
+// read sends several reads as one linearizable Txn.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return attempt.Ask(ctx, q.sess.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return q.sess.Client().Txn(ctx).Then(ops...).Commit()
-	})
+	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return q.host.Client().Txn(ctx).Then(ops...).Commit()
+	}
+	return attempt.Ask(ctx, q.host.Sender(), attempt.Read, send)
 }
 
-// get is read of a single range.
+// get sends one linearizable read.
 func (q *Queue) get(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse, error) {
-	return attempt.Ask(ctx, q.sess.Sender(), attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		resp, err := q.sess.Client().Do(ctx, op)
+	send := func(ctx context.Context) (*clientv3.GetResponse, error) {
+		resp, err := q.host.Client().Do(ctx, op)
 		return resp.Get(), err
-	})
+	}
+	return attempt.Ask(ctx, q.host.Sender(), attempt.Read, send)
 }
 
-// rangeAt is the first key in the i-th answer of a read, or nil.
+// getMeta reads a key without its value.
+func getMeta(key string) clientv3.Op { return clientv3.OpGet(key, clientv3.WithKeysOnly()) }
+
+// rangeAt returns the first key in the i-th response of a Txn, or nil.
 func rangeAt(resp *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
 	return first(resp.Responses[i].GetResponseRange().Kvs)
 }
@@ -173,15 +188,18 @@ func first(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // isEntry reports whether kv is the entry that was created at rev.
 func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.CreateRevision == rev }
 
-// occupied returns ErrOccupied if the queue has entries, ErrUnconfirmed if all of
-// them are this session's, and nil if it has none: one read. It is asked while no
-// goroutine of this session is in line, so an own entry is one that is left over.
-func (q *Queue) occupied(ctx context.Context) error {
-	resp, err := q.get(ctx, clientv3.OpGet(q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxJudged)))
+// checkEmpty reads whether the queue is empty, and returns ErrOccupied, or
+// ErrUnconfirmed if all entries are of this session. It is called while no goroutine
+// of this session is in the line, so those are left over.
+func (q *Queue) checkEmpty(ctx context.Context) error {
+	open, cancel := withSession(ctx, q.host)
+	defer cancel()
+	resp, err := q.get(open,
+		clientv3.OpGet(q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxJudged)))
 	if err != nil {
-		return err
+		return q.closedErr(ctx, err)
 	}
-	own := fmt.Sprintf("%s%x-", q.entries, int64(q.sess.Lease().ID()))
+	own := fmt.Sprintf("%s%x-", q.entries, int64(q.host.Lease().ID()))
 	isOwn := func(kv *mvccpb.KeyValue) bool { return strings.HasPrefix(string(kv.Key), own) }
 	switch {
 	case len(resp.Kvs) == 0:

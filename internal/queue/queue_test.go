@@ -8,18 +8,19 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 // What the steps of an acquisition send, in round trips and in requests.
 func TestRequestsOfEachStep(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := start(t, srv), start(t, srv)
 		sent := func(p *process, what string, want map[string]int, do func()) {
 			t.Helper()
-			p.plan(nil)
+			p.Plan(nil)
 			do()
 			synctest.Wait()
-			if got := p.counts(); !maps.Equal(got, want) {
+			if got := p.Counts(); !maps.Equal(got, want) {
 				t.Errorf("%s sent %v, want %v", what, got, want)
 			}
 		}
@@ -27,21 +28,21 @@ func TestRequestsOfEachStep(t *testing.T) {
 		sent(a, "a free lock", map[string]int{"enqueue": 1}, func() { h = mustAcquire(t, a.queue("x")) })
 		var waiter <-chan result
 		sent(b, "a waiter, queueing", map[string]int{"enqueue": 1, "watch": 1, "read": 1}, func() {
-			waiter = acquireLater(within(t, time.Minute), b.queue("x"))
-			queued(t, srv, entriesX, 2)
+			waiter = acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+			kit.Queued(t, srv, entriesX, 2)
 		})
 		sent(b, "a hand-over, at its receiver", map[string]int{"event": 1, "read": 1}, func() {
 			sent(a, "a release", map[string]int{"remove": 1}, func() { mustRelease(t, h) })
 			h = granted(t, srv, waiter).h
 		})
 		sent(b, "a hand-off between goroutines", map[string]int{"hand-off": 1}, func() {
-			next := acquireLater(within(t, time.Minute), b.queue("x"))
+			next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
 			synctest.Wait()
 			mustRelease(t, h)
 			h = granted(t, srv, next).h
 		})
-		waiter = acquireLater(within(t, time.Minute), a.queue("x"))
-		queued(t, srv, entriesX, 2)
+		waiter = acquireLater(kit.Within(t, time.Minute), a.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
 		sent(a, "a waiter whose predecessor was revoked", map[string]int{"event": 1, "read": 1}, func() {
 			srv.Revoke(h.Lease())
 			granted(t, srv, waiter)
@@ -59,17 +60,17 @@ func TestHolderWhoseLeaseIsRevokedIsToldBeforeAWaiterHolds(t *testing.T) {
 			return etcdfake.Fate{LoseRequest: kind == "session watch", Silent: true, Reply: ifEvent(kind, time.Hour)}
 		}},
 		"its watches are half a second late": {func(kind string, _ int) etcdfake.Fate {
-			return etcdfake.Fate{Reply: ifEvent(kind, lockDelay/2)}
+			return etcdfake.Fate{Reply: ifEvent(kind, kit.LockDelay/2)}
 		}},
 	} {
 		for lead, after := range map[string]time.Duration{"just granted": 0, "long held": 20 * time.Second} {
 			t.Run(name+", "+lead, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					a, b := start(t, srv), start(t, srv)
-					a.plan(c.plan)
+					a.Plan(c.plan)
 					h := mustAcquire(t, a.queue("x"))
-					waiter := acquireLater(within(t, time.Minute), b.queue("x"))
-					queued(t, srv, entriesX, 2)
+					waiter := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+					kit.Queued(t, srv, entriesX, 2)
 					time.Sleep(after)
 					srv.Revoke(h.Lease())
 					revoked := time.Now()
@@ -108,13 +109,13 @@ func ifEvent(kind string, d time.Duration) time.Duration {
 // Two goroutines of the session whose lease is revoked are one line: the next
 // must not hold by the lease that is gone.
 func TestNextInLineDoesNotHoldByARevokedLease(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
-		next := acquireLater(within(t, time.Minute), p.queue("x"))
+		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
 		synctest.Wait()
 		srv.Revoke(h.Lease())
-		_ = h.Release(within(t, time.Minute))
+		_ = h.Release(kit.Within(t, time.Minute))
 		r := granted(t, srv, next)
 		if r.h.Lease() == h.Lease() || r.h.Check() != nil {
 			t.Errorf("lease %x, Check %v", r.h.Lease(), r.h.Check())
@@ -123,27 +124,27 @@ func TestNextInLineDoesNotHoldByARevokedLease(t *testing.T) {
 }
 
 func TestSuspendedSessionHoldsNothingNew(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		ahead := join(t, srv, entriesX)
-		waiter := acquireLater(within(t, time.Minute), p.queue("x"))
-		queued(t, srv, entriesX, 2)
-		p.plan(func(kind string, _ int) etcdfake.Fate {
+		ahead := kit.Join(t, srv, entriesX)
+		waiter := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		p.Plan(func(kind string, _ int) etcdfake.Fate {
 			return etcdfake.Fate{LoseRequest: kind == "LeaseKeepAlive", Silent: true}
 		})
-		for p.sess.Check() == nil {
+		for p.Sess.Check() == nil {
 			time.Sleep(time.Millisecond)
 		}
-		ahead.release()
-		time.Sleep(prompt)
+		ahead.Release()
+		time.Sleep(kit.Prompt)
 		select {
 		case r := <-waiter:
-			t.Errorf("granted while the session is %v: %v", p.sess.State(), r.err)
+			t.Errorf("granted while the session is %v: %v", p.Sess.State(), r.err)
 		default:
 		}
-		p.plan(nil)
-		if r := granted(t, srv, waiter); r.h.Check() != nil || p.sess.State() != holdfast.Connected {
-			t.Errorf("Check %v, the session is %v", r.h.Check(), p.sess.State())
+		p.Plan(nil)
+		if r := granted(t, srv, waiter); r.h.Check() != nil || p.Sess.State() != holdfast.Connected {
+			t.Errorf("Check %v, the session is %v", r.h.Check(), p.Sess.State())
 		}
 	})
 }

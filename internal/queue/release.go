@@ -9,110 +9,149 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Release gives the hold back and waits until its entry is gone. nil: it is.
-// *holdfast.LostError: it had been lost. holdfast.ErrOutcomeUnknown: ctx ended
-// first, and the session goes on. With a ctx that is dead, or that ends with the
-// hold, it waits for Options.CloseTimeout. Idempotent.
+// Release ends the hold and waits until its entry is gone. nil: it is.
+// *holdfast.LostError: the hold had been lost before. holdfast.ErrOutcomeUnknown:
+// ctx ended first, and the session goes on removing the entry. With a ctx that is
+// dead, or that ends with the hold, Release waits for the session's CloseTimeout.
+// It is idempotent.
 func (h *Hold) Release(ctx context.Context) (err error) {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if h.Live() {
-		measured := h.measureRelease(ctx)
-		defer func() { measured(err) }()
+		span := h.telemetry.Release(ctx)
+		defer func() { span(releaseOutcome(err)) }()
 	}
-	stopped := h.stop(holdfast.ErrReleased)
-	// A context of the hold's own is done by now, so it is judged as any other.
-	ctx, cancel := h.entry.q.sess.Detached(ctx)
+	ended := h.stop(holdfast.ErrReleased)
+	// After stop, because ctx may be derived from one of the hold's own contexts.
+	ctx, cancel := h.entry.q.host.Detached(ctx)
 	defer cancel()
-	if stopped {
-		h.leave(ctx)
+	if ended && h.removeNow(ctx) {
+		return nil
+	}
+	if ended {
+		h.removeInBackground()
 	}
 	if cause := *h.cause.Load(); cause != holdfast.ErrReleased {
 		return cause
 	}
 	select {
-	case <-h.gone:
+	case <-h.removed:
+		return h.removalError()
 	case <-ctx.Done():
-		// Both may be ready.
-		select {
-		case <-h.gone:
-		default:
-			if lost := h.revoked(); lost != nil {
-				return lost
-			}
-			h.line.callerReturned(h.entry)
-			return h.unknown(context.Cause(ctx))
-		}
 	}
-	switch {
-	case h.outcome == nil:
-		return nil
-	case errors.Is(h.outcome, holdfast.ErrOutcomeUnknown):
-		return h.unknown(h.outcome)
-	case errors.Is(h.outcome, holdfast.ErrLost):
-		return h.outcome
+	select {
+	case <-h.removed: // both were ready
+		return h.removalError()
 	default:
-		return fmt.Errorf("release %s %s (token %d): %w", h.entry.q.kind, names.Quote(h.entry.q.name), h.entry.token, h.outcome)
 	}
+	if lost := h.lossBeforeRelease(); lost != nil {
+		return lost
+	}
+	h.line.callerReturned(h.entry)
+	return h.outcomeUnknown(context.Cause(ctx))
 }
 
-// leave takes the entry out of etcd for a caller who waits for it, and lets the
-// next in line have its turn.
+// removeNow removes the entry with one request, on the goroutine of the caller who
+// waits for it, and reports whether that succeeded. It does nothing if another
+// goroutine waits in the line: then the entry is to be handed off, which must not
+// end with this caller's patience.
 //
-// Where nobody of this session is next, all that takes is one request, and the
-// caller makes it: that saves starting a goroutine, and being woken by it. What
-// that leaves open, and everything else, is for a goroutine that goes on when the
-// caller has gone.
-func (h *Hold) leave(ctx context.Context) {
-	e := h.entry
-	if h.line.alone() && e.removedAtOnce(ctx) {
-		h.line.advance()
-		h.left(nil)
-		if !h.audited() || !e.q.sess.Go(func(context.Context) { h.over() }) {
-			h.over()
-		}
-		return
+// This is the usual release. removeInBackground could do it as well, but starting a
+// goroutine and being woken by it costs a free lock some ten microseconds.
+func (h *Hold) removeNow(ctx context.Context) bool {
+	if !h.line.headAlone() {
+		return false
 	}
-	h.leaveLater()
+	rctx, cancel := h.entry.requestContext(ctx, 0)
+	defer cancel()
+	if h.entry.tryRemove(rctx) != nil {
+		return false
+	}
+	h.entry.finish()
+	h.line.next()
+	h.markRemoved(nil)
+	// An auditor may be slow, and the caller does not wait for it.
+	if !h.audited() || !h.entry.q.host.Go(func(context.Context) { h.finalize() }) { // joined by Close
+		h.finalize()
+	}
+	return true
 }
 
-// leaveLater does the same on a goroutine of the session.
-func (h *Hold) leaveLater() {
-	pass := func(context.Context) {
-		h.left(h.explain(h.line.handOff(h.entry)))
-		h.over()
+// removeInBackground removes the entry, or hands it off to the next goroutine in
+// the line, on a goroutine of the session, which Close joins.
+func (h *Hold) removeInBackground() {
+	remove := func(context.Context) {
+		h.markRemoved(h.explain(h.line.handOff(h.entry)))
+		h.finalize()
 	}
-	if !h.entry.q.sess.Go(pass) {
-		pass(nil) // closed: the lease is lost, so this sends nothing
+	if !h.entry.q.host.Go(remove) {
+		remove(nil) // closed: the lease is lost, so this sends nothing
 	}
 }
 
-// left notes what became of the entry.
-func (h *Hold) left(outcome error) {
+// markRemoved records what became of the entry, and wakes Release.
+func (h *Hold) markRemoved(outcome error) {
 	h.outcome = outcome
-	close(h.gone)
+	close(h.removed)
 }
 
-// over is the last that is done for a hold, once.
-func (h *Hold) over() {
+// finalize is the last thing done for a hold.
+func (h *Hold) finalize() {
 	defer h.joined()
 	h.recordEnd()
 }
 
-func (h *Hold) unknown(err error) error {
+// removalError is what Release returns for the outcome of the removal.
+func (h *Hold) removalError() error {
+	switch {
+	case h.outcome == nil:
+		return nil
+	case errors.Is(h.outcome, holdfast.ErrOutcomeUnknown):
+		return h.outcomeUnknown(h.outcome)
+	case errors.Is(h.outcome, holdfast.ErrLost):
+		return h.outcome
+	default:
+		q := h.entry.q
+		return fmt.Errorf("release %s %s (token %d): %w", q.kind, names.Quote(q.name), h.entry.token, h.outcome)
+	}
+}
+
+func (h *Hold) outcomeUnknown(err error) error {
 	q := h.entry.q
 	if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
-	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; its entry is removed as soon as etcd answers, or goes with the lease",
-		q.kind, names.Quote(q.name), h.entry.token, int64(h.Lease()), q.sess.State(), err)
+	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; "+
+		"the session removes the entry once etcd answers, or it goes with the lease",
+		q.kind, names.Quote(q.name), h.entry.token, int64(h.Lease()), q.host.State(), err)
 }
 
-// revoked is the loss of the hold if etcd has let go of its lease, or nil. That
-// may have been before the release began, so where no answer tells otherwise
-// the hold counts as lost.
-func (h *Hold) revoked() *holdfast.LostError {
+// explain turns the error of the removal of a released entry into the loss that
+// caused it, if there is one.
+func (h *Hold) explain(err error) error {
+	if err == nil || *h.cause.Load() != holdfast.ErrReleased {
+		return err // in the second case the loss is known
+	}
+	if errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		if lost := h.lossBeforeRelease(); lost != nil {
+			return lost
+		}
+		return err
+	}
+	if lost := h.entry.lease.Lost(); lost != nil {
+		return h.named(lost)
+	}
+	if errors.Is(err, errEntryGone) {
+		return h.askWhyGone(h.entry.lease.Context())
+	}
+	return err
+}
+
+// lossBeforeRelease returns the loss of the hold if etcd has ended its lease, or
+// nil. That may have been before the release began. So if no answer tells
+// otherwise, the hold counts as lost.
+func (h *Hold) lossBeforeRelease() *holdfast.LostError {
 	lost := h.entry.lease.Lost()
 	if lost == nil || lost.Cause != holdfast.CauseRevoked && lost.Cause != holdfast.CauseClusterChanged {
 		return nil
@@ -120,60 +159,44 @@ func (h *Hold) revoked() *holdfast.LostError {
 	return h.named(lost)
 }
 
-// explain turns what handOff said into the loss behind it, where there is one.
-func (h *Hold) explain(err error) error {
-	lost := h.entry.lease.Lost()
-	switch {
-	case err == nil || *h.cause.Load() != holdfast.ErrReleased: // or its loss is known
-		return err
-	case errors.Is(err, holdfast.ErrOutcomeUnknown):
-		if lost := h.revoked(); lost != nil {
-			return lost
-		}
-		return err
-	case lost != nil:
-		return h.named(lost)
-	case errors.Is(err, errEntryGone):
-		return h.vanished(h.entry.lease.Context())
-	default:
-		return err
-	}
-}
-
-// vanished is the loss of a hold whose entry is no longer there although the
-// session knows of nothing: with its lease, or by itself? ctx ends with the
-// lease.
-func (h *Hold) vanished(ctx context.Context) *holdfast.LostError {
+// askWhyGone returns the loss of a hold whose entry is not in etcd although the
+// session knows of no loss. It asks etcd whether the lease exists. ctx ends with
+// the lease.
+func (h *Hold) askWhyGone(ctx context.Context) *holdfast.LostError {
 	lease := h.entry.lease
-	ctx, cancel := context.WithTimeout(ctx, h.entry.q.sess.RetryPolicy().Attempt)
+	ctx, cancel := context.WithTimeout(ctx, h.entry.q.host.RetryPolicy().Attempt)
 	defer cancel()
 	resp, err := h.Client().TimeToLive(ctx, lease.ID())
-	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that lives
-		h.entry.q.sess.LeaseGone(ctx, lease, nil)
+	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
+		h.entry.q.host.LeaseGone(ctx, lease, nil)
 	}
-	// Another hold may have found it out before, and ended this request by it.
-	if lost := lease.Lost(); lost != nil {
-		return h.named(lost)
-	}
-	return h.lost(holdfast.CauseEntryDeleted)
+	// Another hold may have found it out before, which has ended this request.
+	return h.lossOfEntry(holdfast.CauseEntryDeleted)
 }
 
-// ReleaseQuietly is Release for work that is done. It returns the loss of a hold
-// that was none any more when the work ended, also where only the release has
-// found that out. What happens later is not the work's failure: an outcome that
-// is not known yet is logged, and a lease may expire meanwhile.
-func (h *Hold) ReleaseQuietly(ctx context.Context) *holdfast.LostError {
+// ReleaseAfterWork is Release for work that has finished. It returns the loss, if
+// the hold was already lost when the work ended, even if only the release reveals
+// it. What happens after that is not a failure of the work: an unknown outcome is
+// logged, and a lease that expires during the release is not reported.
+func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 	err := h.Release(ctx)
 	if errors.Is(err, holdfast.ErrOutcomeUnknown) {
-		h.entry.q.sess.Logger().Warn("holdfast: the work is done, its release is not answered yet", "error", err)
+		h.entry.q.host.Logger().Warn("holdfast: work finished, but etcd has not confirmed the release", "error", err)
 		return nil
 	}
 	var lost *holdfast.LostError
 	if !errors.As(err, &lost) {
 		return nil
 	}
-	if *h.cause.Load() == holdfast.ErrReleased && (lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed) {
-		return nil // on the way
+	if *h.cause.Load() == holdfast.ErrReleased && endedDuringRelease(lost) {
+		return nil
 	}
 	return lost
+}
+
+// endedDuringRelease reports whether a loss that a release met came after the
+// release had begun: this session gave the lease up, and etcd had not ended it
+// before.
+func endedDuringRelease(lost *holdfast.LostError) bool {
+	return lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed
 }

@@ -11,27 +11,28 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 func TestWaiterThatGivesUpWhileTheEntryAheadStandsLeavesAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p, behind := start(t, srv), start(t, srv)
-		ahead := join(t, srv, entriesX)
-		ctx, giveUp := context.WithCancel(within(t, time.Minute))
+		ahead := kit.Join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
 		waiter := acquireLater(ctx, p.queue("x"))
-		queued(t, srv, entriesX, 2)
-		last := acquireLater(within(t, time.Minute), behind.queue("x"))
-		queued(t, srv, entriesX, 3)
+		kit.Queued(t, srv, entriesX, 2)
+		last := acquireLater(kit.Within(t, time.Minute), behind.queue("x"))
+		kit.Queued(t, srv, entriesX, 3)
 		began := time.Now()
 		giveUp()
-		if r := <-waiter; !errors.Is(r.err, context.Canceled) || r.at.Sub(began) > 2*oneWay {
+		if r := <-waiter; !errors.Is(r.err, context.Canceled) || r.at.Sub(began) > 2*kit.OneWay {
 			t.Errorf("gave up after %v: %v", r.at.Sub(began), r.err)
 		}
-		if keys := keysOf(srv.Keys(entriesX)); len(keys) != 2 {
+		if keys := kit.KeysOf(srv.Keys(entriesX)); len(keys) != 2 {
 			t.Errorf("in the queue: %v", keys)
 		}
-		ahead.release()
-		delayed(t, granted(t, srv, last), srv, ahead, false)
+		ahead.Release()
+		delayed(t, granted(t, srv, last), srv, ahead.Key, false)
 	})
 }
 
@@ -40,26 +41,26 @@ func TestWaiterThatGivesUpWhileTheEntryAheadStandsLeavesAtOnce(t *testing.T) {
 // revocation. With next, another goroutine of the waiter's session is in line.
 func giveUpAfterRevocation(t *testing.T, unheard bool, after time.Duration, next bool) {
 	t.Helper()
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p, behind := start(t, srv), start(t, srv)
-		ahead := join(t, srv, entriesX)
-		ctx, giveUp := context.WithCancel(within(t, time.Minute))
+		ahead := kit.Join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
 		waiter := acquireLater(ctx, p.queue("x"))
-		queued(t, srv, entriesX, 2)
-		last := acquireLater(within(t, time.Minute), behind.queue("x"))
-		queued(t, srv, entriesX, 3)
+		kit.Queued(t, srv, entriesX, 2)
+		last := acquireLater(kit.Within(t, time.Minute), behind.queue("x"))
+		kit.Queued(t, srv, entriesX, 3)
 		var second <-chan result
 		if next {
-			second = acquireLater(within(t, time.Minute), p.queue("x"))
-			time.Sleep(oneWay)
+			second = acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+			time.Sleep(kit.OneWay)
 		}
-		p.plan(func(kind string, _ int) etcdfake.Fate {
+		p.Plan(func(kind string, _ int) etcdfake.Fate {
 			if unheard && kind == "event" {
 				return etcdfake.Fate{Reply: time.Minute}
 			}
 			return etcdfake.Fate{}
 		})
-		ahead.revoke()
+		ahead.Revoke()
 		revoked := time.Now()
 		time.Sleep(after)
 		giveUp()
@@ -67,14 +68,14 @@ func giveUpAfterRevocation(t *testing.T, unheard bool, after time.Duration, next
 			t.Fatalf("the waiter: %v", r.err)
 		}
 		r := granted(t, srv, last)
-		if took := r.at.Sub(revoked); took < lockDelay || took > lockDelay+prompt {
+		if took := r.at.Sub(revoked); took < kit.LockDelay || took > kit.LockDelay+kit.Prompt {
 			t.Errorf("the one behind was granted %v after the revocation, want a lock delay", took)
 		}
 		mustRelease(t, r.h)
 		if next {
 			mustRelease(t, granted(t, srv, second).h)
 		}
-		nothingStands(t, srv)
+		kit.NothingStands(t, srv)
 	})
 }
 
@@ -82,7 +83,7 @@ func giveUpAfterRevocation(t *testing.T, unheard bool, after time.Duration, next
 func TestOneBehindAWaiterThatGivesUpAfterARevocationIsHeldBack(t *testing.T) {
 	for name, next := range map[string]bool{"leaves": false, "hands off": true} {
 		t.Run(name+" without having heard of it", func(t *testing.T) { giveUpAfterRevocation(t, true, 0, next) })
-		t.Run(name+" during its lock delay", func(t *testing.T) { giveUpAfterRevocation(t, false, lockDelay/2, next) })
+		t.Run(name+" during its lock delay", func(t *testing.T) { giveUpAfterRevocation(t, false, kit.LockDelay/2, next) })
 	}
 }
 
@@ -91,12 +92,12 @@ func TestOneBehindAWaiterThatGivesUpAfterARevocationIsHeldBack(t *testing.T) {
 func TestEntryWhosePlaceIsNotKnownLeavesByTheRuleForThoseThatNeverHeld(t *testing.T) {
 	for name, next := range map[string]bool{"leaves": false, "hands off": true} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p, behind := start(t, srv), start(t, srv)
-				ahead := join(t, srv, entriesX)
+				ahead := kit.Join(t, srv, entriesX)
 				// Put, not answered, put again and refused; the first read finds the
 				// entry, the second one, for what is ahead of it, is not answered.
-				p.plan(func(kind string, n int) etcdfake.Fate {
+				p.Plan(func(kind string, n int) etcdfake.Fate {
 					switch {
 					case kind == "enqueue" && n == 1:
 						return lostReply
@@ -105,24 +106,24 @@ func TestEntryWhosePlaceIsNotKnownLeavesByTheRuleForThoseThatNeverHeld(t *testin
 					}
 					return etcdfake.Fate{}
 				})
-				ctx, giveUp := context.WithCancel(within(t, time.Minute))
+				ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
 				waiter := acquireLater(ctx, p.queue("x"))
-				queued(t, srv, entriesX, 2)
+				kit.Queued(t, srv, entriesX, 2)
 				if next {
-					second := acquireLater(within(t, time.Minute), p.queue("x"))
+					second := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
 					defer func() { mustRelease(t, granted(t, srv, second).h) }()
 				}
-				last := acquireLater(within(t, time.Minute), behind.queue("x"))
-				queued(t, srv, entriesX, 3)
-				if n := p.counts()["read"]; n < 2 {
+				last := acquireLater(kit.Within(t, time.Minute), behind.queue("x"))
+				kit.Queued(t, srv, entriesX, 3)
+				if n := p.Counts()["read"]; n < 2 {
 					t.Fatalf("%d reads: this tests nothing", n)
 				}
-				ahead.revoke()
+				ahead.Revoke()
 				revoked := time.Now()
 				giveUp()
 				<-waiter
 				r := granted(t, srv, last)
-				if took := r.at.Sub(revoked); took < lockDelay {
+				if took := r.at.Sub(revoked); took < kit.LockDelay {
 					t.Errorf("the one behind was granted %v after the revocation, want a lock delay", took)
 				}
 				mustRelease(t, r.h)
@@ -132,17 +133,17 @@ func TestEntryWhosePlaceIsNotKnownLeavesByTheRuleForThoseThatNeverHeld(t *testin
 }
 
 func TestRemovalWhoseAnswerIsLostIsFoundDone(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
-		p.planOne("remove", lostReply)
+		p.PlanOne("remove", lostReply)
 		mustRelease(t, h)
-		if n := p.counts()["remove"]; n != 2 {
+		if n := p.Counts()["remove"]; n != 2 {
 			t.Errorf("%d removals were sent, want 2", n)
 		}
-		nothingStands(t, srv)
+		kit.NothingStands(t, srv)
 		time.Sleep(time.Minute)
-		if n := p.gateMoves(srv); n != 0 {
+		if n := p.GateMoves(srv); n != 0 {
 			t.Errorf("the session key was put again %d times: a removal can put nothing", n)
 		}
 	})
@@ -150,10 +151,10 @@ func TestRemovalWhoseAnswerIsLostIsFoundDone(t *testing.T) {
 
 // A copy of a removal arrives long after its key was used for another entry.
 func TestLateRemovalSparesTheNextEntryAtItsKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
-		p.planOne("remove", etcdfake.Fate{Request: 10 * time.Second})
+		p.PlanOne("remove", etcdfake.Fate{Request: 10 * time.Second})
 		mustRelease(t, h)
 		next := mustAcquire(t, p.queue("x"))
 		if next.Key() != h.Key() {
@@ -168,10 +169,10 @@ func TestLateRemovalSparesTheNextEntryAtItsKey(t *testing.T) {
 
 // etcd refuses a removal, as when a role was taken away.
 func TestRefusedRemovalIsTriedUntilEtcdAllowsIt(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
-		p.kv.refuse(func(ops []clientv3.Op) error {
+		p.KV.Refuse(func(ops []clientv3.Op) error {
 			for _, op := range ops {
 				if op.IsDelete() {
 					return rpctypes.ErrPermissionDenied
@@ -179,23 +180,23 @@ func TestRefusedRemovalIsTriedUntilEtcdAllowsIt(t *testing.T) {
 			}
 			return nil
 		})
-		if err := h.Release(within(t, time.Minute)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		if err := h.Release(kit.Within(t, time.Minute)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("Release: %v", err)
 		}
 		time.Sleep(time.Minute)
 		if len(srv.Keys(entriesX)) != 1 {
 			t.Fatal("the entry has gone: this tests nothing")
 		}
-		p.kv.refuse(nil)
+		p.KV.Refuse(nil)
 		time.Sleep(time.Minute)
-		nothingStands(t, srv)
+		kit.NothingStands(t, srv)
 	})
 }
 
 func TestReleaseThatFindsTheEntryDeletedReportsTheLoss(t *testing.T) {
 	for name, revoked := range map[string]bool{"by hand": false, "with its lease": true} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
 				h := mustAcquire(t, p.queue("x"))
 				if revoked {
@@ -203,7 +204,7 @@ func TestReleaseThatFindsTheEntryDeletedReportsTheLoss(t *testing.T) {
 				} else {
 					srv.Delete(h.Key())
 				}
-				if err := h.Release(within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) {
+				if err := h.Release(kit.Within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) {
 					t.Errorf("Release: %v", err)
 				}
 			})

@@ -12,49 +12,48 @@ import (
 )
 
 const (
-	// armingPerStream is how many watches are created on one stream at a time
-	// before another stream is used. etcd's client creates the watches of a
-	// stream one after the other, a round trip each, and a waiter whose watch
-	// does not stand yet is not told of a release.
+	// armingPerStream is how many watches may be in creation on one stream before
+	// another stream is used. etcd's client creates the watches of a stream one
+	// after the other, a round trip each, and until its watch is created a waiter
+	// is not told of a release.
 	armingPerStream = 2
 
 	// maxStreams bounds the streams of a session.
 	maxStreams = 512
 
-	// armWait is how long creating one watch may take. If it takes longer,
-	// the stream is taken to be on a member that hangs.
+	// armWait is how long creating one watch may take. If it takes longer, the
+	// stream is presumed to be on a member that hangs.
 	armWait = time.Second
 
-	// askEvery is how often a stream with waiting watches is asked for a sign of
-	// life, and silentAfter the time without one after which it is left. A watch
-	// on a member that hangs says nothing, as does one that has nothing to say.
-	askEvery    = 2 * time.Second
-	silentAfter = 5 * time.Second
+	// progressEvery is how often progress is requested on a stream, and silentAfter
+	// the time without any response after which the stream is given up. A watch on
+	// a member that hangs is as silent as one that has nothing to tell.
+	progressEvery = 2 * time.Second
+	silentAfter   = 5 * time.Second
 )
 
-// streams are those that a session's watches are on, and no other's: a stream is
-// created, and asked for a sign of life, as its session needs it. A session with few waiters
-// has one, since a watch goes to the first stream that is not busy; etcd's
-// client closes a stream with its last watch.
+// streams are the streams that a session's watches are on. No other session shares
+// them. A watch goes to the first stream that is not busy creating watches, so a
+// session with few waiters has one stream. etcd's client closes a stream with its
+// last watch.
 //
-// A stream stays with one member, and with the token it was opened with. If that
-// member hangs, or that token has expired or is older than a change of users and
-// roles, no more watches can be created on it, for as long as one that was there
-// before keeps it open. Then later watches go to other streams.
+// A stream stays with one member, and with the auth token it was opened with. If
+// that member hangs, or that token has expired or is older than a change of users
+// and roles, no watch can be created on the stream any more, and older watches may
+// keep it open. So later watches go to another stream.
 type streams struct {
 	mu   sync.Mutex // protects what follows
 	open []*stream
 }
 
-// stream is one of them.
 type stream struct {
-	number int64
-	arming int       // watches that are being created on it; protected by streams.mu
-	asked  time.Time // for a sign of life; protected by streams.mu
+	number   int64
+	arming   int       // watches that are being created on it; protected by streams.mu
+	progress time.Time // when progress was requested last; protected by streams.mu
 }
 
-// pick returns the stream for a watch that is to be created, and how long that
-// may take. The caller has to call armed or failed.
+// pick returns the stream for a new watch, and how long creating it may take. The
+// caller must call armed or failed afterwards.
 func (s *streams) pick() (*stream, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,60 +80,63 @@ func (s *streams) addLocked() *stream {
 	return st
 }
 
-// armed notes that a watch was created on st.
+// armed records that a watch was created on st, or was not for another reason than
+// the stream.
 func (s *streams) armed(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.arming--
 }
 
-// failed notes that a watch could not be created on st although etcd answers: no
-// more are.
+// failed records that a watch could not be created on st although etcd answers.
+// Later watches go to other streams.
 func (s *streams) failed(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.arming--
-	s.removeLocked(st.number)
+	s.dropLocked(st)
 }
 
-// due reports whether it is time to ask st for a sign of life. One of the watches
-// on it asks, and etcd answers all of them.
-func (s *streams) due(st *stream) bool {
+// drop has later watches go to other streams, because st is silent.
+func (s *streams) drop(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropLocked(st)
+}
+
+func (s *streams) dropLocked(st *stream) {
+	s.open = slices.DeleteFunc(s.open, func(other *stream) bool { return other == st })
+}
+
+// progressDue reports whether it is time to request progress on st, which one of
+// its watches does: etcd answers all of them.
+func (s *streams) progressDue(st *stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if now.Sub(st.asked) < askEvery/2 {
+	if now.Sub(st.progress) < progressEvery/2 {
 		return false
 	}
-	st.asked = now
+	st.progress = now
 	return true
 }
 
-func (s *streams) removeLocked(number int64) {
-	s.open = slices.DeleteFunc(s.open, func(st *stream) bool { return st.number == number })
-}
-
-// leave is failed for a watch that stood on the stream, which has gone silent.
-func (s *streams) leave(number int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.removeLocked(number)
-}
-
-// streamKey makes a stream of a session's own. etcd's client has one for each set
-// of metadata; etcd does not look at it.
+// streamKey is the metadata key that tells streams apart: etcd's client opens one
+// stream for each set of metadata. etcd ignores it.
 const streamKey = "holdfast-stream"
 
-// context is what to make a watch of the stream on. It comes of the session's
-// context, not of a caller's, whose metadata would open another stream.
+// context returns the context to create a watch of the stream on. It is derived from
+// the session's context, not from a caller's, whose metadata would open another
+// stream.
 func (st *stream) context(session context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(session), streamKey, strconv.FormatInt(st.number, 10))
+	ctx := clientv3.WithRequireLeader(session)
+	return metadata.AppendToOutgoingContext(ctx, streamKey, strconv.FormatInt(st.number, 10))
 }
 
-// ask has etcd answer all watches of the stream that ctx is of. The caller has a
-// watch on it, which keeps it open.
-func (st *stream) ask(ctx context.Context, cli *clientv3.Client) {
+// requestProgress has etcd send something to all watches of the stream that ctx
+// belongs to. The caller has a watch on it, which keeps it open.
+func (st *stream) requestProgress(ctx context.Context, cli *clientv3.Client) {
 	ctx, cancel := context.WithTimeout(ctx, armWait)
 	defer cancel()
-	_ = cli.RequestProgress(ctx) // without an answer the stream is left
+	_ = cli.RequestProgress(ctx) // a stream that stays silent is dropped
 }

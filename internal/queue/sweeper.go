@@ -15,194 +15,156 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// sweepBatch is how many entries the sweeper reads in one Txn.
-const sweepBatch = 100
-
-// sweeper removes what ended attempts may have left in etcd. It puts the session
-// key again, and from then on no copy of a put that was sent before can be
-// carried out, as each compares that key's mod revision. Then it reads the
-// entries in question, and removes those that stand.
+// sweeper removes what unanswered requests of ended attempts have put, or may yet
+// put. It puts the session key again. From then on no copy of a put that was sent
+// before can be carried out, since each compares that key's mod revision. Then it
+// reads the entries in question and removes those that stand.
 //
-// There is one for each session, and it alone puts the session key again to shut
-// out late copies: a put of it refuses the session's other attempts that are
-// under way, too. They learn the new gate and are sent again. So that they are
-// not refused for ever, the next put waits until all of them are through.
+// There is one for each session, and nothing else puts the session key for this
+// purpose: a put of it makes etcd refuse all puts in flight, also those of attempts
+// that are going well. They learn the new gate and are sent again. Another put
+// meanwhile would refuse them again, and so on for ever. So the next one waits
+// until all of them have their place or have ended.
 type sweeper struct {
-	sess lease.Host
+	host lease.Host
+	keys *keys
 
-	mu        sync.Mutex      // protects what follows
-	questions map[*entry]bool // entries that may stand or appear although their attempts are over
-	running   bool
-	waiting   map[*entry]bool // attempts that are being put
-	refused   map[*entry]bool // those of them that the last put of the session key may have refused
-	through   chan struct{}   // closed when refused becomes empty; nil unless the sweeper waits
+	mu       sync.Mutex      // protects what follows
+	suspects map[*entry]bool // entries that may stand or appear although their attempts have ended
+	running  bool
 }
 
-// enqueuing notes that e is being put, until through is called.
-func (s *sweeper) enqueuing(e *entry) (through func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.waiting == nil {
-		s.waiting = make(map[*entry]bool)
-	}
-	s.waiting[e] = true
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.waiting, e)
-		delete(s.refused, e)
-		if len(s.refused) == 0 && s.through != nil {
-			close(s.through)
-			s.through = nil
-		}
-	}
+func newSweeper(host lease.Host) sweeper {
+	return sweeper{host: host, suspects: make(map[*entry]bool)}
 }
 
-// add has the sweeper take care of an entry whose attempt is over.
+// errPutsInFlight: the sweeper must not put the session key yet.
+var errPutsInFlight = backoff.Again(errors.New("puts that the session key has refused are still in flight"))
+
+// add has the sweeper see to an entry whose attempt has ended.
 func (s *sweeper) add(e *entry) {
 	s.mu.Lock()
-	if s.questions == nil {
-		s.questions = make(map[*entry]bool)
-	}
-	s.questions[e] = true
+	s.suspects[e] = true
 	start := !s.running
 	s.running = true
 	s.mu.Unlock()
 	if start {
-		s.sess.Go(s.run) // joined by Close; ends when nothing is in question
+		s.host.Go(s.run) // joined by Close; ends when there is no suspect
 	}
 }
 
 func (s *sweeper) run(ctx context.Context) {
-	pauses, err := s.sess.RetryPolicy().New()
-	if err != nil {
-		return // the session has validated it
-	}
-	for told := false; ; {
-		open := s.open()
-		if open == nil {
+	var pauses pauses
+	logged := false
+	for {
+		suspects := s.suspectsLeft()
+		if suspects == nil || ctx.Err() != nil {
 			return
 		}
-		if ctx.Err() != nil {
-			return
-		}
-		err := s.sweep(ctx, open)
-		if err != nil && ctx.Err() == nil && !etcderr.Retryable(err) && !told {
-			told = true
-			s.sess.Logger().Error("holdfast: etcd refuses to clean up after requests that it did not answer; their entries may stand until it does or the lease ends",
-				"session_key", s.sess.SessionKey(open[0].lease.ID()), "entries", len(open), "key", open[0].key, "error", err)
-		}
+		err := s.sweep(ctx, suspects)
 		if err == nil {
-			pauses.Reset()
-		} else if !sleep(ctx, pauses.NextBackOff()) {
+			pauses.reset()
+			continue
+		}
+		if ctx.Err() == nil && !etcderr.Retryable(err) && !logged {
+			logged = true
+			suspects[0].log().Error("holdfast: etcd refuses to clean up after requests that it did not answer; "+
+				"their entries may stand until the lease ends", "entries", len(suspects), "error", err)
+		}
+		if pauses.next(ctx, s.host, nil) != nil {
 			return
 		}
 	}
 }
 
-// open returns what is in question. What went with its lease is not.
-func (s *sweeper) open() []*entry {
+// suspectsLeft returns the suspects, without those that went with their lease. It
+// returns nil if there is none; then run must end.
+func (s *sweeper) suspectsLeft() []*entry {
 	for {
 		s.mu.Lock()
-		if len(s.questions) == 0 {
+		if len(s.suspects) == 0 {
 			s.running = false
 			s.mu.Unlock()
 			return nil
 		}
-		all := slices.Collect(maps.Keys(s.questions))
+		all := slices.Collect(maps.Keys(s.suspects))
 		s.mu.Unlock()
-		open := all[:0]
+		left := all[:0]
 		for _, e := range all {
 			if e.lease.Lost() != nil {
-				s.answered(e)
-				e.q.local.keys.unregister(e)
+				s.clear(e)
 			} else {
-				open = append(open, e)
+				left = append(left, e)
 			}
 		}
-		if len(open) > 0 {
-			return open
+		if len(left) > 0 {
+			return left
 		}
 	}
 }
 
-// answered notes that an entry is no longer in question.
-func (s *sweeper) answered(e *entry) {
+// clear acquits a suspect: nothing of it stands, and nothing can appear.
+func (s *sweeper) clear(e *entry) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.questions, e)
+	delete(s.suspects, e)
+	s.mu.Unlock()
+	s.keys.unregister(e)
 }
 
-// sweep goes through all that is in question once.
-func (s *sweeper) sweep(ctx context.Context, open []*entry) error {
-	lease := open[0].lease
-	ctx, cancel := context.WithCancel(ctx)
+// sweep goes through all suspects once.
+func (s *sweeper) sweep(ctx context.Context, suspects []*entry) error {
+	lease := suspects[0].lease
+	ctx, cancel := suspects[0].untilLost(ctx)
 	defer cancel()
-	defer context.AfterFunc(lease.Context(), cancel)()
-	shut := s.shut(ctx, lease, open)
-	if shut != nil && !storeFull(shut) {
-		return shut
+	gateErr := s.moveGate(ctx, lease, suspects)
+	if gateErr != nil && !errors.Is(gateErr, rpctypes.ErrNoSpace) {
+		return gateErr
 	}
-	for batch := range slices.Chunk(open, sweepBatch) {
-		if err := s.look(ctx, batch, shut == nil); err != nil {
+	// A full store refuses the put of the session key, but no deletion. So what
+	// stands is removed even then; what may yet appear stays a suspect.
+	for batch := range slices.Chunk(suspects, maxOps) {
+		if err := s.removeStanding(ctx, batch, gateErr == nil); err != nil {
 			return err
 		}
 	}
-	return shut
+	return gateErr
 }
 
-// storeFull reports whether etcd has refused a request for lack of space. The
-// sweeper still deletes then, and puts the session key when there is room.
-func storeFull(err error) bool { return errors.Is(err, rpctypes.ErrNoSpace) }
-
-// shut puts the session key, unless no copy that was not answered could pass it
-// any more.
-func (s *sweeper) shut(ctx context.Context, lease *lease.Lease, open []*entry) error {
+// moveGate puts the session key again, if otherwise an unanswered copy of a put
+// could still be carried out.
+func (s *sweeper) moveGate(ctx context.Context, lease *lease.Lease, suspects []*entry) error {
 	gate := lease.Gate()
-	if !slices.ContainsFunc(open, func(e *entry) bool { return e.lease == lease && e.openAt >= gate }) {
+	if !slices.ContainsFunc(suspects, func(e *entry) bool { return e.lease == lease && e.unansweredAt >= gate }) {
 		return nil
 	}
-	if err := s.awaitThrough(ctx); err != nil {
-		return err
+	if slices.ContainsFunc(s.keys.of(lease), func(e *entry) bool { return e.refused && e.putInFlight() }) {
+		return errPutsInFlight
 	}
-	_, err := s.sess.PutSessionKey(ctx, lease)
+	_, err := s.host.PutSessionKey(ctx, lease)
 	if etcderr.Classify(err) == etcderr.LeaseGone {
-		s.sess.LeaseGone(ctx, lease, err)
+		s.host.LeaseGone(ctx, lease, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refused = maps.Clone(s.waiting) // it may have been carried out, whatever err is
+	for _, e := range s.keys.of(lease) {
+		e.refused = true // perhaps: the put may have been carried out, whatever err is
+	}
 	return err
 }
 
-// awaitThrough waits until every attempt that the last put refused has its place
-// or has ended.
-func (s *sweeper) awaitThrough(ctx context.Context) error {
-	s.mu.Lock()
-	if len(s.refused) == 0 {
-		s.mu.Unlock()
-		return nil
-	}
-	if s.through == nil {
-		s.through = make(chan struct{})
-	}
-	through := s.through
-	s.mu.Unlock()
-	select {
-	case <-through:
-		return nil
-	case <-ctx.Done():
-		return backoff.ContextErr(ctx)
-	}
+// putInFlight reports whether the entry is about to be put: its attempt has neither
+// its place nor ended.
+func (e *entry) putInFlight() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stage < created
 }
 
-// look reads a batch of entries and removes those that stand. What etcd refuses
-// about one of them does not keep the others from being removed. final: none that
-// is absent can appear any more.
-func (s *sweeper) look(ctx context.Context, batch []*entry, final bool) (refused error) {
+// removeStanding reads a batch of suspects and removes those that stand. With
+// final, those that are absent cannot appear any more. If etcd refuses to read one
+// of them, the others are removed all the same.
+func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool) (refused error) {
 	ops := make([]clientv3.Op, len(batch))
 	for i, e := range batch {
-		ops[i] = clientv3.OpGet(e.key, clientv3.WithKeysOnly())
+		ops[i] = getMeta(e.key)
 	}
 	resp, err := batch[0].q.read(ctx, ops...)
 	switch {
@@ -211,7 +173,7 @@ func (s *sweeper) look(ctx context.Context, batch []*entry, final bool) (refused
 		return err
 	default:
 		for i := range batch {
-			if err := s.look(ctx, batch[i:i+1], final); err != nil {
+			if err := s.removeStanding(ctx, batch[i:i+1], final); err != nil {
 				refused = err
 			}
 		}
@@ -222,19 +184,17 @@ func (s *sweeper) look(ctx context.Context, batch []*entry, final bool) (refused
 		case kv != nil:
 			s.remove(e, kv.CreateRevision)
 		case final:
-			s.answered(e)
-			e.q.local.keys.unregister(e)
+			s.clear(e)
 		}
 	}
 	return nil
 }
 
-// remove removes an entry that was found to stand: like an attempt that a read
-// has found, and that gives up. That waits for a lock delay where it has to.
+// remove removes an entry that stands. It does what an attempt does that a read has
+// told of its entry and that gives up, and so it waits for a lock delay if it must.
 func (s *sweeper) remove(e *entry, rev int64) {
-	s.answered(e)
-	found := &entry{q: e.q, lease: e.lease, id: e.id, key: e.key, openAt: e.openAt, rev: rev, stage: created}
-	e.q.local.keys.unregister(e)
-	e.q.local.keys.register(found)                                           // Close takes it out as well
-	s.sess.Go(func(context.Context) { _ = found.remove(e.lease.Context()) }) // ends with the lease
+	s.clear(e)
+	found := &entry{q: e.q, lease: e.lease, id: e.id, unansweredAt: e.unansweredAt, rev: rev, stage: created}
+	s.keys.register(found, e.key)                                            // beforeRevoke removes it, too
+	s.host.Go(func(context.Context) { _ = found.remove(e.lease.Context()) }) // ends with the lease
 }

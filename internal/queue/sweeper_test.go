@@ -9,14 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 // giveUpMany makes n attempts, each about another name and given up after d.
@@ -30,7 +29,7 @@ func giveUpMany(t *testing.T, p *process, n int, d time.Duration) {
 			defer func() { <-room }()
 			ctx, cancel := context.WithTimeout(context.Background(), d)
 			defer cancel()
-			if h, err := p.queue(fmt.Sprint("n", i)).Acquire(ctx, request()); err == nil {
+			if h, err := p.queue(fmt.Sprint("n", i)).Acquire(ctx, Request{}); err == nil {
 				_ = h.Release(context.Background())
 			} else if !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
@@ -47,9 +46,9 @@ func TestTenThousandAttemptsGivenUpInSilenceLeaveTheSessionKeyAlone(t *testing.T
 	if testing.Short() {
 		n = 500
 	}
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.plan(func(kind string, n int) etcdfake.Fate {
+		p.Plan(func(kind string, n int) etcdfake.Fate {
 			switch {
 			case kind != "enqueue":
 				return etcdfake.Fate{}
@@ -61,10 +60,10 @@ func TestTenThousandAttemptsGivenUpInSilenceLeaveTheSessionKeyAlone(t *testing.T
 		})
 		giveUpMany(t, p, n, 20*time.Millisecond)
 		time.Sleep(10 * time.Minute)
-		if kvs := srv.Keys(""); len(kvs) != 1 || string(kvs[0].Key) != p.sessionKey() {
+		if kvs := srv.Keys(""); len(kvs) != 1 || string(kvs[0].Key) != p.SessionKey() {
 			t.Errorf("%d keys stand, want the session key alone", len(kvs))
 		}
-		if put := putsEver(srv, "holdfast/lock/"); put < n/10 || put > n-n/10 {
+		if put := kit.PutsEver(srv, "holdfast/lock/"); put < n/10 || put > n-n/10 {
 			t.Errorf("%d puts of %d attempts were carried out: this tests only one kind", put, n)
 		}
 		if n := p.queue("x").used(); n != 0 {
@@ -75,16 +74,16 @@ func TestTenThousandAttemptsGivenUpInSilenceLeaveTheSessionKeyAlone(t *testing.T
 
 func TestAttemptsWithADeadlineBelowTheRoundTripLeaveNothingAndNoPutOfTheSessionKey(t *testing.T) {
 	const n = 300
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		giveUpMany(t, p, n, oneWay+time.Millisecond)
-		time.Sleep(4 * oneWay)
-		nothingStands(t, srv)
-		if put := putsEver(srv, "holdfast/lock/"); put != n {
+		giveUpMany(t, p, n, kit.OneWay+time.Millisecond)
+		time.Sleep(4 * kit.OneWay)
+		kit.NothingStands(t, srv)
+		if put := kit.PutsEver(srv, "holdfast/lock/"); put != n {
 			t.Errorf("%d entries were put, want %d", put, n)
 		}
 		time.Sleep(time.Minute)
-		if n := p.gateMoves(srv); n != 0 {
+		if n := p.GateMoves(srv); n != 0 {
 			t.Errorf("the session key was put again %d times although all was answered", n)
 		}
 	})
@@ -94,15 +93,15 @@ func TestAttemptsWithADeadlineBelowTheRoundTripLeaveNothingAndNoPutOfTheSessionK
 func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 	for _, loss := range []etcdfake.Fate{{LoseRequest: true, Silent: true}, {LoseReply: true, Silent: true}, {LoseReply: true}} {
 		t.Run(fmt.Sprintf("%+v", loss), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				p.link.Delay(100 * time.Millisecond)
+				p.Link.Delay(100 * time.Millisecond)
 				var mu sync.Mutex // protects r
 				r := rand.New(rand.NewPCG(1, 2))
-				p.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+				p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 					mu.Lock()
 					defer mu.Unlock()
-					if kind := kindOf(c); kind == "event" || c.Method == "LeaseKeepAlive" || r.IntN(3) > 0 {
+					if kind := kit.KindOf(c); kind == "event" || c.Method == "LeaseKeepAlive" || r.IntN(3) > 0 {
 						return etcdfake.Fate{}
 					}
 					return loss
@@ -118,7 +117,7 @@ func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 							default:
 							}
 							ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond)
-							if h, err := p.queue(fmt.Sprintf("busy%d-%d", i, n)).Acquire(ctx, request()); err == nil {
+							if h, err := p.queue(fmt.Sprintf("busy%d-%d", i, n)).Acquire(ctx, Request{}); err == nil {
 								_ = h.Release(context.Background())
 							}
 							cancel()
@@ -128,7 +127,7 @@ func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 				const most = 20 * time.Second
 				for i := range 15 {
 					began := time.Now()
-					h, err := p.queue(fmt.Sprint("other", i)).Acquire(within(t, time.Minute), request())
+					h, err := p.queue(fmt.Sprint("other", i)).Acquire(kit.Within(t, time.Minute), Request{})
 					if took := time.Since(began); err != nil || took > most {
 						t.Fatalf("attempt %d: after %v: %v", i, took, err)
 					}
@@ -136,10 +135,10 @@ func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 				}
 				close(stop)
 				busy.Wait()
-				p.heal()
+				p.Heal()
 				time.Sleep(time.Minute)
-				nothingStands(t, srv)
-				t.Logf("the session key was put again %d times", p.gateMoves(srv))
+				kit.NothingStands(t, srv)
+				t.Logf("the session key was put again %d times", p.GateMoves(srv))
 			})
 		})
 	}
@@ -149,39 +148,39 @@ func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 // never answered, nor are reads until release is called.
 func unansweredPut(t *testing.T, p *process, srv *etcdfake.Server) (release func()) {
 	t.Helper()
-	p.plan(func(kind string, n int) etcdfake.Fate {
+	p.Plan(func(kind string, n int) etcdfake.Fate {
 		if kind == "enqueue" || kind == "gate" || kind == "read" {
 			return etcdfake.Fate{LoseReply: true, LoseRequest: kind != "enqueue" || n > 1, Silent: true}
 		}
 		return etcdfake.Fate{}
 	})
 	before := len(srv.Keys(entriesX))
-	if _, err := p.queue("x").Acquire(within(t, 50*time.Millisecond), request()); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := p.queue("x").Acquire(kit.Within(t, 50*time.Millisecond), Request{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
 	if len(srv.Keys(entriesX)) != before+1 {
 		t.Fatalf("entries %v: this tests nothing", srv.Keys(entriesX))
 	}
-	return func() { p.plan(nil) }
+	return func() { p.Plan(nil) }
 }
 
 func TestSweeperRemovesAnEntryByTheRuleForThoseThatNeverHeld(t *testing.T) {
 	for name, c := range map[string]struct {
-		leave func(ahead *peer)
+		leave func(ahead *kit.Peer)
 		delay bool
 	}{
 		"the entry ahead stands":       {nil, false},
-		"the entry ahead was released": {(*peer).release, false},
-		"the entry ahead was revoked":  {(*peer).revoke, true},
+		"the entry ahead was released": {(*kit.Peer).Release, false},
+		"the entry ahead was revoked":  {(*kit.Peer).Revoke, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p, behind := start(t, srv), start(t, srv)
-				ahead := join(t, srv, entriesX)
+				ahead := kit.Join(t, srv, entriesX)
 				release := unansweredPut(t, p, srv)
 				entry := string(srv.Keys(entriesX)[1].Key)
-				last := acquireLater(within(t, time.Hour), behind.queue("x"))
-				queued(t, srv, entriesX, 3)
+				last := acquireLater(kit.Within(t, time.Hour), behind.queue("x"))
+				kit.Queued(t, srv, entriesX, 3)
 				left := time.Now()
 				if c.leave != nil {
 					c.leave(ahead)
@@ -189,13 +188,13 @@ func TestSweeperRemovesAnEntryByTheRuleForThoseThatNeverHeld(t *testing.T) {
 				release()
 				time.Sleep(time.Minute)
 				if c.leave == nil {
-					ahead.release()
+					ahead.Release()
 				}
 				r := granted(t, srv, last)
-				if took := deletedAt(t, srv, entry).Sub(left); took > 20*time.Second || c.delay && took < lockDelay {
+				if took := kit.DeletedAt(t, srv, entry).Sub(left); took > 20*time.Second || c.delay && took < kit.LockDelay {
 					t.Errorf("removed after %v; lock delay %v", took, c.delay)
 				}
-				if took := r.at.Sub(deletedAt(t, srv, entry)); c.leave != nil && took > prompt {
+				if took := r.at.Sub(kit.DeletedAt(t, srv, entry)); c.leave != nil && took > kit.Prompt {
 					t.Errorf("the one behind was granted %v after the removal", took)
 				}
 			})
@@ -206,30 +205,30 @@ func TestSweeperRemovesAnEntryByTheRuleForThoseThatNeverHeld(t *testing.T) {
 // The session key was put again while the attempt was under way: no copy of its
 // put can come any more, but the one that was carried out stands.
 func TestEntryOfAnUnansweredPutIsRemovedAlthoughTheGateHasMovedSince(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		p.planAll("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
-		done := acquireLater(within(t, 50*time.Millisecond), p.queue("x"))
-		time.Sleep(2 * oneWay)
-		if _, err := lease.Open(p.sess.Ref()).PutSessionKey(t.Context(), lease.Open(p.sess.Ref()).Lease()); err != nil {
+		p.PlanAll("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
+		done := acquireLater(kit.Within(t, 50*time.Millisecond), p.queue("x"))
+		time.Sleep(2 * kit.OneWay)
+		if _, err := p.Host.PutSessionKey(t.Context(), p.Host.Lease()); err != nil {
 			t.Fatal(err)
 		}
 		if r := <-done; r.err == nil || len(srv.Keys(entriesX)) != 1 {
 			t.Fatalf("%v, entries %v: this tests nothing", r.err, srv.Keys(entriesX))
 		}
-		time.Sleep(prompt)
-		nothingStands(t, srv)
-		if n := p.gateMoves(srv); n != 1 {
+		time.Sleep(kit.Prompt)
+		kit.NothingStands(t, srv)
+		if n := p.GateMoves(srv); n != 1 {
 			t.Errorf("the session key was put again %d times, want once, by the test", n)
 		}
 	})
 }
 
 func TestFullStoreKeepsTheSweeperFromNoDeletion(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		release := unansweredPut(t, p, srv)
-		p.kv.refuse(func(ops []clientv3.Op) error {
+		p.KV.Refuse(func(ops []clientv3.Op) error {
 			for _, op := range ops {
 				if op.IsPut() {
 					return rpctypes.ErrNoSpace
@@ -239,13 +238,13 @@ func TestFullStoreKeepsTheSweeperFromNoDeletion(t *testing.T) {
 		})
 		release()
 		time.Sleep(30 * time.Second)
-		nothingStands(t, srv)
-		if n := p.gateMoves(srv); n != 0 {
+		kit.NothingStands(t, srv)
+		if n := p.GateMoves(srv); n != 0 {
 			t.Fatalf("the session key was put again %d times", n)
 		}
-		p.kv.refuse(nil)
+		p.KV.Refuse(nil)
 		time.Sleep(time.Minute)
-		if n := p.gateMoves(srv); n != 1 {
+		if n := p.GateMoves(srv); n != 1 {
 			t.Errorf("the session key was put again %d times once there was room, want once", n)
 		}
 	})
@@ -255,15 +254,15 @@ func TestFullStoreKeepsTheSweeperFromNoDeletion(t *testing.T) {
 func TestEntryThatEtcdRefusesToRemoveKeepsNoOtherStanding(t *testing.T) {
 	for _, reads := range []bool{false, true} {
 		t.Run(fmt.Sprint("reads are refused: ", reads), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				p.plan(func(kind string, n int) etcdfake.Fate {
+				p.Plan(func(kind string, n int) etcdfake.Fate {
 					if kind == "enqueue" {
 						return etcdfake.Fate{LoseReply: true, Silent: true}
 					}
 					return etcdfake.Fate{}
 				})
-				p.kv.refuse(func(ops []clientv3.Op) error {
+				p.KV.Refuse(func(ops []clientv3.Op) error {
 					for _, op := range ops {
 						refused := op.IsDelete() || reads && op.IsGet()
 						if refused && strings.HasPrefix(string(op.KeyBytes()), "holdfast/lock/n0/") && !slices.ContainsFunc(ops, clientv3.Op.IsPut) {
@@ -284,28 +283,26 @@ func TestEntryThatEtcdRefusesToRemoveKeepsNoOtherStanding(t *testing.T) {
 
 // An unanswered put of the session key may have refused others all the same.
 func TestUnansweredPutOfTheSessionKeyWaitsForThoseThatItMayHaveRefused(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		q := p.queue("x")
-		s := &q.local.sweeper
-		waits := newEntry(q, lease.Open(p.sess.Ref()).Lease(), "")
-		through := s.enqueuing(waits)
-		open := []*entry{{q: q, lease: waits.lease, openAt: waits.lease.Gate()}}
-		p.planOne("gate", lostReply)
-		if err := s.shut(t.Context(), waits.lease, open); err == nil {
+		s := &q.shared.sweeper
+		inFlight := q.shared.keys.newEntry(q, p.Host.Lease())
+		suspects := []*entry{{q: q, lease: inFlight.lease, unansweredAt: inFlight.lease.Gate()}}
+		p.PlanOne("gate", lostReply)
+		if err := s.moveGate(t.Context(), inFlight.lease, suspects); err == nil {
 			t.Fatal("the put was answered: this tests nothing")
 		}
-		done := make(chan error, 1)
-		go func() { done <- s.shut(t.Context(), waits.lease, open) }()
-		time.Sleep(time.Minute)
-		if n := p.counts()["gate"]; n != 1 {
-			t.Errorf("%d puts of the session key were sent, want 1 until the other attempt is through", n)
+		if err := s.moveGate(t.Context(), inFlight.lease, suspects); err != errPutsInFlight {
+			t.Errorf("with an attempt in flight that the first put may have refused: %v", err)
 		}
-		through()
-		synctest.Wait()
-		if err := <-done; err != nil {
+		if n := p.Counts()["gate"]; n != 1 {
+			t.Errorf("%d puts of the session key were sent, want 1 until the other attempt has its place", n)
+		}
+		inFlight.setCreated(1)
+		if err := s.moveGate(t.Context(), inFlight.lease, suspects); err != nil {
 			t.Error(err)
 		}
-		waits.finish()
+		inFlight.finish()
 	})
 }

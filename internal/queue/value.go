@@ -9,8 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -21,30 +19,30 @@ const (
 	// maxText bounds each of the other texts of a Value in bytes.
 	maxText = 256
 
-	// maxValue bounds an encoded Value: Data at its longest is text of which
-	// each byte is escaped by two.
+	// maxValue bounds an encoded Value in bytes. JSON writes each byte of Data as
+	// two bytes at most.
 	maxValue = 2*MaxData + 8<<10
 
-	// valueFormat is the number of the format that is written. Fields may be
-	// added to it, and readers ignore those they do not know; it changes when a
-	// field gets another meaning.
+	// valueFormat is the number of the format that is written. Readers ignore
+	// fields that they do not know, so fields may be added to a format. The number
+	// changes when the meaning of a field does.
 	valueFormat = 1
 )
 
-// Value is what an entry says of itself: for people who look into etcd, and for
-// observers. Nothing is decided by it. Times are those of the clock of the
-// process that wrote them, in UTC, to the millisecond.
+// Value is the information in an entry, for people who look into etcd and for
+// observers. The algorithm does not use it. Times are by the clock of the process that
+// wrote them, in UTC, in milliseconds.
 type Value struct {
-	lease.Identity // each text cut to 256 bytes
+	lease.Identity // each text is cut to 256 bytes
 
 	Mode   string    // of a lock: "exclusive"
 	Queued time.Time // when the entry was put
-	Held   time.Time // since when it is held; zero: it is not, or has not said so yet
+	Held   time.Time // since when it is held; zero if it is not, or does not say so yet
 	Data   string    // a candidate's value: any bytes, at most MaxData
 }
 
-// encodedValue is a Value in etcd: JSON, so that etcdctl shows it to people.
-// Session keys begin the same way.
+// encodedValue is a Value as it is written in etcd: JSON, which people can read with
+// etcdctl. The values of session keys have the same form.
 type encodedValue struct {
 	V int `json:"v"`
 	lease.Identity
@@ -52,10 +50,10 @@ type encodedValue struct {
 	Queued time.Time `json:"queued_at"`
 	Held   time.Time `json:"held_since,omitzero"`
 	Text   string    `json:"value,omitempty"`
-	Bytes  []byte    `json:"value_base64,omitempty"` // where Data is not text
+	Bytes  []byte    `json:"value_base64,omitempty"` // if Data is not text
 }
 
-// Encode is the value as it stands in etcd.
+// Encode returns the value as it is written in etcd.
 func (v Value) Encode() string {
 	enc := encodedValue{
 		V: valueFormat, Mode: cut(v.Mode),
@@ -71,14 +69,14 @@ func (v Value) Encode() string {
 	to := json.NewEncoder(&b)
 	to.SetEscapeHTML(false)
 	if err := to.Encode(enc); err != nil {
-		return "" // a year of more than four digits; nothing depends on the value
+		return "" // a year of more than four digits; the algorithm does not use the value
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// DecodeValue reads what Encode has written, by this version or a later one. It
-// reports false for anything else: the value of an entry of etcd's own clients,
-// or of a version of holdfast that had no format number.
+// DecodeValue decodes a value that Encode has written, in this version or a later
+// one. It reports false for any other value, such as that of an entry of etcd's own
+// clients.
 func DecodeValue(b []byte) (Value, bool) {
 	var enc encodedValue
 	if len(b) == 0 || b[0] != '{' || len(b) > maxValue || json.Unmarshal(b, &enc) != nil {
@@ -99,7 +97,7 @@ func DecodeValue(b []byte) (Value, bool) {
 	return v, true
 }
 
-// String says who it is and since when, on one line.
+// String returns who put the entry and since when, on one line.
 func (v Value) String() string {
 	since := "queued since " + v.Queued.Format(time.RFC3339Nano)
 	if !v.Held.IsZero() {
@@ -108,7 +106,7 @@ func (v Value) String() string {
 	return strings.Join(append(v.who(), since), ", ")
 }
 
-// holder says who it is: a candidate by its value above all.
+// holder returns who put the entry. A candidate's value comes first.
 func (v Value) holder() string {
 	who := strings.Join(v.who(), ", ")
 	if v.Data == "" {
@@ -129,24 +127,23 @@ func (v Value) who() (who []string) {
 	return who
 }
 
-// NewValue is the value of an entry of this queue that is about to be put. An
-// owner that is not empty is written in place of the session's.
-func (q *Queue) NewValue(owner, mode, data string) string {
+// entryValue returns the value of an entry that is about to be put for a caller.
+func (q *Queue) entryValue(r Request) string {
 	if q.verbatim() {
-		return data
+		return r.Data
 	}
-	who := q.sess.Identity()
-	who.Owner = cmp.Or(owner, who.Owner)
-	return Value{Identity: who, Mode: mode, Queued: time.Now(), Data: data}.Encode()
+	who := q.host.Identity()
+	who.Owner = cmp.Or(r.Owner, who.Owner)
+	return Value{Identity: who, Mode: r.Mode, Queued: time.Now(), Data: r.Data}.Encode()
 }
 
-// verbatim reports whether entries consist of the candidate's value and nothing
-// else: etcd's own observers read them. (Its locks have empty values, and ignore
-// those of others.)
+// verbatim reports whether the value of an entry is the candidate's data and nothing
+// else, because etcd's own observers read it. (etcd's own locks have empty values and
+// ignore those of others.)
 func (q *Queue) verbatim() bool { return q.foreign && q.kind == "election" }
 
-// heldValue is the value of an entry that is held since then, with data for what
-// it had. Of an entry with a value of some other form it is data.
+// heldValue returns the value of an entry that is held since then, with new data. If
+// the entry's value does not have our form, it returns data.
 func (e *entry) heldValue(since time.Time, data string) string {
 	v, ok := DecodeValue([]byte(e.value))
 	if e.q.verbatim() || !ok {
@@ -156,37 +153,27 @@ func (e *entry) heldValue(since time.Time, data string) string {
 	return v.Encode()
 }
 
-// holdsValue compares true while the entry is this one, and its value the one
-// that was put at mod.
-func (e *entry) holdsValue(mod int64) []clientv3.Cmp {
-	return []clientv3.Cmp{e.owned(), clientv3.Compare(clientv3.ModRevision(e.key), "=", mod)}
-}
-
-// putValue replaces the value. The entry keeps the lease that it has by then.
-func (e *entry) putValue(value string) clientv3.Op {
-	return clientv3.OpPut(e.key, value, clientv3.WithIgnoreLease())
-}
-
-// millis is t as a Value has it. Two of the same moment are equal by ==.
+// millis returns t in UTC and milliseconds, without a monotonic reading: two times of
+// the same moment are equal by ==.
 func millis(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
 	}
-	return t.UTC().Truncate(time.Millisecond) // and without a monotonic reading
+	return t.UTC().Truncate(time.Millisecond)
 }
 
-// plausible times can be written again.
+// plausible reports whether a time can be encoded again.
 func plausible(t time.Time) bool { return t.Year() > 0 && t.Year() < 9999 && !t.IsZero() }
 
-// isText reports whether data reads as text in JSON, and how long that is at
-// most is known.
+// isText reports whether data is readable text in JSON. Control characters are not:
+// JSON writes them as six bytes, which maxValue does not allow for.
 func isText(data string) bool {
 	return utf8.ValidString(data) && !strings.ContainsFunc(data, func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' && r != '\r'
 	})
 }
 
-// cut is text, bounded and valid UTF-8.
+// cut returns text as valid UTF-8 of at most maxText bytes.
 func cut(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
 }

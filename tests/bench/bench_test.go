@@ -22,7 +22,7 @@ func Benchmark(b *testing.B) {
 	for _, sub := range subjects() {
 		for _, size := range sub.sizes() {
 			for _, sd := range sub.sides() {
-				b.Run(title(size)+"/"+sub.name+"/"+sd.name, func(b *testing.B) { run(b, etcds, sub, size, sd) })
+				b.Run(title(size)+"/"+sub.name+"/by="+sd.name, func(b *testing.B) { run(b, etcds, sub, size, sd) })
 			}
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -290,49 +289,5 @@ func TestObserveReadsOnlyWhenTheLeaderChanges(t *testing.T) {
 	expect(t, told, "")
 	if sent := link.Count().Since(before); sent["Txn"] != 1 || sent.Total() != 1 {
 		t.Errorf("a new leader costs %v", sent)
-	}
-}
-
-// An epoch that was raised after an election is not the leader's.
-func TestLeadersTokenIsThatOfItsTermAfterTheEpochIsRaised(t *testing.T) {
-	t.Parallel()
-	srv := etcdtest.Start(t)
-	cli := srv.Client(t)
-	raise := func(epoch string) {
-		if _, err := cli.Put(deadline(t), "holdfast/epoch", epoch); err != nil {
-			t.Fatal(err)
-		}
-	}
-	el := newElection(t, srv.Client(t), session.Options{})
-	same := func(when string, term *election.Term) {
-		t.Helper()
-		if l, err := el.Leader(deadline(t)); err != nil || l.Token != term.Token() {
-			t.Errorf("%s: leader's token %v, its term's %v, %v", when, l.Token, term.Token(), err)
-		}
-	}
-	term := campaign(t, el, "v")
-	same("no epoch", term)
-	raise("1")
-	same("elected before there was an epoch", term)
-	resign(t, term)
-	term = campaign(t, el, "v")
-	if term.Token().Epoch() != 1 {
-		t.Errorf("epoch %d", term.Token().Epoch())
-	}
-	same("elected under the epoch", term)
-	raise("2")
-	same("elected under an earlier epoch", term)
-	o, err := el.Observer(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer o.Close()
-	raise("3")
-	srv.Compact(t)
-	if l, err := el.Leader(deadline(t)); err != nil || l.Token != fencing.Token(term.Token().Revision()) {
-		t.Errorf("compacted: %v, %v", l.Token, err)
-	}
-	if v := o.Current(); v.Leader.Token != term.Token() {
-		t.Errorf("an observer forgot the token: %v", v.Leader.Token)
 	}
 }

@@ -15,11 +15,10 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// Why ErrNoSpace is of class Unknown: a write that was accepted before the quota
-// was used up, and crosses it when it is applied, is carried out and answered
-// with that error. Several at once are needed to see it, since one at a time is
-// as a rule refused when it arrives; and as many stores as it takes, since a
-// member that applies faster than writes arrive refuses all of them in time.
+// This is why ErrNoSpace is of class Unknown: a write that was accepted before the quota was exhausted, and exceeds it when
+// it is applied, is carried out and answered with that error. To see it takes several writes at once, since a single one is
+// usually refused when it arrives; and several stores, since a member that applies faster than writes arrive refuses all of
+// them.
 func TestWriteRefusedForLackOfSpaceMayHaveBeenDone(t *testing.T) {
 	for range 50 {
 		srv := etcdtest.Start(t, etcdtest.Options{Configure: func(c *embed.Config) { c.QuotaBackendBytes = 1 << 20 }})
@@ -57,7 +56,7 @@ func TestWriteRefusedForLackOfSpaceMayHaveBeenDone(t *testing.T) {
 	t.Error("nothing was written that etcd said it had no space for: the class of ErrNoSpace can be Permanent")
 }
 
-// Once the alarm is raised, what only deletes still passes, and nothing else.
+// Once the alarm is raised, etcd accepts only deletions.
 func testNoSpaceAlarm(t *testing.T, cli *clientv3.Client) {
 	if _, err := cli.Txn(t.Context()).Then(clientv3.OpDelete("0/0")).Commit(); err != nil {
 		t.Errorf("a transaction that deletes: %v", err)

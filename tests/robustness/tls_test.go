@@ -59,12 +59,18 @@ func (a *authority) issue(t *testing.T) tls.Certificate { return a.issueTo(t, ""
 // issueTo makes one for a host that is not this one, unless host is "".
 func (a *authority) issueTo(t *testing.T, host string) tls.Certificate {
 	t.Helper()
+	return a.issueUntil(t, host, time.Now().Add(time.Hour))
+}
+
+// issueUntil makes one that expires.
+func (a *authority) issueUntil(t *testing.T, host string, expires time.Time) tls.Certificate {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: expires,
 		DNSNames: []string{host}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
@@ -82,27 +88,42 @@ func (a *authority) issueTo(t *testing.T, host string) tls.Certificate {
 // of them if strict.
 func (a *authority) options(t *testing.T, cert tls.Certificate, strict bool) etcdtest.Options {
 	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte) string {
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	info := transport.TLSInfo{
-		CertFile: write("cert.pem", "CERTIFICATE", cert.Certificate[0]), KeyFile: write("key.pem", "PRIVATE KEY", der),
-	}
+	return a.optionsIn(t, t.TempDir(), cert, strict)
+}
+
+// optionsIn are options that keep the server's certificate in a directory, for
+// writeCertificate to replace.
+func (a *authority) optionsIn(t *testing.T, dir string, cert tls.Certificate, strict bool) etcdtest.Options {
+	t.Helper()
+	info := transport.TLSInfo{}
+	info.CertFile, info.KeyFile = writeCertificate(t, dir, cert)
 	if strict {
-		info.ClientCertAuth, info.TrustedCAFile = true, write("ca.pem", "CERTIFICATE", a.cert.Raw)
+		info.ClientCertAuth, info.TrustedCAFile = true, filepath.Join(dir, "ca.pem")
+		writePEM(t, info.TrustedCAFile, "CERTIFICATE", a.cert.Raw)
 	}
 	return etcdtest.Options{Configure: func(c *embed.Config) {
 		c.ClientTLSInfo = info
 		https := []url.URL{{Scheme: "https", Host: c.ListenClientUrls[0].Host}}
 		c.ListenClientUrls, c.AdvertiseClientUrls = https, https
 	}}
+}
+
+// writeCertificate writes a certificate and its key to two files.
+func writeCertificate(t *testing.T, dir string, cert tls.Certificate) (certFile, keyFile string) {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	writePEM(t, certFile, "CERTIFICATE", cert.Certificate[0])
+	writePEM(t, keyFile, "PRIVATE KEY", der)
+	return certFile, keyFile
+}
+
+func writePEM(t *testing.T, file, kind string, der []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }

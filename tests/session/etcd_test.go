@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// The same against a real etcd: what the fake was told to do, etcd does.
+// As in the tests with etcdfake: a loss is reported before etcd expires the lease.
 func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -28,7 +28,7 @@ func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
 	defer func() { _ = sess.Close(context.Background()) }()
 	old := sess.Lease()
 
-	// Alive for longer than its TTL: renewed, and by confirmed renewals.
+	// Confirmed renewals keep the lease alive for longer than its TTL.
 	if err := link.Wait(ctx, "LeaseKeepAlive", 4); err != nil {
 		t.Fatal(err)
 	}
@@ -37,20 +37,20 @@ func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
 	}
 
 	link.BlackHole()
-	// A busy machine may have suspended and reconnected it before.
+	// On a busy machine the session may have been suspended and reconnected before.
 	lost := <-events
 	for lost.State != holdfast.Lost {
 		lost = <-events
 	}
 	if lost.Previous != holdfast.Suspended {
-		t.Errorf("lost out of %v", lost.Previous)
+		t.Errorf("lost from state %v", lost.Previous)
 	}
 	resp, err := srv.Client(t).TimeToLive(ctx, old)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if resp.TTL < 0 {
-		t.Errorf("told %v, when etcd had let go of the lease already", lost.Err)
+		t.Errorf("reported %v after etcd had expired the lease", lost.Err)
 	}
 	var why *holdfast.LostError
 	if !errors.As(lost.Err, &why) || why.Cause != holdfast.CauseExpired || why.Lease != holdfast.LeaseID(old) {
@@ -64,7 +64,7 @@ func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
 	}
 }
 
-// The watch tells it, not a renewal.
+// The watch of the session key reports the loss, not a renewal.
 func TestLeaseRevokedInARealEtcdIsToldAtOnce(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -86,7 +86,7 @@ func TestLeaseRevokedInARealEtcdIsToldAtOnce(t *testing.T) {
 		if lost := lossOf(t, events.next(t, holdfast.Lost)); lost.Cause != holdfast.CauseRevoked {
 			t.Errorf("%v", lost)
 		}
-		t.Logf("told after %v", time.Since(start))
+		t.Logf("reported after %v", time.Since(start))
 		events.next(t, holdfast.Connected)
 	}
 	if n := link.Count()["LeaseKeepAlive"]; n != 0 {

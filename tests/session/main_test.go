@@ -25,16 +25,13 @@ func lossOf(t *testing.T, ev session.Event) *holdfast.LostError {
 
 func newRecorder() recorder { return make(recorder, 1000) }
 
-// quiet are options for virtual time: the boot-time clock would be real there.
+// quiet returns options without a log.
 func quiet(o session.Options) *session.Options {
-	if o.Clock == nil {
-		o.Clock = session.MonotonicClock()
-	}
 	o.Logger = slog.New(slog.DiscardHandler)
 	return &o
 }
 
-// recorder collects events and lets a test wait for the next.
+// recorder collects events.
 type recorder chan session.Event
 
 func (r recorder) tell(ev session.Event) { r <- ev }

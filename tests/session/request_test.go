@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// A renewal uses the token that is there: a login is a Raft entry and a bcrypt
-// comparison, and goes to a member of its own choice, which may hang.
+// A renewal uses the present auth token: a login costs a Raft entry and a bcrypt comparison, and may go to a member that
+// hangs.
 func TestRenewalsDoNotLogIn(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -48,7 +48,7 @@ func TestRenewalsDoNotLogIn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A stream is a login, that of the watch of the session key too.
+		// Each stream logs in, also that of the session key's watch.
 		if err := link.Wait(ctx, "Watch", armed+1); err != nil {
 			t.Error(err)
 		}
@@ -56,7 +56,7 @@ func TestRenewalsDoNotLogIn(t *testing.T) {
 		if err := link.Wait(ctx, "LeaseKeepAlive", before["LeaseKeepAlive"]+4); err != nil {
 			t.Error(err)
 		}
-		if sent := link.Count().Since(before); sent["Authenticate"] != sent["Watch"] { // that of the session key may come late
+		if sent := link.Count().Since(before); sent["Authenticate"] != sent["Watch"] { // the watch of the session key may be late
 			t.Errorf("with the prefix %q: %v", prefix, sent)
 		}
 		if err := sess.Close(ctx); err != nil {
@@ -65,8 +65,8 @@ func TestRenewalsDoNotLogIn(t *testing.T) {
 	}
 }
 
-// A client whose Lease is not etcd's own is asked through that.
-func TestLeaseThatWasPutInPlaceOfTheClientsOwnIsUsed(t *testing.T) {
+// If the client's Lease was replaced, requests about leases go through the replacement.
+func TestReplacedLeaseOfTheClientIsUsed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)

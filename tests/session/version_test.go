@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// aged asks a real server, which says what it is, and makes it an old one.
+// aged queries a real server, and replaces its version by an old one.
 type aged struct {
 	clientv3.Maintenance
 	real chan string
@@ -56,7 +56,7 @@ func TestVersionIsAskedOfARealServer(t *testing.T) {
 	}
 }
 
-// lineHandler passes on each record's message, Info and above.
+// lineHandler sends the message of each record, Info and above.
 type lineHandler chan<- string
 
 func (h lineHandler) Enabled(_ context.Context, level slog.Level) bool {

@@ -9,13 +9,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 // put puts a key with the session's lease.
 func (p *process) put(t *testing.T, key string) {
 	t.Helper()
-	if _, err := p.link.Client().Put(t.Context(), key, "", clientv3.WithLease(p.sess.Lease())); err != nil {
+	if _, err := p.Link.Client().Put(t.Context(), key, "", clientv3.WithLease(p.Sess.Lease())); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -24,19 +24,19 @@ func (p *process) put(t *testing.T, key string) {
 func TestEntryThatARepeatedWriteLeftIsRemoved(t *testing.T) {
 	for name, queue := range map[string]func(p *process) *Queue{
 		"at a name":           func(p *process) *Queue { return p.queue("x/y") },
-		"of an election":      func(p *process) *Queue { return New(lease.Open(p.sess.Ref()), "election", "x") },
-		"at a foreign prefix": func(p *process) *Queue { return At(lease.Open(p.sess.Ref()), "lock", "theirs/x") },
+		"of an election":      func(p *process) *Queue { return New(p.Host, "election", "x") },
+		"at a foreign prefix": func(p *process) *Queue { return At(p.Host, "lock", "theirs/x") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
 				q := queue(p)
 				h := mustAcquire(t, q)
 				mustRelease(t, h)
 				p.put(t, h.Key())
-				time.Sleep(2 * censusEvery)
+				time.Sleep(2 * scanEvery)
 				if kvs := srv.Keys(q.entries); len(kvs) != 0 {
-					t.Errorf("stands after %v: %s", 2*censusEvery, kvs[0].Key)
+					t.Errorf("stands after %v: %s", 2*scanEvery, kvs[0].Key)
 				}
 				mustRelease(t, mustAcquire(t, q))
 			})
@@ -46,37 +46,37 @@ func TestEntryThatARepeatedWriteLeftIsRemoved(t *testing.T) {
 
 // Those behind a stray may have to be held back as behind any other.
 func TestEntryThatARepeatedWriteLeftBehindARevokedOneLeavesAfterTheLockDelay(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p, behind := start(t, srv), start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
 		mustRelease(t, h)
-		ahead := join(t, srv, entriesX)
+		ahead := kit.Join(t, srv, entriesX)
 		p.put(t, h.Key())
-		last := acquireLater(within(t, time.Hour), behind.queue("x"))
-		queued(t, srv, entriesX, 3)
+		last := acquireLater(kit.Within(t, time.Hour), behind.queue("x"))
+		kit.Queued(t, srv, entriesX, 3)
 		swept := make(chan struct{}, 100)
-		p.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
-			if kindOf(c) == "read" { // of the sweeper
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			if kit.KindOf(c) == "read" { // of the sweeper
 				swept <- struct{}{}
-				return etcdfake.Fate{Request: prompt}
+				return etcdfake.Fate{Request: kit.Prompt}
 			}
 			return etcdfake.Fate{}
 		})
 		<-swept
-		ahead.revoke()
+		ahead.Revoke()
 		revoked := time.Now()
-		if took := granted(t, srv, last).at.Sub(revoked); took < lockDelay {
+		if took := granted(t, srv, last).at.Sub(revoked); took < kit.LockDelay {
 			t.Errorf("the one behind was granted %v after the revocation", took)
 		}
 	})
 }
 
 func TestKeysOfTheUserOnTheLeaseSurvive(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		mustRelease(t, mustAcquire(t, p.queue("x")))
-		mustRelease(t, mustAcquire(t, At(lease.Open(p.sess.Ref()), "lock", "theirs/x")))
-		own := fmt.Sprintf("%x", int64(p.sess.Lease()))
+		mustRelease(t, mustAcquire(t, At(p.Host, "lock", "theirs/x")))
+		own := fmt.Sprintf("%x", int64(p.Sess.Lease()))
 		const nonce = "ABCDEFGHIJKLMNOP"
 		keys := []string{
 			"mine", "mine/" + own + "-" + nonce, // below a prefix that was never used
@@ -89,8 +89,8 @@ func TestKeysOfTheUserOnTheLeaseSurvive(t *testing.T) {
 		for _, key := range keys {
 			p.put(t, key)
 		}
-		time.Sleep(5 * censusEvery)
-		stand := keysOf(srv.Keys(""))
+		time.Sleep(5 * scanEvery)
+		stand := kit.KeysOf(srv.Keys(""))
 		for _, key := range keys {
 			if !slices.Contains(stand, key) {
 				t.Errorf("%s was deleted", key)
@@ -102,12 +102,12 @@ func TestKeysOfTheUserOnTheLeaseSurvive(t *testing.T) {
 // An entry that stood when the list was made, and was released before its answer
 // came, may have been put again since: a session uses its keys again.
 func TestEntryOfALiveAttemptIsNeverTouched(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		const slow = 3 * time.Second
 		lists := make(chan struct{}, 1000)
 		var latest time.Time
-		p.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 			switch {
 			case c.Method == "LeaseTimeToLive":
 				if time.Since(latest) > slow { // or it is the same one, sent again
@@ -115,7 +115,7 @@ func TestEntryOfALiveAttemptIsNeverTouched(t *testing.T) {
 					lists <- struct{}{}
 				}
 				return etcdfake.Fate{Reply: slow}
-			case kindOf(c) == "read":
+			case kit.KindOf(c) == "read":
 				return etcdfake.Fate{Request: 100 * time.Millisecond}
 			}
 			return etcdfake.Fate{}
@@ -125,12 +125,12 @@ func TestEntryOfALiveAttemptIsNeverTouched(t *testing.T) {
 		key := h.Key()
 		for range 2 { // each list sees the entry of a hold that has ended since
 			<-lists
-			time.Sleep(2 * oneWay)
+			time.Sleep(2 * kit.OneWay)
 			mustRelease(t, h)
-			time.Sleep(slow + oneWay)
+			time.Sleep(slow + kit.OneWay)
 			h = mustAcquire(t, q)
 		}
-		time.Sleep(2 * censusEvery)
+		time.Sleep(2 * scanEvery)
 		if err := h.Check(); err != nil || h.Key() == key && len(srv.Keys(key)) != 1 {
 			t.Errorf("the hold: %v; entries %v", err, srv.Keys(q.entries))
 		}
@@ -139,22 +139,22 @@ func TestEntryOfALiveAttemptIsNeverTouched(t *testing.T) {
 
 // A key at which a stray stands is not used for another entry.
 func TestKeyOfAStrayIsNotUsedAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		q := p.queue("x")
 		h := mustAcquire(t, q)
 		mustRelease(t, h)
-		stray := &entry{q: q, lease: h.entry.lease, key: h.Key()}
-		if !q.local.keys.register(stray) {
+		stray := &entry{q: q, lease: h.entry.lease}
+		if !q.shared.keys.register(stray, h.Key()) {
 			t.Fatal("the key of a released entry is in use")
 		}
 		next := mustAcquire(t, q)
 		if next.Key() == stray.key {
 			t.Error("it was used again")
 		}
-		if q.local.keys.register(&entry{q: q, lease: h.entry.lease, key: next.Key()}) {
+		if q.shared.keys.register(&entry{q: q, lease: h.entry.lease}, next.Key()) {
 			t.Error("the key of a hold was given to a stray")
 		}
-		q.local.keys.unregister(stray)
+		q.shared.keys.unregister(stray)
 	})
 }

@@ -1,4 +1,4 @@
-package queue
+package queuetest
 
 import (
 	"context"
@@ -7,23 +7,23 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// refusingKV refuses requests as etcd does when its store is full or a role
+// RefusingKV refuses requests as etcd does when its store is full or a role
 // lacks a permission.
-type refusingKV struct {
+type RefusingKV struct {
 	clientv3.KV
 
 	mu    sync.Mutex // protects judge
 	judge func(ops []clientv3.Op) error
 }
 
-// refuse has judge say what is refused; nil: nothing.
-func (kv *refusingKV) refuse(judge func(ops []clientv3.Op) error) {
+// Refuse has judge decide which requests are refused; nil: none.
+func (kv *RefusingKV) Refuse(judge func(ops []clientv3.Op) error) {
 	kv.mu.Lock()
 	defer kv.mu.Unlock()
 	kv.judge = judge
 }
 
-func (kv *refusingKV) verdict(ops ...clientv3.Op) error {
+func (kv *RefusingKV) verdict(ops ...clientv3.Op) error {
 	kv.mu.Lock()
 	defer kv.mu.Unlock()
 	if kv.judge == nil {
@@ -40,20 +40,22 @@ func (kv *refusingKV) verdict(ops ...clientv3.Op) error {
 	return kv.judge(all)
 }
 
-func (kv *refusingKV) Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+// Put implements clientv3.KV.
+func (kv *RefusingKV) Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
 	if err := kv.verdict(clientv3.OpPut(key, value, opts...)); err != nil {
 		return nil, err
 	}
 	return kv.KV.Put(ctx, key, value, opts...)
 }
 
-func (kv *refusingKV) Txn(ctx context.Context) clientv3.Txn {
+// Txn implements clientv3.KV.
+func (kv *RefusingKV) Txn(ctx context.Context) clientv3.Txn {
 	return &refusingTxn{Txn: kv.KV.Txn(ctx), kv: kv}
 }
 
 type refusingTxn struct {
 	clientv3.Txn
-	kv  *refusingKV
+	kv  *RefusingKV
 	ops []clientv3.Op
 }
 
@@ -79,7 +81,7 @@ func (txn *refusingTxn) Commit() (*clientv3.TxnResponse, error) {
 	return txn.Txn.Commit()
 }
 
-// flat are the operations of a Txn and of those that it is made of.
+// flat returns the operations of a Txn and of the Txns in it.
 func flat(ops []clientv3.Op) (all []clientv3.Op) {
 	for _, op := range ops {
 		if op.IsTxn() {

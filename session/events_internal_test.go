@@ -10,17 +10,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
-// A loss, or a new lease, may be about to be told when Close begins. From
-// outside, that moment cannot be placed.
+// A change of state may be about to be published when Close begins. A test from outside cannot hit that moment.
 func TestClosedIsTheLastEvent(t *testing.T) {
 	for _, late := range []holdfast.State{holdfast.Suspended, holdfast.Lost, holdfast.Connected} {
 		bubble.Test(t, func(t *testing.T) {
 			srv := etcdfake.New(nil)
 			t.Cleanup(srv.Close)
-			var told []holdfast.State
+			var states []holdfast.State
 			s, err := New(t.Context(), srv.Client(), &Options{
 				Clock: MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
-				OnStateChange: func(ev Event) { told = append(told, ev.State) },
+				OnStateChange: func(ev Event) { states = append(states, ev.State) },
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -30,8 +29,8 @@ func TestClosedIsTheLastEvent(t *testing.T) {
 			}
 			s.publish(Event{State: late, Lease: s.Lease()})
 			synctest.Wait()
-			if len(told) != 1 || told[0] != holdfast.Closed || s.told != holdfast.Closed { // by told sessions are counted
-				t.Errorf("%v after Close: told %v, counted as %v", late, told, s.told)
+			if len(states) != 1 || states[0] != holdfast.Closed || s.told != holdfast.Closed { // the metrics count by told
+				t.Errorf("%v after Close: events %v, counted as %v", late, states, s.told)
 			}
 		})
 	}

@@ -1,0 +1,111 @@
+package attempt_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	unavailable = rpctypes.ErrStopped // may have been carried out
+	refused     = rpctypes.ErrTooManyRequests
+	denied      = rpctypes.ErrPermissionDenied
+)
+
+const ms = time.Millisecond
+
+// reply is the result of a send: err after a time, unless its context ends before.
+type reply struct {
+	after time.Duration // less than 0: never
+	err   error
+}
+
+var hangs = reply{after: -1}
+
+// requests is a cluster: send i gets reply i, and all further sends hang.
+type requests struct {
+	t       *testing.T
+	sender  *attempt.Sender
+	replies []reply
+
+	mu        sync.Mutex // protects the rest
+	began     time.Time
+	at        []time.Duration // when each send was made
+	cancelled int
+}
+
+func newRequests(t *testing.T, endpoints int, replies ...reply) *requests {
+	t.Helper()
+	cli, err := clientv3.New(clientv3.Config{Endpoints: slices.Repeat([]string{"127.0.0.1:1"}, endpoints)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cli.Close() })
+	return &requests{t: t, sender: attempt.New(cli, backoff.Policy{Attempt: 4 * time.Second}), replies: replies, began: time.Now()}
+}
+
+func (r *requests) send(ctx context.Context) (int, error) {
+	r.mu.Lock()
+	i := len(r.at)
+	r.at = append(r.at, time.Since(r.began))
+	reply := hangs
+	if i < len(r.replies) {
+		reply = r.replies[i]
+	}
+	r.mu.Unlock()
+	if _, ok := ctx.Deadline(); ok {
+		r.t.Error("a deadline would go to the server")
+	}
+	if md, _ := metadata.FromOutgoingContext(ctx); !slices.Equal(md.Get(rpctypes.MetadataRequireLeaderKey), []string{rpctypes.MetadataHasLeader}) {
+		r.t.Errorf("no leader is required: %v", md)
+	}
+	var answered <-chan time.Time
+	if reply.after >= 0 {
+		answered = time.After(reply.after)
+	}
+	select {
+	case <-answered:
+		return i, reply.err
+	case <-ctx.Done():
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.cancelled++
+		return i, ctx.Err()
+	}
+}
+
+func (r *requests) once(ctx context.Context, k attempt.Kind) (i int, open bool, err error) {
+	return attempt.Once(ctx, r.sender, k, r.send)
+}
+
+// ended checks that no send is in flight, and when the sends were made.
+func (r *requests) ended(sent ...time.Duration) {
+	r.t.Helper()
+	r.sender.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Equal(r.at, sent) {
+		r.t.Errorf("sent at %v, want %v", r.at, sent)
+	}
+}
+
+// again returns when a request is sent: once at first, and then to each endpoint at each of these times.
+func again(endpoints int, after ...time.Duration) []time.Duration {
+	sent := []time.Duration{0}
+	for _, at := range after {
+		sent = append(sent, slices.Repeat([]time.Duration{at}, endpoints)...)
+	}
+	return sent
+}

@@ -1,0 +1,149 @@
+package queue
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+// When the entry ahead is gone, an entry may hold, at once or after the lock delay.
+// That depends on how the entry ahead went. A release deletes the entry and leaves
+// the session key. A lease that ends takes both along at one revision; it expired,
+// or etcd revoked it although it was renewed. Then its holder may not have been told
+// yet, and the lock delay gives it the time.
+//
+// Nothing can join a queue ahead of an entry. So what is ahead only shrinks, and
+// each judgement below stays true.
+
+// maxJudged is the number of entries ahead whose session keys are read. If there are
+// more, one of them is presumed to have gone with its lease.
+const maxJudged = 64
+
+// verify reads whether the entry still stands and whether the one ahead of it
+// does.
+func (e *entry) verify(ctx context.Context) error {
+	resp, err := e.q.get(ctx, e.q.front(e.rev))
+	if err != nil {
+		return err
+	}
+	kvs := resp.Kvs
+	if len(kvs) == 0 || string(kvs[0].Key) != e.key || kvs[0].CreateRevision != e.rev {
+		return errEntryGone
+	}
+	e.revision = resp.Header.Revision
+	switch ahead := first(kvs[1:]); {
+	case e.ahead == nil:
+		return nil
+	case ahead != nil && ahead.CreateRevision == e.ahead.CreateRevision:
+		e.setAhead(e.ahead, resp.Header.Revision, false)
+		return nil
+	default:
+		return e.judgeUnknown(ctx)
+	}
+}
+
+// judge finds out, after the entry ahead was deleted at revision d, what stands
+// ahead now and whether the lock delay begins.
+//
+// One Txn reads the state as of d. If it read the present instead, it would skip
+// entries that went after d, and with them whether their leases were revoked.
+func (e *entry) judge(ctx context.Context, d int64) error {
+	ops := []clientv3.Op{e.q.nearest(e.rev-1, d)}
+	key, ours := e.q.sessionKeyOf(e.ahead)
+	if ours {
+		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(d), clientv3.WithCountOnly()))
+	}
+	resp, err := e.readJudgement(ctx, ops...)
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return e.judgeCompacted(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	ahead := rangeAt(resp, 1)
+	revoked := ours && resp.Responses[2].GetResponseRange().Count == 0
+	// With an entry ahead of it, the one that went had never held: no holder has to
+	// be told of its end.
+	e.setAhead(ahead, d, ahead == nil && revoked)
+	return nil
+}
+
+// judgeUnknown is judge if the revision of the deletion is not known, because no
+// watch told it. Then any of the entries that stood ahead at the last look may have
+// been the last to go, and the session keys of all of them must exist.
+func (e *entry) judgeUnknown(ctx context.Context) error {
+	stood := []*mvccpb.KeyValue{e.ahead}
+	if e.position != 1 { // others may have stood ahead of that one
+		resp, err := e.q.get(ctx, clientv3.OpGet(e.q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+			clientv3.WithMaxCreateRev(e.rev-1), clientv3.WithRev(e.aheadSeen), clientv3.WithLimit(maxJudged+1)))
+		if errors.Is(err, rpctypes.ErrCompacted) {
+			return e.judgeCompacted(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		stood = resp.Kvs
+	}
+	ops := []clientv3.Op{e.q.nearest(e.rev-1, 0)}
+	for _, kv := range stood[:min(len(stood), maxJudged)] {
+		if key, ours := e.q.sessionKeyOf(kv); ours {
+			ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
+		}
+	}
+	resp, err := e.readJudgement(ctx, ops...)
+	if err != nil {
+		return err
+	}
+	revoked := len(stood) > maxJudged
+	for _, r := range resp.Responses[2:] {
+		revoked = revoked || r.GetResponseRange().Count == 0
+	}
+	e.setAhead(rangeAt(resp, 1), resp.Header.Revision, revoked)
+	return nil
+}
+
+// judgeCompacted is judge if etcd's history no longer says how the entry ahead
+// went. The lock delay begins in any case.
+func (e *entry) judgeCompacted(ctx context.Context) error {
+	resp, err := e.readJudgement(ctx, e.q.nearest(e.rev-1, 0))
+	if err != nil {
+		return err
+	}
+	e.setAhead(rangeAt(resp, 1), resp.Header.Revision, true)
+	return nil
+}
+
+// readJudgement sends a read of the entry itself, which is response 0, and others in
+// one Txn. If the entry is gone, it returns errEntryGone.
+func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	resp, err := e.q.read(ctx, append([]clientv3.Op{getMeta(e.key)}, others...)...)
+	if err != nil {
+		return nil, err
+	}
+	if !isEntry(rangeAt(resp, 0), e.rev) {
+		return nil, errEntryGone
+	}
+	e.revision = resp.Header.Revision
+	return resp, nil
+}
+
+// awaitRemovable waits until the entry may be removed as far as this session can
+// know: what stands ahead is known, and if nothing does, no lock delay runs. The
+// Txn that removes it compares the rest: see removalCmps.
+func (e *entry) awaitRemovable(ctx context.Context) error {
+	if e.stage == created {
+		// locate may fail to make a token after it has found the place.
+		if err := e.locate(ctx); e.stage == created {
+			return err
+		}
+	}
+	if e.stage == placed && e.delayLeft() > 0 && !sleep(ctx, e.delayLeft()) {
+		return backoff.ContextErr(ctx)
+	}
+	return nil
+}

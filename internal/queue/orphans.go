@@ -1,0 +1,163 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+const (
+	// scanEvery is the time between two scans.
+	scanEvery = 30 * time.Second
+
+	// scanSoonAfter is the time to the next scan after a put that may have left
+	// copies unanswered.
+	scanSoonAfter = 5 * time.Second
+
+	// scanAgainAfter is the time after which a scan is repeated before an orphan is
+	// removed: longer than any request of an attempt that may yet account for it.
+	scanAgainAfter = 5 * time.Second
+)
+
+// orphanScanner finds entries on the session's lease that no attempt accounts for.
+//
+// etcd's client repeats a write by itself if a proxy or a member answers that its
+// time is over. If the first copy is carried out after the entry of the second was
+// released, it passes the gate, and nothing else would ever remove its entry.
+type orphanScanner struct {
+	host lease.Host
+	wake chan struct{} // buffered
+
+	running atomic.Bool
+
+	mu      sync.Mutex      // protects foreign
+	foreign map[string]bool // foreign prefixes that this session has used
+}
+
+func newOrphanScanner(host lease.Host) orphanScanner {
+	return orphanScanner{host: host, wake: make(chan struct{}, 1), foreign: make(map[string]bool)}
+}
+
+// used notes that the session uses q. The first use starts the scanner.
+func (s *orphanScanner) used(q *Queue) {
+	if q.foreign {
+		s.mu.Lock()
+		s.foreign[q.entries] = true
+		s.mu.Unlock()
+	}
+	if !s.running.Load() && s.running.CompareAndSwap(false, true) {
+		s.host.Go(s.run) // joined by Close
+	}
+}
+
+// scanSoon has the next scan made in scanSoonAfter.
+func (s *orphanScanner) scanSoon() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *orphanScanner) run(ctx context.Context) {
+	timer := time.NewTimer(jittered(scanEvery))
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-s.wake:
+			if !sleep(ctx, jittered(scanSoonAfter)) {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+		s.scan(ctx)
+		timer.Reset(jittered(scanEvery))
+	}
+}
+
+// scan hands to the sweeper the entries that two lists show and no attempt accounts
+// for in between. Between the lists their keys are claimed: keys are used again, and
+// an attempt that took one of them would be mistaken for the orphan.
+func (s *orphanScanner) scan(ctx context.Context) {
+	lease := s.host.Lease()
+	var orphans []*entry
+	for key, q := range s.list(ctx, lease) {
+		// No id: copies of it may still arrive, so the key is not used again.
+		if e := (&entry{q: q, lease: lease, stage: ended}); q.shared.keys.register(e, key) {
+			orphans = append(orphans, e)
+		}
+	}
+	if len(orphans) == 0 || !sleep(ctx, jittered(scanAgainAfter)) {
+		return
+	}
+	still := s.list(ctx, lease)
+	for _, e := range orphans {
+		if still[e.key] == nil {
+			e.q.shared.keys.unregister(e)
+			continue
+		}
+		e.log().Warn("holdfast: removing an orphaned entry, which etcd's client put by repeating a request")
+		e.q.shared.sweeper.add(e)
+	}
+}
+
+// list returns the keys on the lease that have the form of an entry of this
+// session, and their queues. Any other key there is the user's.
+func (s *orphanScanner) list(ctx context.Context, lease *lease.Lease) map[string]*Queue {
+	ctx, cancel := context.WithTimeout(ctx, scanAgainAfter)
+	defer cancel()
+	defer context.AfterFunc(lease.Context(), cancel)()
+	client := s.host.Client()
+	send := func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return client.TimeToLive(ctx, lease.ID(), clientv3.WithAttachedKeys())
+	}
+	resp, _, err := attempt.Once(ctx, s.host.Sender(), attempt.Read, send)
+	if err != nil {
+		err = etcderr.WithConnection(client.ActiveConnection(), err)
+		s.host.Logger().Debug("holdfast: could not list the keys of the lease", "error", err)
+		return nil
+	}
+	shared := sharedBy(s.host)
+	entries := make(map[string]*Queue)
+	for _, key := range resp.Keys {
+		if q := s.queueOf(string(key), lease); q != nil {
+			q.shared = shared
+			entries[string(key)] = q
+		}
+	}
+	return entries
+}
+
+// queueOf returns the queue that a key is an entry of, or nil if the key does not
+// have the form of an entry on that lease.
+func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
+	slash := strings.LastIndexByte(key, '/') + 1
+	nonce, ours := strings.CutPrefix(key[slash:], fmt.Sprintf("%x-", int64(lease.ID())))
+	if !ours || !isNonce(nonce) {
+		return nil
+	}
+	prefix := key[:slash]
+	s.mu.Lock()
+	foreign := s.foreign[prefix]
+	s.mu.Unlock()
+	if foreign {
+		return &Queue{host: s.host, kind: "lock", name: prefix, entries: prefix, foreign: true}
+	}
+	rest, ours := strings.CutPrefix(prefix, s.host.Namespace()+"/")
+	kind, name, _ := strings.Cut(rest, "/")
+	name, found := strings.CutSuffix(name, "/@/")
+	if !ours || !found || kind != "lock" && kind != "election" {
+		return nil
+	}
+	return &Queue{host: s.host, kind: kind, name: name, entries: prefix}
+}

@@ -1,0 +1,270 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// pollsInFlight bounds the batches of holds that are checked at the same time.
+const pollsInFlight = 8
+
+// poller knows the holds of a session. It ends them with their lease, and it ends
+// those whose entries another client has deleted: while the session holds anything,
+// one goroutine asks etcd twice in a lock delay whether the entries still stand.
+//
+// The poll also covers a watch of the session key that hangs with its member. Then
+// nothing else would tell a holder that its lease was revoked before the waiter
+// behind it holds.
+type poller struct {
+	host lease.Host
+
+	mu      sync.Mutex // protects what follows
+	holds   map[*Hold]bool
+	bound   *lease.Lease // its end ends the holds on it
+	running bool
+	failing bool         // the latest poll was not answered
+	asking  *lease.Lease // etcd is being asked whether it exists
+
+	held heldWriter
+}
+
+func newPoller(host lease.Host) poller {
+	return poller{host: host, holds: make(map[*Hold]bool)}
+}
+
+// add has the hold end with its lease, and with its entry.
+func (p *poller) add(h *Hold) {
+	lease := h.entry.lease
+	p.mu.Lock()
+	p.holds[h] = true
+	first := p.bound != lease
+	p.bound = lease
+	if !p.running {
+		p.running = p.host.Go(p.run) // joined by Close; ends when nothing is held
+	}
+	p.mu.Unlock()
+	if first {
+		context.AfterFunc(lease.Context(), func() { p.endHolds(lease) }) // ends at once: it only finds the holds
+	}
+	// If the lease ended before h was added, endHolds may have missed h.
+	if lease.Context().Err() != nil {
+		_ = h.Check()
+	}
+}
+
+func (p *poller) remove(h *Hold) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.holds, h)
+}
+
+// endHolds ends the holds on a lost lease.
+func (p *poller) endHolds(lease *lease.Lease) {
+	for _, h := range p.on(lease) {
+		_ = h.Check() // which finds the loss, and ends the hold
+	}
+}
+
+func (p *poller) on(lease *lease.Lease) []*Hold {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []*Hold
+	for h := range p.holds {
+		if h.entry.lease == lease {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+func (p *poller) run(ctx context.Context) {
+	tick := time.NewTicker(p.interval())
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		due, more := p.due()
+		if !more {
+			return
+		}
+		p.checkAll(ctx, due)
+		for _, holds := range due {
+			p.held.write(p.host, holds)
+		}
+	}
+}
+
+// interval is the time between two checks of a hold. A hold younger than half of
+// that is not checked, so three quarters of the lock delay may pass until a check
+// begins, and a quarter is left for its answer.
+func (p *poller) interval() time.Duration {
+	if delay := p.host.LockDelay(); delay > 0 {
+		return delay / 2
+	}
+	return time.Second
+}
+
+// due returns the holds to check, by lease. If nothing is held at all, more is
+// false and the goroutine ends.
+func (p *poller) due() (due map[*lease.Lease][]*Hold, more bool) {
+	young := p.interval() / 2
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.holds) == 0 {
+		p.running = false
+		return nil, false
+	}
+	due = make(map[*lease.Lease][]*Hold)
+	before := time.Now().Add(-young)
+	for h := range p.holds {
+		if !h.since.After(before) {
+			due[h.entry.lease] = append(due[h.entry.lease], h)
+		}
+	}
+	return due, true
+}
+
+// checkAll checks the holds in batches, several at a time. One after the other, the
+// last of many holds would be told seconds after the first if etcd is far away.
+func (p *poller) checkAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	slots := make(chan struct{}, pollsInFlight)
+	for lease, holds := range due {
+		for batch := range slices.Chunk(holds, maxOps) {
+			slots <- struct{}{}
+			all.Go(func() { // joined above
+				defer func() { <-slots }()
+				p.check(ctx, lease, batch)
+			})
+		}
+	}
+}
+
+// check ends the holds of a batch whose entries are gone. Without an answer it
+// decides nothing: renewals judge the connection.
+//
+// The first try is brief, so that it ends within the lock delay; meanwhile attempt
+// sends it to other members if one hangs. The second one waits longer, for a
+// cluster that answers slowly.
+func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
+	brief, cancel := context.WithTimeout(ctx, p.interval()/2)
+	defer cancel()
+	resp, err := p.read(brief, lease, holds)
+	if err != nil && ctx.Err() == nil {
+		longer, cancel := context.WithTimeout(ctx, p.host.RetryPolicy().Attempt)
+		defer cancel()
+		resp, err = p.read(longer, lease, holds)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if p.report(err); err != nil || resp.Succeeded {
+		return
+	}
+	// The holders are told first. Why their entries are gone is asked afterwards.
+	cause := p.causeOf(resp.Header, resp.Responses[0])
+	for i, h := range holds {
+		kvs := resp.Responses[i+1].GetResponseRange().Kvs
+		if len(kvs) == 0 || kvs[0].CreateRevision != h.entry.rev {
+			h.endAndRelease(h.lossOfEntry(cause))
+		}
+	}
+	if cause != holdfast.CauseEntryDeleted {
+		p.checkLease(lease)
+	}
+}
+
+// read compares the entries of a batch in one read-only Txn. Its else-branch reads
+// them, and the session key. That also makes the Txn linearizable: without a range
+// a member would answer from its own state, however old.
+func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (*clientv3.TxnResponse, error) {
+	cmps := make([]clientv3.Cmp, len(holds))
+	gets := make([]clientv3.Op, 1, len(holds)+1)
+	gets[0] = getMeta(p.host.SessionKey(lease.ID()))
+	for i, h := range holds {
+		cmps[i] = h.IsOwner()
+		gets = append(gets, getMeta(h.Key()))
+	}
+	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return p.host.Client().Txn(ctx).If(cmps...).Else(gets...).Commit()
+	}
+	resp, _, err := attempt.Once(ctx, p.host.Sender(), attempt.Read, send)
+	return resp, err
+}
+
+// causeOf returns why an entry is gone, from the answer that shows it: another
+// cluster gave the answer; or the session key is gone, too, so the lease was
+// revoked; or only the entry was deleted.
+func (p *poller) causeOf(header *pb.ResponseHeader, sessionKey *pb.ResponseOp) holdfast.Cause {
+	switch {
+	case header.ClusterId != p.host.Cluster():
+		return holdfast.CauseClusterChanged
+	case len(sessionKey.GetResponseRange().Kvs) == 0:
+		return holdfast.CauseRevoked
+	default:
+		return holdfast.CauseEntryDeleted
+	}
+}
+
+// report counts polls that were not answered, and logs the first of a row.
+func (p *poller) report(err error) {
+	p.mu.Lock()
+	before := p.failing
+	p.failing = err != nil
+	p.mu.Unlock()
+	if err == nil {
+		return
+	}
+	p.host.Telemetry().AuditFailed()
+	if !before {
+		p.host.Logger().Warn("holdfast: could not check whether the entries of held locks and terms exist; "+
+			"a deleted one is noticed once etcd answers",
+			"lease", holdfast.LeaseID(p.host.Lease().ID()).String(), "error", err)
+	}
+}
+
+// checkLease asks etcd whether a lease exists, on a goroutine of the session, and
+// ends the lease if not. One question at a time is enough, however many entries are
+// gone.
+func (p *poller) checkLease(lease *lease.Lease) {
+	if lease.Context().Err() != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asking == lease {
+		return
+	}
+	p.asking = lease
+	if !p.host.Go(func(context.Context) { p.askLease(lease) }) { // ends with the lease
+		p.asking = nil
+	}
+}
+
+func (p *poller) askLease(lease *lease.Lease) {
+	send := func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return p.host.Client().TimeToLive(ctx, lease.ID())
+	}
+	resp, err := attempt.Ask(lease.Context(), p.host.Sender(), attempt.Read, send)
+	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
+		p.host.LeaseGone(lease.Context(), lease, nil)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asking == lease {
+		p.asking = nil
+	}
+}

@@ -1,0 +1,74 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// shared is what all queues of one session have in common.
+type shared struct {
+	host      lease.Host
+	lockDelay time.Duration
+	getEpoch  clientv3.Op // reads the fencing epoch
+
+	mu    sync.Mutex       // protects lines and the fields of each line
+	lines map[string]*line // by entries prefix; only those with a head
+
+	keys    keys
+	commits committer
+	streams streams
+	poll    poller
+	sweeper sweeper
+	orphans orphanScanner
+}
+
+type sharedKey struct{}
+
+func sharedBy(host lease.Host) *shared {
+	return host.Extension(sharedKey{}, func() any {
+		s := &shared{
+			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
+			lines: make(map[string]*line),
+			keys:  newKeys(), commits: committer{host: host}, poll: newPoller(host),
+			sweeper: newSweeper(host), orphans: newOrphanScanner(host),
+		}
+		s.sweeper.keys = &s.keys
+		host.BeforeRevoke(s.beforeRevoke)
+		return s
+	}).(*shared)
+}
+
+// beforeRevoke deletes the entries of a lease before the session revokes it. An
+// entry that goes together with its session key looks like that of a revoked
+// holder, and would cost the waiter behind it a lock delay.
+//
+// An entry that may not be deleted now stays and goes with the lease: its own
+// lock delay runs, or its place is not known. No attempt and no hold works on
+// these entries any more, since the lease is lost.
+func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
+	s.poll.endHolds(lease) // before its entry goes: no work may believe that it still holds
+	for batch := range slices.Chunk(s.keys.of(lease), maxOps) {
+		var ops []clientv3.Op
+		for _, e := range batch {
+			if cmps := e.removableNow(); cmps != nil {
+				ops = append(ops, clientv3.OpTxn(cmps, []clientv3.Op{clientv3.OpDelete(e.key)}, nil))
+			}
+		}
+		if len(ops) == 0 {
+			continue
+		}
+		if _, err := s.commits.send(ctx, txn{then: ops}); err != nil {
+			return // the entries go with the lease
+		}
+	}
+	s.keys.forget(lease)
+}
+
+// maxOps keeps a Txn below etcd's default limit of 128 operations.
+const maxOps = 100

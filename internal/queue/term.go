@@ -1,0 +1,186 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/names"
+)
+
+// What follows is for terms of an election, which last long: locks do not use it.
+
+// errModified: another update of the same entry came first.
+var errModified = errors.New("the value was changed meanwhile")
+
+// Update replaces the data in the entry's value. nil: it stands since the revision
+// returned. Otherwise Check's answer, if the hold has ended or ends by what etcd
+// says; ctx's error; or what etcd said that no retry can mend. The error is joined
+// with holdfast.ErrOutcomeUnknown if a request was not answered: the update may still
+// take effect, as long as the entry stands and no later Update has succeeded.
+//
+// The comparison of the mod revision sees to the latter. Only the holder changes the
+// value. So if the mod revision has moved, a request of ours moved it, of Update or
+// of heldWriter, and the answer says which value stands.
+func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
+	if ctx == nil {
+		return 0, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	if !h.Live() {
+		return 0, h.Check()
+	}
+	e := h.entry
+	value := e.heldValue(h.since, data)
+	hctx, cancel := h.Context(ctx, false)
+	defer cancel()
+	var since int64
+	unanswered := false
+	var cause holdfast.Cause // of a loss
+	err := e.q.retry(hctx, func(ctx context.Context) error {
+		mod := max(h.modified.Load(), e.rev)
+		r, err := e.q.shared.commits.send(ctx, txn{
+			cmps: e.unmodifiedSince(mod),
+			then: []clientv3.Op{e.putValue(value)},
+			els:  []clientv3.Op{clientv3.OpGet(e.key), getMeta(e.sessionKey())},
+		})
+		unanswered = unanswered || r.unanswered
+		if err != nil {
+			unanswered = e.q.reportUnknown("proclaim", err) || unanswered
+			return err
+		}
+		if r.succeeded {
+			since = r.header.Revision
+			h.sawModified(since)
+			return nil
+		}
+		kv := first(r.responses[0].GetResponseRange().Kvs)
+		if !isEntry(kv, e.rev) {
+			cause = e.q.shared.poll.causeOf(r.header, r.responses[1])
+			return errEntryGone
+		}
+		since = kv.ModRevision
+		h.sawModified(since)
+		if string(kv.Value) == value {
+			return nil // an earlier request was carried out after all
+		}
+		return backoff.Again(errModified)
+	})
+	switch {
+	case err == nil:
+		return since, nil
+	case errors.Is(err, errEntryGone):
+		h.endAndRelease(h.lossOfEntry(cause))
+		e.q.shared.poll.checkLease(e.lease)
+		return 0, h.Check()
+	case etcderr.Classify(err) == etcderr.LeaseGone:
+		e.q.host.LeaseGone(ctx, e.lease, err) // etcd has told this call before the session
+		return 0, h.Check()
+	case !h.Live():
+		return 0, h.Check()
+	case unanswered && !errors.Is(err, holdfast.ErrOutcomeUnknown):
+		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
+	}
+	return 0, fmt.Errorf("proclaim in %s %s (token %d): %w", e.q.kind, names.Quote(e.q.name), e.token, err)
+}
+
+// unmodifiedSince is true in a Txn as long as the entry stands with the value that
+// was put at mod.
+func (e *entry) unmodifiedSince(mod int64) []clientv3.Cmp {
+	return []clientv3.Cmp{e.owned(), clientv3.Compare(clientv3.ModRevision(e.key), "=", mod)}
+}
+
+// putValue replaces the value. The entry keeps its lease.
+func (e *entry) putValue(value string) clientv3.Op {
+	return clientv3.OpPut(e.key, value, clientv3.WithIgnoreLease())
+}
+
+// sawModified records a mod revision of the entry. They only grow.
+func (h *Hold) sawModified(rev int64) {
+	for {
+		known := h.modified.Load()
+		if known >= rev || h.modified.CompareAndSwap(known, rev) {
+			return
+		}
+	}
+}
+
+// Requeue ends the hold and queues again, at the back. One Txn does both: the ticket
+// joins the line before the hold ends, so handOff finds it there and puts its entry.
+// Goroutines of this session that were waiting before have their turn first.
+//
+// If the hold had ended before, Requeue queues nothing and returns Check's answer.
+// Otherwise the hold has ended, released, and the rest is as with Acquire.
+func (h *Hold) Requeue(ctx context.Context, r Request) (_ *Hold, err error) {
+	q := h.entry.q
+	if err := q.usable(ctx); err != nil {
+		return nil, err
+	}
+	if !h.Live() {
+		return nil, h.Check()
+	}
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
+	defer func() { q.reportAcquire(ctx, r, err) }()
+
+	t := q.newTicket(r)
+	ln := q.shared.join(t, false)
+	if !h.endAndRelease(holdfast.ErrReleased) {
+		ln.withdraw(t)
+		return nil, h.Check() // it has ended since Live was asked
+	}
+	e, err := ln.awaitTurn(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return ln.acquire(ctx, t, e, condition{})
+}
+
+// Abandon makes the hold lost, unless it has ended already, and returns Check's
+// answer. It waits for the entry to be removed, for giveUpWait at most; the session
+// goes on with it.
+func (h *Hold) Abandon(cause holdfast.Cause) error {
+	h.endAndRelease(h.lost(cause))
+	h.line.awaitRemoval(h.entry, h.removed)
+	return h.Check()
+}
+
+// Resume waits while the hold is suspended, and then reads whether its entry still
+// stands: another client may have deleted it meanwhile. nil: the hold is connected,
+// and a linearizable read after the reconnection has seen the entry. Otherwise
+// Check's answer, if the hold has ended or ends by what etcd says; ctx's error; or
+// what etcd said that no retry can mend.
+func (h *Hold) Resume(ctx context.Context) error {
+	hctx, cancel := h.Context(ctx, false)
+	defer cancel()
+	for {
+		stands := false
+		err := h.entry.lease.AwaitConnected(hctx)
+		if err == nil {
+			stands, err = h.entryStands(hctx)
+		}
+		switch {
+		case !h.Live():
+			return h.Check()
+		case ctx.Err() != nil:
+			return backoff.ContextErr(ctx)
+		case err != nil:
+			return err
+		case !stands:
+			h.endAndRelease(h.askWhyGone(h.entry.lease.Context()))
+			return h.Check()
+		case h.Check() == nil:
+			return nil
+		}
+	}
+}
+
+// entryStands reads whether the hold's entry is in etcd. Nothing can have joined the
+// queue ahead of it.
+func (h *Hold) entryStands(ctx context.Context) (bool, error) {
+	resp, err := h.entry.q.get(ctx, getMeta(h.entry.key))
+	return err == nil && isEntry(first(resp.Kvs), h.entry.rev), err
+}

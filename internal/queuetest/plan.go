@@ -1,0 +1,124 @@
+package queuetest
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+)
+
+// KindOf tells the requests of the queue apart: "enqueue", "hand-off", "remove", "poll",
+// "held" (an entry says since when it is held), "read", "gate" (a put of the session
+// key), "session" (a read of it), "watch", "session watch" and "event"; of any other
+// call it returns the method.
+func KindOf(c etcdfake.Call) string {
+	switch r := c.Request.(type) {
+	case *pb.TxnRequest:
+		puts, deletes, held := contents(r.Success)
+		switch {
+		case held:
+			return "held"
+		case puts && deletes:
+			return "hand-off"
+		case puts:
+			return "enqueue"
+		case deletes:
+			return "remove"
+		case len(r.Compare) == 0:
+			return "read"
+		}
+		return "poll"
+	case *pb.PutRequest:
+		return "gate"
+	case *pb.RangeRequest:
+		if r.RangeEnd != nil {
+			return "read"
+		}
+		return "session"
+	case clientv3.Op:
+		if strings.HasPrefix(string(r.KeyBytes()), "holdfast/session/") {
+			return "session watch"
+		}
+		return "watch"
+	case nil:
+		return "event"
+	}
+	return c.Method
+}
+
+func contents(ops []*pb.RequestOp) (puts, deletes, held bool) {
+	for _, op := range ops {
+		puts = puts || op.GetRequestPut() != nil
+		deletes = deletes || op.GetRequestDeleteRange() != nil
+		held = held || op.GetRequestPut().GetIgnoreLease()
+		if inner := op.GetRequestTxn(); inner != nil {
+			p, d, h := contents(inner.Success)
+			puts, deletes, held = puts || p, deletes || d, held || h
+		}
+	}
+	return puts, deletes, held
+}
+
+// Plan has fate decide what becomes of the n-th request of each kind from now on,
+// counted from 1, and counts them. With a nil fate all arrive.
+func (p *Process) Plan(fate func(kind string, n int) etcdfake.Fate) {
+	p.mu.Lock()
+	p.sent = make(map[string]int)
+	p.mu.Unlock()
+	p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		kind := KindOf(c)
+		p.sent[kind]++
+		if fate == nil {
+			return etcdfake.Fate{}
+		}
+		return fate(kind, p.sent[kind])
+	})
+}
+
+// PlanOne decides the fate of the first request of a kind. All others arrive.
+func (p *Process) PlanOne(kind string, f etcdfake.Fate) {
+	p.Plan(func(k string, n int) etcdfake.Fate {
+		if k == kind && n == 1 {
+			return f
+		}
+		return etcdfake.Fate{}
+	})
+}
+
+// PlanAll decides the fate of all requests of a kind. Others arrive.
+func (p *Process) PlanAll(kind string, f etcdfake.Fate) {
+	p.Plan(func(k string, _ int) etcdfake.Fate {
+		if k == kind {
+			return f
+		}
+		return etcdfake.Fate{}
+	})
+}
+
+// Counts returns the number of requests since Plan, by kind.
+func (p *Process) Counts() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.sent)
+}
+
+// Unheard calls f while the process's watches tell nothing, and then ends them: what
+// f does has no known revision.
+func (p *Process) Unheard(srv *etcdfake.Server, f func()) {
+	p.Plan(func(kind string, _ int) etcdfake.Fate {
+		if kind == "event" {
+			return etcdfake.Fate{Reply: 24 * time.Hour}
+		}
+		return etcdfake.Fate{}
+	})
+	f()
+	srv.CancelWatches(rpctypes.ErrNoLeader)
+	p.Plan(nil)
+}

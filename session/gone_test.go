@@ -1,0 +1,227 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Invariant 1. Requests and replies take random times, and at a random moment the network goes silent. The session must
+// report the loss before the server expires the lease. A deadline counted from the receipt of an answer fails here, and so
+// does one without the drift margin.
+func TestLossIsToldBeforeTheLeaseExpires(t *testing.T) {
+	for seed := range uint64(200) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			start(t, func(t *testing.T, c *cluster) {
+				r := rand.New(rand.NewPCG(seed, 1))
+				below := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most))) }
+				sess := c.open(t, session.Options{StayLost: true})
+				c.delay(below(time.Second), below(time.Second))
+				time.Sleep(20*time.Second + below(20*time.Second))
+				c.link.BlackHole()
+				l := await(t, sess)
+				expires := c.Expires(l.ID())
+				<-l.Context().Done()
+				if margin := time.Until(expires); margin < 1500*time.Millisecond {
+					t.Errorf("reported %v before the expiry, want at least the drift margin of 1.5 s", margin)
+				}
+				var lost *holdfast.LostError
+				if err := sess.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
+					t.Errorf("Check: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Invariant 2, and the new lease.
+func TestLostIsForeverAndANewLeaseFollows(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events := newRecorder()
+		sess := c.open(t, session.Options{OnStateChange: events.record})
+		old := await(t, sess)
+		c.hang()
+		events.next(t, holdfast.Suspended)
+		events.next(t, holdfast.Lost)
+		c.heal()
+		ev := events.next(t, holdfast.Connected)
+		if ev.Reconnected() || ev.Lease == old.ID() || sess.Lease() != ev.Lease {
+			t.Errorf("event %+v, old lease %x", ev, old.ID())
+		}
+		if err := sess.Check(); err != nil {
+			t.Errorf("the session did not recover: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := old.Check(); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("the old lease came back: %v", err)
+		}
+		if !c.Expires(old.ID()).IsZero() || c.count("LeaseRevoke") == 0 {
+			t.Error("the old lease was not revoked")
+		}
+		if sess.Lease() != ev.Lease || c.leases(t) != 1 {
+			t.Errorf("the new lease %x did not last: %x, %d leases", ev.Lease, sess.Lease(), c.leases(t))
+		}
+	})
+}
+
+func TestMachineSuspendIsSeenByTheFirstCheck(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		clock, jump := jumping()
+		sess := c.open(t, session.Options{StayLost: true, Clock: clock})
+		jump(14 * time.Second)
+		var lost *holdfast.LostError
+		if err := sess.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
+			t.Fatalf("first Check after the suspend: %v", err)
+		}
+		if r := sess.Remaining(); r != 0 {
+			t.Errorf("Remaining %v", r)
+		}
+	})
+}
+
+func TestRevokedLeaseIsLostWithItsCause(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events := newRecorder()
+		sess := c.open(t, session.Options{OnStateChange: events.record})
+		c.Revoke(sess.Lease())
+		if lost := lossOf(t, events.next(t, holdfast.Lost)); lost.Cause != holdfast.CauseRevoked {
+			t.Errorf("%v", lost)
+		}
+		events.next(t, holdfast.Connected)
+	})
+}
+
+// Another cluster knows the lease if it was restored from a backup, and does not if it was set up anew. If the cluster does
+// not answer the question who it is, the loss is reported without that, a quarter of a second later.
+func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
+	for name, tc := range map[string]struct {
+		restored, hangs bool
+		cause           holdfast.Cause
+		late            time.Duration // after the renewal was sent
+	}{
+		"restored":        {true, false, holdfast.CauseClusterChanged, 0},
+		"new":             {false, false, holdfast.CauseClusterChanged, 0},
+		"new, reads hang": {false, true, holdfast.CauseRevoked, 250 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start(t, func(t *testing.T, c *cluster) {
+				events := newRecorder()
+				cli, network := c.connect(t, plain())
+				sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
+				granted, renewal := time.Now(), sess.Remaining()*3/8
+				other := newCluster(t, nil)
+				if tc.restored {
+					conn := other.dial(t).ActiveConnection()
+					request := &pb.LeaseGrantRequest{ID: int64(sess.Lease()), TTL: 60}
+					if _, err := pb.NewLeaseClient(conn).LeaseGrant(t.Context(), request); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if tc.hangs {
+					other.hang("Range")
+				}
+				network.leadTo(other)
+				lost := lossOf(t, events.next(t, holdfast.Lost))
+				if took := time.Since(granted); lost.Cause != tc.cause || took != renewal+tc.late {
+					t.Errorf("after %v, want %v: %v", took, renewal+tc.late, lost)
+				}
+				other.heal()
+				events.next(t, holdfast.Connected)
+			})
+		})
+	}
+}
+
+// If a loss follows from a request without an answer, the error names the request and the endpoints.
+func TestLossSaysWhichRequestNoEndpointHasAnswered(t *testing.T) {
+	for method, want := range map[string]string{
+		"LeaseKeepAlive": "the renewal was answered by none of passthrough:///fake",
+		"Range":          "the read that confirms the renewal was answered by none of passthrough:///fake",
+	} {
+		start(t, func(t *testing.T, c *cluster) {
+			events := newRecorder()
+			c.open(t, session.Options{OnStateChange: events.record})
+			c.hang(method)
+			for _, state := range []holdfast.State{holdfast.Suspended, holdfast.Lost} {
+				if ev := events.next(t, state); ev.Err == nil || !strings.Contains(ev.Err.Error(), want) {
+					t.Errorf("%v: %v, want %q", state, ev.Err, want)
+				}
+			}
+		})
+	}
+}
+
+// Once, the session asked for a lease forever after its client was closed, and its waiters waited on.
+func TestClosedClientEndsTheSession(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events, cli := newRecorder(), c.dial(t)
+		sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
+		held := await(t, sess)
+		if err := cli.Close(); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		lost := lossOf(t, events.next(t, holdfast.Lost))
+		if lost.Cause != holdfast.CauseClientClosed || !errors.Is(lost, holdfast.ErrClientClosed) || held.Check() == nil {
+			t.Errorf("%v", lost)
+		}
+		began, grants := time.Now(), c.count("LeaseGrant")
+		_, err := lease.Open(sess.Ref()).Await(t.Context())
+		if !errors.Is(err, holdfast.ErrClientClosed) || !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Await: %v", err)
+		}
+		if time.Since(began) != 0 {
+			t.Errorf("Await took %v", time.Since(began))
+		}
+		time.Sleep(time.Hour)
+		if n := c.count("LeaseGrant") - grants; n != 0 || len(events) != 0 {
+			t.Errorf("%d grants, %d events", n, len(events))
+		}
+		began = time.Now()
+		err = sess.Close(t.Context())
+		if !errors.Is(err, holdfast.ErrClientClosed) || errors.Is(err, holdfast.ErrOutcomeUnknown) || time.Since(began) != 0 {
+			t.Errorf("Close after %v: %v", time.Since(began), err)
+		}
+		if _, err := session.New(t.Context(), cli, nil); !errors.Is(err, holdfast.ErrClientClosed) {
+			t.Errorf("New: %v", err)
+		}
+	})
+}
+
+// The client is closed while a call waits for a new lease.
+func TestAwaitReturnsWhenTheClientIsClosed(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events, cli := newRecorder(), c.dial(t)
+		sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
+		c.hang()
+		events.next(t, holdfast.Suspended)
+		events.next(t, holdfast.Lost)
+		waiter := make(chan error, 1)
+		go func() { // joined below
+			_, err := lease.Open(sess.Ref()).Await(t.Context())
+			waiter <- err
+		}()
+		time.Sleep(time.Minute)
+		_ = cli.Close()
+		synctest.Wait()
+		select {
+		case err := <-waiter:
+			var lost *holdfast.LostError
+			if !errors.Is(err, holdfast.ErrClientClosed) || !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
+				t.Errorf("%v", err)
+			}
+		default:
+			t.Fatal("it still waits")
+		}
+	})
+}

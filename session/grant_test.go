@@ -1,0 +1,72 @@
+package session_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func TestGrantThatIsNotAnsweredIsSentAgainAndLeavesNoLease(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli := c.dial(t)
+		c.link.LoseReply("LeaseGrant", 2, codes.DeadlineExceeded)
+		began := time.Now()
+		sess := c.openOn(t, cli, session.Options{})
+		if took := time.Since(began); took != 625*time.Millisecond || c.count("LeaseGrant") != 3 {
+			t.Errorf("granted after %v, by %d requests", took, c.count("LeaseGrant"))
+		}
+		synctest.Wait()
+		if n := c.leases(t); n != 1 || c.Expires(sess.Lease()).IsZero() {
+			t.Errorf("%d leases, want only the session's", n)
+		}
+		if err := errors.Join(sess.Check(), sess.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The session itself must not let another client in before etcd would: holders have the drift margin to notice the loss.
+func TestLostLeaseIsNotRevokedBeforeTheMarginHasPassed(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events := newRecorder()
+		sess := c.open(t, session.Options{OnStateChange: events.record})
+		old := sess.Lease()
+		c.hang("LeaseKeepAlive") // everything else is answered
+		events.next(t, holdfast.Suspended)
+		events.next(t, holdfast.Lost)
+		events.next(t, holdfast.Connected)
+		time.Sleep(1400 * time.Millisecond)
+		if c.Expires(old).IsZero() {
+			t.Error("revoked within 1.4 s of the loss; the margin is 1.5 s")
+		}
+		time.Sleep(200 * time.Millisecond)
+		if !c.Expires(old).IsZero() {
+			t.Error("not revoked after the margin")
+		}
+	})
+}
+
+func TestTheTTLThatWasGrantedIsUsed(t *testing.T) {
+	startWith(t, &etcdfake.Options{MinTTL: 4 * time.Second}, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{TTL: 2 * time.Second})
+		if r := sess.Remaining(); r != 3600*time.Millisecond {
+			t.Errorf("trusted for %v, want 4 s less a tenth", r)
+		}
+	})
+}
+
+func TestLongLeasesAreTrustedForFiveMinutesAtMost(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{TTL: 600 * time.Second})
+		if r := sess.Remaining(); r != 240*time.Second {
+			t.Errorf("trusted for %v, want 300 s less 60 s", r)
+		}
+	})
+}

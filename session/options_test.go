@@ -1,0 +1,61 @@
+package session_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli := c.dial(t)
+		for name, tc := range map[string]struct {
+			cli      *clientv3.Client
+			opts     session.Options
+			argument string // of the ArgumentError; empty: a NameError
+		}{
+			"no client":           {nil, session.Options{}, "cli"},
+			"hollow client":       {clientv3.NewCtxClient(t.Context()), session.Options{}, "cli"},
+			"TTL too short":       {cli, session.Options{TTL: 999 * time.Millisecond}, "Options.TTL"},
+			"TTL negative":        {cli, session.Options{TTL: -time.Second}, "Options.TTL"},
+			"TTL too long":        {cli, session.Options{TTL: 601 * time.Second}, "Options.TTL"},
+			"TTL not whole":       {cli, session.Options{TTL: 1500 * time.Millisecond}, "Options.TTL"},
+			"margin negative":     {cli, session.Options{DriftMargin: -1}, "Options.DriftMargin"},
+			"margin too large":    {cli, session.Options{DriftMargin: 4 * time.Second}, "Options.DriftMargin"},
+			"close timeout":       {cli, session.Options{CloseTimeout: -1}, "Options.CloseTimeout"},
+			"retry policy":        {cli, session.Options{Retry: backoff.Policy{Multiplier: 0.5}}, "Options.Retry.Multiplier"},
+			"long attempt":        {cli, session.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}, "Options.Retry.Attempt"},
+			"short lock delay":    {cli, session.Options{LockDelay: 199 * time.Millisecond}, "Options.LockDelay"},
+			"long lock delay":     {cli, session.Options{LockDelay: 61 * time.Second}, "Options.LockDelay"},
+			"long owner":          {cli, session.Options{Owner: strings.Repeat("x", 257)}, "Options.Owner"},
+			"namespace segmented": {cli, session.Options{Namespace: "a/b"}, ""},
+			"namespace reserved":  {cli, session.Options{Namespace: "@a"}, ""},
+			"namespace too long":  {cli, session.Options{Namespace: strings.Repeat("x", 65)}, ""},
+		} {
+			_, err := session.New(t.Context(), tc.cli, &tc.opts)
+			var argument *holdfast.ArgumentError
+			var bad *holdfast.NameError
+			switch {
+			case tc.argument == "" && !errors.As(err, &bad):
+				t.Errorf("%s: %v, want a NameError", name, err)
+			case tc.argument != "" && (!errors.As(err, &argument) || argument.Argument != tc.argument):
+				t.Errorf("%s: %v, want an ArgumentError for %s", name, err, tc.argument)
+			}
+		}
+		_, err := session.New(nil, cli, nil) //nolint:staticcheck // a nil context is the bad input here
+		var argument *holdfast.ArgumentError
+		if !errors.As(err, &argument) || argument.Argument != "ctx" {
+			t.Errorf("nil ctx: %v", err)
+		}
+		if n := c.link.Count(); len(n) != 0 {
+			t.Errorf("RPCs were sent: %v", n)
+		}
+	})
+}
