@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -139,6 +140,30 @@ func TestCloseTakesOutWhatTheSweeperHasFound(t *testing.T) {
 		mustClose(t, b)
 		if took := granted(t, srv, last).at.Sub(began); took > kit.Prompt {
 			t.Errorf("the one behind was granted after %v", took)
+		}
+	})
+}
+
+// A lease that was lost is revoked a while later. Close comes in between, and
+// must not leave it: renewals that were stuck may just have kept it alive.
+func TestCloseLeavesNoEntryOfALeaseThatWasLostBefore(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		mustAcquire(t, p.queue("x"))
+		time.Sleep(6 * time.Second) // renewed at 5 s
+		p.Link.BlackHole()
+		lease, err := lease.Open(p.Sess.Ref()).Await(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Context().Done()
+		p.Heal()
+		time.Sleep(100 * time.Millisecond)
+		if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if kvs := kit.Standing(srv, "x"); len(kvs) != 0 {
+			t.Errorf("when Close has returned %v stands", kvs)
 		}
 	})
 }

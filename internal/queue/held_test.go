@@ -1,4 +1,4 @@
-package locker_test
+package queue
 
 import (
 	"fmt"
@@ -8,8 +8,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/locker"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 // notesOf are the entries that a call has say since when they are held.
@@ -30,10 +29,10 @@ func notesOf(c etcdfake.Call) (n int) {
 // cost no write.
 func TestLocksThatLastSaySinceWhenOnceAndAFewAtATime(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		var notes []int // by the link only, which calls under its lock
-		p.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 			if n := notesOf(c); n > 0 {
 				notes = append(notes, n)
 			}
@@ -41,26 +40,26 @@ func TestLocksThatLastSaySinceWhenOnceAndAFewAtATime(t *testing.T) {
 		})
 		const many = 40
 		held := time.Now()
-		var locks []*locker.Lock
+		var locks []*Hold
 		for i := range many {
-			lk, err := locker.NewMutex(p.sess, fmt.Sprint("long", i)).Lock(t.Context())
+			h, err := p.queue(fmt.Sprint("long", i)).Acquire(t.Context(), Request{Mode: "exclusive"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			locks = append(locks, lk)
+			locks = append(locks, h)
 		}
 		for range 5 {
-			lk, err := locker.NewMutex(p.sess, "short").Lock(t.Context())
+			h, err := p.queue("short").Acquire(t.Context(), Request{Mode: "exclusive"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(900 * time.Millisecond)
-			if err := lk.Unlock(t.Context()); err != nil {
+			if err := h.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(time.Minute)
-		p.link.Plan(nil)
+		p.Link.Plan(nil)
 		total := 0
 		for _, n := range notes {
 			if total += n; n > 16 {
@@ -70,13 +69,13 @@ func TestLocksThatLastSaySinceWhenOnceAndAFewAtATime(t *testing.T) {
 		if total != many || len(notes) > 4 {
 			t.Errorf("noted %v", notes)
 		}
-		for _, lk := range locks {
-			kv := standing(srv, lk.Name())[0]
-			v, ok := queue.DecodeValue(kv.Value)
+		for _, h := range locks {
+			kv := kit.Standing(srv, h.Queue().Name())[0]
+			v, ok := DecodeValue(kv.Value)
 			if !ok || kv.Version != 2 || v.Held.Sub(held) < -time.Millisecond || v.Held.Sub(held) > time.Second || v.Mode != "exclusive" {
 				t.Fatalf("entry %v", kv)
 			}
-			if err := lk.Check(); err != nil {
+			if err := h.Check(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -87,13 +86,13 @@ func TestLocksThatLastSaySinceWhenOnceAndAFewAtATime(t *testing.T) {
 // their prefixes what they say elsewhere.
 func TestLockAtAForeignPrefixSaysWhoHoldsIt(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		if _, err := locker.NewMutexAt(p.sess, "/legacy/x").With(locker.Options{Owner: "me"}).Lock(t.Context()); err != nil {
+		if _, err := p.queueAt("/legacy/x").Acquire(t.Context(), Request{Owner: "me"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
-		if v, ok := queue.DecodeValue(srv.Keys("/legacy/x/")[0].Value); !ok || v.Owner != "me" || v.Held.IsZero() {
+		if v, ok := DecodeValue(srv.Keys("/legacy/x/")[0].Value); !ok || v.Owner != "me" || v.Held.IsZero() {
 			t.Errorf("%v, %v", v, ok)
 		}
 	})
