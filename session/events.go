@@ -34,10 +34,10 @@ type subscriber struct {
 	queue callback.Queue
 }
 
-// Subscribe calls fn for every change of state from now on: one event at a time, in order, on a goroutine of fn's own. A
-// slow fn delays nothing else. While more than 64 events wait for fn, the oldest is dropped that is neither a loss nor the
-// close. A panic in fn is recovered and logged. After cancel no further call begins; cancel does not wait, so fn may call
-// it.
+// Subscribe calls fn for every change of state from now on: one event at a time, in order, on a goroutine of fn's
+// own. A slow fn delays nothing else. While more than 64 events wait for fn, the oldest is dropped that is neither
+// a loss nor the close. A panic in fn is recovered and logged. After cancel no further call begins; cancel does not
+// wait, so fn may call it.
 func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
 	if fn == nil {
 		return func() {}

@@ -36,8 +36,8 @@ func (c *cluster) lose(t *testing.T, sess *session.Session, events recorder) (lo
 	return lost
 }
 
-// A subscriber that takes a minute for each event gets the same events in the same order, only later. Renewals do not wait
-// for it.
+// A subscriber that takes a minute for each event gets the same events in the same order, only later. Renewals do
+// not wait for it.
 func TestSlowSubscriberGetsEveryEventInOrder(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{CloseTimeout: 2 * time.Hour})
@@ -77,8 +77,8 @@ func TestSlowSubscriberGetsEveryEventInOrder(t *testing.T) {
 	})
 }
 
-// Of the events that wait for a blocked subscriber, those that end nothing are dropped first. No loss is dropped, however
-// many there are, nor is the close.
+// Of the events that wait for a blocked subscriber, those that end nothing are dropped first. No loss is dropped,
+// however many there are, nor is the close.
 func TestEveryTerminalEventArrivesHoweverManyWait(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{})
