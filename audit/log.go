@@ -77,6 +77,8 @@ func (r Record) fields() []slog.Attr {
 		text("lease", r.Lease.String())
 	}
 	text("key", r.Key)
-	text("holder", r.Holder)
+	if r.Event != Lost { // this process
+		text("holder", r.Holder)
+	}
 	return attrs
 }
