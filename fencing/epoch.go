@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -44,7 +45,7 @@ func BumpEpoch(
 	key := names.EpochKey(namespace)
 	var was, now int64
 	ours := false // our write took effect, or may have
-	err = backoff.Retry(ctx, backoff.Policy{Attempt: defaultAttempt}, func(ctx context.Context) error {
+	err = backoff.Retry(ctx, backoff.Policy{Attempt: attempt.DefaultAttempt}, func(ctx context.Context) error {
 		epoch, mod, err := readEpoch(ctx, kv, key)
 		if err != nil {
 			return err

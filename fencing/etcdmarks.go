@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -89,10 +90,7 @@ func NewEtcdMarks(kv clientv3.KV, opts *EtcdMarksOptions) (*EtcdMarks, error) {
 	if m.opts.MaxMarks == 0 {
 		m.opts.MaxMarks = defaultMaxMarks
 	}
-	if m.opts.Retry.Attempt == 0 {
-		m.opts.Retry.Attempt = defaultAttempt
-	}
-	if err := checkRetry(m.opts.Retry); err != nil {
+	if m.opts.Retry, err = attempt.Policy("EtcdMarksOptions.Retry", m.opts.Retry); err != nil {
 		return nil, err
 	}
 	return m, nil

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
@@ -171,11 +172,11 @@ func TestUnlockSaysReleasedWhateverBecomesOfTheNextOnesEntry(t *testing.T) {
 	}
 }
 
-// deletesOnFirstVerify deletes an entry as soon as its existence is verified: a
-// read, since the Txn before has found it.
+// deletesOnFirstVerify deletes an entry as soon as its existence is verified:
+// by a Txn that only reads, since the one before has found it.
 func deletesOnFirstVerify(srv *etcdfake.Server, key string) func(etcdfake.Call) etcdfake.Fate {
 	return func(c etcdfake.Call) etcdfake.Fate {
-		if c.Method == "Range" {
+		if txn, ok := c.Request.(*pb.TxnRequest); ok && len(txn.Compare) == 0 {
 			go srv.Delete(key) // ends at once
 		}
 		return etcdfake.Fate{Request: kit.OneWay, Reply: kit.OneWay}

@@ -53,7 +53,7 @@ func TestLockThatIsBeingReleasedIsNotLoggedAsLost(t *testing.T) {
 		_ = h.Release(kit.Within(t, 20*time.Second)) // the lease is lost after 13.5 s
 		time.Sleep(time.Second)
 		synctest.Wait() // nothing is being logged
-		if strings.Contains(log.String(), "event=lost") {
+		if strings.Contains(log.String(), "msg=\"holdfast: lost\"") {
 			t.Errorf("logged:\n%s", log.String())
 		}
 	})
