@@ -19,10 +19,11 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// validity is how long the first certificate of a client is valid.
+// validity is the lifetime of the first client certificate of a test.
 const validity = 5 * time.Second
 
-// readAtEachConnection is the documented setting for certificates that are replaced on disk while the program runs.
+// readAtEachConnection returns the documented TLS settings for a client certificate that is replaced on disk while the
+// program runs.
 func readAtEachConnection(dir string, roots *x509.CertPool) *tls.Config {
 	return &tls.Config{
 		RootCAs: roots,
@@ -33,7 +34,7 @@ func readAtEachConnection(dir string, roots *x509.CertPool) *tls.Config {
 	}
 }
 
-// secureClient returns a client with the documented settings that goes through a link.
+// secureClient returns a client with the documented settings that connects through a link.
 func secureClient(t *testing.T, link *etcdtest.Link, config *tls.Config) *clientv3.Client {
 	t.Helper()
 	cfg := session.ClientConfig(link.Endpoints()...)
@@ -41,19 +42,19 @@ func secureClient(t *testing.T, link *etcdtest.Link, config *tls.Config) *client
 	return connectWith(t, cfg)
 }
 
-// mustHoldAndWrite checks that a lock is held as it was acquired, and that etcd accepts its fenced writes.
-func mustHoldAndWrite(t *testing.T, when string, lk *locker.Lock, sess *session.Session, kept string) {
+// mustHoldAndWrite is mustHold after a renewal, and checks that etcd accepts a fenced write.
+func mustHoldAndWrite(t *testing.T, when string, lk *locker.Lock, sess *session.Session, want string) {
 	t.Helper()
 	awaitRenewal(t, sess)
-	mustHold(t, when, lk, sess, kept)
+	mustHold(t, when, lk, sess, want)
 	if _, err := fencing.NewFencedWriter(lk).Put(deadline(t), "data", when); err != nil {
 		t.Errorf("%s: fenced write: %v", when, err)
 	}
 }
 
-// The certificate of a client expires and is replaced on disk. TLS looks at certificates only when a connection is
-// made: so nothing happens until the connection breaks, and the next one needs the new certificate.
-func TestLockOutlivesTheCertificateOfItsClient(t *testing.T) {
+// The certificate of a client expires and is replaced on disk. TLS verifies certificates only in the handshake: the
+// connection survives the expiry, and the next connection needs the new certificate.
+func TestLockSurvivesRotationOfTheClientCertificate(t *testing.T) {
 	t.Parallel()
 	for what, reconnect := range map[string]func(t *testing.T, srv *etcdtest.Server, link *etcdtest.Link){
 		"the connection is reset": func(_ *testing.T, _ *etcdtest.Server, link *etcdtest.Link) {
@@ -78,17 +79,17 @@ func TestLockOutlivesTheCertificateOfItsClient(t *testing.T) {
 			kept := identity(lk)
 
 			await(t, "the certificate has expired", func() bool { return time.Now().After(expires) })
-			mustHoldAndWrite(t, "on the connection that was made with it", lk, sess, kept)
+			mustHoldAndWrite(t, "on the connection from before the expiry", lk, sess, kept)
 			writeCertificate(t, dir, ca.issue(t))
 			reconnect(t, srv, link)
-			mustHoldAndWrite(t, "with a new certificate", lk, sess, kept)
+			mustHoldAndWrite(t, "with the new certificate", lk, sess, kept)
 			unlock(t, lk)
 		})
 	}
 }
 
-// A client that presents one certificate for ever loses its session at the first broken connection after the expiry.
-func TestSessionIsLostWithoutAValidCertificate(t *testing.T) {
+// A client that does not reload its certificate loses its session at the first broken connection after the expiry.
+func TestSessionIsLostWhenItsClientCertificateIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	srv := etcdtest.Start(t, ca.options(t, ca.issue(t), true))
@@ -100,7 +101,7 @@ func TestSessionIsLostWithoutAValidCertificate(t *testing.T) {
 	await(t, "the certificate has expired", func() bool { return time.Now().After(expires) })
 	awaitRenewal(t, sess)
 	if err := lk.Check(); err != nil {
-		t.Errorf("on the connection that was made with it: %v", err)
+		t.Errorf("Check on the connection from before the expiry: %v", err)
 	}
 	link.Cut()
 	link.Heal()
@@ -109,16 +110,16 @@ func TestSessionIsLostWithoutAValidCertificate(t *testing.T) {
 	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 		t.Fatalf("Check: %v", err)
 	}
-	// As in TestSessionThatCannotConnectSaysWhy the client may find the connection closed before it reads the reason.
+	// As in TestNewReportsWhyItCannotConnect, the client may see a closed connection before it reads the alert.
 	reasons := []string{"expired certificate", "bad certificate", "broken pipe", "connection reset"}
 	if !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(lost.Error(), r) }) {
-		t.Errorf("the loss does not say why: %v", lost)
+		t.Errorf("the loss lacks the reason: %v", lost)
 	}
 }
 
-// The servers' certificates move to a new CA, while clients trust both CAs. Etcd reads its certificate at each
-// connection.
-func TestLockOutlivesANewCAOfTheServers(t *testing.T) {
+// The server's certificate is replaced by one of a new CA, while the client trusts both CAs. etcd reads its certificate
+// at each connection.
+func TestLockSurvivesChangeOfTheServerCA(t *testing.T) {
 	t.Parallel()
 	before, after, dir := newAuthority(t), newAuthority(t), t.TempDir()
 	srv := etcdtest.Start(t, before.optionsIn(t, dir, before.issue(t), false))
@@ -126,7 +127,7 @@ func TestLockOutlivesANewCAOfTheServers(t *testing.T) {
 	both := before.pool.Clone()
 	both.AddCert(after.cert)
 	config := &tls.Config{RootCAs: both}
-	verified := make(chan *x509.Certificate, 100) // the CA, for each connection
+	verified := make(chan *x509.Certificate, 100) // the CA of each connection
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		verified <- state.VerifiedChains[0][1]
 		return nil
@@ -143,6 +144,6 @@ func TestLockOutlivesANewCAOfTheServers(t *testing.T) {
 		last = <-verified
 	}
 	if !first.Equal(before.cert) || !last.Equal(after.cert) {
-		t.Error("this test has gone blind: the second connection was not verified by the new CA")
+		t.Error("the test proves nothing: the connections did not use first the old and then the new CA")
 	}
 }

@@ -23,13 +23,13 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// duty is what a user with some of the documented roles does.
+// duty is an operation and the documented roles that it needs.
 type duty struct {
 	roles []string
 	do    func(ctx context.Context, cli *clientv3.Client) error
 }
 
-// inSession is for what needs a session, which it closes.
+// inSession runs do in a new session and closes that.
 func inSession(do func(ctx context.Context, sess *session.Session) error) func(context.Context, *clientv3.Client) error {
 	return func(ctx context.Context, cli *clientv3.Client) error {
 		sess, err := session.New(ctx, cli, &session.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -37,7 +37,7 @@ func inSession(do func(ctx context.Context, sess *session.Session) error) func(c
 			return err
 		}
 		err = do(ctx, sess)
-		_ = sess.Close(ctx) // may be refused
+		_ = sess.Close(ctx) // etcd refuses it to some roles
 		return err
 	}
 }
@@ -49,10 +49,10 @@ var duties = map[string]duty{
 	"take one lock": {[]string{"job-7"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return contend(ctx, locker.NewMutex(sess, "billing/job-7"))
 	})},
-	"take a lock of etcd's own clients": {[]string{"legacy"}, inSession(func(ctx context.Context, sess *session.Session) error {
+	"take an etcdctl lock": {[]string{"legacy"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return contend(ctx, locker.NewMutexAt(sess, "/legacy/job"))
 	})},
-	"write behind the fence": {[]string{"locks", "data"}, inSession(func(ctx context.Context, sess *session.Session) error {
+	"write behind a fence": {[]string{"locks", "data"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return locker.NewMutex(sess, "x").Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 			_, err := fencing.NewFencedWriter(lk).Put(ctx, "billing/data/state", "v")
 			return err
@@ -65,18 +65,18 @@ var duties = map[string]duty{
 		}
 		return errors.Join(term.Proclaim(ctx, "w"), term.Resign(ctx))
 	})},
-	"ask who leads": {[]string{"observers"}, func(ctx context.Context, cli *clientv3.Client) error {
+	"read the leader": {[]string{"observers"}, func(ctx context.Context, cli *clientv3.Client) error {
 		_, err := election.NewReader(cli, "led").Leader(ctx)
 		return err
 	}},
-	"watch who leads": {[]string{"observers"}, func(ctx context.Context, cli *clientv3.Client) error {
+	"watch the leader": {[]string{"observers"}, func(ctx context.Context, cli *clientv3.Client) error {
 		o, err := election.NewReader(cli, "led").Observer(ctx)
 		if err == nil {
 			o.Close()
 		}
 		return err
 	}},
-	"see who holds and waits": {[]string{"inspectors"}, func(ctx context.Context, cli *clientv3.Client) error {
+	"inspect holders and waiters": {[]string{"inspectors"}, func(ctx context.Context, cli *clientv3.Client) error {
 		in := inspect.New(cli, nil)
 		q, err := in.Show(ctx, inspect.Election, "led")
 		if err == nil && (len(q.Entries) != 1 || q.Entries[0].TTL <= 0) {
@@ -109,8 +109,8 @@ var duties = map[string]duty{
 	}},
 }
 
-// contend takes a lock in each of the ways there are, behind another goroutine
-// of the session at last.
+// contend acquires the lock with Lock, with Do behind another goroutine of the
+// session, and with TryDo.
 func contend(ctx context.Context, mu *locker.Mutex) error {
 	nothing := func(context.Context, *locker.Lock) error { return nil }
 	first, err := mu.Lock(ctx)
@@ -125,8 +125,9 @@ func contend(ctx context.Context, mu *locker.Mutex) error {
 	return mu.TryDo(ctx, nothing)
 }
 
-// The roles in docs/client.md suffice, and of each permission less would not.
-func TestEveryPermissionOfTheDocumentedRolesIsNeeded(t *testing.T) {
+// The roles in docs/client.md suffice for each duty, and every duty fails once
+// any of their permissions is reduced.
+func TestDocumentedRolesAreMinimal(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	_, err := election.New(open(t, g.admin, session.Options{}), "led").Campaign(deadline(t), "leader")
@@ -151,7 +152,7 @@ func TestEveryPermissionOfTheDocumentedRolesIsNeeded(t *testing.T) {
 						g.grant(t, role, permission{p.key, p.end, kind})
 					}
 					if err := try(); !errors.Is(err, rpctypes.ErrPermissionDenied) {
-						t.Errorf("%s, with permission %v of %q on %s only: %v", what, kind, role, p.key, err)
+						t.Errorf("%s, with permission of %q on %s reduced to %v: %v", what, role, p.key, kind, err)
 					}
 					if kind >= 0 {
 						g.revoke(t, role, p)
@@ -163,12 +164,12 @@ func TestEveryPermissionOfTheDocumentedRolesIsNeeded(t *testing.T) {
 	}
 	for role := range g.roles {
 		if !used[role] {
-			t.Errorf("role %q of docs/client.md is not tested", role)
+			t.Errorf("no duty tests role %q of docs/client.md", role)
 		}
 	}
 }
 
-// weaker are the kinds of permission that lack something of kind; -1 is none.
+// weaker returns the permissions that grant less than kind; -1 is no permission.
 func weaker(kind clientv3.PermissionType) []clientv3.PermissionType {
 	if kind == clientv3.PermissionType(clientv3.PermReadWrite) {
 		return []clientv3.PermissionType{-1, clientv3.PermissionType(clientv3.PermRead), clientv3.PermissionType(clientv3.PermWrite)}
@@ -176,15 +177,15 @@ func weaker(kind clientv3.PermissionType) []clientv3.PermissionType {
 	return []clientv3.PermissionType{-1}
 }
 
-// What a role is not for, it does not allow; and the refusal is told apart from
-// an outage.
-func TestRolesAllowNothingElse(t *testing.T) {
+// A role is refused what belongs to other roles, and the error is not mistaken
+// for an outage.
+func TestDocumentedRolesGrantNothingElse(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	_, err := election.New(open(t, g.admin, session.Options{}), "led").Campaign(deadline(t), "leader")
 	must(t)(nil, err)
 	for role, forbidden := range map[string][]string{
-		"locks":      {"lead", "watch who leads", "raise the epoch", "guard a resource", "take a lock of etcd's own clients", "write behind the fence"},
+		"locks":      {"lead", "watch the leader", "raise the epoch", "guard a resource", "take an etcdctl lock", "write behind a fence"},
 		"elections":  {"take locks", "raise the epoch"},
 		"observers":  {"lead", "take locks", "raise the epoch"},
 		"inspectors": {"lead", "take locks", "raise the epoch"},
@@ -203,9 +204,9 @@ func TestRolesAllowNothingElse(t *testing.T) {
 	}
 }
 
-// What docs/client.md says that the holder of one role can do to a session with
-// another, and cannot.
-func TestWhatARoleCanDoToOthers(t *testing.T) {
+// docs/client.md lists what a user of one role can and cannot do to a session of
+// another user.
+func TestHarmARoleCanDoToOtherSessions(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "victim", "locks")
@@ -217,7 +218,7 @@ func TestWhatARoleCanDoToOthers(t *testing.T) {
 	lk, err := mu.Lock(deadline(t))
 	must(t)(nil, err)
 	key := lease.Open(sess.Ref()).SessionKey(sess.Lease())
-	stands := func() bool {
+	keyIsAttached := func() bool {
 		resp, err := g.admin.Get(deadline(t), key)
 		return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].Lease == int64(sess.Lease())
 	}
@@ -229,24 +230,24 @@ func TestWhatARoleCanDoToOthers(t *testing.T) {
 	}
 
 	must(t)(other.Delete(deadline(t), key))
-	eventually(t, "the session key is put again", stands)
+	eventually(t, "the session restores its deleted key", keyIsAttached)
 	must(t)(other.Put(deadline(t), key, "detached"))
-	eventually(t, "the session key is attached again", stands)
+	eventually(t, "the session attaches its key to its lease again", keyIsAttached)
 	_, err = other.Put(deadline(t), "holdfast/lock/billing/job-7/@/x", "", clientv3.WithLease(sess.Lease()))
-	denied("a key put on the lease of a holder", err)
+	denied("attach a key to the lease of a holder", err)
 	_, err = other.Revoke(deadline(t), sess.Lease())
-	denied("the lease of a holder revoked", err)
+	denied("revoke the lease of a holder", err)
 	_, err = other.Delete(deadline(t), lk.Key())
-	denied("the entry deleted", err)
+	denied("delete the entry of a holder", err)
 	if len(events) != 0 || lk.Check() != nil {
-		t.Errorf("%d events, %v", len(events), lk.Check())
+		t.Errorf("the session published %d events; Check: %v", len(events), lk.Check())
 	}
 	must(t)(nil, lk.Unlock(deadline(t)))
 
 	must(t)(other.Revoke(deadline(t), sess.Lease()))
 	for _, want := range []holdfast.State{holdfast.Lost, holdfast.Connected} {
 		if ev := <-events; ev.State != want {
-			t.Errorf("an idle session whose lease was revoked: %v (%v), want %v", ev.State, ev.Err, want)
+			t.Errorf("state after the lease of an idle session was revoked: %v (%v), want %v", ev.State, ev.Err, want)
 		}
 	}
 	must(t)(nil, mu.Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }))

@@ -22,7 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// authority is a CA of a test's own.
+// authority is a CA that a test creates.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -36,7 +36,7 @@ func newAuthority(t *testing.T) *authority {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a test's CA"},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "CA of a test"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
@@ -53,16 +53,16 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{cert, key, pool}
 }
 
-// issue makes a certificate for 127.0.0.1, good for both sides.
+// issue issues a certificate for 127.0.0.1, valid for servers and clients.
 func (a *authority) issue(t *testing.T) tls.Certificate { return a.issueTo(t, "") }
 
-// issueTo makes one for a host that is not this one, unless host is "".
+// issueTo issues a certificate for host, or for 127.0.0.1 if host is "".
 func (a *authority) issueTo(t *testing.T, host string) tls.Certificate {
 	t.Helper()
 	return a.issueUntil(t, host, time.Now().Add(time.Hour))
 }
 
-// issueUntil makes one that expires.
+// issueUntil issues a certificate as issueTo does, valid until expires.
 func (a *authority) issueUntil(t *testing.T, host string, expires time.Time) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -84,15 +84,15 @@ func (a *authority) issueUntil(t *testing.T, host string, expires time.Time) tls
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// options have a member serve clients over TLS with cert, and want certificates
-// of them if strict.
+// options returns options of a member that serves clients over TLS with cert. If
+// strict, it requires client certificates.
 func (a *authority) options(t *testing.T, cert tls.Certificate, strict bool) etcdtest.Options {
 	t.Helper()
 	return a.optionsIn(t, t.TempDir(), cert, strict)
 }
 
-// optionsIn are options that keep the server's certificate in a directory, for
-// writeCertificate to replace.
+// optionsIn is options with the server's certificate in dir, where writeCertificate
+// can replace it.
 func (a *authority) optionsIn(t *testing.T, dir string, cert tls.Certificate, strict bool) etcdtest.Options {
 	t.Helper()
 	info := transport.TLSInfo{}
@@ -108,7 +108,7 @@ func (a *authority) optionsIn(t *testing.T, dir string, cert tls.Certificate, st
 	}}
 }
 
-// writeCertificate writes a certificate and its key to two files.
+// writeCertificate writes a certificate and its key to cert.pem and key.pem in dir.
 func writeCertificate(t *testing.T, dir string, cert tls.Certificate) (certFile, keyFile string) {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)

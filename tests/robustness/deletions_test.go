@@ -9,16 +9,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ends are the times at which entries were seen to be deleted, not before they
-// were.
-type ends struct {
+// deletions holds the time at which a watch reported the deletion of each entry.
+// It is never earlier than the deletion.
+type deletions struct {
 	mu   sync.Mutex // protects seen
 	seen map[string]chan time.Time
 }
 
-func recordEnds(t *testing.T, cli *clientv3.Client) *ends {
+func recordDeletions(t *testing.T, cli *clientv3.Client) *deletions {
 	t.Helper()
-	e := &ends{seen: make(map[string]chan time.Time)}
+	d := &deletions{seen: make(map[string]chan time.Time)}
 	ctx, stop := context.WithCancel(context.Background())
 	events := cli.Watch(ctx, "holdfast/", clientv3.WithPrefix(), clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
 	<-events
@@ -28,22 +28,22 @@ func recordEnds(t *testing.T, cli *clientv3.Client) *ends {
 		for resp := range events {
 			for _, ev := range resp.Events {
 				select {
-				case e.of(string(ev.Kv.Key)) <- time.Now():
+				case d.of(string(ev.Kv.Key)) <- time.Now():
 				default:
 				}
 			}
 		}
 	}()
 	t.Cleanup(func() { stop(); <-done })
-	return e
+	return d
 }
 
-// of receives the end of one entry.
-func (e *ends) of(key string) chan time.Time {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.seen[key] == nil {
-		e.seen[key] = make(chan time.Time, 1)
+// of returns the channel that receives the time at which key was deleted.
+func (d *deletions) of(key string) chan time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.seen[key] == nil {
+		d.seen[key] = make(chan time.Time, 1)
 	}
-	return e.seen[key]
+	return d.seen[key]
 }

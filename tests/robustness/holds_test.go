@@ -9,36 +9,35 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// handle is what a lock and a term have in common, for tests of what holds for
-// both.
-type handle interface {
+// hold is a *locker.Lock or an *election.Term.
+type hold interface {
 	fencing.Holder
 	Key() string
 	Done() <-chan struct{}
 	Context(context.Context) (context.Context, context.CancelFunc)
 }
 
-// kinds are the ways to hold a name. Their keys are those of the entries too:
-// holdfast/KIND/NAME/@/.
-var kinds = map[string]func(ctx context.Context, sess *session.Session, name, owner string) (handle, error){
-	"lock": func(ctx context.Context, sess *session.Session, name, owner string) (handle, error) {
+// kinds acquire a name as a lock or as a term. Each key is also part of the keys of
+// the entries: holdfast/KIND/NAME/@/.
+var kinds = map[string]func(ctx context.Context, sess *session.Session, name, owner string) (hold, error){
+	"lock": func(ctx context.Context, sess *session.Session, name, owner string) (hold, error) {
 		return locker.NewMutex(sess, name).With(locker.Options{Owner: owner}).Lock(ctx)
 	},
-	"election": func(ctx context.Context, sess *session.Session, name, owner string) (handle, error) {
+	"election": func(ctx context.Context, sess *session.Session, name, owner string) (hold, error) {
 		return election.New(sess, name).Campaign(ctx, owner)
 	},
 }
 
 // release ends a lock or a term.
-func release(ctx context.Context, h handle) error {
+func release(ctx context.Context, h hold) error {
 	if lk, ok := h.(*locker.Lock); ok {
 		return lk.Unlock(ctx)
 	}
 	return h.(*election.Term).Resign(ctx)
 }
 
-// pausedAfterCheck is a handle as it looks to code that was paused right after
-// it had checked.
+// pausedAfterCheck skips Check, as if the process had been paused between Check and
+// the write.
 type pausedAfterCheck struct{ fencing.Holder }
 
 func (pausedAfterCheck) Check() error { return nil }

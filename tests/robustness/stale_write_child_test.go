@@ -27,15 +27,15 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// staleWriter is the name of a child that writes to each guard under a lock of
-// its own, as fast as it can and whatever Check says, until it is refused as
-// stale; then it acquires the lock again.
+// staleWriter is the name of a child that writes to each guarded store under a separate
+// lock. It ignores Check, writes until it is refused as stale, and then acquires the
+// lock again.
 const staleWriter = "stale writer"
 
-// guardedStores are the ways to write. The key of each is the last segment of
-// its lock's name, of its resource, and of what it writes.
+// guardedStores are the ways to write. Each key is the last segment of the lock's name,
+// of the resource, and of the key that is written.
 var guardedStores = map[string]func(w *writerProcess, h fencing.Holder, lane string) func(ctx context.Context) error{
-	// The comparison of the lock's own entry.
+	// A Txn that compares the entry of the lock.
 	"writer": func(_ *writerProcess, h fencing.Holder, lane string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			_, err := fencing.NewFencedWriter(h).Put(ctx, "data/"+lane, h.Token().String())
@@ -48,11 +48,11 @@ var guardedStores = map[string]func(w *writerProcess, h fencing.Holder, lane str
 			return w.commit(ctx, lane, fencing.Claim{Name: lane, Token: h.Token()})
 		}
 	},
-	// The same behind a replica that is stopped together with the client.
+	// A mark in etcd, raised by a server that is paused together with the client.
 	"replica": func(w *writerProcess, h fencing.Holder, lane string) func(context.Context) error {
 		return func(ctx context.Context) error { return w.put(fencing.NewContext(ctx, h), w.replica.URL+"/"+lane) }
 	},
-	// A MemoryStore in the one process that writes, over HTTP and gRPC.
+	// A MemoryStore in the process of the test, over HTTP and gRPC.
 	"http": func(w *writerProcess, h fencing.Holder, lane string) func(context.Context) error {
 		return func(ctx context.Context) error { return w.put(fencing.NewContext(ctx, h), w.job.HTTP+"/"+lane) }
 	},
@@ -64,22 +64,21 @@ var guardedStores = map[string]func(w *writerProcess, h fencing.Holder, lane str
 	},
 }
 
-// A writerJob is what a child is started with.
+// A writerJob is the argument of runStaleWriter.
 type writerJob struct {
 	Endpoints  []string
 	Pair       string // the first segment of its locks' names
-	HTTP, GRPC string // addresses of the parent's servers
+	HTTP, GRPC string // addresses of the test's servers
 }
 
-// A writerEvent is what it says of a store.
+// A writerEvent is a report of the child on a store.
 type writerEvent struct {
 	Store string
-	What  string        // "wrote" for the first time under a token, or "stale"
+	What  string        // "wrote" at the first write with a token, or "stale"
 	Token fencing.Token `json:",omitzero"`
-	Err   string        // any other end
+	Err   string        // the writer failed otherwise
 
-	// Once it is stale: how many writes were acknowledged, and how many not
-	// answered.
+	// If stale: how many writes were acknowledged, and how many had no answer.
 	Acknowledged, Unknown int
 }
 
@@ -93,8 +92,8 @@ type writerProcess struct {
 	parent  *child.Parent[writerEvent]
 }
 
-func beStaleWriter(ctx context.Context, _ string, j writerJob, parent *child.Parent[writerEvent]) error {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // of refused writes
+func runStaleWriter(ctx context.Context, _ string, j writerJob, parent *child.Parent[writerEvent]) error {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // refused writes are logged, and stderr fails the test
 	cli, err := clientv3.New(clientv3.Config{Endpoints: j.Endpoints, Logger: zap.NewNop()})
 	if err != nil {
 		return err
@@ -130,13 +129,13 @@ func beStaleWriter(ctx context.Context, _ string, j writerJob, parent *child.Par
 	return nil
 }
 
-// byLane guards the resource of a path by the lock of that name.
+// byLane uses the path as the resource and as the name of the lock.
 func byLane(r *http.Request) (resource, name string, err error) {
 	lane := strings.TrimPrefix(r.URL.Path, "/")
 	return lane, lane, nil
 }
 
-// write writes to one store for as long as the process lives.
+// write acquires the lock of one store and writes, again and again.
 func (w *writerProcess) write(ctx context.Context, store string) error {
 	lane := w.job.Pair + "/" + store
 	for {
@@ -144,28 +143,28 @@ func (w *writerProcess) write(ctx context.Context, store string) error {
 		if err != nil {
 			return err
 		}
-		ev, err := w.tenure(ctx, store, lane, lk)
+		ev, err := w.writeUntilStale(ctx, store, lane, lk)
 		if err != nil {
 			return err
 		}
 		w.parent.Say("writer", ev)
-		_ = lk.Unlock(ctx) // it is lost
+		_ = lk.Unlock(ctx) // the lock is lost
 	}
 }
 
-// heedless is a lock as it looks to code that is always paused after its Check.
-type heedless struct{ *locker.Lock }
+// uncheckedLock skips Check, as if the process were always paused after it.
+type uncheckedLock struct{ *locker.Lock }
 
-func (heedless) Check() error { return nil }
+func (uncheckedLock) Check() error { return nil }
 
-// tenure writes until it is refused as stale.
-func (w *writerProcess) tenure(ctx context.Context, store, lane string, lk *locker.Lock) (writerEvent, error) {
+// writeUntilStale writes under one hold until it is refused as stale.
+func (w *writerProcess) writeUntilStale(ctx context.Context, store, lane string, lk *locker.Lock) (writerEvent, error) {
 	ev := writerEvent{Store: store, What: "wrote", Token: lk.Token()}
-	write := guardedStores[store](w, heedless{lk}, lane)
+	write := guardedStores[store](w, uncheckedLock{lk}, lane)
 	pace := time.NewTicker(2 * time.Millisecond)
 	defer pace.Stop()
 	for failed := 0; failed < 1000; <-pace.C {
-		attempt, cancel := context.WithTimeout(ctx, time.Second) // shorter than the pause: it may end within
+		attempt, cancel := context.WithTimeout(ctx, time.Second) // shorter than a pause, so that it may end during one
 		err := write(attempt)
 		cancel()
 		switch fence.VerdictOf(err) {
@@ -189,7 +188,7 @@ func (w *writerProcess) tenure(ctx context.Context, store, lane string, lk *lock
 			return ev, ctx.Err()
 		}
 	}
-	return ev, errors.New(lane + ": no write succeeds, nor is one refused")
+	return ev, errors.New(lane + ": 1000 writes in a row neither succeeded nor were refused")
 }
 
 func (w *writerProcess) commit(ctx context.Context, lane string, c fencing.Claim) error {
@@ -197,7 +196,7 @@ func (w *writerProcess) commit(ctx context.Context, lane string, c fencing.Claim
 	return err
 }
 
-// put sends a body in two halves, so that a process may be stopped within it.
+// put sends the body in two parts, so that a pause may fall between them.
 func (w *writerProcess) put(ctx context.Context, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, io.MultiReader(strings.NewReader("one"), strings.NewReader("two")))
 	if err != nil {

@@ -19,27 +19,26 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// A name is what a client connects to in place of a member's address. It is resolved at each connection, like a DNS
-// name.
-type name = string
+// A hostname stands for addresses of members. It is resolved at each connection.
+type hostname = string
 
-// names is a DNS of the test: it resolves each name to the addresses that it has now.
-type names struct {
+// resolver replaces DNS in the test.
+type resolver struct {
 	mu   sync.Mutex // protects addr
-	addr map[name][]string
+	addr map[hostname][]string
 }
 
-func (n *names) point(to name, addrs ...string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.addr[to] = addrs
+func (r *resolver) point(to hostname, addrs ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.addr[to] = addrs
 }
 
-// dial connects to the first address of a name that accepts, as net.Dialer does.
-func (n *names) dial(ctx context.Context, of name) (conn net.Conn, err error) {
-	n.mu.Lock()
-	addrs := n.addr[of]
-	n.mu.Unlock()
+// dial connects to the first address of a name that accepts the connection, as net.Dialer does.
+func (r *resolver) dial(ctx context.Context, of hostname) (conn net.Conn, err error) {
+	r.mu.Lock()
+	addrs := r.addr[of]
+	r.mu.Unlock()
 	err = errors.New("no such name: " + of)
 	for _, addr := range addrs {
 		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", addr); err == nil {
@@ -49,10 +48,10 @@ func (n *names) dial(ctx context.Context, of name) (conn net.Conn, err error) {
 	return nil, err
 }
 
-// config returns the documented settings for a client of some names.
-func (n *names) config(endpoints ...name) clientv3.Config {
+// config returns the documented settings for a client of these hostnames.
+func (r *resolver) config(endpoints ...hostname) clientv3.Config {
 	cfg := session.ClientConfig(endpoints...)
-	cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(n.dial))
+	cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(r.dial))
 	return cfg
 }
 
@@ -66,9 +65,9 @@ func connectWith(t *testing.T, cfg clientv3.Config) *clientv3.Client {
 	return cli
 }
 
-// move replaces the members one by one by new ones at new addresses: it adds one, calls between, and removes an old
+// replaceMembers replaces each member by one at a new address: it adds the new one, calls between, and removes the old
 // one.
-func move(t *testing.T, cluster *etcdtest.Cluster, between func(i int, added *etcdtest.Server)) {
+func replaceMembers(t *testing.T, cluster *etcdtest.Cluster, between func(i int, added *etcdtest.Server)) {
 	t.Helper()
 	for i, old := range cluster.Members() {
 		added, err := cluster.Add(deadline(t))
@@ -82,18 +81,18 @@ func move(t *testing.T, cluster *etcdtest.Cluster, between func(i int, added *et
 	}
 }
 
-// Members are replaced until none of the first is left, and none of their addresses. Three ways for a client to keep up
-// are documented; with each, what is held stays held, a waiter keeps its place, and an observer goes on.
-func TestLockOutlivesTheReplacementOfEveryMember(t *testing.T) {
+// All members are replaced by members at new addresses. With each documented way for a client to follow them, a lock
+// stays held, a waiter keeps its place, and an observer continues.
+func TestLockSurvivesReplacementOfEveryMember(t *testing.T) {
 	t.Parallel()
 	type way struct {
 		config  func(cluster *etcdtest.Cluster) clientv3.Config
 		between func(t *testing.T, i int, added *etcdtest.Server, clients []*clientv3.Client)
 	}
-	perMember, one := &names{addr: make(map[name][]string)}, &names{addr: make(map[name][]string)}
-	nameOf := func(i int) name { return "etcd-" + strconv.Itoa(i) + ".test:2379" }
+	perMember, one := &resolver{addr: make(map[hostname][]string)}, &resolver{addr: make(map[hostname][]string)}
+	nameOf := func(i int) hostname { return "etcd-" + strconv.Itoa(i) + ".test:2379" }
 	for what, w := range map[string]way{
-		"the client asks for the members": {
+		"the client syncs its endpoints": {
 			config: func(cluster *etcdtest.Cluster) clientv3.Config {
 				cfg := session.ClientConfig(cluster.Endpoints()...)
 				cfg.AutoSyncInterval = 100 * time.Millisecond
@@ -101,15 +100,15 @@ func TestLockOutlivesTheReplacementOfEveryMember(t *testing.T) {
 			},
 			between: func(t *testing.T, _ int, added *etcdtest.Server, clients []*clientv3.Client) {
 				for _, cli := range clients {
-					await(t, "the client knows the new member", func() bool {
+					await(t, "the client lists the new member", func() bool {
 						return slices.Contains(cli.Endpoints(), "http://"+added.Endpoints()[0])
 					})
 				}
 			},
 		},
-		"each member has a name": {
+		"each member has a hostname": {
 			config: func(cluster *etcdtest.Cluster) clientv3.Config {
-				var endpoints []name
+				var endpoints []hostname
 				for i, addr := range cluster.Endpoints() {
 					perMember.point(nameOf(i), addr)
 					endpoints = append(endpoints, nameOf(i))
@@ -120,7 +119,7 @@ func TestLockOutlivesTheReplacementOfEveryMember(t *testing.T) {
 				perMember.point(nameOf(i), added.Endpoints()...)
 			},
 		},
-		"all members have one name": {
+		"all members share a hostname": {
 			config: func(cluster *etcdtest.Cluster) clientv3.Config {
 				one.point("etcd.test:2379", cluster.Endpoints()...)
 				return one.config("etcd.test:2379")
@@ -132,7 +131,7 @@ func TestLockOutlivesTheReplacementOfEveryMember(t *testing.T) {
 				one.point("etcd.test:2379", append(addrs[1:], added.Endpoints()...)...)
 			},
 		},
-		"the program sets the addresses": {
+		"the program sets the endpoints": {
 			config: func(cluster *etcdtest.Cluster) clientv3.Config {
 				return session.ClientConfig(cluster.Endpoints()...)
 			},
@@ -160,15 +159,15 @@ func TestLockOutlivesTheReplacementOfEveryMember(t *testing.T) {
 			}
 			defer observer.Close()
 
-			move(t, cluster, func(i int, added *etcdtest.Server) { w.between(t, i, added, clients) })
+			replaceMembers(t, cluster, func(i int, added *etcdtest.Server) { w.between(t, i, added, clients) })
 			awaitRenewal(t, sess)
 			mustHold(t, "on new members", lk, sess, kept)
 			if len(waiting) != 0 {
-				t.Fatal("a waiter holds it too")
+				t.Fatal("the waiter holds the lock, too")
 			}
 			unlock(t, lk)
 			if next := <-waiting; next != nil && (next.Key() != place || next.Token() <= lk.Token()) {
-				t.Errorf("it waited at %s after token %v, and acquired: %s", place, lk.Token(), identity(next))
+				t.Errorf("the waiter queued as %s after token %v, and acquired: %s", place, lk.Token(), identity(next))
 			}
 			term := campaign(t, election.New(sess, "x"), "leads")
 			await(t, "the observer sees the leader", func() bool {
@@ -178,13 +177,13 @@ func TestLockOutlivesTheReplacementOfEveryMember(t *testing.T) {
 	}
 }
 
-// Without any of these a client knows no member in the end. Its session is lost, and says that it cannot connect.
+// A client that does not follow the members cannot connect to any in the end, and its session is lost.
 func TestSessionIsLostWhenItsClientKnowsOnlyRemovedMembers(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
 	sess := open(t, connectWith(t, session.ClientConfig(cluster.Endpoints()...)), session.Options{TTL: 3 * time.Second})
 	lk := lock(t, sess, "x")
-	move(t, cluster, func(int, *etcdtest.Server) {})
+	replaceMembers(t, cluster, func(int, *etcdtest.Server) {})
 	<-lk.Done()
 	var lost *holdfast.LostError
 	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {

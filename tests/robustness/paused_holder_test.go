@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// orders are as many locks as terms, for one child.
+// orders returns the orders for one child: as many locks as terms.
 func orders(child, ofEach int, pause time.Duration) (all []order) {
 	for i := range ofEach {
 		for kind := range kinds {
@@ -22,9 +22,9 @@ func orders(child, ofEach int, pause time.Duration) (all []order) {
 	return all
 }
 
-// Scenario 15: a process that was stopped for longer than its lease finds out
-// by its first Check, and its guarded writes are refused, every time.
-func TestStoppedHolderIsToldByItsFirstCheckAndItsWriteIsRefused(t *testing.T) {
+// Scenario 15: the first Check of a process that was paused for longer than its TTL
+// reports the loss, and its guarded writes are refused.
+func TestHolderPausedPastItsTTLIsLostAndItsWriteIsRefused(t *testing.T) {
 	t.Parallel()
 	const ofEach = 3
 	children := rounds(7, 2)
@@ -37,11 +37,11 @@ func TestStoppedHolderIsToldByItsFirstCheckAndItsWriteIsRefused(t *testing.T) {
 		all := orders(i, ofEach, childTTL)
 		held := make([]childEvent, len(all))
 		for j, o := range all {
-			c.tell(t, o)
-			held[j] = c.hear(t, o.Kind, o.Name, "holds")
+			c.order(t, o)
+			held[j] = c.expect(t, o.Kind, o.Name, "holds")
 		}
-		c.stop(t)
-		after := make([]handle, len(all))
+		c.pause(t)
+		after := make([]hold, len(all))
 		var acquiring sync.WaitGroup
 		for j, o := range all {
 			acquiring.Go(func() {
@@ -52,18 +52,18 @@ func TestStoppedHolderIsToldByItsFirstCheckAndItsWriteIsRefused(t *testing.T) {
 			})
 		}
 		acquiring.Wait()
-		c.goOn(t)
+		c.resume(t)
 		for j, o := range all {
-			ev := c.hear(t, o.Kind, o.Name, "checked")
+			ev := c.expect(t, o.Kind, o.Name, "checked")
 			pauses.add(ev.Pause)
 			if ev.Check != "lost" || ev.Writer != "lost" || ev.Etcd != "stale" || ev.Cause != "lost" {
-				t.Errorf("%s %s: after a pause of %v the old holder found %+v", o.Kind, o.Name, ev.Pause, ev)
+				t.Errorf("%s %s: after a pause of %v the old holder reported %+v", o.Kind, o.Name, ev.Pause, ev)
 			}
 			if after[j] != nil && after[j].Token() <= held[j].Token {
 				t.Errorf("%s %s: token %v after %v", o.Kind, o.Name, after[j].Token(), held[j].Token)
 			}
 			if kvs := srv.Keys(t, o.Name+"/data"); len(kvs) != 0 {
-				t.Errorf("%s: the stale write arrived: %v", o.Name, kvs)
+				t.Errorf("%s: etcd executed the stale write: %v", o.Name, kvs)
 			}
 		}
 	})
@@ -71,9 +71,9 @@ func TestStoppedHolderIsToldByItsFirstCheckAndItsWriteIsRefused(t *testing.T) {
 	t.Logf("%d rounds, paused for %v to %v", len(p), p[0], p[len(p)-1])
 }
 
-// Scenario 16: stopped for less than the lease, by etcd's clock. It may have
-// been suspended, and still holds what it held.
-func TestHolderStoppedForLessThanItsLeaseStillHolds(t *testing.T) {
+// Scenario 16: a process that was paused for less than its TTL by etcd's clock still
+// holds. It may have been suspended.
+func TestHolderPausedWithinItsTTLStillHolds(t *testing.T) {
 	t.Parallel()
 	const ofEach, ttl = 3, 6 * time.Second
 	children := rounds(7, 2)
@@ -81,24 +81,24 @@ func TestHolderStoppedForLessThanItsLeaseStillHolds(t *testing.T) {
 	next := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second})
 	cli := srv.Client(t)
 	var pauses durations
-	var mu sync.Mutex // protects found
-	found := make(map[string]int)
+	var mu sync.Mutex // protects results
+	results := make(map[string]int)
 	inParallel(children, 4, func(i int) {
 		c := startChild(t, srv.Endpoints(), ttl)
 		defer c.Kill()
-		// The last renewal is three eighths of the trusted time old at most when the
-		// process is stopped, so it stands still for a sixth of the TTL at least.
+		// When the process is paused, its last renewal is at most three eighths of the
+		// trusted time old. So the pause lasts at least a sixth of the TTL.
 		all := orders(i, ofEach, ttl/8)
 		held := make([]childEvent, len(all))
-		waiting := make([]<-chan handle, len(all))
+		waiting := make([]<-chan hold, len(all))
 		for j, o := range all {
-			c.tell(t, o)
-			held[j] = c.hear(t, o.Kind, o.Name, "holds")
+			c.order(t, o)
+			held[j] = c.expect(t, o.Kind, o.Name, "holds")
 			waiting[j] = holdLater(t, o.Kind, next, o.Name)
 			srv.WaitForKeys(t, "holdfast/"+o.Kind+"/"+o.Name+"/@/", 2)
 		}
-		c.stop(t)
-		await(t, "more than half of the lease has passed", func() bool {
+		c.pause(t)
+		await(t, "more than half of the TTL has passed", func() bool {
 			resp, err := cli.TimeToLive(deadline(t), held[0].Lease)
 			if err != nil || resp.TTL <= 0 {
 				t.Errorf("TimeToLive: %v, %v", resp, err)
@@ -106,33 +106,35 @@ func TestHolderStoppedForLessThanItsLeaseStillHolds(t *testing.T) {
 			}
 			return time.Duration(resp.TTL)*time.Second < ttl/2
 		})
-		c.goOn(t)
+		c.resume(t)
 		for j, o := range all {
-			ev := c.hear(t, o.Kind, o.Name, "checked")
+			ev := c.expect(t, o.Kind, o.Name, "checked")
 			pauses.add(ev.Pause)
 			mu.Lock()
-			found[ev.Check]++
+			results[ev.Check]++
 			mu.Unlock()
-			if ev.Check == "lost" || ev.Writer != "all is well" || ev.Token != held[j].Token || slices.Contains(ev.States, holdfast.Lost) {
-				t.Errorf("%s %s: after a pause of %v the holder found %+v", o.Kind, o.Name, ev.Pause, ev)
+			if ev.Check == "lost" || ev.Writer != "ok" || ev.Token != held[j].Token || slices.Contains(ev.States, holdfast.Lost) {
+				t.Errorf("%s %s: after a pause of %v the holder reported %+v", o.Kind, o.Name, ev.Pause, ev)
 			}
 			if n := len(ev.States); n > 0 && ev.States[n-1] != holdfast.Connected {
 				t.Errorf("%s %s: states %v", o.Kind, o.Name, ev.States)
 			}
-			c.hear(t, o.Kind, o.Name, "released")
+			c.expect(t, o.Kind, o.Name, "released")
 			if h := <-waiting[j]; h != nil && h.Token() <= held[j].Token {
 				t.Errorf("%s %s: token %v after %v", o.Kind, o.Name, h.Token(), held[j].Token)
 			}
 		}
 	})
 	p := pauses.sorted()
-	t.Logf("%d rounds, paused for %v to %v, their first Checks: %v", len(p), p[0], p[len(p)-1], found)
+	t.Logf("%d rounds, paused for %v to %v; results of the first Check: %v", len(p), p[0], p[len(p)-1], results)
 }
 
-func holdLater(t *testing.T, kind string, sess *session.Session, name string) <-chan handle {
+// holdLater starts to acquire a name and returns a channel that receives the hold, or
+// nil if that fails.
+func holdLater(t *testing.T, kind string, sess *session.Session, name string) <-chan hold {
 	t.Helper()
-	got := make(chan handle, 1)
-	go func() { // ends with its deadline
+	got := make(chan hold, 1)
+	go func() { // ends by its deadline
 		h, err := kinds[kind](deadline(t), sess, name, "later")
 		if err != nil {
 			t.Errorf("%s %s: %v", kind, name, err)

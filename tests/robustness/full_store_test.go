@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// alarm raises etcd's NOSPACE alarm as a member does whose store is full.
+// alarm raises the NOSPACE alarm, as a member does when its store is full.
 func alarm(t *testing.T, cli *clientv3.Client) {
 	t.Helper()
 	must(t)(pb.NewMaintenanceClient(cli.ActiveConnection()).Alarm(deadline(t), &pb.AlarmRequest{
@@ -28,9 +28,9 @@ func alarm(t *testing.T, cli *clientv3.Client) {
 	}))
 }
 
-// Scenario 38: with a full store what writes is refused at once, and what is
-// held is kept, released and passed on.
-func TestFullStoreRefusesNewHoldsAndKeepsOldOnes(t *testing.T) {
+// Scenario 38: while the store is full, acquisitions fail at once with ErrNoSpace.
+// Held locks are kept, can be released, and pass to the next waiter.
+func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -44,18 +44,18 @@ func TestFullStoreRefusesNewHoldsAndKeepsOldOnes(t *testing.T) {
 		waiter <- err
 	}()
 	srv.WaitForKeys(t, "holdfast/lock/held/@/", 2)
-	first, err := locker.NewMutex(sess, "within").Lock(deadline(t))
+	first, err := locker.NewMutex(sess, "in-process").Lock(deadline(t))
 	must(t)(nil, err)
 	second := make(chan error, 1)
 	joined := &joinSignal{Context: deadline(t), joined: make(chan struct{})}
 	go func() { // joined below
-		_, err := locker.NewMutex(sess, "within").Lock(joined)
+		_, err := locker.NewMutex(sess, "in-process").Lock(joined)
 		second <- err
 	}()
 	<-joined.joined
 
 	alarm(t, srv.Client(t))
-	fn := func(context.Context, *locker.Lock) error { t.Error("the work ran"); return nil }
+	fn := func(context.Context, *locker.Lock) error { t.Error("the function ran"); return nil }
 	for what, call := range map[string]func(context.Context) error{
 		"New": func(ctx context.Context) error { _, err := session.New(ctx, srv.Client(t), nil); return err },
 		"Lock": func(ctx context.Context) error {
@@ -76,18 +76,18 @@ func TestFullStoreRefusesNewHoldsAndKeepsOldOnes(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// Nobody of the same session has an entry yet.
+	// The waiting goroutine of the same session has no entry yet, and cannot put one.
 	must(t)(nil, first.Unlock(deadline(t)))
 	if err := <-second; !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("Lock behind another goroutine: %v", err)
 	}
-	// Renewals pass, for longer than the TTL. Nothing else is sent but the audit
-	// of what is held: what was refused is over, and not tried again.
+	// For longer than the TTL the session sends only renewals and audits of its
+	// entry. It does not retry the acquisitions that failed.
 	before, began := link.Count(), time.Now()
 	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", before["LeaseKeepAlive"]+4))
 	sent, took := link.Count().Since(before), time.Since(began)
-	if audits := int(took/auditEvery) + 1; sent["Txn"] > 2*audits || sent["Put"] != 0 { // twice: a look that is slow is sent again
-		t.Errorf("sent meanwhile: %v in %v", sent, took)
+	if audits := int(took/auditEvery) + 1; sent["Txn"] > 2*audits || sent["Put"] != 0 { // a slow audit is sent twice
+		t.Errorf("sent %v in %v", sent, took)
 	}
 	if err := held.Check(); err != nil {
 		t.Errorf("Check: %v", err)
@@ -96,17 +96,17 @@ func TestFullStoreRefusesNewHoldsAndKeepsOldOnes(t *testing.T) {
 	must(t)(nil, held.Unlock(deadline(t)))
 	must(t)(nil, <-waiter)
 
-	if kvs := append(srv.Keys(t, "holdfast/lock/new/"), append(srv.Keys(t, "holdfast/lock/within/"), srv.Keys(t, "holdfast/election/")...)...); len(kvs) != 0 {
-		t.Errorf("left by what was refused: %v", kvs)
+	if kvs := append(srv.Keys(t, "holdfast/lock/new/"), append(srv.Keys(t, "holdfast/lock/in-process/"), srv.Keys(t, "holdfast/election/")...)...); len(kvs) != 0 {
+		t.Errorf("failed acquisitions left %v", kvs)
 	}
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
 	must(t)(nil, locker.NewMutex(sess, "new").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }))
 }
 
-// A request that is on its way when the store fills up can arrive when there is
-// room again, and the put of the session key that would keep it out is refused until
-// then. So the session sweeps, and ends that by putting the key as soon as it may.
-func TestSweepingEndsWhenTheStoreHasRoomAgain(t *testing.T) {
+// A Txn of a canceled acquisition may be delayed until the store has space again. A put
+// of the session key would make it fail, but a full store refuses that, too. The
+// session therefore sweeps its queue until it can put the key.
+func TestSweepEndsWhenTheStoreHasSpaceAgain(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -123,40 +123,41 @@ func TestSweepingEndsWhenTheStoreHasRoomAgain(t *testing.T) {
 	}()
 	<-late.Arrived()
 	cancel()
-	// On a busy machine a second copy is sent before the call ends, and refused.
+	// On a busy machine the session sends a second copy before the call ends, which
+	// etcd refuses.
 	if err := <-done; !errors.Is(err, context.Canceled) && !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("Lock: %v", err)
 	}
-	must(t)(nil, link.Wait(deadline(t), "Put", before["Put"]+3)) // it is swept
+	must(t)(nil, link.Wait(deadline(t), "Put", before["Put"]+3)) // the session sweeps
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
-	eventually(t, "the session key is put", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > gate })
-	looked := link.Count()["Txn"]
-	must(t)(nil, link.Wait(deadline(t), "Txn", before["Txn"]+link.Count().Since(before)["Put"]+1)) // a look after each put
-	swept, clock := link.Count(), srv.Link(t)
-	if swept["Txn"] > looked+1 {
-		t.Errorf("%d looks after the last put", swept["Txn"]-looked)
+	eventually(t, "the session has put its key", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > gate })
+	swept := link.Count()["Txn"]
+	must(t)(nil, link.Wait(deadline(t), "Txn", before["Txn"]+link.Count().Since(before)["Put"]+1)) // a sweep after each put
+	atEnd, clock := link.Count(), srv.Link(t)
+	if atEnd["Txn"] > swept+1 {
+		t.Errorf("%d sweeps after the last put", atEnd["Txn"]-swept)
 	}
 	open(t, clock.Client(), session.Options{TTL: 3 * time.Second}) // renews every second
 	must(t)(nil, clock.Wait(deadline(t), "LeaseKeepAlive", 3))
-	if sent := link.Count().Since(swept); sent["Txn"]+sent["Put"] != 0 {
-		t.Errorf("sent %v more", sent)
+	if sent := link.Count().Since(atEnd); sent["Txn"]+sent["Put"] != 0 {
+		t.Errorf("sent %v after the sweep ended", sent)
 	}
 	late.Deliver()
 	<-late.Delivered()
 	if kvs := srv.Keys(t, "holdfast/lock/x/@/"); len(kvs) != 0 {
-		t.Errorf("the late request left %v", kvs)
+		t.Errorf("the late Txn left %v", kvs)
 	}
 }
 
-// What gives back is let through by a full store, also where it is asked for in one
-// message with what is refused.
-func TestFullStoreReleasesWhatIsAskedForTogetherWithNewHolds(t *testing.T) {
+// A full store accepts deletions. A release succeeds even if the session has batched it
+// with an acquisition that the store refuses.
+func TestFullStoreReleasesLocksBatchedWithNewOnes(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	// No renewal and no audit falls into the test.
+	// No renewal and no audit is sent during the test.
 	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second, LockDelay: time.Minute})
-	const underWay, half, tries = 4, 8, 10 // 4 and 8 of internal/queue: what goes by itself, and half of a full message
+	const inFlight, half, tries = 4, 8, 10 // internal/queue sends up to 4 Txns alone; 8 are half of a full batch
 	var held [tries][]*locker.Lock
 	for try := range held {
 		for i := range half {
@@ -175,17 +176,17 @@ func TestFullStoreReleasesWhatIsAskedForTogetherWithNewHolds(t *testing.T) {
 		})
 	}
 	var busy []*etcdtest.Held
-	for i := range underWay {
+	for i := range inFlight {
 		h := link.Hold("Txn")
 		lock(fmt.Sprint("busy", i))
 		<-h.Arrived()
 		busy = append(busy, h)
 	}
-	// A message takes what is asked for within a millisecond: on a busy machine that
-	// may be one kind alone.
+	// A batch collects Txns for a millisecond. On a busy machine it may contain only
+	// acquisitions or only releases, so there are several tries.
 	both := false
 	for try := range held {
-		together := link.Hold("Txn")
+		batch := link.Hold("Txn")
 		for i, lk := range held[try] {
 			unlocks.Go(func() {
 				if err := lk.Unlock(deadline(t)); err != nil {
@@ -196,25 +197,24 @@ func TestFullStoreReleasesWhatIsAskedForTogetherWithNewHolds(t *testing.T) {
 				lock(fmt.Sprint("new", try, "-", i))
 			}
 		}
-		<-together.Arrived()
-		both = both || putsAndDeletes(together.Request().(*pb.TxnRequest))
-		together.Deliver()
+		<-batch.Arrived()
+		both = both || putsAndDeletes(batch.Request().(*pb.TxnRequest))
+		batch.Deliver()
 		unlocks.Wait()
 	}
 	if !both {
-		t.Error("this test has gone blind: no Lock went together with an Unlock")
+		t.Error("the test proves nothing: no batch contained both a Lock and an Unlock")
 	}
 	for _, h := range busy {
 		h.Deliver()
 	}
 	locks.Wait()
 	if kvs := srv.Keys(t, "holdfast/lock/"); len(kvs) != 0 {
-		t.Errorf("left: %v", kvs)
+		t.Errorf("entries left: %v", kvs)
 	}
 }
 
-// putsAndDeletes reports whether r is made of Txns of which some put and others
-// delete.
+// putsAndDeletes reports whether r is a batch with Txns that put and Txns that delete.
 func putsAndDeletes(r *pb.TxnRequest) bool {
 	var puts, deletes bool
 	for _, op := range r.Success {

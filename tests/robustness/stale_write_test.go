@@ -26,11 +26,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/child"
 )
 
-var pauses = flag.Int("pauses", 20, "how many times TestNoStaleWriteLandsAfterAPause stops the writer of each store")
+var pauses = flag.Int("pauses", 20, "how many times TestNoStaleWriteLandsAfterAPause pauses the writer of each store")
 
-// Processes that are stopped for longer than their lease at a random moment of
-// a write, and go on writing when they are continued. Each stop hits a writer of
-// every store; the last writer of each pair is killed instead.
+// Writers are paused at a random moment of a write for longer than their TTL, and
+// write on when they resume. No store accepts a stale write. Each pause affects one
+// writer of every store. The writer that is paused last is killed.
 //
 //	go test -race ./tests/robustness -run TestNoStaleWriteLandsAfterAPause -pauses=500 -timeout=1h
 func TestNoStaleWriteLandsAfterAPause(t *testing.T) {
@@ -39,43 +39,44 @@ func TestNoStaleWriteLandsAfterAPause(t *testing.T) {
 	s := newStaleWriters(t)
 	each := (*pauses + pairs - 1) / pairs
 	inParallel(pairs, pairs, func(i int) { s.pair(t, fmt.Sprint("pair", i), each) })
-	landed := 0
+	accepted := 0
 	for i := range pairs {
 		for store := range guardedStores {
-			landed += s.judge(t, fmt.Sprint("pair", i, "/", store))
+			accepted += s.check(t, fmt.Sprint("pair", i, "/", store))
 		}
 	}
-	t.Logf("%d pauses of the writers of %d stores, %d writes landed", each*pairs, len(guardedStores), landed)
+	t.Logf("%d pauses of the writers of %d stores, which accepted %d writes", each*pairs, len(guardedStores), accepted)
 }
 
-// staleWriters is what the children write to, and what they say of it.
+// staleWriters has the servers to which the children write, and records the writes and
+// the reports of the children.
 type staleWriters struct {
 	srv        *etcdtest.Server
 	http, grpc string
 
 	mu       sync.Mutex // protects what follows
 	counters map[string]int
-	landed   map[string][]fencing.Token // by lane, in memory
-	said     map[string][]writerEvent   // by lane: writers that were refused as stale
+	accepted map[string][]fencing.Token // by lane, of the stores in memory
+	stale    map[string][]writerEvent   // by lane, from writers that were refused as stale
 }
 
 func newStaleWriters(t *testing.T) *staleWriters {
 	t.Helper()
 	s := &staleWriters{srv: etcdtest.Start(t), counters: make(map[string]int),
-		landed: make(map[string][]fencing.Token), said: make(map[string][]writerEvent)}
+		accepted: make(map[string][]fencing.Token), stale: make(map[string][]writerEvent)}
 	store := fencing.NewMemoryStore(nil)
-	quiet := audit.Func(func(context.Context, audit.Record) {})
+	discard := audit.Func(func(context.Context, audit.Record) {})
 
 	web := httptest.NewServer(httpfence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		c, _ := fencing.ClaimFromContext(r.Context())
 		s.increment(c)
-	}), store, byLane, &httpfence.Options{Auditor: quiet}))
+	}), store, byLane, &httpfence.Options{Auditor: discard}))
 	t.Cleanup(web.Close)
 
 	guard := grpcfence.NewGuard(store, func(_ context.Context, _ string, req any) (resource, name string, err error) {
 		lane := req.(*grpc_health_v1.HealthCheckRequest).Service
 		return lane, lane, nil
-	}, &grpcfence.Options{Auditor: quiet})
+	}, &grpcfence.Options{Auditor: discard})
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(guard.Unary()), grpc.WaitForHandlers(true))
 	grpc_health_v1.RegisterHealthServer(srv, counting{s: s})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,7 +101,7 @@ func (c counting) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckReques
 	return &grpc_health_v1.HealthCheckResponse{}, nil
 }
 
-// increment is an effect that loses an update if another runs at the same time.
+// increment is the guarded effect. It loses an update if two run at the same time.
 func (s *staleWriters) increment(c fencing.Claim) {
 	s.mu.Lock()
 	n := s.counters[c.Name]
@@ -109,34 +110,35 @@ func (s *staleWriters) increment(c fencing.Claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counters[c.Name] = n + 1
-	s.landed[c.Name] = append(s.landed[c.Name], c.Token)
+	s.accepted[c.Name] = append(s.accepted[c.Name], c.Token)
 }
 
-// A lane is what a process has said of one store.
-type lane struct {
-	token fencing.Token // of the last one it wrote under
-	holds bool          // and was not refused since, as far as it has said
+// writerState is the last report of one process on one store.
+type writerState struct {
+	token fencing.Token // of its last hold
+	holds bool          // it wrote under the token and has not been refused since
 }
 
-// A turn is a pair of processes that take turns at writing.
-type turn struct {
+// A writerPair is two processes that take turns writing. A lane is one store of one
+// pair.
+type writerPair struct {
 	name   string
 	procs  [2]*child.Child[writerEvent]
-	lanes  [2]map[string]lane
-	events chan turnEvent
+	states [2]map[string]writerState // by store
+	events chan pairEvent
 }
 
-type turnEvent struct {
+type pairEvent struct {
 	from int
 	ev   writerEvent
 	err  error
 }
 
-// pair has two processes take turns: the one that writes is stopped, until the
-// other has written. Where the machine is so busy that a lease is lost without a
-// pause, the two change places by themselves.
+// pair runs two processes that take turns: the one that writes is paused until the
+// other has written. On a busy machine a lease may expire without a pause, and the two
+// change roles by themselves.
 func (s *staleWriters) pair(t *testing.T, name string, each int) {
-	p := &turn{name: name, events: make(chan turnEvent, 64)}
+	p := &writerPair{name: name, events: make(chan pairEvent, 64)}
 	var listening sync.WaitGroup
 	defer listening.Wait()
 	for i := range p.procs {
@@ -145,11 +147,11 @@ func (s *staleWriters) pair(t *testing.T, name string, each int) {
 			t.Error(err)
 			return
 		}
-		p.procs[i], p.lanes[i] = c, make(map[string]lane)
+		p.procs[i], p.states[i] = c, make(map[string]writerState)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer func() {
 			cancel()
-			unexpected := errors.New("the child has written to stderr")
+			unexpected := errors.New("the child wrote to stderr")
 			if err := child.KillAll(unexpected, c); err != unexpected { // a panic, a data race
 				t.Error(err)
 			}
@@ -158,7 +160,7 @@ func (s *staleWriters) pair(t *testing.T, name string, each int) {
 			for {
 				ev, err := c.Await(ctx, "writer")
 				select {
-				case p.events <- turnEvent{i, ev, err}:
+				case p.events <- pairEvent{i, ev, err}:
 				case <-ctx.Done():
 				}
 				if err != nil {
@@ -166,7 +168,7 @@ func (s *staleWriters) pair(t *testing.T, name string, each int) {
 				}
 			}
 		})
-		if i == 0 && !s.listen(t, p, func(store string) bool { return p.lanes[0][store].holds }) {
+		if i == 0 && !s.await(t, p, func(store string) bool { return p.states[0][store].holds }) {
 			return
 		}
 	}
@@ -175,37 +177,38 @@ func (s *staleWriters) pair(t *testing.T, name string, each int) {
 		for store := range guardedStores {
 			s.srv.WaitForKeys(t, "holdfast/lock/"+name+"/"+store+"/@/", 2)
 		}
-		<-time.After(rand.N(30 * time.Millisecond)) // anywhere within a write
+		<-time.After(rand.N(30 * time.Millisecond)) // a random moment of a write
 		if err := p.procs[writes].Stop(deadline(t)); err != nil {
 			t.Error(err)
 			return
 		}
 		overtaken := func(store string) bool {
-			return p.lanes[waits][store].holds && p.lanes[waits][store].token > p.lanes[writes][store].token
+			return p.states[waits][store].holds && p.states[waits][store].token > p.states[writes][store].token
 		}
-		if !s.listen(t, p, overtaken) || round == each {
-			return // the one that is stopped is killed
+		if !s.await(t, p, overtaken) || round == each {
+			return // the deferred function kills the paused process
 		}
 		if err := p.procs[writes].Continue(); err != nil {
 			t.Error(err)
 			return
 		}
 		refused := func(store string) bool {
-			return !p.lanes[writes][store].holds || p.lanes[writes][store].token > p.lanes[waits][store].token
+			return !p.states[writes][store].holds || p.states[writes][store].token > p.states[waits][store].token
 		}
-		if !s.listen(t, p, refused) {
+		if !s.await(t, p, refused) {
 			return
 		}
 	}
 }
 
-// listen hears what the processes say until it is so of each store.
-func (s *staleWriters) listen(t *testing.T, p *turn, so func(store string) bool) bool {
+// await records the events of a pair until ok returns true for each store. It returns
+// false if the test has failed.
+func (s *staleWriters) await(t *testing.T, p *writerPair, ok func(store string) bool) bool {
 	ctx := deadline(t)
 	for {
 		all := true
 		for store := range guardedStores {
-			all = all && so(store)
+			all = all && ok(store)
 		}
 		if all {
 			return true
@@ -216,51 +219,51 @@ func (s *staleWriters) listen(t *testing.T, p *turn, so func(store string) bool)
 				t.Errorf("%s: %+v, %v", p.name, e.ev, e.err)
 				return false
 			}
-			p.lanes[e.from][e.ev.Store] = lane{e.ev.Token, e.ev.What == "wrote"}
+			p.states[e.from][e.ev.Store] = writerState{e.ev.Token, e.ev.What == "wrote"}
 			if e.ev.What == "stale" {
 				s.mu.Lock()
-				s.said[p.name+"/"+e.ev.Store] = append(s.said[p.name+"/"+e.ev.Store], e.ev)
+				s.stale[p.name+"/"+e.ev.Store] = append(s.stale[p.name+"/"+e.ev.Store], e.ev)
 				s.mu.Unlock()
 			}
 		case <-ctx.Done():
-			t.Errorf("%s: the processes do not get on: %+v", p.name, p.lanes)
+			t.Errorf("%s: timed out waiting for the writers: %+v", p.name, p.states)
 			return false
 		}
 	}
 }
 
-// judge goes by the record of the store itself, and returns how many writes
-// there are in it.
-func (s *staleWriters) judge(t *testing.T, lane string) int {
+// check compares the writes that a store accepted with the reports of the writers, and
+// returns their number. The tokens of the writes must not decrease.
+func (s *staleWriters) check(t *testing.T, lane string) int {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	landed, inMemory := s.landed[lane]
+	accepted, inMemory := s.accepted[lane]
 	if !inMemory {
 		for _, ev := range s.srv.History(t, "data/"+lane) {
 			n, err := strconv.ParseInt(string(ev.Kv.Value), 10, 64)
 			if err != nil {
 				t.Error(err)
 			}
-			landed = append(landed, fencing.Token(n))
+			accepted = append(accepted, fencing.Token(n))
 		}
-	} else if s.counters[lane] != len(landed) {
-		t.Errorf("%s: the counter is %d after %d increments", lane, s.counters[lane], len(landed))
+	} else if s.counters[lane] != len(accepted) {
+		t.Errorf("%s: the counter is %d after %d increments", lane, s.counters[lane], len(accepted))
 	}
 	by := make(map[fencing.Token]int)
-	for i, token := range landed {
+	for i, token := range accepted {
 		by[token]++
-		if i > 0 && token < landed[i-1] {
-			t.Errorf("%s: a write of token %v landed after one of %v", lane, token, landed[i-1])
+		if i > 0 && token < accepted[i-1] {
+			t.Errorf("%s: the store accepted a write with token %v after one with %v", lane, token, accepted[i-1])
 		}
 	}
-	for _, ev := range s.said[lane] {
+	for _, ev := range s.stale[lane] {
 		if n := by[ev.Token]; n < ev.Acknowledged || n > ev.Acknowledged+ev.Unknown {
-			t.Errorf("%s: token %v: %d writes landed, %d were acknowledged and %d not answered", lane, ev.Token, n, ev.Acknowledged, ev.Unknown)
+			t.Errorf("%s: token %v: the store accepted %d writes, the writer has %d acknowledged and %d unanswered ones", lane, ev.Token, n, ev.Acknowledged, ev.Unknown)
 		}
 	}
-	if len(s.said[lane]) == 0 {
-		t.Errorf("%s: no writer was refused", lane)
+	if len(s.stale[lane]) == 0 {
+		t.Errorf("%s: no writer was refused as stale", lane)
 	}
-	return len(landed)
+	return len(accepted)
 }

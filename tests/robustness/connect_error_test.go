@@ -19,10 +19,10 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Scenario 38: whatever is wrong with the way to etcd, opening a session ends
-// when its context does, and the error says what is wrong. gRPC says it to
-// nobody: to a call that waits for a connection, its context has ended.
-func TestSessionThatCannotConnectSaysWhy(t *testing.T) {
+// Scenario 38: if the client cannot connect, New returns when its context ends,
+// and its error has the reason. gRPC by itself would return DeadlineExceeded to a
+// call that waits for a connection.
+func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	t.Parallel()
 	ours, theirs := newAuthority(t), newAuthority(t)
 	secure := etcdtest.Start(t, ours.options(t, ours.issue(t), false))
@@ -31,22 +31,22 @@ func TestSessionThatCannotConnectSaysWhy(t *testing.T) {
 	plain := etcdtest.Start(t)
 	stopped := etcdtest.Start(t)
 	stopped.Stop()
-	// With TLS 1.3 the client is done before the server has looked at its
-	// certificate, and may find the connection closed before it reads why.
+	// With TLS 1.3 the client completes its handshake before the server verifies the
+	// client's certificate. It may see a closed connection before it reads the alert.
 	refused := []string{"tls: certificate required", "tls: bad certificate", "tls: unknown certificate", "broken pipe", "connection reset"}
 	for name, c := range map[string]struct {
 		srv  *etcdtest.Server
 		tls  *tls.Config
-		says []string // any of them
+		want []string // the error contains one of them
 	}{
-		"a CA that is not the server's":         {secure, &tls.Config{RootCAs: theirs.pool}, []string{"certificate signed by unknown authority"}},
-		"a certificate of another name":         {elsewhere, &tls.Config{RootCAs: ours.pool}, []string{"doesn't contain any IP SANs"}},
-		"no certificate where one is wanted":    {strict, &tls.Config{RootCAs: ours.pool}, refused},
-		"a certificate of another CA":           {strict, &tls.Config{RootCAs: ours.pool, Certificates: []tls.Certificate{theirs.issue(t)}}, refused},
-		"TLS to a server that has none":         {plain, &tls.Config{RootCAs: ours.pool}, []string{"authentication handshake failed"}},
-		"no TLS to a server that wants it":      {secure, nil, []string{"server preface"}},
-		"nobody listens":                        {stopped, nil, []string{"connection refused"}},
-		"nobody listens, where TLS is expected": {stopped, &tls.Config{RootCAs: ours.pool}, []string{"connection refused"}},
+		"a CA that is not the server's":        {secure, &tls.Config{RootCAs: theirs.pool}, []string{"certificate signed by unknown authority"}},
+		"a certificate for another host":       {elsewhere, &tls.Config{RootCAs: ours.pool}, []string{"doesn't contain any IP SANs"}},
+		"no certificate where one is required": {strict, &tls.Config{RootCAs: ours.pool}, refused},
+		"a certificate of another CA":          {strict, &tls.Config{RootCAs: ours.pool, Certificates: []tls.Certificate{theirs.issue(t)}}, refused},
+		"TLS to a server without TLS":          {plain, &tls.Config{RootCAs: ours.pool}, []string{"authentication handshake failed"}},
+		"no TLS to a server with TLS":          {secure, nil, []string{"server preface"}},
+		"no listener":                          {stopped, nil, []string{"connection refused"}},
+		"no listener, with TLS":                {stopped, &tls.Config{RootCAs: ours.pool}, []string{"connection refused"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -55,14 +55,14 @@ func TestSessionThatCannotConnectSaysWhy(t *testing.T) {
 			awaitFailure(t, cli)
 			_, err := session.New(soon(t, 100*time.Millisecond), cli, nil)
 			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, etcderr.ErrNotConnected) ||
-				!slices.ContainsFunc(c.says, func(says string) bool { return strings.Contains(err.Error(), says) }) {
-				t.Errorf("error %v\nwant ErrNotConnected, with one of %q", err, c.says)
+				!slices.ContainsFunc(c.want, func(want string) bool { return strings.Contains(err.Error(), want) }) {
+				t.Errorf("error %v\nwant ErrNotConnected, with one of %q", err, c.want)
 			}
 		})
 	}
 }
 
-// With what is right in place of what is wrong above, the same servers serve.
+// The control of the test above: with the right certificates the same settings work.
 func TestSessionOverTLS(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
@@ -74,8 +74,8 @@ func TestSessionOverTLS(t *testing.T) {
 	}
 }
 
-// A lock that waits while etcd is gone, and the loss that follows, say so too.
-func TestLockAndLossSayWhyThereIsNoConnection(t *testing.T) {
+// The errors of a Lock and of a loss during an outage have the reason, too.
+func TestLockAndLossErrorsReportTheConnectionError(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := connect(t, srv, nil)
@@ -100,7 +100,7 @@ func TestLockAndLossSayWhyThereIsNoConnection(t *testing.T) {
 	}
 }
 
-// connect returns a client under the settings that the documents recommend.
+// connect returns a client with the settings that the documentation recommends.
 func connect(t *testing.T, srv *etcdtest.Server, tlsConfig *tls.Config) *clientv3.Client {
 	t.Helper()
 	cfg := session.ClientConfig(srv.Endpoints()...)
@@ -113,13 +113,13 @@ func connect(t *testing.T, srv *etcdtest.Server, tlsConfig *tls.Config) *clientv
 	return cli
 }
 
-// awaitFailure waits until a client has failed to connect.
+// awaitFailure waits until an attempt of the client to connect has failed.
 func awaitFailure(t *testing.T, cli *clientv3.Client) {
 	t.Helper()
 	conn, ctx := cli.ActiveConnection(), deadline(t)
 	for state := conn.GetState(); state != connectivity.TransientFailure; state = conn.GetState() {
 		if !conn.WaitForStateChange(ctx, state) {
-			t.Fatalf("the connection is %v", state)
+			t.Fatalf("timed out; the connection is %v", state)
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Scenario 35: the member that the waiter watches loses the others. It says so,
-// and the waiter tries again, without haste, until there is a leader.
-func TestWaiterOnAMemberWithoutALeaderAcquiresOnceThereIsOne(t *testing.T) {
+// Scenario 35: the member that serves a waiter's watch loses its leader and cancels
+// the watch. The waiter retries, with backoff, until there is a leader again.
+func TestWaiterOnALeaderlessMemberAcquiresAfterTheElection(t *testing.T) {
 	t.Parallel()
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -22,15 +22,15 @@ func TestWaiterOnAMemberWithoutALeaderAcquiresOnceThereIsOne(t *testing.T) {
 			cluster := etcdtest.StartCluster(t, 3)
 			alone := cluster.Member(2)
 			link := alone.Link(t)
-			long := session.Options{TTL: 600 * time.Second, Retry: quick} // no renewal falls into the test
+			long := session.Options{TTL: 600 * time.Second, Retry: quick} // no renewal is sent during the test
 			held := <-holdLater(t, kind, open(t, cluster.Client(t), long), "x")
 			sess := open(t, link.Client(), long)
 			before := settled(t, link)
 			waiting := holdLater(t, kind, sess, "x")
-			if err := link.Wait(deadline(t), "Txn", before["Txn"]+2); err != nil { // its watch stands
+			if err := link.Wait(deadline(t), "Txn", before["Txn"]+2); err != nil { // its watch is established
 				t.Fatal(err)
 			}
-			// A watch like the waiter's: what etcd tells this one, it tells the other.
+			// A watch like the waiter's, to see how etcd ends that.
 			witness := alone.Client(t).Watch(clientv3.WithRequireLeader(deadline(t)), held.Key(), clientv3.WithCreatedNotify())
 			<-witness
 
@@ -43,13 +43,13 @@ func TestWaiterOnAMemberWithoutALeaderAcquiresOnceThereIsOne(t *testing.T) {
 				why = resp.Err()
 			}
 			if !errors.Is(why, rpctypes.ErrNoLeader) {
-				t.Errorf("this test has gone blind: a watch ended with %v", why)
+				t.Errorf("the test proves nothing: the watch ended with %v, want ErrNoLeader", why)
 			}
-			if err := link.Wait(deadline(t), "Txn", link.Count()["Txn"]+2); err != nil { // it tries
+			if err := link.Wait(deadline(t), "Txn", link.Count()["Txn"]+2); err != nil { // it retries
 				t.Fatal(err)
 			}
 			if len(waiting) != 0 {
-				t.Error("it holds by what a member alone has said")
+				t.Error("the waiter acquired without a quorum")
 			}
 			restart(t, stopped...)
 			if err := release(deadline(t), held); err != nil {
@@ -58,10 +58,10 @@ func TestWaiterOnAMemberWithoutALeaderAcquiresOnceThereIsOne(t *testing.T) {
 			if h := <-waiting; h != nil && h.Token() <= held.Token() {
 				t.Errorf("token %v after %v", h.Token(), held.Token())
 			}
-			// It has queued, has looked whenever a watch failed, and has judged how the one
-			// ahead left.
-			if spent := link.Count().Since(before); spent.Total() > 40 {
-				t.Errorf("spent %v", spent)
+			// The waiter queues, reads after each failed watch, and finds out how the entry
+			// ahead was deleted.
+			if sent := link.Count().Since(before); sent.Total() > 40 {
+				t.Errorf("sent %v", sent)
 			}
 		})
 	}

@@ -14,8 +14,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// An rpcTrace remembers the latest requests of one client, to explain a Lock that
-// took long.
+// An rpcTrace records the latest RPCs of one client, to explain a slow Lock.
 type rpcTrace struct {
 	mu    sync.Mutex // protects what follows
 	calls []*rpcCall
@@ -72,7 +71,7 @@ func (tr *rpcTrace) begin(method string) func(peer.Peer, error) {
 	}
 }
 
-// since describes the requests that were under way at some time after began.
+// since describes the RPCs that were in flight at began or started later.
 func (tr *rpcTrace) since(began time.Time) string {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
