@@ -33,7 +33,8 @@ func (a logAuditor) Audit(ctx context.Context, r Record) {
 
 // LogValue returns the fields that are set.
 func (r Record) LogValue() slog.Value {
-	return slog.GroupValue(append([]slog.Attr{slog.String("event", string(r.Event)), slog.Time("at", r.At)}, r.fields()...)...)
+	attrs := []slog.Attr{slog.String("event", string(r.Event)), slog.Time("at", r.At)}
+	return slog.GroupValue(append(attrs, r.fields()...)...)
 }
 
 // fields returns the fields that are set, except Event and At, the most important first.
@@ -76,6 +77,8 @@ func (r Record) fields() []slog.Attr {
 		text("lease", r.Lease.String())
 	}
 	text("key", r.Key)
-	text("holder", r.Holder)
+	if r.Event != Lost { // this process
+		text("holder", r.Holder)
+	}
 	return attrs
 }

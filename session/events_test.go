@@ -181,7 +181,7 @@ func TestEachChangeOfStateIsOneLineInTheLog(t *testing.T) {
 		want := []string{
 			`level=WARN msg="holdfast: session suspended" lease=` + old + " error=",
 			`level=INFO msg="holdfast: session reconnected, nothing was lost" lease=` + old,
-			`level=WARN msg="holdfast: session lost" lease=` + old + " ",
+			`level=WARN msg="holdfast: session lost" lease=` + old + " cause=revoked since_last_renewal=",
 			`level=INFO msg="holdfast: session has a new lease" lease=` + next,
 		}
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
