@@ -24,10 +24,10 @@ import (
 // call that waits for a connection.
 func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	t.Parallel()
-	ours, theirs := newAuthority(t), newAuthority(t)
-	secure := etcdtest.Start(t, ours.options(t, ours.issue(t), false))
-	strict := etcdtest.Start(t, ours.options(t, ours.issue(t), true))
-	elsewhere := etcdtest.Start(t, ours.options(t, ours.issueTo(t, "etcd.example"), false))
+	serverCA, otherCA := newAuthority(t), newAuthority(t)
+	secure := etcdtest.Start(t, serverCA.options(t, serverCA.issue(t), false))
+	strict := etcdtest.Start(t, serverCA.options(t, serverCA.issue(t), true))
+	elsewhere := etcdtest.Start(t, serverCA.options(t, serverCA.issueTo(t, "etcd.example"), false))
 	plain := etcdtest.Start(t)
 	stopped := etcdtest.Start(t)
 	stopped.Stop()
@@ -39,14 +39,14 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 		tls  *tls.Config
 		want []string // the error contains one of them
 	}{
-		"a CA that is not the server's":        {secure, &tls.Config{RootCAs: theirs.pool}, []string{"certificate signed by unknown authority"}},
-		"a certificate for another host":       {elsewhere, &tls.Config{RootCAs: ours.pool}, []string{"doesn't contain any IP SANs"}},
-		"no certificate where one is required": {strict, &tls.Config{RootCAs: ours.pool}, refused},
-		"a certificate of another CA":          {strict, &tls.Config{RootCAs: ours.pool, Certificates: []tls.Certificate{theirs.issue(t)}}, refused},
-		"TLS to a server without TLS":          {plain, &tls.Config{RootCAs: ours.pool}, []string{"authentication handshake failed"}},
+		"a CA that is not the server's":        {secure, &tls.Config{RootCAs: otherCA.pool}, []string{"certificate signed by unknown authority"}},
+		"a certificate for another host":       {elsewhere, &tls.Config{RootCAs: serverCA.pool}, []string{"doesn't contain any IP SANs"}},
+		"no certificate where one is required": {strict, &tls.Config{RootCAs: serverCA.pool}, refused},
+		"a certificate of another CA":          {strict, &tls.Config{RootCAs: serverCA.pool, Certificates: []tls.Certificate{otherCA.issue(t)}}, refused},
+		"TLS to a server without TLS":          {plain, &tls.Config{RootCAs: serverCA.pool}, []string{"authentication handshake failed"}},
 		"no TLS to a server with TLS":          {secure, nil, []string{"server preface"}},
 		"no listener":                          {stopped, nil, []string{"connection refused"}},
-		"no listener, with TLS":                {stopped, &tls.Config{RootCAs: ours.pool}, []string{"connection refused"}},
+		"no listener, with TLS":                {stopped, &tls.Config{RootCAs: serverCA.pool}, []string{"connection refused"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -42,19 +42,19 @@ func TestMutexAndEtcdMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
 				}
 			}
 		})
-		theirs, err := concurrency.NewSession(srv.Client(t))
+		etcdSess, err := concurrency.NewSession(srv.Client(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = theirs.Close() })
+		t.Cleanup(func() { _ = etcdSess.Close() })
 		wg.Go(func() {
 			for range times {
-				mu := concurrency.NewMutex(theirs, prefix)
+				mu := concurrency.NewMutex(etcdSess, prefix)
 				if err := mu.Lock(deadline(t)); err != nil {
 					t.Error(err)
 					return
 				}
-				order = append(order, revision(t, theirs.Client(), mu.Key()))
+				order = append(order, revision(t, etcdSess.Client(), mu.Key()))
 				if err := mu.Unlock(deadline(t)); err != nil {
 					t.Error(err)
 					return
@@ -169,15 +169,15 @@ func TestRevokedLeaseFreesTheLockForMutexAndEtcdctl(t *testing.T) {
 	t.Parallel()
 	const prefix = "/legacy/lock"
 	srv := etcdtest.Start(t)
-	ours := open(t, srv.Client(t), session.Options{})
-	if _, err := locker.NewMutexAt(ours, prefix).Lock(deadline(t)); err != nil {
+	holder := open(t, srv.Client(t), session.Options{})
+	if _, err := locker.NewMutexAt(holder, prefix).Lock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
 	first, printed, _ := etcdctl(t, srv, prefix, 2)
 	third, secondPrinted, _ := etcdctl(t, srv, prefix, 3)
 	srv.Revoke(t, clientv3.LeaseID(first.Lease)) // of the first etcdctl, which waits
 	srv.WaitForKeys(t, prefix+"/", 2)
-	srv.Revoke(t, ours.Lease()) // of the holder
+	srv.Revoke(t, holder.Lease()) // of the holder
 	if key := <-secondPrinted; key != string(third.Key) {
 		t.Errorf("the second etcdctl printed %q, want %q", key, third.Key)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/child"
 )
 
-// sideBySide is how many tests run side by side at least, where -parallel does not
-// ask for more: they spend most of their time waiting for leases to expire.
-const sideBySide = 6
+// minParallel is the least number of parallel tests, whatever -parallel says: they spend
+// most of their time waiting for leases to expire.
+const minParallel = 6
 
 func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, staleWriter) {
@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	child.Main(runChild)
 	flag.Parse()
 	parallel := flag.Lookup("test.parallel").Value
-	if parallel.(flag.Getter).Get().(int) < sideBySide {
-		if err := parallel.Set(strconv.Itoa(sideBySide)); err != nil {
+	if parallel.(flag.Getter).Get().(int) < minParallel {
+		if err := parallel.Set(strconv.Itoa(minParallel)); err != nil {
 			panic(err)
 		}
 	}
