@@ -118,7 +118,7 @@ func awaitRenewal(t *testing.T, sess *session.Session) {
 	await(t, "a renewal is confirmed", func() bool { return sess.Unconfirmed() < time.Since(now) })
 }
 
-// endsByDeadline checks that a call that cannot mustSucceed returns DeadlineExceeded when its context ends. The limit of 10 s
+// endsByDeadline checks that a call that cannot succeed returns DeadlineExceeded when its context ends. The limit of 10 s
 // is far above the deadline, for slow machines.
 func endsByDeadline(t *testing.T, what string, call func(context.Context) error) {
 	t.Helper()

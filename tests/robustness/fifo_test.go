@@ -62,9 +62,9 @@ func TestThousandWaitersAcquireInOrderWithConstantRPCsEach(t *testing.T) {
 		t.Errorf("%d acquired, in the order %v", len(order), order)
 	}
 	// Each waiter sends a Txn to queue, a watch request, a Txn that reads, another when
-	// it wakes, and one to release. The cancellation of its watch is a message on the stream,
-	// too, and may not have been sent yet. On a busy machine slow requests are sent
-	// again, and each waiter requests the progress of its watch every 2 s.
+	// it wakes, and one to release. The cancellation of its watch is a message on the
+	// stream, too, and may not have been sent yet. On a busy machine slow requests are
+	// repeated, and each waiter requests the progress of its watch every 2 s.
 	sent := link.Count().Since(before)
 	progress := waiters * int(time.Since(began)/(2*time.Second)+1)
 	if sent["Txn"] < 4*waiters || sent["Txn"] > 4*waiters+waiters/5 || sent["Range"] > waiters/5 || sent["Watch"] > 2*waiters+progress {

@@ -29,10 +29,10 @@ func TestLateTxnsOfAPausedMemberLeaveNoEntries(t *testing.T) {
 	const each, alone, batched = 25, 7, 1
 	for i, c := range []struct {
 		what     string
-		entries  int // of each lock, all in all
+		entries  int // least number of entries of each lock
 		send     func(t *testing.T, d *reroutedClient, locks []string)
 		sessions int
-		late     int // least number of late Txns for the test to prove anything
+		late     int // least number of late Txns, or the test proves nothing
 	}{
 		{"canceled acquisitions", 0, cancelWhilePaused, alone, 10},
 		{"repeated and released acquisitions", 1, releaseWhilePaused, alone, 10},
@@ -118,7 +118,7 @@ func cancelWhilePaused(t *testing.T, d *reroutedClient, locks []string) {
 	callers.Wait()
 }
 
-// releaseWhilePaused lets acquisitions mustSucceed through another member and releases the
+// releaseWhilePaused lets acquisitions succeed through another member and releases the
 // locks.
 func releaseWhilePaused(t *testing.T, d *reroutedClient, locks []string) {
 	var callers sync.WaitGroup

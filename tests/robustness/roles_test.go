@@ -29,7 +29,7 @@ type duty struct {
 	do    func(ctx context.Context, cli *clientv3.Client) error
 }
 
-// inSession runs do in a new session and closes that.
+// inSession returns a function that runs do in a new session.
 func inSession(do func(ctx context.Context, sess *session.Session) error) func(context.Context, *clientv3.Client) error {
 	return func(ctx context.Context, cli *clientv3.Client) error {
 		sess, err := session.New(ctx, cli, &session.Options{Logger: slog.New(slog.DiscardHandler)})

@@ -78,8 +78,8 @@ func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding
 }
 
 // checkRevoked checks that a waiter is not granted before a holder whose lease was revoked
-// is told. It excludes acquisitions that did not wait, for which no lock delay applies,
-// and holders whose connections failed, which cannot be told.
+// is told. It excludes acquisitions that did not wait, which no lock delay holds back, and
+// holders whose connections failed, which cannot be told.
 func (o *oracle) checkRevoked(s *simulation, granted *held) {
 	for _, h := range o.all {
 		if h.prefix != granted.prefix || h.ended != nil || h.lock.Check() != nil {

@@ -18,8 +18,8 @@ import (
 //
 // The delay is between members. A commit takes two delays through the leader and four
 // through a follower. A linearizable read takes as long, and up to twice as long if it
-// waits for another one. A session is lost unless two such reads fit between a renewal
-// and the loss. With a TTL of 5 s and a delay of 0.5 s they do not.
+// waits for another one. Two such reads must fit into the time from a renewal to
+// the deadline of the lease, which they do not with a TTL of 5 s and a delay of 0.5 s.
 func TestSlowCommitsLoseNoMoreSessionsThanKeepAlive(t *testing.T) {
 	for _, c := range []struct {
 		name       string
