@@ -42,7 +42,7 @@ func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
 	return link.Count()
 }
 
-// deadline returns a context of a minute, for calls that are expected to mustSucceed
+// deadline returns a context of a minute, for calls that are expected to succeed
 // much sooner.
 func deadline(t testing.TB) context.Context {
 	t.Helper()
