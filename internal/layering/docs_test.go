@@ -169,7 +169,7 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-func TestREADMEIsShortAndItsCommandsAndProgramAreReal(t *testing.T) {
+func TestREADMEIsShortAndItsExamplesAreReal(t *testing.T) {
 	readme := read(t, "README.md")
 	if n := strings.Count(readme, "\n"); n >= 150 {
 		t.Errorf("README.md has %d lines; it stays under 150. What is longer belongs in a package's doc or in DESIGN.md", n)
@@ -189,7 +189,7 @@ func TestREADMEIsShortAndItsCommandsAndProgramAreReal(t *testing.T) {
 }
 
 // A guide that shows a test shows the one that runs.
-func TestGuideToTestingShowsTheTestThatRuns(t *testing.T) {
+func TestTestingGuideShowsARealTest(t *testing.T) {
 	_, rest, _ := strings.Cut(read(t, "examples/service/service_test.go"), "// guide begins\n\n")
 	test, _, ok := strings.Cut(rest, "\n// guide ends")
 	if !ok {
@@ -200,7 +200,7 @@ func TestGuideToTestingShowsTheTestThatRuns(t *testing.T) {
 	}
 }
 
-func TestDocumentsNameWhatExists(t *testing.T) {
+func TestDocumentsNameExistingCode(t *testing.T) {
 	all := sources(t)
 	guides, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil || len(guides) == 0 {

@@ -108,7 +108,7 @@ func exported(t *testing.T) (packages, names map[string]bool) {
 // A name of ours that a document for users writes with its package, or a method
 // or field with its type, is one that a user can write. In the CHANGELOG the
 // first cell of a table has the old names.
-func TestDocumentsNameWhatIsExported(t *testing.T) {
+func TestDocumentsNameExistingAPI(t *testing.T) {
 	packages, names := exported(t)
 	qualified := regexp.MustCompile(`\b([a-z]+)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
 	member := regexp.MustCompile("`([A-Z]\\w*\\.[A-Z]\\w*)[`(]")
@@ -153,7 +153,7 @@ func TestGoInDocumentsParses(t *testing.T) {
 }
 
 // A command that a document shows is about packages that exist.
-func TestCommandsInDocumentsNamePackagesThatExist(t *testing.T) {
+func TestCommandsInDocumentsNameExistingPackages(t *testing.T) {
 	for _, document := range documents(t) {
 		for line := range strings.Lines(read(t, document)) {
 			if !regexp.MustCompile(`\bgo (run|test|build) `).MatchString(line) {
@@ -169,7 +169,7 @@ func TestCommandsInDocumentsNamePackagesThatExist(t *testing.T) {
 }
 
 // A link within the repository leads to a file, and to a heading or anchor in it.
-func TestDocumentsLinkToWhatExists(t *testing.T) {
+func TestLinksInDocumentsResolve(t *testing.T) {
 	for _, document := range documents(t) {
 		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(read(t, document), -1) {
 			target, anchor, _ := strings.Cut(m[1], "#")
@@ -204,7 +204,7 @@ func anchors(text string) map[string]bool {
 }
 
 // Lines are at most 120 columns, but for tables, links and pictures.
-func TestDocumentsFitTheScreen(t *testing.T) {
+func TestDocumentLinesAreAtMost120Columns(t *testing.T) {
 	for _, document := range documents(t) {
 		if document == "DESIGN.md" {
 			continue // its paragraphs are older than the limit

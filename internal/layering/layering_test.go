@@ -216,7 +216,7 @@ func chain(all map[string]pkg, from, to string) string {
 	return strings.Join(links, " → ")
 }
 
-func TestLocksAddLittleToEtcdsClient(t *testing.T) {
+func TestLocksAddOnlyListedDependencies(t *testing.T) {
 	const client = "go.etcd.io/etcd/client/v3"
 	all := list(t)
 	has := func(deps []string) map[string]bool {

@@ -31,7 +31,7 @@ var mayUseTheWall = map[string]string{
 // which the monotonic reading is gone; with Round and Truncate of a time.Now.
 var onlyOfTime = []string{"UTC", "Local", "In", "Unix", "UnixMilli", "UnixMicro", "UnixNano", "AddDate", "Date", "Format"}
 
-func TestNothingDecidesByTheWallClock(t *testing.T) {
+func TestNoDecisionUsesTheWallClock(t *testing.T) {
 	used := make(map[string]bool)
 	for name, file := range sources(t).parsed {
 		dir := path.Dir(name)

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-func TestCommandMeasuresAndRewritesItsPartOfTheDocument(t *testing.T) {
+func TestCommandRewritesOnlyTheFiguresOfTheDocument(t *testing.T) {
 	dir := t.TempDir()
 	doc, svg := filepath.Join(dir, "performance.md"), filepath.Join(dir, "chart.svg")
 	if err := os.WriteFile(doc, []byte("before\n"+generatedBegin+"old figures\n"+generatedEnd+"after\n"), 0o600); err != nil {
@@ -45,7 +45,7 @@ func TestCommandMeasuresAndRewritesItsPartOfTheDocument(t *testing.T) {
 	}
 }
 
-func TestSelectionIsWrittenToNoFileUnlessOneIsNamed(t *testing.T) {
+func TestRunFlagWritesNoFilesByDefault(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := command(t.Context(), []string{"-time", "1ms", "-rounds", "1", "-run", "overhead"}, io.Discard); err != nil {
 		t.Error(err)
@@ -55,7 +55,7 @@ func TestSelectionIsWrittenToNoFileUnlessOneIsNamed(t *testing.T) {
 	}
 }
 
-func TestCommandRefusesWhatItCannotDo(t *testing.T) {
+func TestCommandRejectsInvalidArguments(t *testing.T) {
 	for _, args := range [][]string{{"-run", "no such subject"}, {"-run", "("}, {"-rounds", "0"}, {"-time", "-1s"}, {"handover"}} {
 		if err := command(t.Context(), args, io.Discard); err == nil {
 			t.Errorf("%q was taken", args)
@@ -63,7 +63,7 @@ func TestCommandRefusesWhatItCannotDo(t *testing.T) {
 	}
 }
 
-func TestSubjectsHaveNamesOfTheirOwnAndSayWhatTheyAre(t *testing.T) {
+func TestSubjectsHaveUniqueNamesAndDescriptions(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, s := range subjects() {
 		if seen[s.name] || s.what == "" || len(s.sides()) == 0 || len(s.short) > 36 {
@@ -74,7 +74,7 @@ func TestSubjectsHaveNamesOfTheirOwnAndSayWhatTheyAre(t *testing.T) {
 }
 
 // An error in a goroutine of a side ends the operation that waits for it.
-func TestContenderThatFailsEndsTheMeasurement(t *testing.T) {
+func TestContenderErrorEndsTheMeasurement(t *testing.T) {
 	etcds := make(stores)
 	failed := errors.New("failed")
 	turns := 0

@@ -20,7 +20,7 @@ func odd() []result {
 	}
 }
 
-func TestTableCopesWithMissingZeroAndHugeValues(t *testing.T) {
+func TestTableHandlesMissingZeroAndHugeValues(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(table(odd())), "\n")
 	want := []string{
 		"| 1 | &lt;script&gt; &amp; 'code' \\| more<br>`a\\|b` | 2.00 ms (1.00–4.00) | 100 ms (100–100) | 1.00 ms (1.00–1.00) | 50.0 (25.0–100) | 2.00 (1.00–4.00) |",
@@ -45,7 +45,7 @@ func TestTableCopesWithMissingZeroAndHugeValues(t *testing.T) {
 	}
 }
 
-func TestChartCopesWithMissingZeroAndHugeValues(t *testing.T) {
+func TestChartHandlesMissingZeroAndHugeValues(t *testing.T) {
 	drawn := texts(t, chart(odd())) // well-formed, all on the canvas
 	for _, want := range []string{"<script> & `code`", "50.0 ×", "nought upstream", "0.00 ×", "huge", "1e+303 ×", "1 member", "3 members"} {
 		if !drawn[want] {

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-func TestWithConnectionAddsTheReasonToTheEndOfAContextOnly(t *testing.T) {
+func TestWithConnectionChangesContextErrorsOnly(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	srv := etcdtest.Start(t)

@@ -31,7 +31,7 @@ var (
 
 // The same operations get the same replies from the fake and from etcd, revisions included. Only the IDs of members and
 // leases differ.
-func TestRepliesAreThoseOfEtcd(t *testing.T) {
+func TestFakeRepliesLikeEtcd(t *testing.T) {
 	for seed := *conformanceSeed; seed < *conformanceSeed+uint64(*conformanceRuns); seed++ {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()

@@ -204,7 +204,7 @@ func (d *duel) write(op clientv3.Op) int64 {
 	return d.rev
 }
 
-func TestWatchFromANegativeRevisionIsRefusedAsInEtcd(t *testing.T) {
+func TestWatchFromANegativeRevisionFailsAsInEtcd(t *testing.T) {
 	fake := etcdfake.New(nil)
 	t.Cleanup(fake.Close)
 	for name, cli := range map[string]*clientv3.Client{"fake": fake.Client(), "etcd": etcdtest.Start(t).Client(t)} {

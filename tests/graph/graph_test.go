@@ -32,7 +32,7 @@ var neverLinked = []string{
 }
 
 // A service with the versions that it has today adds holdfast and nothing else.
-func TestServiceKeepsItsVersionsAndGetsLittle(t *testing.T) {
+func TestAddingHoldfastKeepsVersionsAndAddsOnlyListedModules(t *testing.T) {
 	for name, user := range map[string]struct {
 		requires []string
 		before   []string // its files

@@ -67,7 +67,7 @@ func TestEveryHoldIsAuditedFromGrantToEnd(t *testing.T) {
 }
 
 // A slow auditor keeps nobody from the lock, and a panicking one hurts nobody.
-func TestAuditorThatIsStuckDoesNotKeepTheLock(t *testing.T) {
+func TestBlockedAuditorDoesNotDelayTheLock(t *testing.T) {
 	srv := etcdtest.Start(t)
 	sess, err := session.New(t.Context(), srv.Client(t), nil)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // The RPCs of each step, counted at the client. Renewals are told apart by
 // their TTL of ten minutes: none falls into the test.
-func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
+func TestEveryStepStaysWithinItsRPCBudget(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	open600 := func() (*session.Session, *etcdtest.Link) {
@@ -88,7 +88,7 @@ func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
 	expect("Unlock again", spent(bLink, func() { _ = next.Unlock(context.Background()); _ = next.Unlock(context.Background()) }), etcdtest.Counts{"Txn": 1})
 }
 
-func TestCheckOfALockAllocatesNothing(t *testing.T) {
+func TestLockCheckDoesNotAllocate(t *testing.T) {
 	srv := etcdtest.Start(t)
 	lk := mustLock(t, locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x"))
 	if n := testing.AllocsPerRun(1000, func() { _ = lk.Check() }); n != 0 {

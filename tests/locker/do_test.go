@@ -36,7 +36,7 @@ func TestDoReleasesOnlyAfterTheWorkHasReturned(t *testing.T) {
 	}
 }
 
-func TestDoHandsOnAPanicAfterReleasing(t *testing.T) {
+func TestDoReleasesBeforePropagatingAPanic(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
@@ -62,7 +62,7 @@ func TestDoHandsOnAPanicAfterReleasing(t *testing.T) {
 	}
 }
 
-func TestDoCarriesTheHolderAndEndsItsContextWithTheRelease(t *testing.T) {
+func TestDoContextCarriesTheHolderAndEndsWithTheRelease(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
@@ -80,7 +80,7 @@ func TestDoCarriesTheHolderAndEndsItsContextWithTheRelease(t *testing.T) {
 	}
 }
 
-func TestDoReportsALossEvenIfTheWorkDidNot(t *testing.T) {
+func TestDoReportsALossTheWorkIgnored(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -107,7 +107,7 @@ func TestDoReportsALossEvenIfTheWorkDidNot(t *testing.T) {
 
 // The entry was deleted too shortly before for anybody to have noticed, and
 // somebody else may have held the lock beside the work.
-func TestDoReportsALossThatOnlyTheReleaseHasFound(t *testing.T) {
+func TestDoReportsALossRevealedByTheRelease(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	admin := srv.Client(t)
@@ -122,7 +122,7 @@ func TestDoReportsALossThatOnlyTheReleaseHasFound(t *testing.T) {
 	}
 }
 
-func TestDoDoesNotFailFinishedWorkForAnUnansweredRelease(t *testing.T) {
+func TestDoSucceedsWhenOnlyTheReleaseIsUnconfirmed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -140,7 +140,7 @@ func TestDoDoesNotFailFinishedWorkForAnUnansweredRelease(t *testing.T) {
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 0)
 }
 
-func TestDoReturnsAnAcquireErrorWhenTheWorkNeverRan(t *testing.T) {
+func TestDoReturnsAnAcquireErrorWithoutRunningTheWork(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})

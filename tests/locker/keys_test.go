@@ -22,7 +22,7 @@ func keysEver(t *testing.T, srv *etcdtest.Server, name string) map[string]int {
 
 // etcd remembers deleted keys until they are compacted, and every read of the
 // prefix goes through them: a name must not use up a key for each acquisition.
-func TestNameThatIsLockedAgainAndAgainUsesTheSameKey(t *testing.T) {
+func TestRepeatedLocksReuseOneKey(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
@@ -37,7 +37,7 @@ func TestNameThatIsLockedAgainAndAgainUsesTheSameKey(t *testing.T) {
 	}
 }
 
-func TestGoroutinesThatHandOverALockUseTwoKeys(t *testing.T) {
+func TestHandOversWithinASessionReuseTwoKeys(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
@@ -64,7 +64,7 @@ func TestGoroutinesThatHandOverALockUseTwoKeys(t *testing.T) {
 // The unanswered request may put the entry at any later time, until the session
 // key has been put again: an attempt that used its key by then would take it for
 // its own.
-func TestKeyOfAnAcquireThatWentUnansweredIsNotUsedAgain(t *testing.T) {
+func TestKeyOfAnUnansweredAcquireIsNotReused(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -79,7 +79,7 @@ func TestKeyOfAnAcquireThatWentUnansweredIsNotUsedAgain(t *testing.T) {
 	}
 }
 
-func TestLocksHeldAtOnceHaveDifferentIdentifiers(t *testing.T) {
+func TestConcurrentLocksHaveDifferentIdentifiers(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})

@@ -22,7 +22,7 @@ var quickAttempts = backoff.Policy{Attempt: 100 * time.Millisecond}
 
 // Invariants 1 and 2, whole: a holder is cut off; it is told before the other
 // acquires, and stays lost when it can reach etcd again.
-func TestHolderThatIsCutOffIsToldBeforeAnotherAcquires(t *testing.T) {
+func TestPartitionedHolderLosesTheLockBeforeAnotherAcquires(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -72,7 +72,7 @@ func TestHolderThatIsCutOffIsToldBeforeAnotherAcquires(t *testing.T) {
 
 // Scenario 21: noticed within 2 s once held for a second; the waiter proceeds,
 // the guarded write is refused.
-func TestEntryDeletedUnderItsHolderIsNoticed(t *testing.T) {
+func TestHolderNoticesThatItsEntryWasDeleted(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second})
@@ -105,7 +105,7 @@ func TestEntryDeletedUnderItsHolderIsNoticed(t *testing.T) {
 
 // Invariant 6. A waiter's own entry is deleted while it waits: the event that
 // its predecessor has left must not be taken for the lock.
-func TestWaiterWhoseEntryWasDeletedQueuesAgain(t *testing.T) {
+func TestWaiterQueuesAgainAfterItsEntryIsDeleted(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
@@ -130,7 +130,7 @@ func TestWaiterWhoseEntryWasDeletedQueuesAgain(t *testing.T) {
 
 // Scenarios 17 and 18, upstream issue 19597: a waiter's lease dies while it
 // waits; it goes on under the next lease and holds only what stands.
-func TestWaiterWhoseLeaseDiesQueuesAgainUnderTheNext(t *testing.T) {
+func TestWaiterQueuesAgainUnderANewLeaseAfterRevocation(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
@@ -154,7 +154,7 @@ func TestWaiterWhoseLeaseDiesQueuesAgainUnderTheNext(t *testing.T) {
 
 // A goroutine that lost its lock does not keep the others of its session out,
 // even if it never calls Unlock.
-func TestLostHolderMakesRoomInItsOwnProcess(t *testing.T) {
+func TestLostHolderDoesNotBlockItsOwnSession(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -167,7 +167,7 @@ func TestLostHolderMakesRoomInItsOwnProcess(t *testing.T) {
 	}
 }
 
-func TestMaxHoldEndsAHoldThatLastsTooLong(t *testing.T) {
+func TestHoldEndsAfterMaxHold(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -183,7 +183,7 @@ func TestMaxHoldEndsAHoldThatLastsTooLong(t *testing.T) {
 	}
 }
 
-func TestStrictContextsEndOnSuspension(t *testing.T) {
+func TestCancelOnSuspendedCancelsContexts(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -264,7 +264,7 @@ func TestTokensGrowAcrossAnEpoch(t *testing.T) {
 // behind the entry, the epoch is set, and only then does the retry find the
 // entry. Taking the epoch it reads would make its token larger than that of the
 // one behind.
-func TestEpochSetBetweenAPutAndItsRetryIsNotTaken(t *testing.T) {
+func TestEpochSetBetweenAPutAndItsRetryIsNotUsed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -298,7 +298,7 @@ func setEpoch(t *testing.T, srv *etcdtest.Server, epoch string) {
 	}
 }
 
-func TestEpochThatIsNoNumberIsAnError(t *testing.T) {
+func TestNonNumericEpochIsAnError(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})

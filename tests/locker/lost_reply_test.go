@@ -25,7 +25,7 @@ func overLink(t *testing.T, o session.Options) (*etcdtest.Server, *etcdtest.Link
 }
 
 // Invariant 3. Scenario 1: the acquire commits, its reply is lost.
-func TestAcquireWhoseReplyIsLostFindsItsOwnEntry(t *testing.T) {
+func TestAcquireWithLostReplyFindsItsOwnEntry(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	link.LoseReply("Txn", 2, codes.Unavailable)
@@ -55,7 +55,7 @@ func gate(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvccpb.Key
 }
 
 // Scenario 2: the request never left.
-func TestAcquireThatNeverLeftIsSentAgain(t *testing.T) {
+func TestAcquireWithLostRequestIsRetried(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	link.LoseRequest("Txn", 2)
@@ -67,7 +67,7 @@ func TestAcquireThatNeverLeftIsSentAgain(t *testing.T) {
 
 // Invariant 4. Scenario 7: the caller gives up while its Txn is under way, and
 // the Txn commits long afterwards.
-func TestAcquireThatArrivesAfterItsCallerGaveUpLeavesNothing(t *testing.T) {
+func TestLateAcquireOfACanceledCallerLeavesNoEntry(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	late := link.Hold("Txn")
@@ -91,7 +91,7 @@ func TestAcquireThatArrivesAfterItsCallerGaveUpLeavesNothing(t *testing.T) {
 
 // Invariant 4, the other way round: a retry had acquired and released before
 // the first send arrived.
-func TestAcquireThatArrivesAfterARetryWasReleasedLeavesNothing(t *testing.T) {
+func TestLateAcquireAfterAReleasedRetryLeavesNoEntry(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{Retry: quickAttempts})
 	late := link.Hold("Txn")
@@ -110,7 +110,7 @@ func TestAcquireThatArrivesAfterARetryWasReleasedLeavesNothing(t *testing.T) {
 
 // The same for a hand-over inside one session: the Txn that removes the
 // holder's entry and puts the next one's.
-func TestHandOverWhoseReplyIsLostIsOneHandOver(t *testing.T) {
+func TestHandOverWithLostReplyHappensOnce(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	mu := locker.NewMutex(sess, "x")
@@ -136,7 +136,7 @@ func TestHandOverWhoseReplyIsLostIsOneHandOver(t *testing.T) {
 }
 
 // The next in line gives up while the entry is being put for it.
-func TestHandOverToACallerThatHasGoneIsPassedOn(t *testing.T) {
+func TestHandOverToACanceledCallerGoesToTheNext(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	mu := locker.NewMutex(sess, "x")
@@ -168,7 +168,7 @@ func TestHandOverToACallerThatHasGoneIsPassedOn(t *testing.T) {
 
 // A black-holed acquire ends by its context, promptly, and is undone once the
 // network is back. Scenario 8.
-func TestAcquireWhileCutOffEndsByItsContext(t *testing.T) {
+func TestAcquireWhilePartitionedRespectsItsContext(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{TTL: 60 * time.Second})
 	link.BlackHole()
@@ -182,7 +182,7 @@ func TestAcquireWhileCutOffEndsByItsContext(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return len(entries(t, srv, "x")) == 0 })
 }
 
-func TestAcquireOnADeadContextSendsNothing(t *testing.T) {
+func TestAcquireWithCanceledContextSendsNothing(t *testing.T) {
 	t.Parallel()
 	_, link, sess := overLink(t, session.Options{})
 	before := link.Count()
@@ -201,7 +201,7 @@ func TestAcquireOnADeadContextSendsNothing(t *testing.T) {
 }
 
 // An entry that went with its lease is a loss, and not some error of etcd's.
-func TestUnlockThatFindsTheLeaseRevokedSaysLost(t *testing.T) {
+func TestUnlockAfterLeaseRevocationReturnsLostError(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	link.LoseReply("Txn", 1, codes.Unavailable)
@@ -216,7 +216,7 @@ func TestUnlockThatFindsTheLeaseRevokedSaysLost(t *testing.T) {
 // Invariant 4, with an administrator in between: the entry is deleted by hand,
 // and then the first send of its acquisition arrives and puts it again, at a
 // revision that nobody has been told. Found by the simulation.
-func TestEntryThatComesBackAfterItWasDeletedByHandIsRemoved(t *testing.T) {
+func TestEntryRecreatedByALateAcquireIsRemoved(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{Retry: quickAttempts})
 	late := link.Hold("Txn")

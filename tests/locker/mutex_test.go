@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-func TestLockIsOneEntryWithTheTokenOfItsCreateRevision(t *testing.T) {
+func TestLockIsOneEntryWhoseCreateRevisionIsTheToken(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -53,7 +53,7 @@ func TestLockIsOneEntryWithTheTokenOfItsCreateRevision(t *testing.T) {
 	}
 }
 
-func TestTryLockSaysLockedAndQueuesNothing(t *testing.T) {
+func TestTryLockReturnsErrLockedWithoutQueueing(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
@@ -183,7 +183,7 @@ var noContext context.Context
 func second(_ *locker.Lock, err error) error { return err }
 
 // Upstream blocks lock "a" while somebody holds "a/b".
-func TestNamesWithinNamesAreSeparateLocks(t *testing.T) {
+func TestNestedNamesAreSeparateLocks(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -258,7 +258,7 @@ func TestErrorsNameTheLockTheLeaseAndTheState(t *testing.T) {
 }
 
 // With prefixes of their own, two clients mean different keys by one name.
-func TestSameNameBehindDifferentPrefixesIsAnotherLock(t *testing.T) {
+func TestSameNameUnderDifferentClientPrefixesIsADifferentLock(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	behind := func(prefix string) *locker.Mutex {

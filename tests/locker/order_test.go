@@ -13,7 +13,7 @@ import (
 )
 
 // Invariant 10, and 7 within a process.
-func TestGoroutinesOfOneSessionExcludeEachOtherInOrderOfCall(t *testing.T) {
+func TestGoroutinesOfOneSessionHoldOneAtATimeInCallOrder(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -123,7 +123,7 @@ func TestManySessionsHoldOneAtATimeInFIFOOrderWithGrowingTokens(t *testing.T) {
 }
 
 // Invariant 7: B dies between A and C.
-func TestWaiterThatDiesMidQueuePromotesNobodyPastTheHolder(t *testing.T) {
+func TestCanceledWaiterDoesNotLetOthersPassTheHolder(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})

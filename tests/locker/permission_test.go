@@ -49,7 +49,7 @@ func restricted(t *testing.T) (root, user *clientv3.Client, link *etcdtest.Link)
 	return login("root"), login("user"), link
 }
 
-func TestPermissionDeniedIsATypedErrorAtOnce(t *testing.T) {
+func TestPermissionDeniedIsReturnedWithoutRetries(t *testing.T) {
 	t.Parallel()
 	_, user, _ := restricted(t)
 	sess := open(t, user, session.Options{})
@@ -64,7 +64,7 @@ func TestPermissionDeniedIsATypedErrorAtOnce(t *testing.T) {
 // A waiter that may no longer look is told, instead of standing in the queue,
 // and one day at its front, without ever knowing. To leave it has to look as well:
 // its entry goes when it may, or with the session.
-func TestWaiterThatMayNoLongerReadIsToldAndLeaves(t *testing.T) {
+func TestWaiterFailsWhenItsReadPermissionIsRevoked(t *testing.T) {
 	t.Parallel()
 	root, user, link := restricted(t)
 	sess := open(t, user, session.Options{})

@@ -98,7 +98,7 @@ func (o observed) expect(point string, want int64) {
 	}
 }
 
-func TestSpansTellHowALockWasAcquired(t *testing.T) {
+func TestSpansRecordHowALockWasAcquired(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
@@ -161,7 +161,7 @@ func TestSpansTellHowALockWasAcquired(t *testing.T) {
 	}
 }
 
-func TestMetricsTellLossesLostRepliesAndStates(t *testing.T) {
+func TestMetricsCountLossesLostRepliesAndStates(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -214,7 +214,7 @@ func (l *logged) with(text string) (lines []string) {
 	return lines
 }
 
-func TestLogIsQuietWhileAllIsWellAndExplainsALossInOneLine(t *testing.T) {
+func TestLogExplainsALossInOneLineAndIsOtherwiseEmpty(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	var log logged

@@ -16,7 +16,7 @@ import (
 )
 
 // Invariant 13.
-func TestUnlockOnADeadContextReleases(t *testing.T) {
+func TestUnlockWithCanceledContextReleases(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -33,7 +33,7 @@ func TestUnlockOnADeadContextReleases(t *testing.T) {
 
 // Invariant 13: cut off, Unlock returns when its context ends, says that the
 // outcome is unknown, and the session goes on. Scenario 5.
-func TestUnlockWhileCutOffReturnsInTimeAndIsFinishedAfterwards(t *testing.T) {
+func TestUnlockWhilePartitionedReturnsInTimeAndCompletesLater(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -62,7 +62,7 @@ func TestUnlockWhileCutOffReturnsInTimeAndIsFinishedAfterwards(t *testing.T) {
 }
 
 // Scenario 3: the release commits, its reply is lost.
-func TestUnlockWhoseReplyIsLostSucceeds(t *testing.T) {
+func TestUnlockWithLostReplySucceeds(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -76,7 +76,7 @@ func TestUnlockWhoseReplyIsLostSucceeds(t *testing.T) {
 
 // Scenario 4, upstream issue 22082: a late retry of a release must not remove
 // the session's next lock.
-func TestLateUnlockSparesTheNextLockOfTheSameSession(t *testing.T) {
+func TestLateUnlockDoesNotRemoveTheSessionsNextLock(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -111,7 +111,7 @@ func TestLateUnlockSparesTheNextLockOfTheSameSession(t *testing.T) {
 
 // Invariant 5: an administrator deletes and re-creates the key of a holder.
 // Whoever owns the new entry, it is not the holder. Scenario 22.
-func TestUnlockRemovesOnlyTheEntryItMeans(t *testing.T) {
+func TestUnlockRemovesOnlyItsOwnEntry(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -133,7 +133,7 @@ func TestUnlockRemovesOnlyTheEntryItMeans(t *testing.T) {
 }
 
 // Scenario 11.
-func TestUnlockFromManyGoroutinesIsOneRelease(t *testing.T) {
+func TestConcurrentUnlocksSendOneRelease(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -155,7 +155,7 @@ func TestUnlockFromManyGoroutinesIsOneRelease(t *testing.T) {
 	}
 }
 
-func TestUnlockWithoutAContextIsAnArgumentError(t *testing.T) {
+func TestUnlockWithNilContextIsAnArgumentError(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -167,7 +167,7 @@ func TestUnlockWithoutAContextIsAnArgumentError(t *testing.T) {
 }
 
 // Scenario 28, invariant 12.
-func TestCloseEndsHoldersAndWaitersAndLeavesNothing(t *testing.T) {
+func TestCloseEndsHoldersAndWaitersAndRemovesTheirEntries(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})

@@ -14,7 +14,7 @@ import (
 
 // With etcd gone every call ends by its context, whatever form the absence
 // takes, and nothing spins while it waits.
-func TestEveryCallEndsByItsContextWhileEtcdIsAway(t *testing.T) {
+func TestEveryCallRespectsItsContextWhileEtcdIsUnreachable(t *testing.T) {
 	for name, cut := range map[string]func(*etcdtest.Link){
 		"cut":         (*etcdtest.Link).Cut,
 		"black hole":  (*etcdtest.Link).BlackHole,

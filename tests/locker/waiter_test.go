@@ -74,7 +74,7 @@ func (w *waiting) acquires(t *testing.T, before etcdtest.Counts) {
 
 // Scenario 34: while the waiter is disconnected, history is compacted past
 // where its watch would go on.
-func TestWaiterWhoseWatchFallsBehindACompactionAcquires(t *testing.T) {
+func TestWaiterAcquiresAfterItsWatchIsCompacted(t *testing.T) {
 	t.Parallel()
 	for name, releasedBefore := range map[string]bool{"released before": true, "released afterwards": false} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestWaiterWhoseWatchFallsBehindACompactionAcquires(t *testing.T) {
 }
 
 // Scenario 35: the watch is late, or its stream breaks.
-func TestWaiterWhoseWatchFailsAcquires(t *testing.T) {
+func TestWaiterAcquiresAfterItsWatchFails(t *testing.T) {
 	t.Parallel()
 	t.Run("the event is delayed", func(t *testing.T) {
 		t.Parallel()
@@ -150,7 +150,7 @@ func TestWaiterWhoseWatchFailsAcquires(t *testing.T) {
 
 // A member that hangs serves no watch, and others answer what is asked apart
 // from that: the waiter looks for itself.
-func TestWaiterWhoseWatchCannotBeArmedAcquires(t *testing.T) {
+func TestWaiterAcquiresWithoutAWatch(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)

@@ -52,7 +52,7 @@ func TestOneHoldsAtATimeAndTokensGrow(t *testing.T) {
 	all.Wait()
 }
 
-func TestTryLockOfAHeldLockIsRefused(t *testing.T) {
+func TestTryLockOfAHeldLockReturnsErrLocked(t *testing.T) {
 	cli := connect(t, start(t))
 	a, b := open(t, cli, session.Options{}), open(t, cli, session.Options{})
 	lk, err := locker.NewMutex(a, "x").TryLock(timeout(t))
@@ -67,7 +67,7 @@ func TestTryLockOfAHeldLockIsRefused(t *testing.T) {
 	}
 }
 
-func TestLeadershipMovesWithAResignation(t *testing.T) {
+func TestResignationMovesLeadership(t *testing.T) {
 	cli := connect(t, start(t))
 	ctx := timeout(t)
 	first, err := election.New(open(t, cli, session.Options{}), "x").Campaign(ctx, "first")
@@ -103,7 +103,7 @@ func TestLeadershipMovesWithAResignation(t *testing.T) {
 
 // The lease is revoked by hand: the loss is told, a new lease follows, and what
 // the holder writes then is refused, by the transaction and by a mark.
-func TestWriteAfterALossIsRefused(t *testing.T) {
+func TestWriteAfterALossIsRejected(t *testing.T) {
 	cli := connect(t, start(t))
 	ctx := timeout(t)
 	events := make(chan session.Event, 100)
@@ -168,7 +168,7 @@ func TestWriteAfterALossIsRefused(t *testing.T) {
 
 // A lease lives for as long as it is renewed, and its loss is told before
 // another client can hold what was locked with it.
-func TestSilenceIsToldBeforeTheNextHolder(t *testing.T) {
+func TestHolderLearnsOfExpiryBeforeTheNextHolderAcquires(t *testing.T) {
 	endpoints := start(t)
 	cli, other := connect(t, endpoints), connect(t, endpoints)
 	ctx := timeout(t)

@@ -20,7 +20,7 @@ import (
 // Somebody sets up etcd anew behind the same addresses. What the old cluster
 // knew is gone: every holder is told, and told why, and those who waited queue
 // in the new one, which begins to count from the start.
-func TestClusterThatWasReplacedEndsItsLocksAndWaitersQueueInTheNewOne(t *testing.T) {
+func TestReplacedClusterEndsLocksAndWaitersQueueAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var replaced atomic.Bool

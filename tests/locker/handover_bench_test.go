@@ -16,14 +16,14 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// BenchmarkHandOverToWaitersFarAway measures how long after a release the waiter
+// BenchmarkHandOverAtHighLatency measures how long after a release the waiter
 // holds, with 1,000 waiters of one session, a name each, at a round trip of
 // 20 ms, and how many RPCs a waiter costs:
 //
 //	go test -run '^$' -bench FarAway -benchtime 1x ./tests/locker
 //
 // The name says when the release comes: so long after the waiters have called.
-func BenchmarkHandOverToWaitersFarAway(b *testing.B) {
+func BenchmarkHandOverAtHighLatency(b *testing.B) {
 	const waiters, roundTrip = 1000, 20 * time.Millisecond
 	for _, released := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 2 * time.Second} {
 		b.Run(fmt.Sprint("released=", released), func(b *testing.B) {

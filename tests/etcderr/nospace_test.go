@@ -19,7 +19,7 @@ import (
 // it is applied, is carried out and answered with that error. To see it takes several writes at once, since a single one is
 // usually refused when it arrives; and several stores, since a member that applies faster than writes arrive refuses all of
 // them.
-func TestWriteRefusedForLackOfSpaceMayHaveBeenDone(t *testing.T) {
+func TestWriteRejectedWithErrNoSpaceMayHaveBeenApplied(t *testing.T) {
 	for range 50 {
 		srv := etcdtest.Start(t, etcdtest.Options{Configure: func(c *embed.Config) { c.QuotaBackendBytes = 1 << 20 }})
 		cli := srv.Client(t)
