@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// keysEver are the keys of all entries a lock has ever had.
+// keysEver counts the entries that a lock has ever had, by key.
 func keysEver(t *testing.T, srv *etcdtest.Server, name string) map[string]int {
 	t.Helper()
 	keys := make(map[string]int)
@@ -20,8 +20,8 @@ func keysEver(t *testing.T, srv *etcdtest.Server, name string) map[string]int {
 	return keys
 }
 
-// etcd remembers deleted keys until they are compacted, and every read of the
-// prefix goes through them: a name must not use up a key for each acquisition.
+// etcd keeps deleted keys until compaction, and every read of the prefix iterates over them. So an acquisition must not
+// use a new key each time.
 func TestRepeatedLocksReuseOneKey(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -33,7 +33,7 @@ func TestRepeatedLocksReuseOneKey(t *testing.T) {
 		}
 	}
 	if keys := keysEver(t, srv, "x"); len(keys) != 1 {
-		t.Errorf("%d keys for %d locks, one after the other: %v", len(keys), rounds, keys)
+		t.Errorf("%d keys for %d consecutive locks: %v", len(keys), rounds, keys)
 	}
 }
 
@@ -61,9 +61,8 @@ func TestHandOversWithinASessionReuseTwoKeys(t *testing.T) {
 	}
 }
 
-// The unanswered request may put the entry at any later time, until the session
-// key has been put again: an attempt that used its key by then would take it for
-// its own.
+// Until the session key is rewritten, the unanswered request may still put its entry. An attempt that reused the key
+// would take that entry for its own.
 func TestKeyOfAnUnansweredAcquireIsNotReused(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -86,9 +85,9 @@ func TestConcurrentLocksHaveDifferentIdentifiers(t *testing.T) {
 	if err := mustLock(t, locker.NewMutex(sess, "x")).Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	// What was given back once is given out once.
+	// The identifier of the released lock is reused once.
 	a, b := mustLock(t, locker.NewMutex(sess, "x")), mustLock(t, locker.NewMutex(sess, "y"))
 	if a.Key()[len("holdfast/lock/x/@/"):] == b.Key()[len("holdfast/lock/y/@/"):] {
-		t.Errorf("%s and %s are held at once", a.Key(), b.Key())
+		t.Errorf("%s and %s share an identifier", a.Key(), b.Key())
 	}
 }

@@ -21,18 +21,17 @@ func TestUnlockWithCanceledContextReleases(t *testing.T) {
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
-	dead, cancel := context.WithCancel(context.Background())
+	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := lk.Unlock(dead); err != nil {
+	if err := lk.Unlock(canceled); err != nil {
 		t.Errorf("Unlock: %v", err)
 	}
 	if kvs := entries(t, srv, "x"); len(kvs) != 0 {
-		t.Errorf("the entry still stands: %v", kvs)
+		t.Errorf("the entry remains: %v", kvs)
 	}
 }
 
-// Invariant 13: cut off, Unlock returns when its context ends, says that the
-// outcome is unknown, and the session goes on. Scenario 5.
+// Invariant 13, scenario 5: Unlock returns ErrOutcomeUnknown when its context ends, and the session keeps trying.
 func TestUnlockWhilePartitionedReturnsInTimeAndCompletesLater(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -52,16 +51,16 @@ func TestUnlockWhilePartitionedReturnsInTimeAndCompletesLater(t *testing.T) {
 		t.Errorf("Check after an unknown Unlock: %v", lk.Check())
 	}
 	if got := len(entries(t, srv, "x")); got != 1 {
-		t.Fatalf("%d entries; the black hole leaks", got)
+		t.Fatalf("%d entries, want 1: the release must not get through", got)
 	}
 	link.Heal()
-	srv.WaitForKeys(t, "holdfast/lock/x/@/", 0) // long before the lease would end
+	srv.WaitForKeys(t, "holdfast/lock/x/@/", 0) // long before the lease expires
 	if err := lk.Unlock(deadline(t)); err != nil {
-		t.Errorf("Unlock once the outcome is known: %v", err)
+		t.Errorf("Unlock after the release was confirmed: %v", err)
 	}
 }
 
-// Scenario 3: the release commits, its reply is lost.
+// Scenario 3: the release commits, but its reply is lost.
 func TestUnlockWithLostReplySucceeds(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -74,8 +73,7 @@ func TestUnlockWithLostReplySucceeds(t *testing.T) {
 	}
 }
 
-// Scenario 4, upstream issue 22082: a late retry of a release must not remove
-// the session's next lock.
+// Scenario 4, upstream issue 22082.
 func TestLateUnlockDoesNotRemoveTheSessionsNextLock(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -92,8 +90,7 @@ func TestLateUnlockDoesNotRemoveTheSessionsNextLock(t *testing.T) {
 	if err := <-unlocked; !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		t.Errorf("Unlock: %v", err)
 	}
-	// The session's own attempt is still under way; an administrator clears
-	// the entry, so that another process, then this session, can have a turn.
+	// The release is still in flight. An administrator deletes the entry, so that the session can acquire again.
 	if _, err := srv.Client(t).Delete(deadline(t), lk.Key()); err != nil {
 		t.Fatal(err)
 	}
@@ -109,8 +106,7 @@ func TestLateUnlockDoesNotRemoveTheSessionsNextLock(t *testing.T) {
 	}
 }
 
-// Invariant 5: an administrator deletes and re-creates the key of a holder.
-// Whoever owns the new entry, it is not the holder. Scenario 22.
+// Invariant 5, scenario 22: an administrator deletes and recreates the key of a holder. The new entry is not the holder's.
 func TestUnlockRemovesOnlyItsOwnEntry(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -120,15 +116,15 @@ func TestUnlockRemovesOnlyItsOwnEntry(t *testing.T) {
 	if _, err := admin.Delete(deadline(t), lk.Key()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Put(deadline(t), lk.Key(), "somebody else's"); err != nil {
+	if _, err := admin.Put(deadline(t), lk.Key(), "another owner's"); err != nil {
 		t.Fatal(err)
 	}
 	var lost *holdfast.LostError
 	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
 		t.Errorf("Unlock: %v", err)
 	}
-	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Value) != "somebody else's" {
-		t.Errorf("entries %v: the other one was removed", kvs)
+	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Value) != "another owner's" {
+		t.Errorf("entries %v: the other owner's entry was removed", kvs)
 	}
 }
 
