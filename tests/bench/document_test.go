@@ -19,7 +19,7 @@ func TestRewriteCreatesAndUpdatesAFile(t *testing.T) {
 }
 
 func TestRewriteRejectsADocumentWithoutMarkers(t *testing.T) {
-	for _, old := range []string{"somebody's\n", generatedBegin, generatedEnd, generatedEnd + generatedBegin} {
+	for _, old := range []string{"another document\n", generatedBegin, generatedEnd, generatedEnd + generatedBegin} {
 		name := filepath.Join(t.TempDir(), "doc.md")
 		if err := os.WriteFile(name, []byte(old), 0o600); err != nil {
 			t.Fatal(err)
