@@ -133,7 +133,6 @@ func TestDocumentsNameExistingAPI(t *testing.T) {
 	}
 }
 
-// What a document shows as Go is Go.
 func TestGoInDocumentsParses(t *testing.T) {
 	for _, document := range documents(t) {
 		for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, document), -1) {
@@ -151,7 +150,6 @@ func TestGoInDocumentsParses(t *testing.T) {
 	}
 }
 
-// A command that a document shows is about packages that exist.
 func TestCommandsInDocumentsNameExistingPackages(t *testing.T) {
 	for _, document := range documents(t) {
 		for line := range strings.Lines(read(t, document)) {

@@ -20,8 +20,8 @@ const (
 	decadeMin, decadeMax = -1, 3 // the axis in powers of ten; longer bars are cut off
 )
 
-// palette maps a cluster size to the color of its bars. These colors and the grey of the text are legible on white and on
-// black.
+// palette maps a cluster size to the color of its bars. These colors and the grey of the text are legible on white and
+// on black.
 var palette = map[int]string{1: "#3b82c4", 3: "#d9822b"}
 
 const ink, faint = "#7a7a7a", "#9a9a9a"

@@ -70,8 +70,8 @@ func settling(n int) time.Duration {
 	return 200*time.Millisecond + time.Duration(n)*3*time.Millisecond
 }
 
-// drainQueue keeps contenders that have released out of the queue until it is refilled, which is not timed. One operation is
-// one hand-over to a waiter that has been idle in the queue for a long time.
+// drainQueue keeps contenders that have released out of the queue until it is refilled, which is not timed. One
+// operation is one hand-over to a waiter that has been idle in the queue for a long time.
 func drainQueue(e *env, all []contender, prefix string) (op, error) {
 	cli, err := e.client(0)
 	if err != nil {

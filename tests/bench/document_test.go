@@ -30,7 +30,6 @@ func TestRewriteRejectsADocumentWithoutMarkers(t *testing.T) {
 	}
 }
 
-// The document that is in the repository can be rewritten.
 func TestREADMEHasMarkers(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "performance.md")
 	if err := os.WriteFile(name, []byte(mustRead(t, "README.md")), 0o600); err != nil {

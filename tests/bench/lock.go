@@ -114,8 +114,8 @@ func tryLocks() []subject {
 	}}
 }
 
-// oneSession measures goroutines of one process that compete for one lock. Upstream's Mutex does not exclude goroutines of
-// one session from each other, so its users need a session for each goroutine, or a sync.Mutex around the lock.
+// oneSession measures goroutines of one process that compete for one lock. Upstream's Mutex does not exclude goroutines
+// of one session from each other, so its users need a session for each goroutine, or a sync.Mutex around the lock.
 func oneSession() []subject {
 	const n = 64
 	holdfast := func(e *env) (op, error) {

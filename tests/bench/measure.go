@@ -26,7 +26,6 @@ func (w *stopwatch) StopTimer() {
 	w.took, w.running = w.elapsed(), false
 }
 
-// elapsed is what it shows.
 func (w *stopwatch) elapsed() time.Duration {
 	if w.running {
 		return w.took + time.Since(w.since)

@@ -23,8 +23,8 @@ func spreadOf(values []float64) spread {
 	return spread{n, (sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[0], sorted[n-1]}
 }
 
-// ratio divides a by b round by round, so that a disturbance of a whole round cancels out. It skips rounds in which b is
-// not positive.
+// ratio divides a by b round by round, so that a disturbance of a whole round cancels out. It skips rounds in which b
+// is not positive.
 func ratio(a, b series) spread {
 	var all []float64
 	for i := range min(len(a.took), len(b.took)) {

@@ -16,9 +16,9 @@ import (
 )
 
 // ErrNoSpace is of class Unknown because etcd may apply a write and still return it: the write was accepted before the
-// quota was exhausted, and exceeded it when it was applied. That needs concurrent writes, because etcd usually rejects a
-// single one on arrival. And it needs several attempts, because a member that applies faster than writes arrive rejects
-// them all on arrival.
+// quota was exhausted, and exceeded it when it was applied. That needs concurrent writes, because etcd usually rejects
+// a single one on arrival. And it needs several attempts, because a member that applies faster than writes arrive
+// rejects them all on arrival.
 func TestWriteRejectedWithErrNoSpaceMayHaveBeenApplied(t *testing.T) {
 	for range 50 {
 		srv := etcdtest.Start(t, etcdtest.Options{Configure: func(c *embed.Config) { c.QuotaBackendBytes = 1 << 20 }})

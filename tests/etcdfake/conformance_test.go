@@ -257,7 +257,6 @@ func (s *side) lease(number int) clientv3.LeaseID {
 	return s.leases[number]
 }
 
-// run runs a key-value operation.
 func (d *differential) run(ctx context.Context, s *side, op operation) (proto.Message, error) {
 	if t, ok := op.(*txn); ok { // through Client.Txn, as programs do
 		resp, err := s.cli.Txn(ctx).If(t.compares(s)...).Then(ops(s, t.then)...).Else(ops(s, t.els)...).Commit()

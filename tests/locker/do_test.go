@@ -105,8 +105,8 @@ func TestDoReportsALossTheWorkIgnored(t *testing.T) {
 	}
 }
 
-// The entry is deleted just before the release, so only the release reveals it. Another client may have acquired the lock
-// while the work was running.
+// The entry is deleted just before the release, so only the release reveals it. Another client may have acquired the
+// lock while the work was running.
 func TestDoReportsALossRevealedByTheRelease(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

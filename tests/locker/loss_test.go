@@ -20,8 +20,8 @@ import (
 // quickAttempts retries a request that is not answered within 100 ms.
 var quickAttempts = backoff.Policy{Attempt: 100 * time.Millisecond}
 
-// Invariants 1 and 2. The lock of a partitioned holder is lost before another client acquires it, and stays lost after the
-// network is back.
+// Invariants 1 and 2. The lock of a partitioned holder is lost before another client acquires it, and stays lost after
+// the network is back.
 func TestPartitionedHolderLosesTheLockBeforeAnotherAcquires(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -102,8 +102,8 @@ func TestHolderNoticesThatItsEntryWasDeleted(t *testing.T) {
 	}
 }
 
-// Invariant 6. The entry of a waiter is deleted while it waits. When its predecessor leaves, it must not believe that it
-// holds the lock.
+// Invariant 6. The entry of a waiter is deleted while it waits. When its predecessor leaves, it must not believe that
+// it holds the lock.
 func TestWaiterQueuesAgainAfterItsEntryIsDeleted(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -127,8 +127,8 @@ func TestWaiterQueuesAgainAfterItsEntryIsDeleted(t *testing.T) {
 	}
 }
 
-// Scenarios 17 and 18, upstream issue 19597: the lease of a waiter is revoked while it waits. It queues again with the next
-// lease, and holds the lock only while its entry exists.
+// Scenarios 17 and 18, upstream issue 19597: the lease of a waiter is revoked while it waits. It queues again with the
+// next lease, and holds the lock only while its entry exists.
 func TestWaiterQueuesAgainUnderANewLeaseAfterRevocation(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -257,8 +257,8 @@ func TestTokensGrowAcrossAnEpoch(t *testing.T) {
 	}
 }
 
-// Invariant 9: the reply to the put is lost, another session queues behind the entry, the epoch is set, and only then does
-// the retry find the entry. With the epoch that it reads, its token would be larger than that of its successor.
+// Invariant 9: the reply to the put is lost, another session queues behind the entry, the epoch is set, and only then
+// does the retry find the entry. With the epoch that it reads, its token would be larger than that of its successor.
 func TestEpochSetBetweenAPutAndItsRetryIsNotUsed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

@@ -208,8 +208,8 @@ func TestUnlockAfterLeaseRevocationReturnsLostError(t *testing.T) {
 	}
 }
 
-// Invariant 4: an administrator deletes the entry, and then the delayed first request of its acquisition arrives and puts
-// it again, at a revision that the holder does not know. The simulation found this case.
+// Invariant 4: an administrator deletes the entry, and then the delayed first request of its acquisition arrives and
+// puts it again, at a revision that the holder does not know. The simulation found this case.
 func TestEntryRecreatedByALateAcquireIsRemoved(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{Retry: quickAttempts})

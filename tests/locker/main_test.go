@@ -106,8 +106,8 @@ func intervals(t *testing.T, srv *etcdtest.Server, name string) []interval {
 	return all
 }
 
-// settled waits until a new session has sent its startup requests: the version query, and the read that follows the watch
-// of its session key. Otherwise they would be counted in the test.
+// settled waits until a new session has sent its startup requests: the version query, and the read that follows the
+// watch of its session key. Otherwise they would be counted in the test.
 func settled(t *testing.T, link *etcdtest.Link) {
 	t.Helper()
 	for _, rpc := range []string{"Status", "Range"} {

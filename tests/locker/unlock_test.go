@@ -106,7 +106,8 @@ func TestLateUnlockDoesNotRemoveTheSessionsNextLock(t *testing.T) {
 	}
 }
 
-// Invariant 5, scenario 22: an administrator deletes and recreates the key of a holder. The new entry is not the holder's.
+// Invariant 5, scenario 22: an administrator deletes and recreates the key of a holder. The new entry is not the
+// holder's.
 func TestUnlockRemovesOnlyItsOwnEntry(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

@@ -101,8 +101,8 @@ func TestResignationMovesLeadership(t *testing.T) {
 	}
 }
 
-// The lease is revoked. The session reports the loss and gets a new lease; later writes of the former holder are rejected by
-// the guarded transaction and by the mark.
+// The lease is revoked. The session reports the loss and gets a new lease; later writes of the former holder are
+// rejected by the guarded transaction and by the mark.
 func TestWriteAfterALossIsRejected(t *testing.T) {
 	cli := connect(t, start(t))
 	ctx := timeout(t)
