@@ -228,7 +228,7 @@ func (e *entry) retry(ctx context.Context, op func(ctx context.Context) error) e
 	ctx, cancel := e.untilLost(ctx)
 	defer cancel()
 	if ended := backoff.ContextErr(ctx); ended != nil {
-		return fmt.Errorf("%w; last error: %w", ended, err)
+		return fmt.Errorf("%w; last error: %w", ended, etcderr.WithConnection(e.q.host.Client().ActiveConnection(), err))
 	}
 	called := true
 	return e.q.retry(ctx, func(ctx context.Context) error {

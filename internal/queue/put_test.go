@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
@@ -260,6 +261,36 @@ func TestPutIsNotSentAgainForACallerWhoHasGivenUp(t *testing.T) {
 		if n := p.Counts()["enqueue"]; n != 1 {
 			t.Errorf("%d puts were sent, want 1", n)
 		}
+		kit.NothingStands(t, srv)
+	})
+}
+
+// etcd's client repeats a put that was carried out, the second one is refused, and
+// nobody answers the question what stands there.
+func TestPutThatWasRefusedForItselfLeavesNothingWhenNobodyCanSaySo(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		puts := 0
+		p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+			txn, ok := c.Request.(*pb.TxnRequest)
+			switch {
+			case !ok:
+			case len(txn.Compare) == 0: // the question
+				f.LoseRequest, f.Silent = true, true
+			case isAbout(txn, "x") && puts == 0:
+				f.LoseReply, f.Code = true, codes.Canceled
+				puts++
+			}
+			return f
+		})
+		if _, err := p.queue("x").Acquire(kit.Within(t, time.Second), Request{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Lock: %v", err)
+		}
+		if kit.PutsEver(srv, entriesX) != 1 {
+			t.Error("no entry was put: this tests nothing")
+		}
+		p.Heal()
+		time.Sleep(10 * time.Second)
 		kit.NothingStands(t, srv)
 	})
 }

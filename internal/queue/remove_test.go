@@ -3,11 +3,15 @@ package queue
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -210,4 +214,45 @@ func TestReleaseThatFindsTheEntryDeletedReportsTheLoss(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A removal of the sweeper may be late: it names the entry that it means by its
+// create revision.
+func TestLateSweepSparesTheNextLockOfTheSameSession(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		q := p.queue("x")
+		h := mustAcquire(t, q)
+		const late = 10 * time.Second
+		refused := 0
+		var swept atomic.Int32
+		p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+			txn, ok := c.Request.(*pb.TxnRequest)
+			switch {
+			case !ok || !isRemoval(txn, "x"):
+			case refused < 2: // the caller's own, and the session's
+				f.LoseRequest, f.Code = true, codes.PermissionDenied
+				refused++
+			default:
+				f.Request = late
+				swept.Add(1)
+			}
+			return f
+		})
+		if err := h.Release(kit.Within(t, time.Minute)); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("Unlock: %v", err)
+		}
+		time.Sleep(late / 2)
+		if refused != 2 || swept.Load() == 0 {
+			t.Fatalf("%d removals were refused, %d sweeps sent: this tests nothing", refused, swept.Load())
+		}
+		srv.Delete(string(kit.Standing(srv, "x")[0].Key)) // by hand, before the sweeper's removal arrives
+		h = mustAcquire(t, q)
+		time.Sleep(late)
+		if err := h.Check(); err != nil || !isFirst(srv, h) {
+			t.Errorf("the late sweep has removed the next lock's entry: %v", err)
+		}
+		p.Link.Plan(nil)
+		unacquireAll(t, srv, []*Hold{h})
+	})
 }

@@ -5,6 +5,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
@@ -53,4 +56,143 @@ func TestWatchThatHasNothingToSayIsKept(t *testing.T) {
 			t.Errorf("%d messages on %d streams in a minute, want one in %v for each stream", sent, streams, progressEvery)
 		}
 	})
+}
+
+// Between the answer that names a waiter's predecessor and the moment its watch
+// stands there is a gap, and no event will ever tell of a predecessor who left
+// in it: the read after the watch stands has to. Without that read the waiter
+// would be woken by the recheck, 30 s later.
+func TestPredecessorThatLeavesBeforeTheWatchStandsWakesItsWaiterAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		slow  func(etcdfake.Call) bool
+		fate  etcdfake.Fate
+		leave time.Duration // after the waiter's call
+		held  time.Duration // by the waiter, after its call
+	}{
+		"while the request for the watch travels": {
+			slow:  func(c etcdfake.Call) bool { return c.Method == "Watch" && c.Request != nil },
+			fate:  etcdfake.Fate{Request: 500 * time.Millisecond},
+			leave: 250 * time.Millisecond,
+			// The put and back, the watch, the read that finds the predecessor gone and how.
+			held: 500*time.Millisecond + 6*kit.OneWay,
+		},
+		"while the answer to its put travels": {
+			slow: func(c etcdfake.Call) bool {
+				txn, ok := c.Request.(*pb.TxnRequest)
+				return ok && len(txn.Compare) == 2 // an enqueue: own entry, session key
+			},
+			fate:  etcdfake.Fate{Reply: time.Second},
+			leave: 500 * time.Millisecond,
+			held:  time.Second + 6*kit.OneWay,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, b := start(t, srv), start(t, srv)
+				h := mustAcquire(t, a.queue("x"))
+				b.Link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+					if c.slow(call) {
+						return c.fate
+					}
+					return etcdfake.Fate{}
+				})
+				called := time.Now()
+				waiter := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+				time.Sleep(c.leave)
+				if err := h.Release(kit.Within(t, time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+				r := <-waiter
+				if r.err != nil {
+					t.Fatalf("after %v: %v", time.Since(called), r.err)
+				}
+				if took := time.Since(called); took != c.held {
+					t.Errorf("held %v after the call, want %v", took, c.held)
+				}
+			})
+		})
+	}
+}
+
+// Scenarios 34 and 35, in virtual time. Whatever becomes of a waiter's watch,
+// the predecessor leaves while it is down, and the waiter acquires all the same:
+// soon after, and without asking over and over in the meantime.
+func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
+	const down = 5 * time.Second // less than would suspend the waiter
+	for name, c := range map[string]struct {
+		fail, mend func(srv *etcdfake.Server, waiter *process)
+		within     time.Duration // of the mending
+	}{
+		"the history is compacted while it is disconnected": {
+			fail: func(_ *etcdfake.Server, p *process) { p.Link.Cut() },
+			mend: func(srv *etcdfake.Server, p *process) {
+				for range 10 {
+					srv.Put("other", "") // or what it has seen last is the last there is
+				}
+				srv.Compact()
+				p.Heal()
+			},
+			within: 2 * time.Second,
+		},
+		"it is cancelled again and again": {
+			fail: func(srv *etcdfake.Server, _ *process) {
+				for range down / (10 * time.Millisecond) {
+					srv.CancelWatches(rpctypes.ErrNoLeader)
+					time.Sleep(10 * time.Millisecond)
+				}
+			},
+			mend:   func(*etcdfake.Server, *process) {},
+			within: 2 * time.Second,
+		},
+		"there is no leader": {
+			fail:   func(srv *etcdfake.Server, _ *process) { srv.LoseLeader() },
+			mend:   func(srv *etcdfake.Server, _ *process) { srv.ChangeLeader(0) },
+			within: 6 * time.Second, // a request that is under way is given up after 4 s
+		},
+		"its events are late": {
+			fail: func(_ *etcdfake.Server, p *process) {
+				p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+					if c.Method == "Watch" && c.Request == nil {
+						return etcdfake.Fate{Reply: time.Second}
+					}
+					return etcdfake.Fate{}
+				})
+			},
+			mend:   func(*etcdfake.Server, *process) {},
+			within: time.Second + 6*kit.OneWay,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, b := start(t, srv), start(t, srv)
+				h := mustAcquire(t, a.queue("x"))
+				waiter := acquireLater(t.Context(), b.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
+				entry := string(kit.Standing(srv, "x")[1].Key)
+				begin, before := time.Now(), b.Link.Count()
+				c.fail(srv, b)
+				time.Sleep(time.Until(begin.Add(down)))
+				srv.Delete(h.Key())
+				c.mend(srv, b)
+				mended := time.Now()
+				r := <-waiter
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				if took := time.Since(mended); took > c.within {
+					t.Errorf("acquired %v after all was well again", took)
+				}
+				if r.h.Check() != nil || !isFirst(srv, r.h) || r.h.Key() != entry {
+					t.Errorf("Check %v, entries %v, its own was %s", r.h.Check(), kit.Standing(srv, "x"), entry)
+				}
+				after := b.Link.Count()
+				// The session watches its own key as well. Without a leader etcd's
+				// client repeats each read every 25 ms by itself, and a read that is
+				// not answered is sent again beside that.
+				if watches, reads := after["Watch"]-before["Watch"], after["Range"]-before["Range"]; watches > 60 || reads > 700 {
+					t.Errorf("%d watches and %d reads in %v: it spins", watches, reads, down)
+				}
+			})
+		})
+	}
 }

@@ -16,9 +16,11 @@ const (
 	// time happens in an order that no event can be placed into.
 	OneWay = 5 * time.Millisecond
 
-	// TTL and Margin: a lease is trusted for their difference.
+	// TTL and Margin of the leases, which are trusted for the difference, Trust. After
+	// half of that a session is suspended.
 	TTL    = 15 * time.Second
 	Margin = 1500 * time.Millisecond
+	Trust  = TTL - Margin
 
 	// LockDelay is session.Options.LockDelay.
 	LockDelay = time.Second

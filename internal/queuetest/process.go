@@ -21,6 +21,10 @@ type Process struct {
 	Sess *session.Session
 	Host lease.Host // of Sess
 
+	// Renewal is the time from the Grant to the first renewal, and from each renewal
+	// to the next.
+	Renewal time.Duration
+
 	events chan session.Event
 
 	mu      sync.Mutex // protects what follows
@@ -46,11 +50,13 @@ func Start(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options))
 	for _, f := range change {
 		f(&o)
 	}
+	granted := time.Now()
 	sess, err := session.New(t.Context(), cli, &o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Sess, p.Host = sess, lease.Open(sess.Ref())
+	p.Renewal = time.Since(granted) + p.Host.Lease().UntilRenewal()
 	t.Cleanup(func() {
 		p.KV.Refuse(nil)
 		p.Heal()

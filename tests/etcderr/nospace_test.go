@@ -61,7 +61,8 @@ func testNoSpaceAlarm(t *testing.T, cli *clientv3.Client) {
 	if _, err := cli.Txn(t.Context()).Then(clientv3.OpDelete("0/0")).Commit(); err != nil {
 		t.Errorf("Txn that deletes: %v", err)
 	}
-	if _, err := cli.Txn(t.Context()).Then(clientv3.OpDelete("1/0"), clientv3.OpPut("void", "")).Commit(); !errors.Is(err, rpctypes.ErrNoSpace) {
+	_, err := cli.Txn(t.Context()).Then(clientv3.OpDelete("1/0"), clientv3.OpPut("void", "")).Commit()
+	if !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("Txn that deletes and puts: %v", err)
 	}
 }

@@ -113,9 +113,9 @@ func TestSpansRecordHowALockWasAcquired(t *testing.T) {
 	if err := link.Wait(deadline(t), "Range", 2); err != nil { // of TryLock, and after the watch of the session key
 		t.Fatal(err)
 	}
-	reads := link.Count()["Range"]
+	before := link.Count()["Txn"]
 	next := lockLater(deadline(t), locker.NewMutex(b, "secret/x"))
-	if err := link.Wait(deadline(t), "Range", reads+1); err != nil { // the read after the watch is set
+	if err := link.Wait(deadline(t), "Txn", before+2); err != nil { // the acquire, and the read after the watch is set
 		t.Fatal(err)
 	}
 	if err := lk.Unlock(deadline(t)); err != nil {

@@ -29,7 +29,7 @@ func newWaiting(t *testing.T, o session.Options) *waiting {
 	w.mu = locker.NewMutex(open(t, w.link.Client(), o), "x")
 	w.done = lockLater(deadline(t), w.mu)
 	// The waiter reads once after it has set its watch.
-	if err := w.link.Wait(deadline(t), "Range", 1); err != nil {
+	if err := w.link.Wait(deadline(t), "Txn", 2); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -97,7 +97,7 @@ func TestWaiterAcquiresAfterItsWatchIsCompacted(t *testing.T) {
 			}
 			if !releasedBefore {
 				// The waiter reads again after it has set a new watch.
-				if err := w.link.Wait(deadline(t), "Range", before["Range"]+1); err != nil {
+				if err := w.link.Wait(deadline(t), "Txn", before["Txn"]+1); err != nil {
 					t.Fatal(err)
 				}
 				w.writeOther(t, 100) // gives a retry loop time to spin
@@ -160,7 +160,7 @@ func TestWaiterAcquiresWithoutAWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The waiter reads after each failure to set the watch. The lock is still held.
-	if err := link.Wait(deadline(t), "Range", before["Range"]+2); err != nil {
+	if err := link.Wait(deadline(t), "Txn", before["Txn"]+3); err != nil {
 		t.Fatal(err)
 	}
 	select {

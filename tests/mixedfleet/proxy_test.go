@@ -5,10 +5,10 @@ package mixedfleet
 import (
 	"archive/zip"
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -62,7 +62,21 @@ func TestSourcesOfAVersionComeFromTheProxy(t *testing.T) {
 func TestUnknownRevisionIsAnError(t *testing.T) {
 	t.Parallel()
 	err := sources(filepath.Join(t.TempDir(), "tree"), "0123456789abcdef")
-	if err == nil || !strings.Contains(err.Error(), "shallow clone") {
+	if !errors.Is(err, errUnknown) {
 		t.Error(err)
+	}
+}
+
+// A clone without history, before there is a release, mixes the present code with itself.
+func TestWorkerIsBuiltFromThePresentSources(t *testing.T) {
+	t.Parallel()
+	tree := filepath.Join(t.TempDir(), "tree")
+	if err := presentSources(tree); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]bool{"go.mod": true, "locker/mutex.go": true, "etcdtest": false, ".git": false} {
+		if exists(filepath.Join(tree, file)) != want {
+			t.Errorf("%s is copied: %v, want %v", file, !want, want)
+		}
 	}
 }

@@ -18,49 +18,51 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// A process is a child that can be stopped and killed. It has one session, is
-// told what to hold, any number of names at once, and says of each what it sees.
+// A process is a child process that can be paused and killed. It has one session,
+// acquires the names that it is ordered to hold, and reports events for each.
 type process struct {
 	*child.Child[childEvent]
-	said map[string][]childEvent // by kind and name: what was not asked for yet
+	pending map[string][]childEvent // by kind and name: received, not yet returned by expect
 }
 
-const childTTL = 2 * time.Second // as most tests have it
+const childTTL = 2 * time.Second
 
-// A childJob is what it is started with.
+// A childJob is the argument of runChild.
 type childJob struct {
 	Endpoints []string
 	TTL       time.Duration
 }
 
-// An order is what it is told: to hold a name, and to tell of the first Check
-// after a pause of that length (0: of none), or of the first that says lost.
+// An order makes the child acquire Name and report the first Check after a pause
+// of at least Pause, or the first that returns ErrLost. Without a Pause only a
+// loss is reported.
 type order struct {
 	Kind, Name, Owner string
 	Pause             time.Duration
 }
 
-// A childEvent is what it says.
+// A childEvent is a report of the child.
 type childEvent struct {
-	Of, What string // kind and name; "failed", or "holds", "checked", "released"
-	Err      string
+	Of   string // kind and name
+	What string // "failed", "holds", "checked" or "released"
+	Err  string
 
-	// Unless it has failed:
+	// Unless What is "failed":
 	Token fencing.Token `json:",omitzero"`
 	Lease clientv3.LeaseID
-	Since time.Time // it held by then, and told no earlier
+	Since time.Time // after the acquisition, before its report
 
-	// Once it has checked:
-	Pause  time.Duration // seen before that Check
-	Check  string        // what it said: "lost", "suspended", "all is well"
-	Writer string        // what a guarded write met when it was no longer suspended
-	Etcd   string        // lost: and what it met had it passed the Check: "stale"
-	Cause  string        // lost: of the end of the handle's context
+	// From "checked" on:
+	Pause  time.Duration // measured before that Check
+	Check  string        // its result, as outcome returns it
+	Writer string        // result of a guarded write once the session was not suspended
+	Etcd   string        // if lost: result of a guarded write that skips Check
+	Cause  string        // if lost: why the hold's context ended
 	States []holdfast.State
 }
 
-// ofAnOrder is what every event is for package child.
-const ofAnOrder = "of an order"
+// orderEvents is the one kind of event that package child carries here.
+const orderEvents = "order events"
 
 func startChild(t *testing.T, endpoints []string, ttl time.Duration) *process {
 	t.Helper()
@@ -69,7 +71,7 @@ func startChild(t *testing.T, endpoints []string, ttl time.Duration) *process {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		unexpected := errors.New("the child has written to stderr")
+		unexpected := errors.New("the child wrote to stderr")
 		if err := child.KillAll(unexpected, c); err != unexpected { // a panic, a data race
 			t.Error(err)
 		}
@@ -77,21 +79,21 @@ func startChild(t *testing.T, endpoints []string, ttl time.Duration) *process {
 	return &process{c, make(map[string][]childEvent)}
 }
 
-func (p *process) stop(t *testing.T) {
+func (p *process) pause(t *testing.T) {
 	t.Helper()
 	if err := p.Stop(deadline(t)); err != nil {
 		t.Error(err)
 	}
 }
 
-func (p *process) goOn(t *testing.T) {
+func (p *process) resume(t *testing.T) {
 	t.Helper()
 	if err := p.Continue(); err != nil {
 		t.Error(err)
 	}
 }
 
-func (p *process) tell(t *testing.T, o order) {
+func (p *process) order(t *testing.T, o order) {
 	t.Helper()
 	message, err := json.Marshal(o)
 	if err == nil {
@@ -102,29 +104,30 @@ func (p *process) tell(t *testing.T, o order) {
 	}
 }
 
-// hear waits for what it says next of a name.
-func (p *process) hear(t *testing.T, kind, name, what string) childEvent {
+// expect waits for the next event of a name, which has to be what.
+func (p *process) expect(t *testing.T, kind, name, what string) childEvent {
 	t.Helper()
 	of := kind + " " + name
-	for ctx := deadline(t); len(p.said[of]) == 0; {
-		ev, err := p.Await(ctx, ofAnOrder)
+	for ctx := deadline(t); len(p.pending[of]) == 0; {
+		ev, err := p.Await(ctx, orderEvents)
 		if err != nil {
 			t.Errorf("waiting for %q of %s: %v", what, of, err)
 			return childEvent{}
 		}
-		p.said[ev.Of] = append(p.said[ev.Of], ev)
+		p.pending[ev.Of] = append(p.pending[ev.Of], ev)
 	}
-	ev := p.said[of][0]
-	p.said[of] = p.said[of][1:]
+	ev := p.pending[of][0]
+	p.pending[of] = p.pending[of][1:]
 	if ev.What != what || ev.Err != "" {
-		t.Errorf("the child says %+v, want %q", ev, what)
+		t.Errorf("the child reported %+v, want %q", ev, what)
 	}
 	return ev
 }
 
-// beChild is the process itself. Its orders end with it.
-func beChild(ctx context.Context, _ string, j childJob, parent *child.Parent[childEvent]) error {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // of refused writes
+// runChild is the main function of the child. Goroutines of its orders end with
+// the process.
+func runChild(ctx context.Context, _ string, j childJob, parent *child.Parent[childEvent]) error {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // refused writes are logged, and stderr fails the test
 	cli, err := clientv3.New(clientv3.Config{Endpoints: j.Endpoints, Logger: zap.NewNop()})
 	if err != nil {
 		return err
@@ -143,48 +146,48 @@ func beChild(ctx context.Context, _ string, j childJob, parent *child.Parent[chi
 		if err := json.Unmarshal([]byte(message), &o); err != nil {
 			return err
 		}
-		go carryOut(ctx, o, sess, states, parent)
+		go execute(ctx, o, sess, states, parent)
 	}
 }
 
-func carryOut(ctx context.Context, o order, sess *session.Session, states *stateLog, parent *child.Parent[childEvent]) {
+func execute(ctx context.Context, o order, sess *session.Session, states *stateLog, parent *child.Parent[childEvent]) {
 	ev := childEvent{Of: o.Kind + " " + o.Name, What: "failed"}
 	h, err := kinds[o.Kind](ctx, sess, o.Name, o.Owner)
 	if err != nil {
 		ev.Err = err.Error()
-		parent.Say(ofAnOrder, ev)
+		parent.Say(orderEvents, ev)
 		return
 	}
-	since := time.Now() // before it can be stopped for what it says
+	since := time.Now() // before the report, upon which the test may pause this process
 	ev.What, ev.Token, ev.Lease, ev.Since = "holds", h.Token(), sess.Lease(), since
-	parent.Say(ofAnOrder, ev)
+	parent.Say(orderEvents, ev)
 	hctx, cancel := h.Context(ctx)
 	defer cancel()
 	ev.What = "checked"
 	ev.Pause, err = firstCheckAfterAPause(h, since, o.Pause)
-	ev.Check = said(err)
+	ev.Check = outcome(err)
 	awaitConnected(h)
 	_, err = fencing.NewFencedWriter(h).Put(ctx, o.Name+"/data", "by a child")
-	ev.Writer = said(err)
+	ev.Writer = outcome(err)
 	if ev.Check == "lost" {
 		_, err = fencing.NewFencedWriter(pausedAfterCheck{h}).Put(ctx, o.Name+"/data", "stale")
-		ev.Etcd = said(err)
+		ev.Etcd = outcome(err)
 		<-hctx.Done()
-		ev.Cause = said(context.Cause(hctx))
+		ev.Cause = outcome(context.Cause(hctx))
 	}
 	ev.States = states.seen()
-	parent.Say(ofAnOrder, ev)
+	parent.Say(orderEvents, ev)
 	ev.What = "released"
 	if err := release(ctx, h); err != nil && ev.Check != "lost" {
 		ev.Err = err.Error()
 	}
-	parent.Say(ofAnOrder, ev)
+	parent.Say(orderEvents, ev)
 }
 
-// firstCheckAfterAPause calls Check all the time, until a pause of that length
-// since last has been seen or the handle is lost, and returns what the first one
-// after that said.
-func firstCheckAfterAPause(h handle, last time.Time, length time.Duration) (pause time.Duration, err error) {
+// firstCheckAfterAPause calls Check each millisecond until two calls are more than
+// length apart or the hold is lost. It returns how far apart they were and the
+// result of the last.
+func firstCheckAfterAPause(h hold, last time.Time, length time.Duration) (pause time.Duration, err error) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for ; ; <-tick.C {
@@ -192,7 +195,7 @@ func firstCheckAfterAPause(h handle, last time.Time, length time.Duration) (paus
 		err := h.Check()
 		after := time.Now()
 		if after.Sub(before) > length/2 {
-			err = h.Check() // the pause was within: that one may have been before it
+			err = h.Check() // the process was paused during Check, which may have decided before that
 		}
 		if pause := after.Sub(last); length > 0 && pause > length || errors.Is(err, holdfast.ErrLost) {
 			return pause, err
@@ -201,8 +204,8 @@ func firstCheckAfterAPause(h handle, last time.Time, length time.Duration) (paus
 	}
 }
 
-// awaitConnected waits until a handle is not suspended any more: held, or lost.
-func awaitConnected(h handle) {
+// awaitConnected waits until a hold is no longer suspended: it is held or lost.
+func awaitConnected(h hold) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for errors.Is(h.Check(), holdfast.ErrSuspended) {
@@ -210,10 +213,11 @@ func awaitConnected(h handle) {
 	}
 }
 
-func said(err error) string {
+// outcome names the result of a Check or a guarded write.
+func outcome(err error) string {
 	switch {
 	case err == nil:
-		return "all is well"
+		return "ok"
 	case errors.Is(err, holdfast.ErrLost):
 		return "lost"
 	case errors.Is(err, holdfast.ErrSuspended):
@@ -225,7 +229,7 @@ func said(err error) string {
 	}
 }
 
-// stateLog is what a session has told.
+// stateLog records the states that a session has published.
 type stateLog struct {
 	mu  sync.Mutex // protects all
 	all []holdfast.State

@@ -14,12 +14,10 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// What the tests of locks and of elections on a failing cluster have in common.
-
-// quick notices within 300 ms that a member does not answer.
+// quick is a retry policy that gives up on a member after 300 ms and tries another.
 var quick = backoff.Policy{Attempt: 300 * time.Millisecond}
 
-// clientTo returns a client of some addresses, closed with the test.
+// clientTo returns a client of the endpoints and closes it at the end of the test.
 func clientTo(t *testing.T, endpoints ...string) *clientv3.Client {
 	t.Helper()
 	cli, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
@@ -30,18 +28,18 @@ func clientTo(t *testing.T, endpoints ...string) *clientv3.Client {
 	return cli
 }
 
-// leaderAndOthers returns etcd's leader and the addresses of the others.
+// leaderAndOthers returns etcd's leader and the endpoints of the other members.
 func leaderAndOthers(t *testing.T, cluster *etcdtest.Cluster) (leader *etcdtest.Server, others []string) {
 	t.Helper()
 	leader, err := cluster.Leader(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return leader, addressesBut(cluster, leader)
+	return leader, endpointsExcept(cluster, leader)
 }
 
-// addressesBut returns the addresses of all members but one.
-func addressesBut(cluster *etcdtest.Cluster, one *etcdtest.Server) (addrs []string) {
+// endpointsExcept returns the endpoints of all members but one.
+func endpointsExcept(cluster *etcdtest.Cluster, one *etcdtest.Server) (addrs []string) {
 	for _, m := range cluster.Members() {
 		if m != one {
 			addrs = append(addrs, m.Endpoints()...)
@@ -59,14 +57,14 @@ func restart(t *testing.T, members ...*etcdtest.Server) {
 	}
 }
 
-// maintain does what operators do and tell nobody of: it restarts the members, one after the other, and replaces etcd's
-// leader by a new member; defragments each then, and compacts the history. It calls check between the two and at the end.
+// maintain performs routine maintenance: a rolling restart, then the replacement of etcd's leader by a new member. It
+// defragments every member that starts, compacts the history, and calls check after each of the two steps.
 func maintain(t *testing.T, cluster *etcdtest.Cluster, check func(step string)) {
 	t.Helper()
-	tidy := func(m *etcdtest.Server) {
+	defragment := func(m *etcdtest.Server) {
 		t.Helper()
 		own := m.Client(t)
-		await(t, "the member serves", func() bool {
+		await(t, "the member serves requests", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_, err := own.Get(ctx, "x")
@@ -80,25 +78,26 @@ func maintain(t *testing.T, cluster *etcdtest.Cluster, check func(step string)) 
 	for _, m := range cluster.Members() {
 		m.Stop()
 		restart(t, m)
-		tidy(m)
+		defragment(m)
 	}
 	check("rolling restart")
 	leader, _ := leaderAndOthers(t, cluster)
 	if err := cluster.Replace(deadline(t), leader); err != nil {
 		t.Fatal(err)
 	}
-	tidy(leader)
+	defragment(leader)
 	check("replacement of a member")
 }
 
-// stands reports whether the member that cli reaches has a key; it is asked for what it has itself, not for what is true.
-func stands(t *testing.T, cli *clientv3.Client, key string) bool {
+// hasKey reports whether the member that cli is connected to has a key in its own store. The read is serializable, so it
+// works without a quorum and may be stale.
+func hasKey(t *testing.T, cli *clientv3.Client, key string) bool {
 	t.Helper()
 	resp, err := cli.Get(deadline(t), key, clientv3.WithSerializable())
 	return err == nil && len(resp.Kvs) == 1
 }
 
-// await waits for a state that has no event of its own.
+// await polls until ok returns true, for conditions that have no event to wait for.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -107,26 +106,26 @@ func await(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("did not happen: %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
 
-// awaitRenewal waits until a renewal is confirmed that was sent after now.
+// awaitRenewal waits until etcd confirms a renewal that is sent after this call.
 func awaitRenewal(t *testing.T, sess *session.Session) {
 	t.Helper()
 	now := time.Now()
 	await(t, "a renewal is confirmed", func() bool { return sess.Unconfirmed() < time.Since(now) })
 }
 
-// endsByItsDeadline makes a call that cannot succeed, with a short deadline. It ends by that and not much later; more than
-// that it must not take for a slow machine to say so.
-func endsByItsDeadline(t *testing.T, what string, call func(context.Context) error) {
+// endsByDeadline checks that a call that cannot mustSucceed returns DeadlineExceeded when its context ends. The limit of 10 s
+// is far above the deadline, for slow machines.
+func endsByDeadline(t *testing.T, what string, call func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	start := time.Now()
 	if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 10*time.Second {
-		t.Errorf("%s: after %v: %v", what, time.Since(start), err)
+		t.Errorf("%s returned after %v: %v", what, time.Since(start), err)
 	}
 }

@@ -8,76 +8,77 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Scenario 42: who crashes and comes back with the same identity queues like
-// anyone, behind those who were waiting, and holds with a larger token.
-func TestHolderThatCrashedAndCameBackQueuesLikeAnyone(t *testing.T) {
+// Scenario 42: a holder that crashes and restarts under the same owner queues
+// behind the clients that were waiting, and acquires with a larger token.
+func TestCrashedHolderThatReturnsQueuesBehindTheWaiters(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	other := open(t, srv.Client(t), session.Options{})
 	first := startChild(t, srv.Endpoints(), childTTL)
-	held, waiting := make(map[string]childEvent), make(map[string]<-chan handle)
+	held, waiting := make(map[string]childEvent), make(map[string]<-chan hold)
 	for kind := range kinds {
-		first.tell(t, order{Kind: kind, Name: "x", Owner: "the same"})
-		held[kind] = first.hear(t, kind, "x", "holds")
+		first.order(t, order{Kind: kind, Name: "x", Owner: "the same"})
+		held[kind] = first.expect(t, kind, "x", "holds")
 		waiting[kind] = holdLater(t, kind, other, "x")
 		srv.WaitForKeys(t, "holdfast/"+kind+"/x/@/", 2)
 	}
-	first.stop(t) // so that its lease does not outlive a slow start of the second
+	first.pause(t) // its lease starts to run out while the second process starts
 	second := startChild(t, srv.Endpoints(), childTTL)
 	first.Kill()
 	for kind := range kinds {
-		second.tell(t, order{Kind: kind, Name: "x", Owner: "the same"})
-		between := <-waiting[kind]
-		if between == nil {
+		second.order(t, order{Kind: kind, Name: "x", Owner: "the same"})
+		waiter := <-waiting[kind]
+		if waiter == nil {
 			return
 		}
 		kvs := srv.WaitForKeys(t, "holdfast/"+kind+"/x/@/", 2)
 		before := time.Now()
-		if err := release(deadline(t), between); err != nil {
+		if err := release(deadline(t), waiter); err != nil {
 			t.Error(err)
 		}
-		again := second.hear(t, kind, "x", "holds")
+		again := second.expect(t, kind, "x", "holds")
 		if again.Since.Before(before) {
-			t.Errorf("%s: it held beside the other", kind)
+			t.Errorf("%s: the restarted process held together with the waiter", kind)
 		}
-		if between.Token() <= held[kind].Token || again.Token <= between.Token() || int64(again.Token) != kvs[1].CreateRevision {
-			t.Errorf("%s: tokens %v, %v, %v; entries %v", kind, held[kind].Token, between.Token(), again.Token, kvs)
+		if waiter.Token() <= held[kind].Token || again.Token <= waiter.Token() || int64(again.Token) != kvs[1].CreateRevision {
+			t.Errorf("%s: tokens %v, %v, %v; entries %v", kind, held[kind].Token, waiter.Token(), again.Token, kvs)
 		}
 	}
 }
 
-// Scenario 40, with a process that is killed: it stood between two others, and
-// its end wakes the one behind it, who goes on waiting for the one ahead.
-func TestWaiterThatIsKilledMidQueuePromotesNobody(t *testing.T) {
+// Scenario 40 with a real process: the process that waits waiter the holder and
+// the last waiter is killed. Its entry expires, which wakes the last waiter, and
+// that goes on waiting for the holder.
+func TestWaiterKilledMidQueueDoesNotPromoteTheNext(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	ahead := open(t, srv.Client(t), session.Options{})
-	behind := open(t, link.Client(), session.Options{TTL: 600e9}) // no renewal falls into the test
+	behind := open(t, link.Client(), session.Options{TTL: 600e9}) // no renewal is sent during the test
 	settled(t, link)
-	b := startChild(t, srv.Endpoints(), childTTL)
-	held, waiting := make(map[string]handle), make(map[string]<-chan handle)
+	middle := startChild(t, srv.Endpoints(), childTTL)
+	held, waiting := make(map[string]hold), make(map[string]<-chan hold)
 	for kind := range kinds {
 		prefix := "holdfast/" + kind + "/x/@/"
 		held[kind] = <-holdLater(t, kind, ahead, "x")
-		b.tell(t, order{Kind: kind, Name: "x"})
+		middle.order(t, order{Kind: kind, Name: "x"})
 		srv.WaitForKeys(t, prefix, 2)
-		reads := link.Count()["Range"]
+		before := link.Count()["Txn"]
 		waiting[kind] = holdLater(t, kind, behind, "x")
-		if err := link.Wait(deadline(t), "Range", reads+1); err != nil { // its watch stands
+		if err := link.Wait(deadline(t), "Txn", before+2); err != nil { // its watch is established
 			t.Fatal(err)
 		}
 	}
-	reads := link.Count()["Range"]
-	b.Kill()
-	// When the one ahead has gone, each learns by a Txn who is ahead now, watches
-	// that one, and reads whether it is still there.
-	if err := link.Wait(deadline(t), "Range", reads+len(kinds)); err != nil {
+	before := link.Count()["Txn"]
+	middle.Kill()
+	// When the entry ahead is gone, each waiter finds the next one ahead with a Txn,
+	// watches it, and reads with another Txn whether it still exists.
+	if err := link.Wait(deadline(t), "Txn", before+2*len(kinds)); err != nil {
 		t.Fatal(err)
 	}
 	for kind := range kinds {
 		if len(waiting[kind]) != 0 {
-			t.Errorf("%s: it holds beside the other", kind)
+			t.Errorf("%s: the waiter holds together with the holder", kind)
 		}
 		if held[kind] == nil {
 			continue

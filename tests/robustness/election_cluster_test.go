@@ -27,7 +27,7 @@ func campaign(t *testing.T, el *election.Election, value string) *election.Term 
 func campaignLater(t *testing.T, el *election.Election, value string) <-chan *election.Term {
 	t.Helper()
 	won := make(chan *election.Term, 1)
-	go func() { // ends with its deadline
+	go func() { // ends by its deadline
 		term, err := el.Campaign(deadline(t), value)
 		if err != nil {
 			t.Error(err)
@@ -38,9 +38,9 @@ func campaignLater(t *testing.T, el *election.Election, value string) <-chan *el
 }
 
 // Scenario 29.
-func TestTermOutlivesEtcdsLeader(t *testing.T) {
+func TestTermSurvivesEtcdLeaderFailure(t *testing.T) {
 	t.Parallel()
-	for range 2 { // a new cluster each time: one that has just lost a leader may take seconds to get over the next
+	for range 2 { // each with a new cluster: one that has just lost a leader may take seconds to replace the next
 		cluster := etcdtest.StartCluster(t, 3)
 		opts := session.Options{TTL: 10 * time.Second, Retry: quick}
 		sess := open(t, cluster.Client(t), opts)
@@ -54,14 +54,14 @@ func TestTermOutlivesEtcdsLeader(t *testing.T) {
 		}
 		leader.Stop()
 		if err := term.Proclaim(deadline(t), "still here"); err != nil || term.Token() != token {
-			t.Errorf("Proclaim by token %v, once %v: %v", term.Token(), token, err)
+			t.Errorf("Proclaim with token %v, want %v: %v", term.Token(), token, err)
 		}
 		awaitRenewal(t, sess)
 		if err := term.Check(); err != nil {
 			t.Error(err)
 		}
 		if len(waiting) != 0 {
-			t.Fatal("the next leads beside it")
+			t.Fatal("the next candidate leads at the same time")
 		}
 		if err := term.Resign(deadline(t)); err != nil {
 			t.Error(err)
@@ -73,7 +73,7 @@ func TestTermOutlivesEtcdsLeader(t *testing.T) {
 }
 
 // Scenario 31.
-func TestTermIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
+func TestTermIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	el := election.New(open(t, cluster.Client(t), session.Options{TTL: 14 * time.Second, Retry: quick}), "x")
@@ -83,11 +83,11 @@ func TestTermIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
 	for _, m := range members {
 		m.Stop()
 	}
-	await(t, "it is suspended", func() bool { return errors.Is(term.Check(), holdfast.ErrSuspended) })
+	await(t, "the term is suspended", func() bool { return errors.Is(term.Check(), holdfast.ErrSuspended) })
 	restart(t, members...)
-	await(t, "it is connected again", func() bool { return !errors.Is(term.Check(), holdfast.ErrSuspended) })
+	await(t, "the term is connected again", func() bool { return !errors.Is(term.Check(), holdfast.ErrSuspended) })
 	if err := term.Check(); err != nil || term.Token() != token {
-		t.Errorf("token %v, once %v: %v", term.Token(), token, err)
+		t.Errorf("token %v, want %v: %v", term.Token(), token, err)
 	}
 	if l, err := el.Leader(deadline(t)); err != nil || l.Token != token {
 		t.Errorf("leader %+v, %v", l, err)
@@ -95,14 +95,14 @@ func TestTermIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
 }
 
 // Scenario 32.
-func TestTermIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
+func TestTermIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	sess := open(t, cluster.Client(t), session.Options{TTL: 2 * time.Second, Retry: quick})
 	el := election.New(sess, "x")
 	term := campaign(t, el, "v")
 	stopped, stays := cluster.Members()[:2], cluster.Member(2).Client(t)
-	await(t, "all members have the entry", func() bool { return stands(t, stays, term.Key()) })
+	await(t, "all members have the entry", func() bool { return hasKey(t, stays, term.Key()) })
 	for _, m := range stopped {
 		m.Stop()
 	}
@@ -111,21 +111,22 @@ func TestTermIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
 	if err := term.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 		t.Errorf("Check: %v", err)
 	}
-	if !stands(t, stays, term.Key()) {
-		t.Error("this test has gone blind: the entry is gone although nobody can remove it")
+	if !hasKey(t, stays, term.Key()) {
+		t.Error("the test proves nothing: the entry is gone, though no quorum could delete it")
 	}
 	restart(t, stopped...)
 	await(t, "the session is back", func() bool { return sess.Check() == nil })
 	if err := term.Check(); !errors.Is(err, holdfast.ErrLost) {
-		t.Errorf("the term came back: %v", err)
+		t.Errorf("Check of the lost term: %v", err)
 	}
 	if again := campaign(t, el, "v"); again.Token() <= term.Token() {
 		t.Errorf("token %v after %v", again.Token(), term.Token())
 	}
 }
 
-// Scenario 33: a member that has lost the others knows nothing that counts, least of all when it has led them.
-func TestMinorityDecidesNothing(t *testing.T) {
+// Scenario 33: a leader of etcd that is cut off from the other members elects no leader of holdfast, answers no
+// linearizable read, and no observer trusts what it says.
+func TestMinorityMemberElectsNoLeader(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	minority, others := leaderAndOthers(t, cluster)
@@ -140,53 +141,53 @@ func TestMinorityDecidesNothing(t *testing.T) {
 	}
 	defer o.Close()
 	if v := o.Current(); v.Leader.Token != first.Token() || !v.Trusted {
-		t.Errorf("at first %+v", v)
+		t.Errorf("before the partition: %+v", v)
 	}
 
 	cluster.Partition(minority)
-	endsByItsDeadline(t, "Campaign", func(ctx context.Context) error {
+	endsByDeadline(t, "Campaign", func(ctx context.Context) error {
 		_, err := el.Campaign(ctx, "v")
 		return err
 	})
-	endsByItsDeadline(t, "Leader", func(ctx context.Context) error {
+	endsByDeadline(t, "Leader", func(ctx context.Context) error {
 		_, err := el.Leader(ctx)
 		return err
 	})
-	endsByItsDeadline(t, "Observe", func(ctx context.Context) (last error) {
+	endsByDeadline(t, "Observe", func(ctx context.Context) (last error) {
 		for l, err := range el.Observe(ctx) {
 			if last = err; err == nil {
-				t.Errorf("Observe tells %+v", l)
+				t.Errorf("Observe yields %+v", l)
 			}
 		}
 		return last
 	})
-	await(t, "the observer is not trusted any more", func() bool { return !o.Current().Trusted })
-	// The others decide meanwhile, and the minority still shows what was.
+	await(t, "the observer is no longer trusted", func() bool { return !o.Current().Trusted })
+	// The majority elects another leader, of which the minority learns nothing.
 	if err := first.Resign(deadline(t)); err != nil {
 		t.Error(err)
 	}
 	next := campaign(t, election.New(there, "x"), "next")
-	if !stands(t, here, first.Key()) {
-		t.Error("this test has gone blind: the minority has heard of the others")
+	if !hasKey(t, here, first.Key()) {
+		t.Error("the test proves nothing: the minority has received the write of the majority")
 	}
 	if v := o.Current(); v.Trusted {
-		t.Errorf("trusted, without anybody to ask: %+v", v)
+		t.Errorf("the observer is trusted without a quorum: %+v", v)
 	}
 
 	cluster.Heal()
 	var v election.View
 	await(t, "the observer is trusted again", func() bool { v = o.Current(); return v.Trusted })
 	if v.Leader.Token != next.Token() {
-		t.Errorf("trusted again, and still %+v", v)
+		t.Errorf("after the partition: %+v", v)
 	}
-	// The campaign that failed left no candidate.
+	// The campaign that failed has left no entry.
 	if kvs := cluster.WaitForKeys(t, entriesOfX, 1); string(kvs[0].Key) != next.Key() {
 		t.Errorf("entries %v", kvs)
 	}
 }
 
-// Scenario 36: members restart, are defragmented, and one is replaced.
-func TestTermOutlivesARollingRestartAndAReplacedMember(t *testing.T) {
+// Scenario 36.
+func TestTermSurvivesARollingRestartAndAMemberReplacement(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	sess := open(t, cluster.Client(t), session.Options{TTL: 12 * time.Second, Retry: quick})
@@ -195,31 +196,31 @@ func TestTermOutlivesARollingRestartAndAReplacedMember(t *testing.T) {
 	observer := election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second, Retry: quick}), "x")
 	observed := make(chan []election.Leader, 1)
 	go func() { // joined below
-		var told []election.Leader
+		var seen []election.Leader
 		for l, err := range observer.Observe(deadline(t)) {
 			if err == nil {
-				told = append(told, l)
+				seen = append(seen, l)
 			}
 			if l.Value == "last" {
 				break
 			}
 		}
-		observed <- told
+		observed <- seen
 	}()
 	maintain(t, cluster, func(step string) {
 		awaitRenewal(t, sess)
 		if err := term.Check(); err != nil || term.Token() != token {
-			t.Errorf("after the %s: token %v, once %v: %v", step, term.Token(), token, err)
+			t.Errorf("after the %s: token %v, want %v: %v", step, term.Token(), token, err)
 		}
 	})
 	if err := term.Proclaim(deadline(t), "last"); err != nil {
 		t.Error(err)
 	}
-	told := <-observed
-	if len(told) == 0 || told[len(told)-1].Value != "last" {
-		t.Errorf("an observer has not heard of the last value: %+v", told)
+	seen := <-observed
+	if len(seen) == 0 || seen[len(seen)-1].Value != "last" {
+		t.Errorf("the observer did not see the last value: %+v", seen)
 	}
-	if slices.ContainsFunc(told, func(l election.Leader) bool { return l.Token != token }) {
-		t.Errorf("an observer was told %+v", told)
+	if slices.ContainsFunc(seen, func(l election.Leader) bool { return l.Token != token }) {
+		t.Errorf("the observer saw another term: %+v", seen)
 	}
 }

@@ -17,21 +17,21 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// inParallel runs rounds, some at once, and waits for all.
-func inParallel(total, atOnce int, round func(i int)) {
-	places := make(chan struct{}, atOnce)
+// inParallel runs all rounds, at most limit at a time.
+func inParallel(total, limit int, round func(i int)) {
+	slots := make(chan struct{}, limit)
 	var all sync.WaitGroup
 	for i := range total {
-		places <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			round(i)
 		})
 	}
 	all.Wait()
 }
 
-// durations collects what rounds have measured.
+// durations collects measurements from concurrent rounds.
 type durations struct {
 	mu  sync.Mutex
 	all []time.Duration
@@ -43,36 +43,36 @@ func (d *durations) add(v time.Duration) {
 	d.all = append(d.all, v)
 }
 
-// sorted is called when all rounds have ended.
+// sorted must not be called before all rounds have ended.
 func (d *durations) sorted() []time.Duration {
 	slices.Sort(d.all)
 	return d.all
 }
 
-// "Deposed" means: told before another can lead. A leading process falls
-// silent at any moment; its function's context must be done before the next
-// function begins.
+// A leader is cut off from etcd at a random moment between renewals. The context
+// of its function must end before the function of the next leader begins.
 func TestBlackHoledLeaderIsToldBeforeTheNextTermBegins(t *testing.T) {
-	const atOnce = 20
+	const parallel = 20
 	total := rounds(60, 20)
 	cluster := etcdtest.StartCluster(t, 3)
 	next := open(t, cluster.Client(t), session.Options{TTL: 30 * time.Second})
 	var margins, failovers durations
-	inParallel(total, atOnce, func(i int) {
+	inParallel(total, parallel, func(i int) {
 		margin, failover := deposeOnce(t, cluster, next, fmt.Sprintf("round-%d", i))
 		margins.add(margin)
 		failovers.add(failover)
 	})
 	m, f := margins.sorted(), failovers.sorted()
-	t.Logf("%d rounds: told before the next term began by %v at least, %v at most", total, m[0], m[total-1])
-	t.Logf("from silence to the next term with a TTL of %v: %v to %v, half of them within %v", childTTL, f[0], f[total-1], f[total/2])
+	t.Logf("%d rounds: the context ended %v to %v before the next term began", total, m[0], m[total-1])
+	t.Logf("failover with a TTL of %v: %v to %v, median %v", childTTL, f[0], f[total-1], f[total/2])
 	if m[0] <= 0 {
-		t.Errorf("a leader was told %v after the next term had begun", -m[0])
+		t.Errorf("the context of a leader ended %v after the next term began", -m[0])
 	}
 }
 
-// deposeOnce returns by how much the old function's context was done before
-// the new function began, and how long after the silence that was.
+// deposeOnce cuts a leader off. margin is the time from the end of its function's
+// context to the start of the next leader's function, failover from the outage to
+// that start.
 func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, name string) (margin, failover time.Duration) {
 	link, err := cluster.NewLink()
 	if err != nil {
@@ -105,13 +105,12 @@ func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, 
 	select {
 	case <-leads:
 	case err := <-returned:
-		t.Errorf("%s: the old one does not lead: %v", name, err)
+		t.Errorf("%s: the first RunWhileLeader returned %v", name, err)
 		return 0, 0
 	}
 	phase := time.NewTimer(time.Duration(rand.Int64N(int64(childTTL / 2))))
 	queued := make(chan error, 1)
-	var began time.Time
-	var silent time.Time
+	var began, cutOff time.Time
 	go func() { // joined below
 		queued <- election.New(next, name).RunWhileLeader(deadline(t), "new", func(_ context.Context, term *election.Term) error {
 			began = time.Now()
@@ -119,17 +118,17 @@ func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, 
 				t.Errorf("%s: token %v after %v", name, term.Token(), old.Token())
 			}
 			if err := old.Check(); !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("%s: the old term's Check while the new one lasts: %v", name, err)
+				t.Errorf("%s: Check of the old term during the new one: %v", name, err)
 			}
-			link.Heal() // it is back, and still believes nothing
+			link.Heal() // the guarded write of the old term can reach etcd
 			if _, err := fencing.NewFencedWriter(pausedAfterCheck{old}).Put(deadline(t), name, "stale"); !errors.Is(err, fencing.ErrStale) {
-				t.Errorf("%s: the old term's guarded write: %v", name, err)
+				t.Errorf("%s: guarded write of the old term: %v", name, err)
 			}
 			return nil
 		})
 	}()
 	<-phase.C
-	silent = time.Now()
+	cutOff = time.Now()
 	link.BlackHole()
 	if err := <-queued; err != nil {
 		t.Error(err)
@@ -137,5 +136,5 @@ func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, 
 	if err := <-returned; !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("%s: the old RunWhileLeader returned %v", name, err)
 	}
-	return began.Sub(<-told), began.Sub(silent)
+	return began.Sub(<-told), began.Sub(cutOff)
 }

@@ -1,5 +1,6 @@
-// Package robustness has the tests of the whole: real processes, real faults,
-// many rounds, judged by etcd's own record.
+// Package robustness tests the packages together, under faults: real processes,
+// clusters and networks, and simulations in virtual time. Most tests compare what
+// holders observe with the history of etcd's store.
 package robustness
 
 import (
@@ -31,8 +32,8 @@ func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Sessio
 	return sess
 }
 
-// settled counts the RPCs of a link once the session on it has nothing to send
-// but renewals: the last that New sets off is a read of the session key.
+// settled waits until the session on a link sends nothing but renewals, and returns
+// the RPCs so far. The last request that New causes is a read of the session key.
 func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
 	t.Helper()
 	if err := link.Wait(deadline(t), "Range", 1); err != nil {
@@ -41,8 +42,8 @@ func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
 	return link.Count()
 }
 
-// deadline is a context for what must not take long; a test that waits for it
-// has failed.
+// deadline returns a context of a minute, for calls that are expected to mustSucceed
+// much sooner.
 func deadline(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -50,7 +51,7 @@ func deadline(t testing.TB) context.Context {
 	return ctx
 }
 
-// soon is a context that ends while the test looks on.
+// soon returns a context for calls that are expected to run into its deadline.
 func soon(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -58,8 +59,8 @@ func soon(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// joinSignal tells when a goroutine has taken its place in line: Lock asks for
-// Done only after that.
+// joinSignal is a context that closes joined at the first call of Done. Lock calls
+// Done only after the goroutine has joined the queue of its session.
 type joinSignal struct {
 	context.Context
 	once   sync.Once

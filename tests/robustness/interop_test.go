@@ -18,14 +18,15 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Scenario 45: a fleet in the middle of its migration. Upstream's mutex and
-// ours contend on one prefix; etcd's record is the judge.
-func TestOursAndUpstreamsMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
+// Scenario 45: a fleet that migrates from etcd's mutex to this module's. Both
+// contend on one prefix, and the order of the holds is the order of the entries in
+// etcd's history.
+func TestMutexAndEtcdMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
 	t.Parallel()
 	const each, times, prefix = 4, 12, "/legacy/lock"
 	srv := etcdtest.Start(t)
 	record := srv.Record(t, prefix+"/")
-	var order []int64 // create revisions in the order of holding, guarded by the lock alone
+	var order []int64 // create revisions in the order of the holds, protected by the lock under test
 	var wg sync.WaitGroup
 	for range each {
 		mu := locker.NewMutexAt(open(t, srv.Client(t), session.Options{}), prefix)
@@ -85,8 +86,9 @@ func revision(t *testing.T, cli *clientv3.Client, key string) int64 {
 	return resp.Kvs[0].CreateRevision
 }
 
-// etcdctl starts a real "etcdctl lock" and returns once it has its place in the
-// queue. It prints its key when it holds, and holds until end is called.
+// etcdctl starts "etcdctl lock" and returns once the queue has that many entries.
+// holds receives the key that etcdctl prints when it acquires the lock, and "" if it
+// exits before. end makes it release the lock.
 func etcdctl(t *testing.T, srv *etcdtest.Server, prefix string, queued int) (entry *mvccpb.KeyValue, holds <-chan string, end func()) {
 	t.Helper()
 	path, err := exec.LookPath("etcdctl")
@@ -102,11 +104,11 @@ func etcdctl(t *testing.T, srv *etcdtest.Server, prefix string, queued int) (ent
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	said := make(chan string, 1)
+	printed := make(chan string, 1)
 	go func() { // ends with the process
 		buf := make([]byte, 1024)
 		n, _ := out.Read(buf)
-		said <- strings.TrimSpace(string(buf[:n]))
+		printed <- strings.TrimSpace(string(buf[:n]))
 	}()
 	var once sync.Once
 	end = func() {
@@ -117,10 +119,10 @@ func etcdctl(t *testing.T, srv *etcdtest.Server, prefix string, queued int) (ent
 	}
 	t.Cleanup(end)
 	kvs := srv.WaitForKeys(t, prefix+"/", queued)
-	return kvs[len(kvs)-1], said, end
+	return kvs[len(kvs)-1], printed, end
 }
 
-func TestEtcdctlLockWaitsForOursAndOursForIt(t *testing.T) {
+func TestMutexAndEtcdctlLockExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	const prefix = "/legacy/lock"
 	srv := etcdtest.Start(t)
@@ -129,7 +131,7 @@ func TestEtcdctlLockWaitsForOursAndOursForIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, theyHold, end := etcdctl(t, srv, prefix, 2)
+	entry, printed, end := etcdctl(t, srv, prefix, 2)
 	next := make(chan *locker.Lock, 1)
 	go func() { // received below
 		lk, err := locker.NewMutexAt(open(t, srv.Client(t), session.Options{}), prefix).Lock(deadline(t))
@@ -140,29 +142,30 @@ func TestEtcdctlLockWaitsForOursAndOursForIt(t *testing.T) {
 	}()
 	srv.WaitForKeys(t, prefix+"/", 3)
 	select {
-	case key := <-theyHold:
-		t.Errorf("etcdctl holds %s while we do", key)
+	case key := <-printed:
+		t.Errorf("etcdctl printed %q while the first Mutex holds", key)
 	case <-next:
-		t.Error("our second holds while our first does")
+		t.Error("the second Mutex holds while the first does")
 	default:
 	}
 	if err := lk.Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	if key := <-theyHold; key != string(entry.Key) {
-		t.Errorf("etcdctl says it holds %q, its entry is %q", key, entry.Key)
+	if key := <-printed; key != string(entry.Key) {
+		t.Errorf("etcdctl printed %q, its entry is %q", key, entry.Key)
 	}
 	if _, err := mu.TryLock(deadline(t)); err == nil {
-		t.Error("TryLock got the lock that etcdctl holds")
+		t.Error("TryLock succeeded while etcdctl holds")
 	}
 	end()
 	if lk := <-next; lk == nil || lk.Check() != nil || int64(lk.Token()) <= entry.CreateRevision {
-		t.Errorf("our second: %+v", lk)
+		t.Errorf("the second Mutex: %+v", lk)
 	}
 }
 
-// Holders and waiters that die on either side pass the lock on.
-func TestTheDeadOnEitherSideMakeRoom(t *testing.T) {
+// The lease of a waiting etcdctl, of a Mutex that holds, and of an etcdctl that holds
+// is revoked in turn. Each time the next in the queue acquires.
+func TestRevokedLeaseFreesTheLockForMutexAndEtcdctl(t *testing.T) {
 	t.Parallel()
 	const prefix = "/legacy/lock"
 	srv := etcdtest.Start(t)
@@ -170,24 +173,24 @@ func TestTheDeadOnEitherSideMakeRoom(t *testing.T) {
 	if _, err := locker.NewMutexAt(ours, prefix).Lock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	dying, theyHold, _ := etcdctl(t, srv, prefix, 2)
-	third, theyHoldToo, _ := etcdctl(t, srv, prefix, 3)
-	srv.Revoke(t, clientv3.LeaseID(dying.Lease)) // a waiter of theirs dies
+	first, printed, _ := etcdctl(t, srv, prefix, 2)
+	third, secondPrinted, _ := etcdctl(t, srv, prefix, 3)
+	srv.Revoke(t, clientv3.LeaseID(first.Lease)) // of the first etcdctl, which waits
 	srv.WaitForKeys(t, prefix+"/", 2)
-	srv.Revoke(t, ours.Lease()) // our holder dies
-	if key := <-theyHoldToo; key != string(third.Key) {
-		t.Errorf("holds: %q, want %q", key, third.Key)
+	srv.Revoke(t, ours.Lease()) // of the holder
+	if key := <-secondPrinted; key != string(third.Key) {
+		t.Errorf("the second etcdctl printed %q, want %q", key, third.Key)
 	}
 	select {
-	case key := <-theyHold:
+	case key := <-printed:
 		if key != "" {
-			t.Errorf("the dead one holds %q", key)
+			t.Errorf("the etcdctl whose lease was revoked printed %q", key)
 		}
 	default:
 	}
-	srv.Revoke(t, clientv3.LeaseID(third.Lease)) // their holder dies
+	srv.Revoke(t, clientv3.LeaseID(third.Lease)) // of the second etcdctl, which holds
 	lk, err := locker.NewMutexAt(open(t, srv.Client(t), session.Options{}), prefix).Lock(deadline(t))
 	if err != nil || lk.Check() != nil {
-		t.Errorf("ours, after all: %v", err)
+		t.Errorf("Lock after all leases were revoked: %v", err)
 	}
 }

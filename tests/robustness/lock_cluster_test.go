@@ -24,11 +24,11 @@ func lock(t *testing.T, sess *session.Session, name string) *locker.Lock {
 	return lk
 }
 
-// lockLater has a session wait for the lock x, as the n-th in its queue.
+// lockLater starts to acquire the lock x and returns when the queue has n entries.
 func lockLater(t *testing.T, cluster *etcdtest.Cluster, sess *session.Session, n int) <-chan *locker.Lock {
 	t.Helper()
 	acquired := make(chan *locker.Lock, 1)
-	go func() { // ends with its deadline
+	go func() { // ends by its deadline
 		lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
 		if err != nil {
 			t.Error(err)
@@ -39,7 +39,6 @@ func lockLater(t *testing.T, cluster *etcdtest.Cluster, sess *session.Session, n
 	return acquired
 }
 
-// unlock releases what is held.
 func unlock(t *testing.T, lk *locker.Lock) {
 	t.Helper()
 	if err := lk.Unlock(deadline(t)); err != nil {
@@ -47,21 +46,21 @@ func unlock(t *testing.T, lk *locker.Lock) {
 	}
 }
 
-// mustHold checks that a lock is held as it was acquired.
-func mustHold(t *testing.T, when string, lk *locker.Lock, sess *session.Session, kept string) {
+// mustHold checks that a lock is held and that its identity is still want.
+func mustHold(t *testing.T, when string, lk *locker.Lock, sess *session.Session, want string) {
 	t.Helper()
-	if err := lk.Check(); err != nil || lk.Lease() != sess.Lease() || identity(lk) != kept {
-		t.Errorf("%s: %s, once %s; Check: %v", when, identity(lk), kept, err)
+	if err := lk.Check(); err != nil || lk.Lease() != sess.Lease() || identity(lk) != want {
+		t.Errorf("%s: %s, want %s; Check: %v", when, identity(lk), want, err)
 	}
 }
 
-// identity is what a lock keeps until it is lost.
+// identity returns what must not change while a lock is held.
 func identity(lk *locker.Lock) string {
 	return fmt.Sprintf("token %v, lease %x, key %s", lk.Token(), lk.Lease(), lk.Key())
 }
 
 // Scenario 29.
-func TestLockOutlivesEtcdsLeader(t *testing.T) {
+func TestLockSurvivesEtcdLeaderFailure(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	opts := session.Options{TTL: 12 * time.Second, Retry: quick}
@@ -73,23 +72,23 @@ func TestLockOutlivesEtcdsLeader(t *testing.T) {
 	leader, _ := leaderAndOthers(t, cluster)
 	leader.Stop()
 	awaitRenewal(t, sess)
-	mustHold(t, "without the old leader", lk, sess, kept)
+	mustHold(t, "after the failure of the leader", lk, sess, kept)
 	if len(second)+len(third) != 0 {
-		t.Fatal("a waiter holds it too")
+		t.Fatal("a waiter holds the lock, too")
 	}
 	unlock(t, lk)
 	next := <-second
 	if next == nil || next.Token() <= lk.Token() || len(third) != 0 {
-		t.Fatalf("after %s came %v, and %d behind it", kept, next, len(third))
+		t.Fatalf("after %s: second waiter %v, %d of the third", kept, next, len(third))
 	}
 	unlock(t, next)
 	if last := <-third; last == nil || last.Token() <= next.Token() {
-		t.Errorf("after token %v came %v", next.Token(), last)
+		t.Errorf("after token %v the third waiter has %v", next.Token(), last)
 	}
 }
 
 // Scenario 31.
-func TestLockIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
+func TestLockIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	events := make(chan session.Event, 10)
@@ -120,14 +119,14 @@ func TestLockIsSuspendedWhileTheQuorumIsGoneAndGoesOn(t *testing.T) {
 }
 
 // Scenario 32.
-func TestLockIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
+func TestLockIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
 	cluster := etcdtest.StartCluster(t, 3)
 	sess := open(t, cluster.Client(t), session.Options{TTL: ttl, Retry: quick})
 	lk := lock(t, sess, "x")
 	stopped, stays := cluster.Members()[:2], cluster.Member(2).Client(t)
-	await(t, "all members have the entry", func() bool { return stands(t, stays, lk.Key()) })
+	await(t, "all members have the entry", func() bool { return hasKey(t, stays, lk.Key()) })
 	for _, m := range stopped {
 		m.Stop()
 	}
@@ -136,30 +135,30 @@ func TestLockIsLostWithoutAQuorumThoughItsEntryMayStand(t *testing.T) {
 	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 		t.Fatalf("Check: %v", err)
 	}
-	// Not before the deadline, which is a tenth before the TTL, and not after the TTL.
+	// The session gives its lease up a tenth of the TTL before the lease can expire.
 	if lost.Since < ttl*9/10 || lost.Since > ttl {
 		t.Errorf("lost %v after the last renewal", lost.Since)
 	}
-	if !stands(t, stays, lk.Key()) {
-		t.Error("this test has gone blind: the entry is gone although nobody can remove it")
+	if !hasKey(t, stays, lk.Key()) {
+		t.Error("the test proves nothing: the entry is gone, though no quorum could delete it")
 	}
 	restart(t, stopped...)
-	await(t, "the session has another lease", func() bool { return sess.Check() == nil })
+	await(t, "the session has a new lease", func() bool { return sess.Check() == nil })
 	if err := lk.Check(); !errors.Is(err, holdfast.ErrLost) || sess.Lease() == lk.Lease() {
-		t.Errorf("the lock came back on lease %x: %v", sess.Lease(), err)
+		t.Errorf("Check of the lost lock, while the session has lease %x: %v", sess.Lease(), err)
 	}
 	if err := lk.Unlock(deadline(t)); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("Unlock: %v", err)
 	}
 	again := lock(t, sess, "x")
 	if again.Lease() != sess.Lease() || again.Token() <= lk.Token() {
-		t.Errorf("again: %s", identity(again))
+		t.Errorf("acquired again: %s", identity(again))
 	}
 	unlock(t, again)
 }
 
-// Scenario 36: members restart, are defragmented, and one is replaced. A waiter does not lose its place either.
-func TestLockOutlivesARollingRestartAndAReplacedMember(t *testing.T) {
+// Scenario 36, in which a waiter keeps its place, too.
+func TestLockSurvivesARollingRestartAndAMemberReplacement(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	opts := session.Options{TTL: 12 * time.Second, Retry: quick}
@@ -173,17 +172,17 @@ func TestLockOutlivesARollingRestartAndAReplacedMember(t *testing.T) {
 		mustHold(t, "after the "+step, lk, sess, kept)
 	})
 	if len(waiting) != 0 {
-		t.Fatal("a waiter holds it too")
+		t.Fatal("a waiter holds the lock, too")
 	}
 	unlock(t, lk)
 	if next := <-waiting; next != nil && next.Key() != place {
-		t.Errorf("it waited at %s and acquired as %s", place, next.Key())
+		t.Errorf("the waiter queued as %s and acquired as %s", place, next.Key())
 	}
 }
 
-// A member that is out of reach for one client takes nothing from it: its connection stays open and answers nothing, and
-// what is sent there has to be sent again to another.
-func TestLocksGoOnWhileOneMemberIsOutOfReachOfTheirClient(t *testing.T) {
+// The client's connection to one member stays open but carries nothing. Requests that the client sends there have to be
+// repeated on another member.
+func TestLocksWorkWhileOneMemberIsUnreachable(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	leader, others := leaderAndOthers(t, cluster)
@@ -193,19 +192,19 @@ func TestLocksGoOnWhileOneMemberIsOutOfReachOfTheirClient(t *testing.T) {
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
 	link.BlackHole()
-	await(t, "a request is sent to the member that is out of reach", func() bool {
+	await(t, "the client has sent a request to the unreachable member", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		_, err := cli.Get(ctx, "x")
 		return err != nil
 	})
-	for range 4 { // each some requests, of which a third goes there
+	for range 4 { // a third of the requests of each go to the unreachable member
 		unlock(t, lock(t, sess, "y"))
 		cluster.WaitForKeys(t, "holdfast/lock/y/@/", 0)
 	}
 	for range 2 {
 		awaitRenewal(t, sess)
-		mustHold(t, "with one member out of reach", lk, sess, kept)
+		mustHold(t, "with an unreachable member", lk, sess, kept)
 	}
 	unlock(t, lk)
 	cluster.WaitForKeys(t, entriesOfLockX, 0)

@@ -18,9 +18,9 @@ const sideBySide = 6
 
 func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, staleWriter) {
-		child.Main(beStaleWriter)
+		child.Main(runStaleWriter)
 	}
-	child.Main(beChild)
+	child.Main(runChild)
 	flag.Parse()
 	parallel := flag.Lookup("test.parallel").Value
 	if parallel.(flag.Getter).Get().(int) < sideBySide {

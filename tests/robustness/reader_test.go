@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Who only looks on needs no more than to read, as docs/client.md grants it: of
-// that nothing can be left out, and no session can be made of it.
-func TestRoleThatMayOnlyReadIsEnoughToWatchWhoLeads(t *testing.T) {
+// The role for observers in docs/client.md only reads. It is enough for an
+// election.Reader, needs each of its permissions, and does not suffice for a session.
+func TestReadOnlyRoleCanObserveTheLeader(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "watcher", "observers")
@@ -36,24 +36,24 @@ func TestRoleThatMayOnlyReadIsEnoughToWatchWhoLeads(t *testing.T) {
 	must(t)(nil, err)
 	defer o.Close()
 	must(t)(nil, term.Resign(deadline(t)))
-	eventually(t, "the vacancy is seen", func() bool { return o.Current().Leader == election.Leader{} })
+	eventually(t, "the observer sees the vacancy", func() bool { return o.Current().Leader == election.Leader{} })
 	term, err = leader.Campaign(deadline(t), "w")
 	must(t)(nil, err)
-	eventually(t, "the next is seen", func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
+	eventually(t, "the observer sees the next leader", func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
 	if sent := link.Count(); sent["LeaseGrant"]+sent["LeaseKeepAlive"]+sent["Put"] != 0 {
-		t.Errorf("sent %v", sent)
+		t.Errorf("the reader sent %v", sent)
 	}
 	if _, err := session.New(deadline(t), cli, nil); !errors.Is(err, rpctypes.ErrPermissionDenied) {
-		t.Errorf("a session: %v", err)
+		t.Errorf("session.New: %v", err)
 	}
 
 	for _, p := range g.roles["observers"] {
 		g.revoke(t, "observers", p)
 		if _, err := r.Leader(deadline(t)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
-			t.Errorf("without %s: Leader: %v", p.key, err)
+			t.Errorf("Leader without permission for %s: %v", p.key, err)
 		}
 		if _, err := r.Observer(deadline(t)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
-			t.Errorf("without %s: Observer: %v", p.key, err)
+			t.Errorf("Observer without permission for %s: %v", p.key, err)
 		}
 		g.grant(t, "observers", p)
 	}
@@ -61,9 +61,9 @@ func TestRoleThatMayOnlyReadIsEnoughToWatchWhoLeads(t *testing.T) {
 	must(t)(nil, err)
 }
 
-// A stream of watches keeps the token it was opened with. Once that has expired
-// who begins to observe needs another stream.
-func TestReaderWatchesAfterTheTokenOfItsStreamHasExpired(t *testing.T) {
+// etcd checks a new watch with the auth token that its stream was opened with. After
+// that has expired, a new observer needs another stream.
+func TestReaderWatchesAfterTheAuthTokenOfItsStreamExpires(t *testing.T) {
 	t.Parallel()
 	g := guard(t, shortTokens(t))
 	g.user(t, "watcher", "observers")
@@ -76,7 +76,7 @@ func TestReaderWatchesAfterTheTokenOfItsStreamHasExpired(t *testing.T) {
 	told := make(chan string, 10)
 	ctx, cancel := context.WithCancel(deadline(t))
 	ended := make(chan struct{})
-	go func() { // ends with ctx
+	go func() { // joined by the deferred function
 		defer close(ended)
 		for l := range r.Observe(ctx) {
 			told <- l.Value
@@ -84,19 +84,19 @@ func TestReaderWatchesAfterTheTokenOfItsStreamHasExpired(t *testing.T) {
 	}()
 	defer func() { cancel(); <-ended }()
 	if v := <-told; v != "" {
-		t.Errorf("at first %q", v)
+		t.Errorf("first value %q, want none", v)
 	}
 	term, err := election.New(open(t, g.admin, session.Options{}), "x").Campaign(deadline(t), "v")
 	must(t)(nil, err)
 	if v := <-told; v != "v" {
-		t.Errorf("then %q", v)
+		t.Errorf("second value %q", v)
 	}
-	eventually(t, "who was there before knows too", func() bool { return standing.Current().Leader.Token == term.Token() })
+	eventually(t, "the observer from before the expiry sees the leader", func() bool { return standing.Current().Leader.Token == term.Token() })
 }
 
-// One member of three hangs, each in turn; one of them has the watch, which is
-// silent then. A read that goes to another finds out.
-func TestReaderBesideAMemberThatHangsHearsOfNewLeaders(t *testing.T) {
+// Each of three members hangs in turn. One of them serves the watch, which then
+// delivers nothing; the observer learns of changes by reads from other members.
+func TestReaderSeesNewLeadersWhileAMemberHangs(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	var links []*etcdtest.Link
@@ -118,11 +118,11 @@ func TestReaderBesideAMemberThatHangsHearsOfNewLeaders(t *testing.T) {
 		link.BlackHole()
 		term, err := leader.Campaign(deadline(t), "v")
 		must(t)(nil, err)
-		eventually(t, "the leader is seen", func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
+		eventually(t, "the observer sees the leader", func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
 		must(t)(nil, term.Resign(deadline(t)))
-		eventually(t, "the vacancy is seen", func() bool { v := o.Current(); return v.Leader == election.Leader{} && v.Trusted })
+		eventually(t, "the observer sees the vacancy", func() bool { v := o.Current(); return v.Leader == election.Leader{} && v.Trusted })
 		if v := o.Current(); v.Err != nil {
-			t.Fatalf("beside member %d: %v", i, v.Err)
+			t.Fatalf("while member %d hangs: %v", i, v.Err)
 		}
 		link.Heal()
 	}

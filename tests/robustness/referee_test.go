@@ -7,24 +7,25 @@ import (
 	"time"
 )
 
-// A referee samples all who hold one name, and says for how long two believed it.
+// A referee samples Check of all holds of one name and records how long two of them
+// succeeded at the same time.
 type referee struct {
 	mu       sync.Mutex // protects what follows
-	holders  []handle   // their Lock has returned, their release has not begun
-	since    time.Time  // two hold; zero: at most one does
+	holders  []hold     // acquired, and the release has not begun
+	since    time.Time  // since when two hold; zero if at most one does
 	overlaps []time.Duration
 
 	done, stopped chan struct{}
 }
 
-func (r *referee) enter(h handle) {
+func (r *referee) enter(h hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holders = append(r.holders, h)
 	r.sample()
 }
 
-func (r *referee) leave(h handle) {
+func (r *referee) leave(h hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sample()
@@ -79,19 +80,19 @@ func (r *referee) stop() {
 	<-r.stopped
 }
 
-func succeed(t *testing.T, err error) {
+func mustSucceed(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// summary is the count, the median and the largest of what was measured.
+// summary returns the number, the median and the maximum of the measurements.
 func (d *durations) summary() string {
 	all := d.sorted()
 	if len(all) == 0 {
 		return "not measured"
 	}
-	return fmt.Sprintf("%d times, median %v, at most %v", len(all),
+	return fmt.Sprintf("%d times, median %v, maximum %v", len(all),
 		all[len(all)/2].Round(time.Microsecond), all[len(all)-1].Round(time.Microsecond))
 }

@@ -19,36 +19,35 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Scenario 30, the other half: etcd's leader is stopped for longer than the TTL
-// and continues. It may then revoke leases that its successor has renewed. The
-// entry of a holder that runs and is connected is gone; the waiter behind must
-// not hold before that holder is told. In every other round one of the other
-// members hangs from then on.
-func TestLeaseRevokedByALeaderThatContinuesNeverLetsTwoHold(t *testing.T) {
+// Scenario 49: etcd's leader is paused for longer than the TTL. When it resumes, it
+// may revoke leases that its successor has renewed, which deletes the entries of
+// connected holders. The next waiter must not hold before such a holder is told. In
+// every other round another member hangs after the leader resumed.
+func TestLeaseRevokedByAResumedLeaderNeverLetsTwoHold(t *testing.T) {
 	t.Parallel()
-	// Longer than the 5 s after which the others break their connections to a
-	// member that is stopped, so that it takes its time to hear of its successor.
-	const ttl, lines = 8 * time.Second, 8
+	// More than the 5 s after which the other members close their connections to a
+	// paused member, so that it learns of its successor late.
+	const ttl, queues = 8 * time.Second, 8
 	for i := range long(2, 1, 1) {
 		t.Run(fmt.Sprint("cluster ", i), func(t *testing.T) {
-			if *longRuns { // one cluster alone begins at once: it takes longest of all
+			if *longRuns { // otherwise there is one cluster, which starts before other parallel tests
 				t.Parallel()
 			}
 			c := &revocations{cluster: etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true, DefaultTicks: true})}
 			for round := range long(20, 2, 1) {
-				c.begin(t, round, lines, ttl)
+				c.begin(t, round, queues, ttl)
 				old, _ := leaderAndOthers(t, c.cluster)
-				succeed(t, old.Pause())
-				// The leases run out on the old leader meanwhile; its successor gives
-				// each its full TTL, and renews it.
+				mustSucceed(t, old.Pause())
+				// Meanwhile the leases expire by the clock of the old leader. Its
+				// successor gives each its full TTL and renews it.
 				<-time.After(ttl + rand.N(ttl/4))
 				var hung *etcdtest.Server
 				if round%2 == 0 {
 					hung = c.follower(t, old)
 				}
-				succeed(t, old.Resume())
-				if hung != nil { // not before: a quorum needs the old leader
-					succeed(t, hung.Pause())
+				mustSucceed(t, old.Resume())
+				if hung != nil { // the quorum needs the old leader
+					mustSucceed(t, hung.Pause())
 				}
 				c.settle(t)
 				c.end(t, hung)
@@ -58,8 +57,7 @@ func TestLeaseRevokedByALeaderThatContinuesNeverLetsTwoHold(t *testing.T) {
 	}
 }
 
-// The same by hand, which needs no luck: the holder's lease is revoked by
-// another client.
+// Scenario 49 without chance: another client revokes the lease of the holder.
 func TestLeaseRevokedByHandNeverLetsTwoHold(t *testing.T) {
 	t.Parallel()
 	const ttl = 15 * time.Second
@@ -70,25 +68,25 @@ func TestLeaseRevokedByHandNeverLetsTwoHold(t *testing.T) {
 		var hung *etcdtest.Server
 		if round%2 == 0 {
 			hung = c.follower(t, nil)
-			succeed(t, hung.Pause())
+			mustSucceed(t, hung.Pause())
 		}
 		leader, _ := leaderAndOthers(t, cluster)
 		began := time.Now()
-		for _, l := range c.lines {
+		for _, l := range c.queues {
 			if _, err := leader.Client(t).Revoke(deadline(t), l.sessions[0].Lease()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, l := range c.lines {
+		for _, l := range c.queues {
 			select {
 			case <-l.held.Done():
 			case <-deadline(t).Done():
-				t.Fatalf("%s: the holder of a revoked lease is not told", l.name)
+				t.Fatalf("%s: the holder was not told that its lease was revoked", l.name)
 			}
 			if hung == nil {
 				c.told.add(time.Since(began))
 			} else {
-				c.toldBesideHung.add(time.Since(began))
+				c.toldWhileHung.add(time.Since(began))
 			}
 		}
 		c.end(t, hung)
@@ -96,17 +94,17 @@ func TestLeaseRevokedByHandNeverLetsTwoHold(t *testing.T) {
 	c.report(t)
 }
 
-// What a waiter pays when the holder is killed: etcd lets the lease run out, and
-// nothing tells that from a revoke, so the lock delay follows.
-func TestWaitAfterAHolderWasKilled(t *testing.T) {
+// Measures the wait after the holder is killed: its lease expires, which a waiter cannot
+// tell from a revocation, so the lock delay follows.
+func TestWaiterAcquiresAfterTheHolderIsKilled(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	var waits durations
 	for round := range rounds(5, 1) {
 		name := fmt.Sprint("killed-", round)
 		p := startChild(t, srv.Endpoints(), childTTL)
-		p.tell(t, order{Kind: "lock", Name: name})
-		p.hear(t, "lock", name, "holds")
+		p.order(t, order{Kind: "lock", Name: name})
+		p.expect(t, "lock", name, "holds")
 		waiter := holdLater(t, "lock", open(t, srv.Client(t), session.Options{}), name)
 		srv.WaitForKeys(t, "holdfast/lock/"+name+"/@/", 2)
 		killed := time.Now()
@@ -116,26 +114,26 @@ func TestWaitAfterAHolderWasKilled(t *testing.T) {
 			return
 		}
 		waits.add(time.Since(killed))
-		succeed(t, release(deadline(t), next))
+		mustSucceed(t, release(deadline(t), next))
 	}
-	t.Logf("TTL %v; a waiter held after the kill: %s", childTTL, waits.summary())
+	t.Logf("TTL %v; from the kill to the next hold: %s", childTTL, waits.summary())
 }
 
-// Revocations are rounds of holders with waiters behind them, and what was seen.
+// revocations is a series of rounds on one cluster, and their measurements.
 type revocations struct {
 	cluster *etcdtest.Cluster
-	lines   []*contended // of this round
+	queues  []*contended // of this round
 
-	lost                      map[holdfast.Cause]int // holders, by why
-	told, toldBesideHung      durations              // after a revoke by hand
-	handOver, unlock, closing durations
+	lost                     map[holdfast.Cause]int // number of lost holds
+	told, toldWhileHung      durations              // from a revocation by a client
+	handOff, unlock, closing durations
 }
 
-// contended is one name: a holder and two waiters, each with a session and a client of its own.
+// contended is one name with a holder and two waiters. Each has its own session and client.
 type contended struct {
 	kind, name string
 	sessions   []*session.Session
-	held       handle
+	held       hold
 	waiting    sync.WaitGroup
 	referee    referee
 
@@ -143,10 +141,10 @@ type contended struct {
 	granted []time.Time
 }
 
-func (c *revocations) begin(t *testing.T, round, lines int, ttl time.Duration) {
+func (c *revocations) begin(t *testing.T, round, queues int, ttl time.Duration) {
 	t.Helper()
-	c.lines = make([]*contended, lines)
-	inParallel(lines, lines, func(i int) {
+	c.queues = make([]*contended, queues)
+	inParallel(queues, queues, func(i int) {
 		l := &contended{kind: []string{"lock", "election"}[i%2], name: fmt.Sprintf("round-%d-%d", round, i)}
 		for range 3 {
 			l.sessions = append(l.sessions, open(t, c.client(t), session.Options{TTL: ttl}))
@@ -161,19 +159,20 @@ func (c *revocations) begin(t *testing.T, round, lines int, ttl time.Duration) {
 		prefix := "holdfast/" + l.kind + "/" + l.name + "/@/"
 		for n, sess := range l.sessions[1:] {
 			l.waiting.Go(func() { l.wait(t, sess, fmt.Sprint(n+1)) })
-			await(t, "a waiter queues", func() bool {
+			await(t, "a waiter has queued", func() bool {
 				resp, err := sess.Client().Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 				return err == nil && resp.Count >= int64(n+2) || errors.Is(l.held.Check(), holdfast.ErrLost)
 			})
 		}
-		c.lines[i] = l
+		c.queues[i] = l
 	})
-	if slices.Contains(c.lines, nil) {
+	if slices.Contains(c.queues, nil) {
 		t.FailNow()
 	}
 }
 
-// wait queues, and holds until the first holder knows that it does not.
+// wait acquires the name and holds it until the first holder is told of its loss or
+// has released.
 func (l *contended) wait(t *testing.T, sess *session.Session, owner string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -193,24 +192,24 @@ func (l *contended) wait(t *testing.T, sess *session.Session, owner string) {
 	}
 }
 
-// settle waits until each holder has lost its lease, or has had two renewals
-// confirmed, one after the other, since the old leader continued.
+// settle waits until each holder has lost its lease or two successive renewals have been
+// confirmed.
 func (c *revocations) settle(t *testing.T) {
 	t.Helper()
 	for range 2 {
 		now := time.Now()
-		for _, l := range c.lines {
-			await(t, "a renewal is confirmed or the lease is lost", func() bool {
+		for _, l := range c.queues {
+			await(t, "a renewal is confirmed or the hold is lost", func() bool {
 				return errors.Is(l.held.Check(), holdfast.ErrLost) || l.sessions[0].Unconfirmed() < time.Since(now)
 			})
 		}
 	}
 }
 
-// end releases what is still held, lets all waiters have their turn, and closes the sessions.
+// end releases the first holds, waits until all waiters have held, and closes the sessions.
 func (c *revocations) end(t *testing.T, hung *etcdtest.Server) {
 	t.Helper()
-	for _, l := range c.lines {
+	for _, l := range c.queues {
 		err := l.held.Check()
 		var why *holdfast.LostError
 		lost := errors.As(err, &why)
@@ -230,19 +229,19 @@ func (c *revocations) end(t *testing.T, hung *etcdtest.Server) {
 		l.referee.stop()
 		if !lost && len(l.granted) > 0 {
 			c.unlock.add(released.Sub(began))
-			c.handOver.add(l.granted[0].Sub(began))
+			c.handOff.add(l.granted[0].Sub(began))
 		}
 		if lost {
 			t.Logf("%s %s: %v", l.kind, l.name, err)
 		}
 		for _, o := range l.referee.overlaps {
-			t.Errorf("%s %s: two held at once for %v", l.kind, l.name, o)
+			t.Errorf("%s %s: two held at the same time for %v", l.kind, l.name, o)
 		}
 	}
 	if hung != nil {
-		succeed(t, hung.Resume())
+		mustSucceed(t, hung.Resume())
 	}
-	for _, l := range c.lines {
+	for _, l := range c.queues {
 		for _, sess := range l.sessions {
 			began := time.Now()
 			if err := sess.Close(deadline(t)); err != nil {
@@ -256,12 +255,12 @@ func (c *revocations) end(t *testing.T, hung *etcdtest.Server) {
 
 func (c *revocations) report(t *testing.T) {
 	t.Helper()
-	t.Logf("holders that lost it: %v", c.lost)
-	t.Logf("told of a revoke by hand: %s; beside a member that hangs: %s", c.told.summary(), c.toldBesideHung.summary())
-	t.Logf("hand-over %s; Unlock %s; Close %s", c.handOver.summary(), c.unlock.summary(), c.closing.summary())
+	t.Logf("lost holds: %v", c.lost)
+	t.Logf("told of a revocation: %s; while a member hung: %s", c.told.summary(), c.toldWhileHung.summary())
+	t.Logf("hand-off %s; Unlock %s; Close %s", c.handOff.summary(), c.unlock.summary(), c.closing.summary())
 }
 
-// client returns a client of all members, closed with the test.
+// client returns a client of all members in random order.
 func (c *revocations) client(t *testing.T) *clientv3.Client {
 	t.Helper()
 	var endpoints []string
@@ -270,17 +269,17 @@ func (c *revocations) client(t *testing.T) *clientv3.Client {
 	}
 	rand.Shuffle(len(endpoints), func(i, k int) { endpoints[i], endpoints[k] = endpoints[k], endpoints[i] })
 	cli, err := clientv3.New(session.ClientConfig(endpoints...))
-	succeed(t, err)
+	mustSucceed(t, err)
 	t.Cleanup(func() { cli.Close() })
 	return cli
 }
 
-// follower returns a member that does not lead and is not the given one.
-func (c *revocations) follower(t *testing.T, but *etcdtest.Server) *etcdtest.Server {
+// follower returns a follower other than the given member.
+func (c *revocations) follower(t *testing.T, except *etcdtest.Server) *etcdtest.Server {
 	t.Helper()
 	leader, _ := leaderAndOthers(t, c.cluster)
 	for _, m := range c.cluster.Members() {
-		if m != leader && m != but {
+		if m != leader && m != except {
 			return m
 		}
 	}

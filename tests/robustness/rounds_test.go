@@ -2,16 +2,16 @@ package robustness
 
 import "flag"
 
-// full asks for as many rounds as the documents claim. CI does; a run of the
-// whole suite makes do with a few, which find a broken guard almost as surely
-// and cost seconds instead of minutes.
-var full = flag.Bool("full", false, "as many rounds as docs/guarantees.md claims, as CI runs them")
+// full runs as many rounds as docs/guarantees.md claims, which takes minutes. CI sets
+// it. A few rounds take seconds and detect most regressions.
+var full = flag.Bool("full", false, "run as many rounds as docs/guarantees.md claims, as CI does")
 
-// longRuns asks for the long runs by which a release is judged, most of an hour.
-var longRuns = flag.Bool("campaign", false, "all rounds of the long runs; CI makes some of them")
+// longRuns runs all rounds of the long tests before a release, which takes most of an
+// hour.
+var longRuns = flag.Bool("campaign", false, "run all rounds of the long tests, of which CI runs some")
 
-// long is how many rounds of a long run to make: all of them with -campaign, some
-// with -full, otherwise few.
+// long returns the number of rounds of a long test: all with -campaign, some with
+// -full, otherwise few.
 func long(all, some, few int) int {
 	if *longRuns {
 		return all
@@ -19,7 +19,7 @@ func long(all, some, few int) int {
 	return rounds(some, few)
 }
 
-// rounds is how many rounds to run: all of them with -full, otherwise few.
+// rounds returns the number of rounds of a test: all with -full, otherwise few.
 func rounds(all, few int) int {
 	if *full {
 		return all

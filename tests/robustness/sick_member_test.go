@@ -21,26 +21,26 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// The campaign at full length, half an hour and more on an idle machine:
+// The full test takes half an hour or more on an idle machine:
 //
-//	go test ./tests/robustness -run TestSickMinority -sick.for 5m -sick.sessions 15 -timeout 3h -v
+//	go test ./tests/robustness -run TestSickMinorityLosesAndSuspendsNoSession -sick.for 5m -sick.sessions 15 -timeout 3h -v
 var (
-	sickFor      = flag.Duration("sick.for", 6*time.Second, "how long members are sick in TestSickMinority")
-	sickTrace    = flag.Duration("sick.trace", time.Hour, "log the requests of each Lock and Unlock that together took longer")
-	sickSessions = flag.Int("sick.sessions", 4, "busy sessions of each TTL in TestSickMinority, and as many idle ones")
+	sickFor      = flag.Duration("sick.for", 6*time.Second, "how long members are faulty in the tests of sick members")
+	sickTrace    = flag.Duration("sick.trace", time.Hour, "log the requests of each pair of Lock and Unlock that took longer")
+	sickSessions = flag.Int("sick.sessions", 4, "number of busy sessions with each TTL, and of idle ones")
 )
 
-// A sickCluster is a cluster with members that can be made sick, and sessions that
-// reach each member by a way of their own.
-type sickCluster struct {
+// A faultyCluster is a cluster with a link to each member, whose members can be made
+// faulty.
+type faultyCluster struct {
 	cluster  *etcdtest.Cluster
 	links    []*etcdtest.Link // to each member
 	password string
 }
 
-func admit(t *testing.T, members int, password string, opts etcdtest.Options) *sickCluster {
+func startFaultyCluster(t *testing.T, members int, password string, opts etcdtest.Options) *faultyCluster {
 	t.Helper()
-	p := &sickCluster{cluster: etcdtest.StartCluster(t, members, opts), password: password}
+	p := &faultyCluster{cluster: etcdtest.StartCluster(t, members, opts), password: password}
 	for _, m := range p.cluster.Members() {
 		p.links = append(p.links, m.Link(t))
 	}
@@ -54,8 +54,8 @@ func admit(t *testing.T, members int, password string, opts etcdtest.Options) *s
 	return p
 }
 
-// client returns a client as users are told to make it.
-func (p *sickCluster) client(t *testing.T, opts ...grpc.DialOption) *clientv3.Client {
+// client returns a client with the documented settings and the endpoints of the links.
+func (p *faultyCluster) client(t *testing.T, opts ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
 	var endpoints []string
 	for _, l := range p.links {
@@ -74,10 +74,10 @@ func (p *sickCluster) client(t *testing.T, opts ...grpc.DialOption) *clientv3.Cl
 	return cli
 }
 
-// followers returns as many followers as may be missing, by their numbers.
-func (p *sickCluster) followers(t *testing.T) (all []int) {
+// followers returns the indexes of as many followers as the cluster can lose.
+func (p *faultyCluster) followers(t *testing.T) (all []int) {
 	t.Helper()
-	cli := p.client(t) // with a password: Cluster.Leader has none
+	cli := p.client(t) // Cluster.Leader does not log in
 	for i, m := range p.cluster.Members() {
 		status, err := cli.Status(deadline(t), m.Endpoints()[0])
 		if err != nil {
@@ -90,42 +90,42 @@ func (p *sickCluster) followers(t *testing.T) (all []int) {
 	return all
 }
 
-func (p *sickCluster) heal() {
+func (p *faultyCluster) heal() {
 	p.cluster.Heal()
 	for i, m := range p.cluster.Members() {
 		p.links[i].Heal()
-		_ = m.Resume() // one that was not stopped does not mind
+		_ = m.Resume() // has no effect on a member that is not paused
 	}
 }
 
-// strikes make members sick, in ways in which clients do not notice it at once.
-var strikes = map[string]func(t *testing.T, p *sickCluster, members []int){
-	"stopped": func(t *testing.T, p *sickCluster, members []int) {
+// faults make members fail in ways that clients do not notice at once.
+var faults = map[string]func(t *testing.T, p *faultyCluster, members []int){
+	"paused": func(t *testing.T, p *faultyCluster, members []int) {
 		for _, i := range members {
 			if err := p.cluster.Member(i).Pause(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	},
-	"cut off from its peers": func(_ *testing.T, p *sickCluster, members []int) {
-		var apart []*etcdtest.Server
+	"cut off from its peers": func(_ *testing.T, p *faultyCluster, members []int) {
+		var minority []*etcdtest.Server
 		for _, i := range members {
-			apart = append(apart, p.cluster.Member(i))
+			minority = append(minority, p.cluster.Member(i))
 		}
-		p.cluster.Partition(apart...)
+		p.cluster.Partition(minority...)
 	},
-	"its clients' bytes held": func(_ *testing.T, p *sickCluster, members []int) {
+	"black-holed for clients": func(_ *testing.T, p *faultyCluster, members []int) {
 		for _, i := range members {
 			p.links[i].BlackHole()
 		}
 	},
 }
 
-func TestSickMinorityCostsNoSessionAndSuspendsNone(t *testing.T) {
-	run := func(strike string, members int, password string) {
-		t.Run(fmt.Sprintf("%s, of %d, password %v", strike, members, password != ""), func(t *testing.T) {
-			p := admit(t, members, password, etcdtest.Options{Processes: true})
-			w := p.open(t)
+func TestSickMinorityLosesAndSuspendsNoSession(t *testing.T) {
+	run := func(fault string, members int, password string) {
+		t.Run(fmt.Sprintf("%s, of %d, password %v", fault, members, password != ""), func(t *testing.T) {
+			p := startFaultyCluster(t, members, password, etcdtest.Options{Processes: true})
+			w := p.newWorkload(t)
 			for range *sickSessions {
 				for _, ttl := range sickTTLs {
 					w.add(t, ttl, time.Second)
@@ -134,61 +134,61 @@ func TestSickMinorityCostsNoSessionAndSuspendsNone(t *testing.T) {
 			}
 			w.addPuts(t, *sickSessions, time.Second)
 			w.settle(t)
-			strikes[strike](t, p, p.followers(t))
-			t.Cleanup(p.heal) // before the sessions are closed, which is no part of this
-			if o := w.look(t, *sickFor); o.lost > 0 || o.suspended > 0 {
-				t.Errorf("%d sessions lost and %d suspended while a quorum was well", o.lost, o.suspended)
+			faults[fault](t, p, p.followers(t))
+			t.Cleanup(p.heal) // before the sessions are closed
+			if o := w.observe(t, *sickFor); o.lost > 0 || o.suspended > 0 {
+				t.Errorf("%d sessions lost and %d suspended while a quorum was healthy", o.lost, o.suspended)
 			}
 		})
 	}
 	if !*longRuns && *sickFor < time.Minute {
-		run("stopped", 3, "secret")
-		run("its clients' bytes held", 5, "")
+		run("paused", 3, "secret")
+		run("black-holed for clients", 5, "")
 		if *full {
 			run("cut off from its peers", 3, "")
 		}
 		return
 	}
-	for strike := range strikes {
-		run(strike, 3, "")
-		run(strike, 3, "secret")
-		run(strike, 5, "")
+	for fault := range faults {
+		run(fault, 3, "")
+		run(fault, 3, "secret")
+		run(fault, 5, "")
 	}
 }
 
-// sickTTLs are those of the sessions in TestSickMinority.
+// sickTTLs are the TTLs of the sessions in TestSickMinorityLosesAndSuspendsNoSession.
 var sickTTLs = []time.Duration{15 * time.Second, 5 * time.Second}
 
-// ward is the sessions of one sickCluster.
-type ward struct {
-	p       *sickCluster
+// workload runs sessions and bare clients on a faultyCluster.
+type workload struct {
+	p       *faultyCluster
 	ctx     context.Context
 	cancel  context.CancelFunc
-	all     []*bedside
+	all     []*sessionStats
 	running sync.WaitGroup
-	puts    []*slowest
+	puts    []*maxDuration
 }
 
-// bedside is what is seen of one session.
-type bedside struct {
+// sessionStats is one session and what the test observes of it.
+type sessionStats struct {
 	sess            *session.Session
 	ttl             time.Duration
 	lost, suspended atomic.Int64
-	unconfirmed     time.Duration // the longest
-	lock, unlock    slowest
+	unconfirmed     time.Duration // maximum of Unconfirmed
+	lock, unlock    maxDuration
 	trace           rpcTrace
-	pause           time.Duration // between two locks; 0: idle
+	pause           time.Duration // between two locks; 0 if the session is idle
 }
 
-func (p *sickCluster) open(t *testing.T) *ward {
+func (p *faultyCluster) newWorkload(t *testing.T) *workload {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &ward{p: p, ctx: ctx, cancel: cancel}
+	w := &workload{p: p, ctx: ctx, cancel: cancel}
 	t.Cleanup(w.end)
 	return w
 }
 
-// settle waits until each client has had answers from all members.
-func (w *ward) settle(t *testing.T) {
+// settle waits until each client has had three answers.
+func (w *workload) settle(t *testing.T) {
 	t.Helper()
 	const answers = 3
 	for _, p := range w.puts {
@@ -201,28 +201,28 @@ func (w *ward) settle(t *testing.T) {
 	}
 }
 
-func (w *ward) end() {
+func (w *workload) end() {
 	w.cancel()
 	w.running.Wait()
 }
 
-// add opens a session. It takes and releases a lock with the given pause, or, if
-// that is 0, holds one.
-func (w *ward) add(t *testing.T, ttl, pause time.Duration) {
+// add opens a session. If pause is 0, it holds one lock; otherwise it acquires and
+// releases a lock again and again, with that pause between.
+func (w *workload) add(t *testing.T, ttl, pause time.Duration) {
 	t.Helper()
-	b := &bedside{ttl: ttl, pause: pause}
-	cli := w.p.client(t, append(b.trace.options(), w.p.links[0].DialOptions()...)...) // which count
+	b := &sessionStats{ttl: ttl, pause: pause}
+	cli := w.p.client(t, append(b.trace.options(), w.p.links[0].DialOptions()...)...) // the link counts its RPCs
 	b.sess = open(t, cli, session.Options{TTL: ttl, OnStateChange: func(ev session.Event) {
 		switch {
-		case w.ctx.Err() != nil: // the end of the test
+		case w.ctx.Err() != nil: // the test is ending
 		case ev.State == holdfast.Lost:
 			b.lost.Add(1)
-			t.Logf("%v: %v; its requests until then:%s", ttl, ev.Err, b.trace.since(time.Now().Add(-ttl)))
+			t.Logf("TTL %v: %v; its requests before that:%s", ttl, ev.Err, b.trace.since(time.Now().Add(-ttl)))
 		case ev.State == holdfast.Suspended:
 			b.suspended.Add(1)
 		}
 	}})
-	mu := locker.NewMutex(b.sess, fmt.Sprint("patient-", len(w.all)))
+	mu := locker.NewMutex(b.sess, fmt.Sprint("lock-", len(w.all)))
 	if pause > 0 {
 		w.running.Go(func() { b.work(w.ctx, mu, t.Logf) })
 	} else if _, err := mu.Lock(deadline(t)); err != nil {
@@ -231,18 +231,18 @@ func (w *ward) add(t *testing.T, ttl, pause time.Duration) {
 	w.all = append(w.all, b)
 }
 
-// addPuts has n programs put keys without this module, for comparison.
-func (w *ward) addPuts(t *testing.T, n int, pause time.Duration) {
+// addPuts starts n clients that put keys without this module, for comparison.
+func (w *workload) addPuts(t *testing.T, n int, pause time.Duration) {
 	t.Helper()
 	for i := range n {
-		cli, took := w.p.client(t), new(slowest)
+		cli, took := w.p.client(t), new(maxDuration)
 		w.puts = append(w.puts, took)
 		w.running.Go(func() { barePuts(w.ctx, cli, fmt.Sprint("bare-", i), pause, took) })
 	}
 }
 
-// work takes and releases a lock until ctx ends.
-func (b *bedside) work(ctx context.Context, mu *locker.Mutex, logf func(string, ...any)) {
+// work acquires and releases a lock until ctx ends.
+func (b *sessionStats) work(ctx context.Context, mu *locker.Mutex, logf func(string, ...any)) {
 	tick := time.NewTicker(b.pause)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -265,30 +265,30 @@ func (b *bedside) work(ctx context.Context, mu *locker.Mutex, logf func(string, 
 	}
 }
 
-// outcome is what became of the sessions.
-type outcome struct {
+// sickReport is the result of observing the sessions of a workload.
+type sickReport struct {
 	lost, suspended int64
-	rates           map[string]float64 // requests per session and second, by method
+	rates           map[string]float64 // requests per session and second by method
 }
 
-// look watches the sessions for a while, ends what runs on them, and logs what it
-// has seen.
-func (w *ward) look(t *testing.T, d time.Duration) outcome {
+// observe samples the sessions for d, ends the workload, and logs and returns the
+// result.
+func (w *workload) observe(t *testing.T, d time.Duration) sickReport {
 	t.Helper()
-	o := outcome{rates: make(map[string]float64)}
+	o := sickReport{rates: make(map[string]float64)}
 	before, began := w.p.links[0].Count(), time.Now()
 	end := time.NewTimer(d)
 	defer end.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for over := false; !over; {
+	for done := false; !done; {
 		select {
 		case <-tick.C:
 			for _, b := range w.all {
 				b.unconfirmed = max(b.unconfirmed, b.sess.Unconfirmed())
 			}
 		case <-end.C:
-			over = true
+			done = true
 		}
 	}
 	sent, took := w.p.links[0].Count().Since(before), time.Since(began)
@@ -298,7 +298,7 @@ func (w *ward) look(t *testing.T, d time.Duration) outcome {
 		for _, ttl := range sickTTLs {
 			n, lost, suspended := 0, int64(0), int64(0)
 			var unconfirmed time.Duration
-			var lock, unlock slowest
+			var lock, unlock maxDuration
 			for _, b := range w.all {
 				if b.ttl != ttl || (b.pause > 0) != (kind == "busy") {
 					continue
@@ -320,7 +320,7 @@ func (w *ward) look(t *testing.T, d time.Duration) outcome {
 			o.lost, o.suspended = o.lost+lost, o.suspended+suspended
 		}
 	}
-	var puts slowest
+	var puts maxDuration
 	for _, p := range w.puts {
 		puts.merge(p)
 	}
@@ -333,36 +333,36 @@ func (w *ward) look(t *testing.T, d time.Duration) outcome {
 	return o
 }
 
-// Figures, which nothing is asserted of: how long Lock and Unlock take at most when
-// etcd's leader is killed or stopped, each beside as many Puts that a program
-// repeats by itself each half second.
-func TestLocksAroundTheEndOfALeader(t *testing.T) {
+// Measures the longest Lock and Unlock when etcd's leader is killed or paused, and for
+// comparison the longest Put of a client that repeats it every half second. Asserts
+// nothing of them.
+func TestLockLatencyAcrossALeaderFailure(t *testing.T) {
 	for i := range long(8, 0, 0) {
-		name, strike := "leader killed", func(m *etcdtest.Server) error { m.Stop(); return nil }
+		name, fault := "leader killed", func(m *etcdtest.Server) error { m.Stop(); return nil }
 		if i%2 == 1 {
-			name, strike = "leader stopped", (*etcdtest.Server).Pause
+			name, fault = "leader paused", (*etcdtest.Server).Pause
 		}
 		opts := etcdtest.Options{Processes: true, DefaultTicks: i%4 > 1}
 		t.Run(fmt.Sprintf("%s, default ticks %v", name, opts.DefaultTicks), func(t *testing.T) {
-			p := admit(t, 3, "", opts)
+			p := startFaultyCluster(t, 3, "", opts)
 			leader, _ := leaderAndOthers(t, p.cluster)
-			w := p.open(t)
+			w := p.newWorkload(t)
 			for range *sickSessions {
 				w.add(t, 15*time.Second, 20*time.Millisecond)
 			}
 			w.addPuts(t, *sickSessions, 20*time.Millisecond)
 			w.settle(t)
-			if err := strike(leader); err != nil {
+			if err := fault(leader); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(p.heal)
-			w.look(t, *sickFor)
+			w.observe(t, *sickFor)
 		})
 	}
 }
 
-// barePuts puts a key again and again, as a program does without this module.
-func barePuts(ctx context.Context, cli *clientv3.Client, key string, pause time.Duration, took *slowest) {
+// barePuts puts a key again and again with etcd's client alone.
+func barePuts(ctx context.Context, cli *clientv3.Client, key string, pause time.Duration, took *maxDuration) {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -383,13 +383,13 @@ func barePuts(ctx context.Context, cli *clientv3.Client, key string, pause time.
 	}
 }
 
-// slowest notes how often something was done and how long that took at most.
-type slowest struct {
+// maxDuration is the number and the maximum of durations.
+type maxDuration struct {
 	times   atomic.Int64
 	longest atomic.Int64
 }
 
-func (s *slowest) add(d time.Duration) {
+func (s *maxDuration) add(d time.Duration) {
 	s.times.Add(1)
 	for {
 		was := s.longest.Load()
@@ -399,11 +399,11 @@ func (s *slowest) add(d time.Duration) {
 	}
 }
 
-func (s *slowest) merge(other *slowest) {
+func (s *maxDuration) merge(other *maxDuration) {
 	s.times.Add(other.times.Load())
 	s.longest.Store(max(s.longest.Load(), other.longest.Load()))
 }
 
-func (s *slowest) String() string {
+func (s *maxDuration) String() string {
 	return fmt.Sprintf("%v of %d", time.Duration(s.longest.Load()).Round(time.Millisecond), s.times.Load())
 }

@@ -12,37 +12,35 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// A cluster whose commits take a second or three: no session is lost where a lease
-// that etcd's client keeps alive lives, and requests do not pile up. Sessions may
-// be suspended: a renewal counts when a linearizable read has proved it, and such
-// reads are as slow.
+// In a cluster with slow commits, no more sessions are lost than leases that etcd's
+// client keeps alive, and requests do not pile up. Sessions may be suspended, because a
+// renewal counts only after a linearizable read, which is as slow as a commit.
 //
-// The members are far from each other. A commit takes two delays through the
-// leader and four through a follower. So does a linearizable read, and as long
-// again when it has to wait for the end of another one. In the time between two
-// renewals and the loss there must be room for two such reads: with a TTL of 5 s
-// and delays of 0.5 s there is not.
-func TestSlowCommitsCostNoSessionThatKeepAliveDoesNotLose(t *testing.T) {
+// The delay is between members. A commit takes two delays through the leader and four
+// through a follower. A linearizable read takes as long, and up to twice as long if it
+// waits for another one. A session is lost unless two such reads fit between a renewal
+// and the loss. With a TTL of 5 s and a delay of 0.5 s they do not.
+func TestSlowCommitsLoseNoMoreSessionsThanKeepAlive(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		delay, ttl time.Duration
-		watched    time.Duration // 0: not in this run
+		observed   time.Duration // 0: skip
 	}{
 		{"half a second to one, TTL 5 s", 250 * time.Millisecond, 5 * time.Second, time.Duration(long(300, 30, 8)) * time.Second},
 		{"one second to two, TTL 15 s", 500 * time.Millisecond, 15 * time.Second, time.Duration(long(300, 30, 0)) * time.Second},
 		{"three seconds to six, TTL 30 s", 1500 * time.Millisecond, 30 * time.Second, time.Duration(long(300, 0, 0)) * time.Second},
 	} {
-		if c.watched == 0 {
+		if c.observed == 0 {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := admit(t, 3, "", etcdtest.Options{DefaultTicks: true, Configure: func(cfg *embed.Config) {
-				// Longer than the delay there and back, and as much shorter than the
-				// TTL as etcd wants it.
+			p := startFaultyCluster(t, 3, "", etcdtest.Options{DefaultTicks: true, Configure: func(cfg *embed.Config) {
+				// More than the round trip, and as much less than the TTL as etcd
+				// requires.
 				cfg.ElectionMs = 3300
 			}})
-			w := p.open(t)
+			w := p.newWorkload(t)
 			for range *sickSessions {
 				w.add(t, c.ttl, time.Second)
 				w.add(t, c.ttl, 0)
@@ -54,26 +52,26 @@ func TestSlowCommitsCostNoSessionThatKeepAliveDoesNotLose(t *testing.T) {
 			}
 			p.cluster.Delay(c.delay)
 			t.Cleanup(p.cluster.Heal)
-			o := w.look(t, c.watched)
-			t.Logf("%d leases lost of as many that etcd's client keeps alive", bare.Load())
+			o := w.observe(t, c.observed)
+			t.Logf("of as many leases that etcd's client kept alive, %d were lost", bare.Load())
 			if o.lost > bare.Load() {
 				t.Errorf("%d sessions lost", o.lost)
 			}
 			for method, rate := range o.rates {
 				if rate > mostPerSecond {
-					t.Errorf("%s: %.2f per session and second: it piles up", method, rate)
+					t.Errorf("%s: %.2f per session and second, want at most %d", method, rate, mostPerSecond)
 				}
 			}
 		})
 	}
 }
 
-// mostPerSecond bounds the requests of one kind. A busy session makes two Txns a
-// second where all is well.
+// mostPerSecond limits the requests of one method per session. A busy session sends two
+// Txns a second to a healthy cluster.
 const mostPerSecond = 10
 
-// keepAlive has etcd's client keep a lease alive, and counts it if it is lost.
-func (w *ward) keepAlive(t *testing.T, ttl time.Duration, lost *atomic.Int64) {
+// keepAlive lets etcd's client keep a lease alive, and counts it in lost if it expires.
+func (w *workload) keepAlive(t *testing.T, ttl time.Duration, lost *atomic.Int64) {
 	t.Helper()
 	cli := w.p.client(t)
 	lease, err := cli.Grant(deadline(t), int64(ttl/time.Second))

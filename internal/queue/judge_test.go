@@ -1,0 +1,321 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// How the entry ahead leaves, seen by a waiter whose watch works.
+func TestLockDelayFollowsALeaseThatEndedAndNothingElse(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave func(srv *etcdfake.Server, ahead *process, h *Hold)
+		delay bool
+	}{
+		"released":        {func(_ *etcdfake.Server, _ *process, h *Hold) { _ = h.Release(context.Background()) }, false},
+		"closed":          {func(_ *etcdfake.Server, p *process, _ *Hold) { _ = p.Sess.Close(context.Background()) }, false},
+		"deleted by hand": {func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Delete(h.Key()) }, false},
+		"revoked":         {func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Revoke(h.Lease()) }, true},
+		"expired":         {func(_ *etcdfake.Server, p *process, _ *Hold) { p.Link.Cut() }, true},
+		"given up unheard": {func(_ *etcdfake.Server, p *process, h *Hold) {
+			p.Host.Lease().Lose(holdfast.CauseExpired, nil)
+		}, false},
+		"revoked, its session key deleted by hand before": {func(srv *etcdfake.Server, p *process, h *Hold) {
+			p.Link.Cut() // or it is put again
+			srv.Delete(p.SessionKey())
+			time.Sleep(kit.OneWay)
+			srv.Revoke(h.Lease())
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, b := start(t, srv), start(t, srv)
+				h := mustAcquire(t, a.queue("x"))
+				done := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
+				c.leave(srv, a, h)
+				delayed(t, granted(t, srv, done), srv, h.Key(), c.delay)
+			})
+		})
+	}
+}
+
+// The watch does not tell when the entry ahead left: it was gone when the watch
+// stood, or the watch has failed.
+func TestLockDelayWhereTheRevisionOfTheDeletionIsNotKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave func(ahead *kit.Peer)
+		delay bool
+	}{
+		"released": {(*kit.Peer).Release, false},
+		"revoked":  {(*kit.Peer).Revoke, true},
+	} {
+		t.Run(name+" before the watch stands", func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				ahead := kit.Join(t, srv, entriesX)
+				p.PlanOne("watch", etcdfake.Fate{Request: 50 * time.Millisecond})
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				time.Sleep(4 * kit.OneWay)
+				c.leave(ahead)
+				delayed(t, granted(t, srv, done), srv, ahead.Key, c.delay)
+			})
+		})
+		t.Run(name+" and the watch fails", func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				ahead := kit.Join(t, srv, entriesX)
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
+				p.Unheard(srv, func() { c.leave(ahead) })
+				delayed(t, granted(t, srv, done), srv, ahead.Key, c.delay)
+			})
+		})
+	}
+}
+
+// Of several that stood ahead one may have been revoked, and those behind it may
+// have held since, before the waiter looks again.
+func TestLockDelayWhereAnyOfThoseAheadWasRevoked(t *testing.T) {
+	for revoked := range 4 {
+		t.Run(fmt.Sprint(revoked), func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				var ahead []*kit.Peer
+				for range 3 {
+					ahead = append(ahead, kit.Join(t, srv, entriesX))
+				}
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				kit.Queued(t, srv, entriesX, 4)
+				p.Unheard(srv, func() {
+					for i, a := range ahead {
+						if i == revoked {
+							a.Revoke()
+						} else {
+							a.Release()
+						}
+					}
+				})
+				delayed(t, granted(t, srv, done), srv, ahead[2].Key, revoked < 3)
+			})
+		})
+	}
+}
+
+func TestOneOfMoreThanSixtyFourAheadIsPresumedRevoked(t *testing.T) {
+	for n, delay := range map[int]bool{maxJudged: false, maxJudged + 1: true} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				var ahead []*kit.Peer
+				for range n {
+					ahead = append(ahead, kit.Join(t, srv, entriesX))
+				}
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				kit.Queued(t, srv, entriesX, n+1)
+				p.Unheard(srv, func() {
+					for _, a := range ahead {
+						a.Release()
+					}
+				})
+				delayed(t, granted(t, srv, done), srv, ahead[n-1].Key, delay)
+			})
+		})
+	}
+}
+
+func TestLockDelayWhereTheHistoryIsCompacted(t *testing.T) {
+	compact := func(srv *etcdfake.Server) {
+		srv.Put("other", "")
+		srv.Compact()
+	}
+	t.Run("since the last look", func(t *testing.T) {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := start(t, srv)
+			kit.Join(t, srv, entriesX).Release()
+			first, ahead := kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX)
+			done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+			kit.Queued(t, srv, entriesX, 3)
+			p.Unheard(srv, func() {
+				first.Release()
+				ahead.Release()
+				compact(srv)
+			})
+			delayed(t, granted(t, srv, done), srv, ahead.Key, true)
+		})
+	})
+	t.Run("since the deletion", func(t *testing.T) {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := start(t, srv)
+			ahead := kit.Join(t, srv, entriesX)
+			done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+			kit.Queued(t, srv, entriesX, 2)
+			p.PlanOne("read", etcdfake.Fate{Request: 50 * time.Millisecond}) // that of judge
+			ahead.Release()
+			time.Sleep(4 * kit.OneWay)
+			compact(srv)
+			delayed(t, granted(t, srv, done), srv, ahead.Key, true)
+		})
+	})
+}
+
+func TestForeignEntryCostsNoLockDelay(t *testing.T) {
+	for name, key := range map[string]func(clientv3.LeaseID) string{
+		"etcd's own Mutex":  func(id clientv3.LeaseID) string { return fmt.Sprintf("%x", int64(id)) },
+		"a name":            func(clientv3.LeaseID) string { return "host-1" },
+		"a UUID":            func(clientv3.LeaseID) string { return "6ba7b810-9dad-11d1-80b4-00c04fd430c8" },
+		"a lease and a PID": func(id clientv3.LeaseID) string { return fmt.Sprintf("%x-4711", int64(id)) },
+	} {
+		for how, leave := range map[string]func(*kit.Peer){"released": (*kit.Peer).Release, "revoked": (*kit.Peer).Revoke} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+					p := start(t, srv)
+					ahead := kit.JoinAs(t, srv, "theirs/", key)
+					done := acquireLater(kit.Within(t, time.Minute), At(p.Host, "lock", "theirs"))
+					kit.Queued(t, srv, "theirs/", 2)
+					leave(ahead)
+					delayed(t, granted(t, srv, done), srv, ahead.Key, false)
+				})
+			})
+		}
+	}
+}
+
+// A waiter right behind an entry that stands is not delayed by what happened
+// ahead of that one: its owner judges that.
+func TestWaiterBehindAnEntryThatStandsWaitsForThat(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		first, ahead := kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX)
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 3)
+		first.Revoke()
+		time.Sleep(time.Minute / 2)
+		ahead.Release()
+		delayed(t, granted(t, srv, done), srv, ahead.Key, false)
+	})
+}
+
+// A lock delay may run while the waiter waits for another entry.
+func TestLockDelayRunsOnBehindAnotherEntry(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		first, second, ahead := kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX)
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 4)
+		p.Unheard(srv, func() {
+			second.Revoke()
+			ahead.Release()
+		})
+		revoked := time.Now()
+		time.Sleep(kit.LockDelay / 2)
+		first.Release()
+		if after := granted(t, srv, done).at.Sub(revoked); after < kit.LockDelay || after > kit.LockDelay+kit.Prompt {
+			t.Errorf("granted %v after the revocation", after)
+		}
+	})
+}
+
+func TestWaiterWhoseEntryWasDeletedWaitsForTheLockDelayAfterItIsQueuedAnew(t *testing.T) {
+	for name, leave := range map[string]func(*kit.Peer){"released": (*kit.Peer).Release, "revoked": (*kit.Peer).Revoke} {
+		t.Run("the entry ahead was "+name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				ahead := kit.Join(t, srv, entriesX)
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
+				own := string(srv.Keys(entriesX)[1].Key)
+				srv.Delete(own)
+				leave(ahead)
+				r := granted(t, srv, done)
+				if r.h.Token().Revision() == srv.History(own)[0].Revision {
+					t.Error("the hold is of the entry that was deleted")
+				}
+				notBefore(t, srv, r, kit.LockDelay)
+			})
+		})
+	}
+}
+
+func TestNegativeLockDelayIsNone(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv, func(o *session.Options) { o.LockDelay = -1 })
+		ahead := kit.Join(t, srv, entriesX)
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		ahead.Revoke()
+		delayed(t, granted(t, srv, done), srv, ahead.Key, false)
+	})
+}
+
+// oldEntry puts an entry of lock x as versions did that had no session key, and
+// returns what releases it.
+func oldEntry(t *testing.T, srv *etcdfake.Server) (release func()) {
+	t.Helper()
+	cli := srv.Link().Client()
+	lease, err := cli.Grant(t.Context(), 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := fmt.Sprintf("holdfast/lock/x/@/%x-ABCDEFGHIJKLMNOP", int64(lease.ID))
+	if _, err := cli.Put(t.Context(), key, "", clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if _, err := cli.Delete(context.Background(), key); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// While processes of a version without session keys run beside newer ones, a
+// newer waiter cannot tell their releases from revoked leases: each hand-over
+// from an old holder to it costs the lock delay. Nothing else does.
+func TestHandOverFromASessionWithoutASessionKeyCostsTheLockDelay(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		release := oldEntry(t, srv)
+		waiter := acquireLater(kit.Within(t, time.Minute), start(t, srv).queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		handOver(t, waiter, release, kit.LockDelay)
+	})
+}
+
+func TestWaiterWithoutASessionKeyThatGivesUpCostsNoDelay(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		h := mustAcquire(t, start(t, srv).queue("x"))
+		giveUp := oldEntry(t, srv)
+		waiter := acquireLater(kit.Within(t, time.Minute), start(t, srv).queue("x"))
+		kit.Queued(t, srv, entriesX, 3)
+		giveUp()
+		time.Sleep(time.Second) // the waiter has seen it
+		handOver(t, waiter, func() {
+			if err := h.Release(kit.Within(t, time.Minute)); err != nil {
+				t.Error(err)
+			}
+		}, 0)
+	})
+}
+
+// handOver releases, and expects that the waiter holds when the lock delay is
+// over: a moment later, when it has heard of the release and judged it.
+func handOver(t *testing.T, waiter <-chan result, release func(), delay time.Duration) {
+	t.Helper()
+	time.Sleep(time.Second)
+	release()
+	released := time.Now()
+	r := <-waiter
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	if took := time.Since(released); took < delay || took > delay+4*kit.OneWay {
+		t.Errorf("held after %v, want %v and a moment", took, delay)
+	}
+}

@@ -1,0 +1,146 @@
+package queue
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// noticed waits until a lock has ended and returns its loss, and how long it took.
+func noticed(t *testing.T, h *Hold) (lost *holdfast.LostError, after time.Duration) {
+	t.Helper()
+	begin := time.Now()
+	select {
+	case <-h.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("never noticed")
+	}
+	if !errors.As(h.Check(), &lost) {
+		t.Fatalf("Check: %v", h.Check())
+	}
+	return lost, time.Since(begin)
+}
+
+// Scenario 23. A lease is revoked: every handle on it is lost, for that reason,
+// also those whose entries were seen gone before their lease was, and none on
+// another session.
+func TestRevokedLeaseEndsEveryLockOnIt(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := start(t, srv), start(t, srv)
+		var locks []*Hold
+		for _, name := range []string{"x", "y", "z"} {
+			locks = append(locks, mustAcquire(t, a.queue(name)))
+		}
+		theirs := mustAcquire(t, b.queue("theirs"))
+		time.Sleep(3 * time.Second)
+		revoked := time.Now()
+		srv.Revoke(a.Sess.Lease())
+		for _, h := range locks {
+			if lost, _ := noticed(t, h); lost.Cause != holdfast.CauseRevoked || lost.Name != h.Queue().Name() || time.Since(revoked) > 2*time.Second {
+				t.Errorf("%s after %v: %v", h.Queue().Name(), time.Since(revoked), lost)
+			}
+		}
+		if err := theirs.Check(); err != nil {
+			t.Errorf("the other session's: %v", err)
+		}
+	})
+}
+
+// All holders are told at once. Only then is etcd asked for the reason, once.
+func TestManyEntriesThatGoAtOnceAreToldAtOnce(t *testing.T) {
+	const n = 1000
+	for name, c := range map[string]struct {
+		remove   func(srv *etcdfake.Server, p *process, locks []*Hold)
+		cause    holdfast.Cause
+		mostAsks int
+	}{
+		"deleted": {func(srv *etcdfake.Server, _ *process, locks []*Hold) {
+			for _, h := range locks {
+				srv.Delete(h.Key())
+			}
+		}, holdfast.CauseEntryDeleted, 0},
+		"revoked": {func(srv *etcdfake.Server, p *process, _ []*Hold) { srv.Revoke(p.Sess.Lease()) }, holdfast.CauseRevoked, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				locks := mustHold(t, srv, acquireAll(kit.Within(t, time.Minute), p, n))
+				interval := locks[0].line.shared.poll.interval()
+				time.Sleep(3 * interval)
+				before := p.Link.Count()["LeaseTimeToLive"]
+				removed := time.Now()
+				c.remove(srv, p, locks)
+				for _, h := range locks {
+					<-h.Done()
+				}
+				if took := time.Since(removed); took > interval+8*kit.OneWay {
+					t.Errorf("the last of %d was told after %v, want one period of %v and a few round trips", n, took, interval)
+				}
+				for _, h := range locks {
+					var lost *holdfast.LostError
+					if !errors.As(h.Check(), &lost) || lost.Cause != c.cause || lost.Name != h.Queue().Name() {
+						t.Fatalf("%s: %v, want cause %v", h.Queue().Name(), h.Check(), c.cause)
+					}
+				}
+				time.Sleep(time.Second)
+				if asked := p.Link.Count()["LeaseTimeToLive"] - before; asked > c.mostAsks {
+					t.Errorf("asked %d times whether the lease stands", asked)
+				}
+			})
+		})
+	}
+}
+
+// A member that hangs delays a poll by its first, brief timeout only.
+func TestLookForEntriesThatIsNotAnsweredIsRepeated(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquire(t, p.queue("x"))
+		interval := h.line.shared.poll.interval()
+		time.Sleep(7 * interval / 2)
+		hung := false
+		p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+			if kind == "poll" && n == 1 {
+				hung, f = true, silence
+			}
+			return f
+		})
+		srv.Delete(h.Key())
+		if _, after := noticed(t, h); !hung || after > interval+interval/2+2*kit.OneWay {
+			t.Errorf("noticed after %v; a poll hung: %v", after, hung)
+		}
+	})
+}
+
+func TestLooksThatAreNotAnsweredAreCountedAndLoggedOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		var metrics kit.Metrics
+		p := start(t, srv, func(o *session.Options) {
+			o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			metrics = kit.CollectMetrics(o)
+		})
+		h := mustAcquire(t, p.queue("x"))
+		p.PlanAll("poll", etcdfake.Fate{LoseRequest: true})
+		time.Sleep(20 * time.Second)
+		if err := h.Check(); err != nil {
+			t.Errorf("an unanswered poll has ended the hold: %v", err)
+		}
+		if n := metrics.Points(t)["audits.unanswered "]; n < 10 {
+			t.Errorf("%d unanswered polls are counted: %v", n, metrics.Points(t))
+		}
+		if n := strings.Count(log.String(), "could not check whether the entries"); n != 1 {
+			t.Errorf("%d log lines about it:\n%s", n, log.String())
+		}
+		p.Heal()
+		mustRelease(t, h)
+	})
+}

@@ -1,0 +1,60 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Close is the loss of every lock that is held then. A process that ends after
+// it must not take the records of that along.
+func TestCloseWaitsUntilTheLossesItCausesAreRecorded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		recorded := make(chan audit.Record, 10)
+		slow := Request{Auditor: audit.Func(func(_ context.Context, r audit.Record) {
+			if r.Event != audit.Granted {
+				time.Sleep(time.Second)
+				recorded <- r
+			}
+		})}
+		mustAcquireAs(t, p.queue("x"), slow)
+		mustAcquireAs(t, p.queue("y"), slow)
+		if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if len(recorded) != 2 {
+			t.Fatalf("%d records when Close has returned, want 2", len(recorded))
+		}
+		if r := <-recorded; r.Event != audit.Lost || !errors.Is(r.Err, holdfast.ErrClosed) {
+			t.Errorf("%v: %v", r.Event, r.Err)
+		}
+	})
+}
+
+// The lease that ends while Unlock waits for its answer is no loss to be warned of.
+func TestLockThatIsBeingReleasedIsNotLoggedAsLost(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		p := start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		h := mustAcquire(t, p.queue("x"))
+		p.Link.BlackHole()
+		_ = h.Release(kit.Within(t, 20*time.Second)) // the lease is lost after 13.5 s
+		time.Sleep(time.Second)
+		synctest.Wait() // nothing is being logged
+		if strings.Contains(log.String(), "msg=\"holdfast: lost\"") {
+			t.Errorf("logged:\n%s", log.String())
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package queue
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+func mustClose(t *testing.T, p *process) {
+	t.Helper()
+	if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func TestCloseTakesOutWhatIsHeldAndWhatWaitsAndCostsNoLockDelay(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b, c := start(t, srv), start(t, srv), start(t, srv)
+		h := mustAcquire(t, a.queue("x"))
+		waiter := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		last := acquireLater(kit.Within(t, time.Minute), c.queue("x"))
+		kit.Queued(t, srv, entriesX, 3)
+		mustClose(t, b)
+		if r := <-waiter; r.err != holdfast.ErrClosed {
+			t.Errorf("the waiter: %v", r.err)
+		}
+		time.Sleep(20 * kit.OneWay) // the last watches the first
+		began := time.Now()
+		mustClose(t, a)
+		if err := h.Check(); err == nil {
+			t.Error("the hold outlived its session")
+		}
+		if took := granted(t, srv, last).at.Sub(began); took > kit.Prompt {
+			t.Errorf("the last was granted after %v", took)
+		}
+	})
+}
+
+// The lease then takes the entry along, and the one behind is held back.
+func TestCloseOfAWaiterWhoseEntryAheadWasRevokedHoldsBackTheOneBehind(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"not heard of": kit.OneWay / 2, "during the lock delay": kit.LockDelay / 2} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				b, c := start(t, srv), start(t, srv)
+				ahead := kit.Join(t, srv, entriesX)
+				waiter := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
+				last := acquireLater(kit.Within(t, time.Minute), c.queue("x"))
+				kit.Queued(t, srv, entriesX, 3)
+				ahead.Revoke()
+				revoked := time.Now()
+				time.Sleep(wait)
+				mustClose(t, b)
+				<-waiter
+				if took := granted(t, srv, last).at.Sub(revoked); took < kit.LockDelay {
+					t.Errorf("the one behind was granted %v after the revocation", took)
+				}
+			})
+		})
+	}
+}
+
+// An attempt whose put was never answered leaves its entry to the lease.
+func TestCloseLeavesWhatWasNeverAnsweredToTheLease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		b, c := start(t, srv), start(t, srv)
+		h := mustAcquire(t, c.queue("x"))
+		b.PlanOne("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+		waiter := acquireLater(ctx, b.queue("x"))
+		time.Sleep(2 * kit.OneWay)
+		mustClose(t, b)
+		giveUp()
+		<-waiter
+		if kvs := srv.Keys(entriesX); len(kvs) != 1 || string(kvs[0].Key) != h.Key() {
+			t.Errorf("entries %v, want the other session's alone", kit.KeysOf(kvs))
+		}
+	})
+}
+
+// A lease that the session gave up by its own clock, and one that was revoked:
+// nothing is kept of the entries that went with it.
+func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
+	for name, lose := range map[string]func(*etcdfake.Server, *process){
+		"revoked": func(srv *etcdfake.Server, p *process) { srv.Revoke(p.Sess.Lease()) },
+		"given up": func(_ *etcdfake.Server, p *process) {
+			p.Host.Lease().Lose(holdfast.CauseExpired, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				kit.Join(t, srv, entriesX)
+				q := p.queue("x")
+				mustAcquire(t, p.queue("y"))
+				done := acquireLater(kit.Within(t, time.Minute), q)
+				kit.Queued(t, srv, entriesX, 2)
+				lost := p.Host.Lease()
+				lose(srv, p)
+				time.Sleep(10 * time.Second)
+				for _, e := range q.shared.keys.of(lost) {
+					t.Errorf("kept: %s, stage %v", e.key, e.stage)
+				}
+				for _, kv := range srv.Keys("holdfast/lock/") {
+					if kv.Lease == int64(lost.ID()) {
+						t.Errorf("stands: %s", kv.Key)
+					}
+				}
+				if r := <-done; r.err == nil {
+					t.Error("granted past an entry that stands")
+				}
+			})
+		})
+	}
+}
+
+func TestCloseTakesOutWhatTheSweeperHasFound(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		b, c := start(t, srv), start(t, srv)
+		release := unansweredPut(t, b, srv)
+		last := acquireLater(kit.Within(t, time.Minute), c.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		release()
+		removed := make(chan struct{}, 100)
+		b.Plan(func(kind string, n int) etcdfake.Fate {
+			if kind != "remove" {
+				return etcdfake.Fate{}
+			}
+			removed <- struct{}{}
+			return etcdfake.Fate{LoseRequest: n == 1, Silent: true}
+		})
+		<-removed
+		began := time.Now()
+		mustClose(t, b)
+		if took := granted(t, srv, last).at.Sub(began); took > kit.Prompt {
+			t.Errorf("the one behind was granted after %v", took)
+		}
+	})
+}
+
+// A lease that was lost is revoked a while later. Close comes in between, and
+// must not leave it: renewals that were stuck may just have kept it alive.
+func TestCloseLeavesNoEntryOfALeaseThatWasLostBefore(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		mustAcquire(t, p.queue("x"))
+		time.Sleep(6 * time.Second) // renewed at 5 s
+		p.Link.BlackHole()
+		lease, err := lease.Open(p.Sess.Ref()).Await(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Context().Done()
+		p.Heal()
+		time.Sleep(100 * time.Millisecond)
+		if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if kvs := kit.Standing(srv, "x"); len(kvs) != 0 {
+			t.Errorf("when Close has returned %v stands", kvs)
+		}
+	})
+}

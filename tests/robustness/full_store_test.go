@@ -1,0 +1,227 @@
+package robustness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// alarm raises the NOSPACE alarm, as a member does when its store is full.
+func alarm(t *testing.T, cli *clientv3.Client) {
+	t.Helper()
+	must(t)(pb.NewMaintenanceClient(cli.ActiveConnection()).Alarm(deadline(t), &pb.AlarmRequest{
+		Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE,
+	}))
+}
+
+// Scenario 38: while the store is full, acquisitions fail at once with ErrNoSpace.
+// Held locks are kept, can be released, and pass to the next waiter.
+func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	sess := open(t, link.Client(), session.Options{TTL: 6 * time.Second})
+	other := open(t, srv.Client(t), session.Options{})
+	held, err := locker.NewMutex(sess, "held").Lock(deadline(t))
+	must(t)(nil, err)
+	waiter := make(chan error, 1)
+	go func() { // joined below
+		_, err := locker.NewMutex(other, "held").Lock(deadline(t))
+		waiter <- err
+	}()
+	srv.WaitForKeys(t, "holdfast/lock/held/@/", 2)
+	first, err := locker.NewMutex(sess, "in-process").Lock(deadline(t))
+	must(t)(nil, err)
+	second := make(chan error, 1)
+	joined := &joinSignal{Context: deadline(t), joined: make(chan struct{})}
+	go func() { // joined below
+		_, err := locker.NewMutex(sess, "in-process").Lock(joined)
+		second <- err
+	}()
+	<-joined.joined
+
+	alarm(t, srv.Client(t))
+	fn := func(context.Context, *locker.Lock) error { t.Error("the function ran"); return nil }
+	for what, call := range map[string]func(context.Context) error{
+		"New": func(ctx context.Context) error { _, err := session.New(ctx, srv.Client(t), nil); return err },
+		"Lock": func(ctx context.Context) error {
+			_, err := locker.NewMutex(sess, "new").Lock(ctx)
+			if failed := (*locker.AcquireError)(nil); !errors.As(err, &failed) {
+				t.Errorf("Lock: %v", err)
+			}
+			return err
+		},
+		"TryDo":    func(ctx context.Context) error { return locker.NewMutex(sess, "new").TryDo(ctx, fn) },
+		"Campaign": func(ctx context.Context) error { _, err := election.New(sess, "new").Campaign(ctx, "v"); return err },
+		"fenced Put": func(ctx context.Context) error {
+			_, err := fencing.NewFencedWriter(held).Put(ctx, "k", "v")
+			return err
+		},
+	} {
+		if err := call(deadline(t)); !errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// The waiting goroutine of the same session has no entry yet, and cannot put one.
+	must(t)(nil, first.Unlock(deadline(t)))
+	if err := <-second; !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("Lock behind another goroutine: %v", err)
+	}
+	// For longer than the TTL the session sends only renewals and audits of its
+	// entry. It does not retry the acquisitions that failed.
+	before, began := link.Count(), time.Now()
+	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", before["LeaseKeepAlive"]+4))
+	sent, took := link.Count().Since(before), time.Since(began)
+	if audits := int(took/auditEvery) + 1; sent["Txn"] > 2*audits || sent["Put"] != 0 { // a slow audit is sent twice
+		t.Errorf("sent %v in %v", sent, took)
+	}
+	if err := held.Check(); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	must(t)(fencing.NewFencedWriter(held).Delete(deadline(t), "k"))
+	must(t)(nil, held.Unlock(deadline(t)))
+	must(t)(nil, <-waiter)
+
+	if kvs := append(srv.Keys(t, "holdfast/lock/new/"), append(srv.Keys(t, "holdfast/lock/in-process/"), srv.Keys(t, "holdfast/election/")...)...); len(kvs) != 0 {
+		t.Errorf("failed acquisitions left %v", kvs)
+	}
+	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
+	must(t)(nil, locker.NewMutex(sess, "new").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }))
+}
+
+// A Txn of a canceled acquisition may be delayed until the store has space again. A put
+// of the session key would make it fail, but a full store refuses that, too. The
+// session therefore sweeps its queue until it can put the key.
+func TestSweepEndsWhenTheStoreHasSpaceAgain(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second})
+	gate := lease.Open(sess.Ref()).Lease().Gate()
+	alarm(t, srv.Client(t))
+	late := link.Hold("Txn")
+	ctx, cancel := context.WithCancel(deadline(t))
+	before := link.Count()
+	done := make(chan error, 1)
+	go func() { // joined below
+		_, err := locker.NewMutex(sess, "x").Lock(ctx)
+		done <- err
+	}()
+	<-late.Arrived()
+	cancel()
+	// On a busy machine the session sends a second copy before the call ends, which
+	// etcd refuses.
+	if err := <-done; !errors.Is(err, context.Canceled) && !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("Lock: %v", err)
+	}
+	must(t)(nil, link.Wait(deadline(t), "Put", before["Put"]+3)) // the session sweeps
+	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
+	eventually(t, "the session has put its key", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > gate })
+	swept := link.Count()["Txn"]
+	must(t)(nil, link.Wait(deadline(t), "Txn", before["Txn"]+link.Count().Since(before)["Put"]+1)) // a sweep after each put
+	atEnd, clock := link.Count(), srv.Link(t)
+	if atEnd["Txn"] > swept+1 {
+		t.Errorf("%d sweeps after the last put", atEnd["Txn"]-swept)
+	}
+	open(t, clock.Client(), session.Options{TTL: 3 * time.Second}) // renews every second
+	must(t)(nil, clock.Wait(deadline(t), "LeaseKeepAlive", 3))
+	if sent := link.Count().Since(atEnd); sent["Txn"]+sent["Put"] != 0 {
+		t.Errorf("sent %v after the sweep ended", sent)
+	}
+	late.Deliver()
+	<-late.Delivered()
+	if kvs := srv.Keys(t, "holdfast/lock/x/@/"); len(kvs) != 0 {
+		t.Errorf("the late Txn left %v", kvs)
+	}
+}
+
+// A full store accepts deletions. A release succeeds even if the session has batched it
+// with an acquisition that the store refuses.
+func TestFullStoreReleasesLocksBatchedWithNewOnes(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	// No renewal and no audit is sent during the test.
+	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second, LockDelay: time.Minute})
+	const inFlight, half, tries = 4, 8, 10 // internal/queue sends up to 4 Txns alone; 8 are half of a full batch
+	var held [tries][]*locker.Lock
+	for try := range held {
+		for i := range half {
+			lk, err := locker.NewMutex(sess, fmt.Sprint("held", try, "-", i)).Lock(deadline(t))
+			must(t)(nil, err)
+			held[try] = append(held[try], lk)
+		}
+	}
+	alarm(t, srv.Client(t))
+	var locks, unlocks sync.WaitGroup
+	lock := func(name string) {
+		locks.Go(func() {
+			if _, err := locker.NewMutex(sess, name).Lock(deadline(t)); !errors.Is(err, rpctypes.ErrNoSpace) {
+				t.Errorf("Lock %s: %v", name, err)
+			}
+		})
+	}
+	var busy []*etcdtest.Held
+	for i := range inFlight {
+		h := link.Hold("Txn")
+		lock(fmt.Sprint("busy", i))
+		<-h.Arrived()
+		busy = append(busy, h)
+	}
+	// A batch collects Txns for a millisecond. On a busy machine it may contain only
+	// acquisitions or only releases, so there are several tries.
+	both := false
+	for try := range held {
+		batch := link.Hold("Txn")
+		for i, lk := range held[try] {
+			unlocks.Go(func() {
+				if err := lk.Unlock(deadline(t)); err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
+			})
+			if !both {
+				lock(fmt.Sprint("new", try, "-", i))
+			}
+		}
+		<-batch.Arrived()
+		both = both || putsAndDeletes(batch.Request().(*pb.TxnRequest))
+		batch.Deliver()
+		unlocks.Wait()
+	}
+	if !both {
+		t.Error("the test proves nothing: no batch contained both a Lock and an Unlock")
+	}
+	for _, h := range busy {
+		h.Deliver()
+	}
+	locks.Wait()
+	if kvs := srv.Keys(t, "holdfast/lock/"); len(kvs) != 0 {
+		t.Errorf("entries left: %v", kvs)
+	}
+}
+
+// putsAndDeletes reports whether r is a batch with Txns that put and Txns that delete.
+func putsAndDeletes(r *pb.TxnRequest) bool {
+	var puts, deletes bool
+	for _, op := range r.Success {
+		for _, inner := range op.GetRequestTxn().GetSuccess() {
+			puts = puts || inner.GetRequestPut() != nil
+			deletes = deletes || inner.GetRequestDeleteRange() != nil
+		}
+	}
+	return puts && deletes
+}

@@ -1,0 +1,254 @@
+package robustness
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/inspect"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// duty is an operation and the documented roles that it needs.
+type duty struct {
+	roles []string
+	do    func(ctx context.Context, cli *clientv3.Client) error
+}
+
+// inSession runs do in a new session and closes that.
+func inSession(do func(ctx context.Context, sess *session.Session) error) func(context.Context, *clientv3.Client) error {
+	return func(ctx context.Context, cli *clientv3.Client) error {
+		sess, err := session.New(ctx, cli, &session.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		err = do(ctx, sess)
+		_ = sess.Close(ctx) // etcd refuses it to some roles
+		return err
+	}
+}
+
+var duties = map[string]duty{
+	"take locks": {[]string{"locks"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		return contend(ctx, locker.NewMutex(sess, "billing/any"))
+	})},
+	"take one lock": {[]string{"job-7"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		return contend(ctx, locker.NewMutex(sess, "billing/job-7"))
+	})},
+	"take an etcdctl lock": {[]string{"legacy"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		return contend(ctx, locker.NewMutexAt(sess, "/legacy/job"))
+	})},
+	"write behind a fence": {[]string{"locks", "data"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		return locker.NewMutex(sess, "x").Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
+			_, err := fencing.NewFencedWriter(lk).Put(ctx, "billing/data/state", "v")
+			return err
+		})
+	})},
+	"lead": {[]string{"elections"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		term, err := election.New(sess, "mine").Campaign(ctx, "v")
+		if err != nil {
+			return err
+		}
+		return errors.Join(term.Proclaim(ctx, "w"), term.Resign(ctx))
+	})},
+	"read the leader": {[]string{"observers"}, func(ctx context.Context, cli *clientv3.Client) error {
+		_, err := election.NewReader(cli, "led").Leader(ctx)
+		return err
+	}},
+	"watch the leader": {[]string{"observers"}, func(ctx context.Context, cli *clientv3.Client) error {
+		o, err := election.NewReader(cli, "led").Observer(ctx)
+		if err == nil {
+			o.Close()
+		}
+		return err
+	}},
+	"inspect holders and waiters": {[]string{"inspectors"}, func(ctx context.Context, cli *clientv3.Client) error {
+		in := inspect.New(cli, nil)
+		q, err := in.Show(ctx, inspect.Election, "led")
+		if err == nil && (len(q.Entries) != 1 || q.Entries[0].TTL <= 0) {
+			err = fmt.Errorf("%+v", q)
+		}
+		for _, listErr := range in.List(ctx, inspect.Lock, "") {
+			err = errors.Join(err, listErr)
+		}
+		for _, listErr := range in.Sessions(ctx) {
+			err = errors.Join(err, listErr)
+		}
+		for _, watchErr := range in.Watch(ctx, inspect.Election, "led") {
+			return errors.Join(err, watchErr)
+		}
+		return err
+	}},
+	"guard a resource": {[]string{"marks"}, func(ctx context.Context, cli *clientv3.Client) error {
+		m, err := fencing.NewEtcdMarks(cli, nil)
+		if err != nil {
+			return err
+		}
+		return m.Admit(ctx, rand.Text(), fencing.Claim{Name: "x", Token: 1})
+	}},
+	"raise the epoch": {[]string{"operator"}, func(ctx context.Context, cli *clientv3.Client) error {
+		epoch, err := fencing.Epoch(ctx, cli, "")
+		if err == nil {
+			_, err = fencing.BumpEpoch(ctx, cli, "", epoch+1, audit.Func(func(context.Context, audit.Record) {}))
+		}
+		return err
+	}},
+}
+
+// contend acquires the lock with Lock, with Do behind another goroutine of the
+// session, and with TryDo.
+func contend(ctx context.Context, mu *locker.Mutex) error {
+	nothing := func(context.Context, *locker.Lock) error { return nil }
+	first, err := mu.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	second := make(chan error, 1)
+	go func() { second <- mu.Do(ctx, nothing) }()
+	if err := errors.Join(first.Unlock(ctx), <-second); err != nil {
+		return err
+	}
+	return mu.TryDo(ctx, nothing)
+}
+
+// The roles in docs/client.md suffice for each duty, and every duty fails once
+// any of their permissions is reduced.
+func TestDocumentedRolesAreMinimal(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	_, err := election.New(open(t, g.admin, session.Options{}), "led").Campaign(deadline(t), "leader")
+	must(t)(nil, err)
+	used := make(map[string]bool)
+	for what, d := range duties {
+		g.user(t, what, d.roles...)
+		try := func() error {
+			cli := g.client(t, what, nil)
+			defer func() { _ = cli.Close() }()
+			return d.do(deadline(t), cli)
+		}
+		if err := try(); err != nil {
+			t.Errorf("%s, with %q: %v", what, d.roles, err)
+		}
+		for _, role := range d.roles {
+			used[role] = true
+			for _, p := range g.roles[role] {
+				for _, kind := range weaker(p.kind) {
+					g.revoke(t, role, p)
+					if kind >= 0 {
+						g.grant(t, role, permission{p.key, p.end, kind})
+					}
+					if err := try(); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+						t.Errorf("%s, with permission of %q on %s reduced to %v: %v", what, role, p.key, kind, err)
+					}
+					if kind >= 0 {
+						g.revoke(t, role, p)
+					}
+					g.grant(t, role, p)
+				}
+			}
+		}
+	}
+	for role := range g.roles {
+		if !used[role] {
+			t.Errorf("no duty tests role %q of docs/client.md", role)
+		}
+	}
+}
+
+// weaker returns the permissions that grant less than kind; -1 is no permission.
+func weaker(kind clientv3.PermissionType) []clientv3.PermissionType {
+	if kind == clientv3.PermissionType(clientv3.PermReadWrite) {
+		return []clientv3.PermissionType{-1, clientv3.PermissionType(clientv3.PermRead), clientv3.PermissionType(clientv3.PermWrite)}
+	}
+	return []clientv3.PermissionType{-1}
+}
+
+// A role is refused what belongs to other roles, and the error is not mistaken
+// for an outage.
+func TestDocumentedRolesGrantNothingElse(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	_, err := election.New(open(t, g.admin, session.Options{}), "led").Campaign(deadline(t), "leader")
+	must(t)(nil, err)
+	for role, forbidden := range map[string][]string{
+		"locks":      {"lead", "watch the leader", "raise the epoch", "guard a resource", "take an etcdctl lock", "write behind a fence"},
+		"elections":  {"take locks", "raise the epoch"},
+		"observers":  {"lead", "take locks", "raise the epoch"},
+		"inspectors": {"lead", "take locks", "raise the epoch"},
+		"job-7":      {"take locks", "raise the epoch"},
+		"legacy":     {"take locks", "raise the epoch"},
+		"operator":   {"take locks", "lead"},
+	} {
+		g.user(t, role, role)
+		for _, what := range forbidden {
+			err := duties[what].do(deadline(t), g.client(t, role, nil))
+			if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, context.DeadlineExceeded) ||
+				etcderr.Classify(err) != etcderr.Unauthorised {
+				t.Errorf("%s, as %q: %v", what, role, err)
+			}
+		}
+	}
+}
+
+// docs/client.md lists what a user of one role can and cannot do to a session of
+// another user.
+func TestHarmARoleCanDoToOtherSessions(t *testing.T) {
+	t.Parallel()
+	g := guard(t, nil)
+	g.user(t, "victim", "locks")
+	g.user(t, "other", "job-7")
+	other := g.client(t, "other", nil)
+	events := make(chan session.Event, 100)
+	sess := open(t, g.client(t, "victim", nil), session.Options{TTL: 5 * time.Second, OnStateChange: func(ev session.Event) { events <- ev }})
+	mu := locker.NewMutex(sess, "elsewhere")
+	lk, err := mu.Lock(deadline(t))
+	must(t)(nil, err)
+	key := lease.Open(sess.Ref()).SessionKey(sess.Lease())
+	keyIsAttached := func() bool {
+		resp, err := g.admin.Get(deadline(t), key)
+		return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].Lease == int64(sess.Lease())
+	}
+	denied := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+
+	must(t)(other.Delete(deadline(t), key))
+	eventually(t, "the session restores its deleted key", keyIsAttached)
+	must(t)(other.Put(deadline(t), key, "detached"))
+	eventually(t, "the session attaches its key to its lease again", keyIsAttached)
+	_, err = other.Put(deadline(t), "holdfast/lock/billing/job-7/@/x", "", clientv3.WithLease(sess.Lease()))
+	denied("attach a key to the lease of a holder", err)
+	_, err = other.Revoke(deadline(t), sess.Lease())
+	denied("revoke the lease of a holder", err)
+	_, err = other.Delete(deadline(t), lk.Key())
+	denied("delete the entry of a holder", err)
+	if len(events) != 0 || lk.Check() != nil {
+		t.Errorf("the session published %d events; Check: %v", len(events), lk.Check())
+	}
+	must(t)(nil, lk.Unlock(deadline(t)))
+
+	must(t)(other.Revoke(deadline(t), sess.Lease()))
+	for _, want := range []holdfast.State{holdfast.Lost, holdfast.Connected} {
+		if ev := <-events; ev.State != want {
+			t.Errorf("state after the lease of an idle session was revoked: %v (%v), want %v", ev.State, ev.Err, want)
+		}
+	}
+	must(t)(nil, mu.Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }))
+}
