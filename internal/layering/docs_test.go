@@ -20,16 +20,15 @@ import (
 
 const root = "../.."
 
-// files are the Go files of this module by their slash-separated path.
+// files holds the parsed Go files of the repository.
 type files struct {
 	fset   *token.FileSet
-	parsed map[string]*ast.File
-	funcs  map[string]bool // "file.go Func", "file.go Type.Method"
-	tests  map[string]bool // "TestFunc"
+	parsed map[string]*ast.File // by slash-separated path
+	funcs  map[string]bool      // "file.go Func", "file.go Type.Method"
+	tests  map[string]bool      // by name; false: not in a _test.go file
 }
 
-// parsed reads each file in this process, so that "go test" does not take a
-// result from its cache after one of them has changed.
+// parsed reads every file in this process: "go test" then does not reuse a cached result after a file has changed.
 var parsed = sync.OnceValues(func() (files, error) {
 	all := files{token.NewFileSet(), make(map[string]*ast.File), make(map[string]bool), make(map[string]bool)}
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
@@ -75,7 +74,7 @@ func sources(t *testing.T) files {
 	return all
 }
 
-// inherited are methods whose meaning the standard library says.
+// inherited lists methods that the standard library documents.
 var inherited = []string{"Error", "String", "Unwrap"}
 
 func TestEverythingExportedIsDocumented(t *testing.T) {
@@ -86,9 +85,9 @@ func TestEverythingExportedIsDocumented(t *testing.T) {
 		if dir == "." {
 			dir = ""
 		}
-		_, room := rooms[dir]
-		if (room || slices.Contains(kits, dir)) && !strings.HasSuffix(name, "_test.go") {
-			// Anew: go/doc throws away what it does not show.
+		_, library := layers[dir]
+		if (library || slices.Contains(testKits, dir)) && !strings.HasSuffix(name, "_test.go") {
+			// Parsed again, because go/doc modifies the syntax tree.
 			file, err := parser.ParseFile(all.fset, filepath.Join(root, name), nil, parser.ParseComments)
 			if err != nil {
 				t.Fatal(err)
@@ -102,7 +101,7 @@ func TestEverythingExportedIsDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p.Doc == "" {
-			t.Errorf("package %s has no package comment: what is the room for, what does it guarantee, what not?", show(dir))
+			t.Errorf("package %s has no package comment: say what it is for, and what it does and does not guarantee", show(dir))
 		}
 		missing := func(pos token.Pos, what, name string) {
 			t.Errorf("%s: exported %s %s has no doc comment; say what a caller can rely on", all.fset.Position(pos), what, name)
@@ -136,15 +135,14 @@ func TestEverythingExportedIsDocumented(t *testing.T) {
 			funcs(typ.Funcs)
 			funcs(typ.Methods)
 			if typ.Name == "Options" {
-				options(typ, missing)
+				checkOptions(typ, missing)
 			}
 		}
 	}
 }
 
-// options wants every field of an options struct to be documented above it:
-// unit, default, consequence.
-func options(typ *doc.Type, missing func(token.Pos, string, string)) {
+// checkOptions reports the exported fields of an options struct that lack a doc comment above them.
+func checkOptions(typ *doc.Type, missing func(token.Pos, string, string)) {
 	for _, spec := range typ.Decl.Specs {
 		s, ok := spec.(*ast.TypeSpec).Type.(*ast.StructType)
 		if !ok {
@@ -169,10 +167,10 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-func TestREADMEIsShortAndItsCommandsAndProgramAreReal(t *testing.T) {
+func TestREADMEIsShortAndItsExamplesAreReal(t *testing.T) {
 	readme := read(t, "README.md")
 	if n := strings.Count(readme, "\n"); n >= 150 {
-		t.Errorf("README.md has %d lines; it stays under 150. What is longer belongs in a package's doc or in DESIGN.md", n)
+		t.Errorf("README.md has %d lines; the limit is 149. Move details to a package comment or DESIGN.md", n)
 	}
 	for _, command := range []string{"go run ./examples/quickstart", "go test -race work"} {
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(command) + `( *#.*)?$`).MatchString(readme) {
@@ -184,50 +182,50 @@ func TestREADMEIsShortAndItsCommandsAndProgramAreReal(t *testing.T) {
 		t.Fatal("examples/lock/main.go has lost its package clause")
 	}
 	if program = "package main\n" + program; !strings.Contains(readme, "```go\n"+program+"```\n") {
-		t.Errorf("README.md shows another program than examples/lock/main.go, which compiles:\n%s", program)
+		t.Errorf("README.md must show the program in examples/lock/main.go, which CI compiles:\n%s", program)
 	}
 }
 
-// A guide that shows a test shows the one that runs.
-func TestGuideToTestingShowsTheTestThatRuns(t *testing.T) {
+// The test in the guide must be the one that CI runs.
+func TestTestingGuideShowsARealTest(t *testing.T) {
 	_, rest, _ := strings.Cut(read(t, "examples/service/service_test.go"), "// guide begins\n\n")
 	test, _, ok := strings.Cut(rest, "\n// guide ends")
 	if !ok {
 		t.Fatal("service_test.go has lost its markers \"guide begins\" and \"guide ends\"")
 	}
 	if !strings.Contains(read(t, "docs/testing.md"), "```go\n"+test+"```\n") {
-		t.Errorf("docs/testing.md shows another test than service_test.go, which runs:\n%s", test)
+		t.Errorf("docs/testing.md must show the test in service_test.go, which CI runs:\n%s", test)
 	}
 }
 
-func TestDocumentsNameWhatExists(t *testing.T) {
+func TestDocumentsNameExistingCode(t *testing.T) {
 	all := sources(t)
 	for _, document := range documents(t) {
 		text := read(t, document)
 		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(text, -1) {
 			if !all.tests[name] {
-				t.Errorf("%s names %s, and there is no such test", document, name)
+				t.Errorf("%s names %s, but there is no such test", document, name)
 			}
 		}
 		for _, name := range regexp.MustCompile(`[\w./-]+\.go\b`).FindAllString(text, -1) {
 			name = strings.TrimPrefix(name, "../") // a link from docs/
 			known := func(file string) bool { return file == name || strings.HasSuffix(file, "/"+name) }
 			if !slices.ContainsFunc(slices.Collect(maps.Keys(all.parsed)), known) {
-				t.Errorf("%s names %s, and there is no such file", document, name)
+				t.Errorf("%s names %s, but there is no such file", document, name)
 			}
 		}
-		// Code is named as `dir/file.go` Func, Type.Method.
+		// Documents refer to code as `dir/file.go` Func, Type.Method.
 		for _, m := range regexp.MustCompile("`([\\w/]+/\\w+\\.go)` ((?:[\\w.]+, )*[\\w.]+)").FindAllStringSubmatch(text, -1) {
 			for _, name := range strings.Split(m[2], ", ") {
 				if regexp.MustCompile(`^\w+(\.\w+)?$`).MatchString(name) && !all.funcs[m[1]+" "+name] {
-					t.Errorf("%s names %s in %s, and there is no such function", document, name, m[1])
+					t.Errorf("%s names %s in %s, but there is no such function", document, name, m[1])
 				}
 			}
 		}
 	}
 }
 
-// receiver is "Type." for a method, "" for a function.
+// receiver returns "Type." for a method, "" for a function.
 func receiver(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return ""

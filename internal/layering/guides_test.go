@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// documents are the texts for people, by their paths.
+// documents returns the paths of the repository's Markdown files.
 func documents(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -37,12 +37,12 @@ func documents(t *testing.T) []string {
 	return all
 }
 
-// exported are the names that a user can write: "package.Name", and
-// "Type.Member" of methods and fields, with and without their package.
+// exported returns the names of the public packages, and the names they export: "package.Name", "Type.Member" and
+// "package.Type.Member".
 func exported(t *testing.T) (packages, names map[string]bool) {
 	t.Helper()
 	packages, names = make(map[string]bool), make(map[string]bool)
-	embeds := make(map[[2]string]bool) // a type, and one that it embeds; each with its package
+	embeds := make(map[[2]string]bool) // {outer, embedded}, both as "package.Type"
 	for file, parsed := range sources(t).parsed {
 		dir := path.Dir(file)
 		pkg := parsed.Name.Name
@@ -105,10 +105,9 @@ func exported(t *testing.T) (packages, names map[string]bool) {
 	return packages, names
 }
 
-// A name of ours that a document for users writes with its package, or a method
-// or field with its type, is one that a user can write. In the CHANGELOG the
-// first cell of a table has the old names.
-func TestDocumentsNameWhatIsExported(t *testing.T) {
+// Names that a document writes as package.Name or Type.Member must be exported. The first column of a CHANGELOG table
+// is exempt: it lists old names.
+func TestDocumentsNameExistingAPI(t *testing.T) {
 	packages, names := exported(t)
 	qualified := regexp.MustCompile(`\b([a-z]+)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
 	member := regexp.MustCompile("`([A-Z]\\w*\\.[A-Z]\\w*)[`(]")
@@ -134,7 +133,6 @@ func TestDocumentsNameWhatIsExported(t *testing.T) {
 	}
 }
 
-// What a document shows as Go is Go.
 func TestGoInDocumentsParses(t *testing.T) {
 	for _, document := range documents(t) {
 		for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, document), -1) {
@@ -152,8 +150,7 @@ func TestGoInDocumentsParses(t *testing.T) {
 	}
 }
 
-// A command that a document shows is about packages that exist.
-func TestCommandsInDocumentsNamePackagesThatExist(t *testing.T) {
+func TestCommandsInDocumentsNameExistingPackages(t *testing.T) {
 	for _, document := range documents(t) {
 		for line := range strings.Lines(read(t, document)) {
 			if !regexp.MustCompile(`\bgo (run|test|build) `).MatchString(line) {
@@ -168,8 +165,8 @@ func TestCommandsInDocumentsNamePackagesThatExist(t *testing.T) {
 	}
 }
 
-// A link within the repository leads to a file, and to a heading or anchor in it.
-func TestDocumentsLinkToWhatExists(t *testing.T) {
+// Links within the repository must lead to a file, and to a heading or anchor in it.
+func TestLinksInDocumentsResolve(t *testing.T) {
 	for _, document := range documents(t) {
 		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(read(t, document), -1) {
 			target, anchor, _ := strings.Cut(m[1], "#")
@@ -183,14 +180,13 @@ func TestDocumentsLinkToWhatExists(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(root, name)); err != nil {
 				t.Errorf("%s links to %s: %v", document, m[1], err)
 			} else if anchor != "" && !anchors(read(t, name))[anchor] {
-				t.Errorf("%s links to %s, and %s has no such heading", document, m[1], name)
+				t.Errorf("%s links to %s, but %s has no such heading", document, m[1], name)
 			}
 		}
 	}
 }
 
-// anchors are what a link can lead to in a document: headings as GitHub writes
-// them, and anchors in HTML.
+// anchors returns the link targets in a document: its headings, as GitHub spells their anchors, and its HTML anchors.
 func anchors(text string) map[string]bool {
 	all := make(map[string]bool)
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
@@ -203,18 +199,18 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// Lines are at most 120 columns, but for tables, links and pictures.
-func TestDocumentsFitTheScreen(t *testing.T) {
+// Tables, links and pictures may be wider.
+func TestDocumentLinesAreAtMost120Columns(t *testing.T) {
 	for _, document := range documents(t) {
 		if document == "DESIGN.md" {
-			continue // its paragraphs are older than the limit
+			continue // its paragraphs are single lines
 		}
 		n := 0
 		for line := range strings.Lines(read(t, document)) {
 			n++
 			columns := utf8.RuneCountInString(strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "    "))
 			if columns > 120 && !strings.HasPrefix(line, "|") && !strings.Contains(line, "](") {
-				t.Errorf("%s:%d has %d columns; 120 are the limit", document, n, columns)
+				t.Errorf("%s:%d has %d columns; the limit is 120", document, n, columns)
 			}
 		}
 	}

@@ -1,5 +1,4 @@
-// Package layering holds this module to its layers and to what its documents
-// say. It has no code, only tests.
+// Package layering tests that imports follow the layers and that the documents match the code. It contains only tests.
 package layering
 
 import (
@@ -16,19 +15,17 @@ import (
 
 const module = "github.com/holdfast-go/holdfast"
 
-// leaves are the packages at the bottom, in the order of their layers: every
-// package above may import them.
+// leaves lists the packages that all packages above them may import, lowest layer first.
 var leaves = []string{
 	"", // the vocabulary: errors, causes, states
 	"internal/names", "internal/callback", "internal/stale", "internal/telemetry", "etcderr", "backoff", "audit",
 }
 
-// rooms are the packages of this module that a program links, with those of this
-// module, besides leaves, that each may import. The order of the lines is the
-// order of the layers.
+// layers maps each library package of this module to the packages of this module that it may import, lowest layer
+// first.
 //
-// A new package gets a line here, and one in DESIGN.md's file map.
-var rooms = map[string][]string{
+// A new package needs a line here and a row in DESIGN.md's file map.
+var layers = map[string][]string{
 	"":                   {},
 	"internal/names":     {""},
 	"internal/callback":  {},
@@ -53,38 +50,37 @@ var rooms = map[string][]string{
 
 func above(packages ...string) []string { return slices.Concat(leaves, packages) }
 
-// kits are for tests, ours and users', and for the examples. They must not depend
-// on what is tested with them.
-var kits = []string{"etcdtest", "etcdfake", "internal/child", "internal/bubble"}
+// testKits lists the packages that tests and examples use, ours and those of users. They must not depend on the
+// packages that are tested with them.
+var testKits = []string{"etcdtest", "etcdfake", "internal/child", "internal/bubble"}
 
-// free may import what they like: nobody imports them.
+// free lists the packages that may import everything, because no package imports them.
 var free = []string{"examples", "internal/layering", "internal/queuemodel", "internal/queuetest", "tests"}
 
-// forbidden in a program that imports one of the rooms, with the reason.
+// forbidden maps the dependencies that a library package must not have to the reason.
 var forbidden = map[string]string{
 	module + "/etcdtest":           "it is an etcd server",
 	module + "/etcdfake":           "it is for tests",
 	module + "/internal/child":     "it is for examples and tests",
 	"go.etcd.io/etcd/server/v3":    "users would link an etcd server; only etcdtest may",
 	"testing":                      "it adds flags to users' programs",
-	"go.opentelemetry.io/otel/sdk": "who wants to see spans and metrics brings an SDK; the library has the API only",
+	"go.opentelemetry.io/otel/sdk": "the library uses the API only; programs choose the SDK",
 	"go.uber.org/goleak":           "it is for tests",
 	"github.com/stretchr":          "it is for tests",
 }
 
-// beyondClient is everything outside this module and the standard library that
-// importing locker or election may link in addition to etcd's client. Whoever
-// adds a line makes every user's binary pay for it.
+// beyondClient lists the third-party modules that importing locker or election may link in addition to etcd's client.
+// Every line enlarges every user's binary.
 var beyondClient = []string{
 	"github.com/cenkalti/backoff/v4",
-	"go.opentelemetry.io/otel", // the API; the rest is what that imports
+	"go.opentelemetry.io/otel", // the API; it imports the next three
 	"go.opentelemetry.io/auto/sdk",
 	"github.com/go-logr/logr",
 	"github.com/go-logr/stdr",
-	"github.com/cespare/xxhash/v2", // not with the oldest OpenTelemetry that go.mod allows
+	"github.com/cespare/xxhash/v2", // the oldest OpenTelemetry that go.mod allows does not import it
 }
 
-// pkg is what "go list" says of a package.
+// pkg is the part of the output of "go list" that the tests use.
 type pkg struct {
 	ImportPath string
 	Standard   bool
@@ -92,7 +88,7 @@ type pkg struct {
 	Deps       []string
 }
 
-// packages are all of this module, and all that they depend on.
+// packages lists the packages of this module and all their dependencies, by import path.
 var packages = sync.OnceValues(func() (map[string]pkg, error) {
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports,Deps", module+"/...")
 	out, err := cmd.Output()
@@ -117,7 +113,7 @@ var packages = sync.OnceValues(func() (map[string]pkg, error) {
 
 func list(t *testing.T) map[string]pkg {
 	t.Helper()
-	sources(t) // has the test's cached result depend on every source file
+	sources(t) // makes the cached test result depend on every source file
 	all, err := packages()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
@@ -125,15 +121,15 @@ func list(t *testing.T) map[string]pkg {
 	return all
 }
 
-// ours cuts the module off an import path.
-func ours(path string) (room string, ok bool) {
+// ours returns the path of a package of this module, relative to the module.
+func ours(path string) (dir string, ok bool) {
 	if path == module {
 		return "", true
 	}
 	return strings.CutPrefix(path, module+"/")
 }
 
-// under reports whether path is one of roots, or inside one.
+// under reports whether path is one of roots or below one.
 func under(path string, roots ...string) bool {
 	return slices.ContainsFunc(roots, func(root string) bool {
 		return path == root || strings.HasPrefix(path, root+"/")
@@ -142,62 +138,62 @@ func under(path string, roots ...string) bool {
 
 func TestImportsFollowTheLayers(t *testing.T) {
 	for path, p := range list(t) {
-		room, ok := ours(path)
-		if !ok || under(room, free...) {
+		dir, ok := ours(path)
+		if !ok || under(dir, free...) {
 			continue
 		}
-		may, known := rooms[room]
-		if !known && !slices.Contains(kits, room) {
-			t.Errorf("package %s is in no layer: give it a line in rooms (layering_test.go), and in DESIGN.md's file map", path)
+		may, known := layers[dir]
+		if !known && !slices.Contains(testKits, dir) {
+			t.Errorf("package %s is in no layer: add it to layers (layering_test.go) and to DESIGN.md's file map", path)
 			continue
 		}
-		if slices.Contains(kits, room) {
-			may = kits // one kit may be made of another
+		if slices.Contains(testKits, dir) {
+			may = testKits // test testKits may import each other
 		}
 		for _, imported := range p.Imports {
 			other, ok := ours(imported)
 			if ok && !slices.Contains(may, other) {
 				t.Errorf("%s imports %s. The layers are\n"+
 					"\tholdfast ← etcderr ← backoff ← internal/lease ← {session, internal/queue} ← {locker, election}\n"+
-					"and fencing beside session: locker and election never import each other, fencing none of the four,\n"+
-					"etcdtest, etcdfake and internal/child nothing of this module. %s may import: %s",
-					show(room), show(other), show(room), strings.Join(may, ", "))
+					"and fencing beside session. locker and election never import each other; fencing imports none of those four;\n"+
+					"etcdtest, etcdfake and internal/child import nothing of this module. %s may import: %s",
+					show(dir), show(other), show(dir), strings.Join(may, ", "))
 			}
 		}
 	}
 }
 
-func show(room string) string {
-	if room == "" {
+func show(dir string) string {
+	if dir == "" {
 		return "the root package"
 	}
-	return room
+	return dir
 }
 
 func TestLibraryLinksNoServerAndNoTestLibrary(t *testing.T) {
 	all := list(t)
-	for room := range rooms {
-		p, ok := all[join(room)]
+	for dir := range layers {
+		p, ok := all[join(dir)]
 		if !ok {
 			continue // not written yet
 		}
 		for root, reason := range forbidden {
 			i := slices.IndexFunc(p.Deps, func(dep string) bool { return under(dep, root) })
 			if i >= 0 {
-				t.Errorf("%s must not depend on %s: %s.\nIt does through: %s", show(room), root, reason, chain(all, p.ImportPath, p.Deps[i]))
+				t.Errorf("%s must not depend on %s: %s.\nImported through: %s", show(dir), root, reason, chain(all, p.ImportPath, p.Deps[i]))
 			}
 		}
 	}
 }
 
-func join(room string) string {
-	if room == "" {
+func join(dir string) string {
+	if dir == "" {
 		return module
 	}
-	return module + "/" + room
+	return module + "/" + dir
 }
 
-// chain is a shortest chain of imports from one package to another.
+// chain returns a shortest chain of imports from one package to another.
 func chain(all map[string]pkg, from, to string) string {
 	cameFrom := map[string]string{from: ""}
 	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
@@ -216,10 +212,10 @@ func chain(all map[string]pkg, from, to string) string {
 	return strings.Join(links, " → ")
 }
 
-func TestLocksAddLittleToEtcdsClient(t *testing.T) {
+func TestLocksAddOnlyListedDependencies(t *testing.T) {
 	const client = "go.etcd.io/etcd/client/v3"
 	all := list(t)
-	has := func(deps []string) map[string]bool {
+	thirdParty := func(deps []string) map[string]bool {
 		set := map[string]bool{client: true}
 		for _, dep := range deps {
 			if _, own := ours(dep); !own && !all[dep].Standard {
@@ -228,27 +224,27 @@ func TestLocksAddLittleToEtcdsClient(t *testing.T) {
 		}
 		return set
 	}
-	there := has(all[client].Deps)
-	if len(there) < 10 {
-		t.Fatalf("found %d dependencies of %s: this test has gone blind", len(there), client)
+	ofClient := thirdParty(all[client].Deps)
+	if len(ofClient) < 10 {
+		t.Fatalf("found only %d dependencies of %s: this test no longer sees them", len(ofClient), client)
 	}
-	for _, room := range []string{"locker", "election"} {
-		p, ok := all[join(room)]
+	for _, dir := range []string{"locker", "election"} {
+		p, ok := all[join(dir)]
 		if !ok {
 			continue // not written yet
 		}
-		added := has(p.Deps)
-		maps.DeleteFunc(added, func(dep string, _ bool) bool { return there[dep] })
+		added := thirdParty(p.Deps)
+		maps.DeleteFunc(added, func(dep string, _ bool) bool { return ofClient[dep] })
 		for dep := range added {
 			if !under(dep, beyondClient...) {
-				t.Errorf("importing %s links %s, which etcd's client does not.\nIt comes through: %s\n"+
-					"If it earns its place in every user's binary, add it to beyondClient (layering_test.go); if not, do without.",
-					room, dep, chain(all, p.ImportPath, dep))
+				t.Errorf("importing %s links %s, which etcd's client does not.\nImported through: %s\n"+
+					"If it is worth its size in every user's binary, add it to beyondClient (layering_test.go); otherwise remove it.",
+					dir, dep, chain(all, p.ImportPath, dep))
 			}
 		}
 		for _, root := range beyondClient {
 			if root != "github.com/cespare/xxhash/v2" && !slices.ContainsFunc(p.Deps, func(dep string) bool { return under(dep, root) }) {
-				t.Errorf("%s does not link %s any more: take it out of beyondClient (layering_test.go)", room, root)
+				t.Errorf("%s no longer links %s: remove it from beyondClient (layering_test.go)", dir, root)
 			}
 		}
 	}

@@ -10,10 +10,9 @@ import (
 	"testing"
 )
 
-// harmless is all that the library does while it holds a mutex, beside calling
-// functions of the same package, which are looked into: with the reason why it
-// can neither block nor call back. What is not here is not done: an RPC, a
-// user's function, a wait.
+// harmless maps each operation that the library performs while it holds a mutex to the reason why it can neither block
+// nor call back. Calls of functions of the same package are not listed, because the test inspects their bodies.
+// Anything else fails the test: an RPC, a callback of the user, a wait.
 var harmless = map[string]string{
 	"calls append": builtin, "calls close": builtin, "calls delete": builtin, "calls len": builtin, "calls time.Duration": builtin, "calls make": builtin,
 	"calls max": builtin, "calls min": builtin,
@@ -26,53 +25,54 @@ var harmless = map[string]string{
 	"calls clientv3.Compare": pure, "calls clientv3.CreateRevision": pure, "calls string": builtin,
 	"calls clientv3.OpTxn": pure,
 
-	"calls time.AfterFunc": "starts a timer; what it calls runs later, on a goroutine of its own", "calls c.overdue.Stop": "of such a timer: it does not wait for what runs",
-	"calls r.timer.Stop": "likewise", "calls h.limit.Stop": "likewise", "calls r.timer.Reset": "likewise",
+	"calls time.AfterFunc": "starts a timer, which calls back later on its own goroutine",
+	"calls c.overdue.Stop": timer, "calls r.timer.Stop": timer, "calls h.limit.Stop": timer, "calls r.timer.Reset": timer,
 
-	"calls create":          "Host.Extension's, which must only build",
-	"calls p.host.Go":       "starts a goroutine; it takes Session.mu, which is taken before no other",
-	"calls sub.queue.Add":   "queues a callback on a goroutine of its own; it takes Queue.mu, which is taken before no other",
-	"calls sub.queue.Ended": "takes Queue.mu, too",
-	"sends to t.turn":       "has room for the one value that a ticket ever gets",
-	"receives from m.turn":  "takes back the caller's own value",
+	"calls create":          "the constructor given to Host.Extension, which must only build a value",
+	"calls p.host.Go":       "starts a goroutine; locks Session.mu, under which no other mutex is locked",
+	"calls sub.queue.Add":   "queues a callback for the queue's own goroutine; locks Queue.mu, under which no other mutex is locked",
+	"calls sub.queue.Ended": "locks Queue.mu, under which no other mutex is locked",
+	"sends to t.turn":       "buffered for the only value that a ticket receives",
+	"receives from m.turn":  "the caller's own value is in the buffer",
 }
 
 const (
-	builtin = "of the language"
-	pure    = "computes"
+	builtin = "part of the language"
+	pure    = "only computes"
+	timer   = "does not wait for a running timer function"
 )
 
-// held finds what is done under a mutex in the files of one package.
-type held struct {
+// checker finds what one package does under a mutex.
+type checker struct {
 	t     *testing.T
 	fset  *token.FileSet
-	funcs map[string][]*ast.FuncDecl // by name: methods of different types are not told apart
+	funcs map[string][]*ast.FuncDecl // by name; methods of different types share an entry
 	seen  map[*ast.FuncDecl]bool
-	used  map[string]bool // of harmless
+	used  map[string]bool // the entries of harmless that were needed
 }
 
 func TestNothingUnderAMutexBlocksOrCallsBack(t *testing.T) {
 	all := sources(t)
-	packages, used := make(map[string]held), make(map[string]bool)
+	packages, used := make(map[string]checker), make(map[string]bool)
 	regions := 0
 	for name, file := range all.parsed {
 		dir := strings.TrimPrefix(path.Dir(name), ".")
-		if _, ok := rooms[dir]; !ok || strings.HasSuffix(name, "_test.go") {
+		if _, ok := layers[dir]; !ok || strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		h, ok := packages[dir]
+		c, ok := packages[dir]
 		if !ok {
-			h = held{t, all.fset, make(map[string][]*ast.FuncDecl), make(map[*ast.FuncDecl]bool), used}
-			packages[dir] = h
+			c = checker{t, all.fset, make(map[string][]*ast.FuncDecl), make(map[*ast.FuncDecl]bool), used}
+			packages[dir] = c
 		}
 		for _, decl := range file.Decls {
 			if f, ok := decl.(*ast.FuncDecl); ok && f.Body != nil {
-				h.funcs[f.Name.Name] = append(h.funcs[f.Name.Name], f)
+				c.funcs[f.Name.Name] = append(c.funcs[f.Name.Name], f)
 			}
 		}
 	}
-	for _, h := range packages {
-		for name, decls := range h.funcs {
+	for _, c := range packages {
+		for name, decls := range c.funcs {
 			for _, f := range decls {
 				ast.Inspect(f.Body, func(n ast.Node) bool {
 					switch n := n.(type) {
@@ -80,41 +80,40 @@ func TestNothingUnderAMutexBlocksOrCallsBack(t *testing.T) {
 						if isMutex(n, "Lock", "RLock") {
 							regions++
 						}
-					case *ast.FuncLit: // runs at a time of its own
-						h.list(n.Body.List, false)
+					case *ast.FuncLit: // runs later, without the mutex
+						c.list(n.Body.List, false)
 					}
 					return true
 				})
-				h.list(f.Body.List, strings.HasSuffix(name, "Locked"))
+				c.list(f.Body.List, strings.HasSuffix(name, "Locked"))
 			}
 		}
 	}
 	for what := range harmless {
 		if !used[what] {
-			t.Errorf("nothing %s under a mutex any more: take that out of harmless (mutex_test.go)", what)
+			t.Errorf("no code %s under a mutex any more: remove that from harmless (mutex_test.go)", what)
 		}
 	}
 	if regions < 30 {
-		t.Fatalf("found %d places where a mutex is locked: this test has gone blind", regions)
+		t.Fatalf("found only %d places that lock a mutex: this test no longer sees them", regions)
 	}
 }
 
-// isMutex reports whether a call is one of methods of something called mu.
+// isMutex reports whether a call is one of methods of a variable or field whose name ends in mu.
 func isMutex(call *ast.CallExpr, methods ...string) bool {
 	sel, ok := call.Fun.(*ast.SelectorExpr)
 	return ok && slices.Contains(methods, sel.Sel.Name) && strings.HasSuffix(types.ExprString(sel.X), "mu")
 }
 
-// list goes through statements in order, and reports whether the mutex is held
-// at their end.
-func (h held) list(stmts []ast.Stmt, locked bool) bool {
+// list checks statements in order and reports whether the mutex is held after the last one.
+func (c checker) list(stmts []ast.Stmt, locked bool) bool {
 	for _, stmt := range stmts {
-		locked = h.stmt(stmt, locked)
+		locked = c.stmt(stmt, locked)
 	}
 	return locked
 }
 
-func (h held) stmt(stmt ast.Stmt, locked bool) bool {
+func (c checker) stmt(stmt ast.Stmt, locked bool) bool {
 	switch s := stmt.(type) {
 	case *ast.ExprStmt:
 		if call, ok := s.X.(*ast.CallExpr); ok && isMutex(call, "Lock", "RLock") {
@@ -124,70 +123,69 @@ func (h held) stmt(stmt ast.Stmt, locked bool) bool {
 		}
 	case *ast.DeferStmt:
 		if isMutex(s.Call, "Unlock", "RUnlock") {
-			return locked // to the end of the function
+			return locked // held to the end of the function
 		}
 	case *ast.GoStmt:
-		return locked // it runs elsewhere
+		return locked // runs on another goroutine
 	case *ast.BlockStmt:
-		return h.list(s.List, locked)
+		return c.list(s.List, locked)
 	case *ast.LabeledStmt:
-		return h.stmt(s.Stmt, locked)
+		return c.stmt(s.Stmt, locked)
 	case *ast.IfStmt:
-		h.nodes(locked, s.Init, s.Cond)
-		h.list(s.Body.List, locked)
+		c.nodes(locked, s.Init, s.Cond)
+		c.list(s.Body.List, locked)
 		if s.Else != nil {
-			h.stmt(s.Else, locked)
+			c.stmt(s.Else, locked)
 		}
 		return locked
 	case *ast.ForStmt:
-		h.nodes(locked, s.Init, s.Cond, s.Post)
-		h.list(s.Body.List, locked)
+		c.nodes(locked, s.Init, s.Cond, s.Post)
+		c.list(s.Body.List, locked)
 		return locked
 	case *ast.RangeStmt:
-		h.nodes(locked, s.X)
-		h.list(s.Body.List, locked)
+		c.nodes(locked, s.X)
+		c.list(s.Body.List, locked)
 		return locked
 	case *ast.SwitchStmt:
-		h.nodes(locked, s.Init, s.Tag)
-		h.clauses(s.Body, locked)
+		c.nodes(locked, s.Init, s.Tag)
+		c.clauses(s.Body, locked)
 		return locked
 	case *ast.TypeSwitchStmt:
-		h.nodes(locked, s.Init, s.Assign)
-		h.clauses(s.Body, locked)
+		c.nodes(locked, s.Init, s.Assign)
+		c.clauses(s.Body, locked)
 		return locked
 	case *ast.SelectStmt:
-		h.selects(s, locked)
+		c.selects(s, locked)
 		return locked
 	}
-	h.nodes(locked, stmt)
+	c.nodes(locked, stmt)
 	return locked
 }
 
-func (h held) clauses(body *ast.BlockStmt, locked bool) {
-	for _, c := range body.List {
-		clause := c.(*ast.CaseClause)
+func (c checker) clauses(body *ast.BlockStmt, locked bool) {
+	for _, stmt := range body.List {
+		clause := stmt.(*ast.CaseClause)
 		for _, e := range clause.List {
-			h.nodes(locked, e)
+			c.nodes(locked, e)
 		}
-		h.list(clause.Body, locked)
+		c.list(clause.Body, locked)
 	}
 }
 
-// selects lets the communication of a select with a default pass: it does not
-// wait.
-func (h held) selects(s *ast.SelectStmt, locked bool) {
-	waits := !slices.ContainsFunc(s.Body.List, func(c ast.Stmt) bool { return c.(*ast.CommClause).Comm == nil })
-	for _, c := range s.Body.List {
-		clause := c.(*ast.CommClause)
-		if waits && clause.Comm != nil {
-			h.nodes(locked, clause.Comm)
+// selects ignores the communication of a select that has a default case, because it does not block.
+func (c checker) selects(s *ast.SelectStmt, locked bool) {
+	blocks := !slices.ContainsFunc(s.Body.List, func(c ast.Stmt) bool { return c.(*ast.CommClause).Comm == nil })
+	for _, stmt := range s.Body.List {
+		clause := stmt.(*ast.CommClause)
+		if blocks && clause.Comm != nil {
+			c.nodes(locked, clause.Comm)
 		}
-		h.list(clause.Body, locked)
+		c.list(clause.Body, locked)
 	}
 }
 
-// nodes judges what stands in expressions and simple statements.
-func (h held) nodes(locked bool, nodes ...ast.Node) {
+// nodes checks expressions and simple statements.
+func (c checker) nodes(locked bool, nodes ...ast.Node) {
 	if !locked {
 		return
 	}
@@ -200,44 +198,43 @@ func (h held) nodes(locked bool, nodes ...ast.Node) {
 			case *ast.FuncLit:
 				return false
 			case *ast.SendStmt:
-				h.report(n.Pos(), "sends to "+types.ExprString(n.Chan))
+				c.report(n.Pos(), "sends to "+types.ExprString(n.Chan))
 			case *ast.UnaryExpr:
 				if n.Op == token.ARROW {
-					h.report(n.Pos(), "receives from "+types.ExprString(n.X))
+					c.report(n.Pos(), "receives from "+types.ExprString(n.X))
 				}
 			case *ast.CallExpr:
-				h.call(n)
+				c.call(n)
 			}
 			return true
 		})
 	}
 }
 
-// call judges a call under a mutex. A function of the same package is as
-// harmless as what it does.
-func (h held) call(call *ast.CallExpr) {
+// call checks a call under a mutex. Of a function of the same package it checks the body.
+func (c checker) call(call *ast.CallExpr) {
 	full := types.ExprString(call.Fun)
 	if isMutex(call, "Lock", "Unlock", "RLock", "RUnlock") {
 		return
 	}
 	short := full[strings.LastIndexByte(full, '.')+1:]
-	own := h.funcs[short]
+	own := c.funcs[short]
 	if _, ok := harmless["calls "+full]; ok || len(own) == 0 {
-		h.report(call.Pos(), "calls "+full)
+		c.report(call.Pos(), "calls "+full)
 		return
 	}
 	for _, f := range own {
-		if !h.seen[f] {
-			h.seen[f] = true
-			h.list(f.Body.List, true)
+		if !c.seen[f] {
+			c.seen[f] = true
+			c.list(f.Body.List, true)
 		}
 	}
 }
 
-func (h held) report(pos token.Pos, what string) {
+func (c checker) report(pos token.Pos, what string) {
 	if _, ok := harmless[what]; ok {
-		h.used[what] = true
+		c.used[what] = true
 		return
 	}
-	h.t.Errorf("%v: under a mutex it %s. If that can neither block nor call back, say why in harmless (mutex_test.go)", h.fset.Position(pos), what)
+	c.t.Errorf("%v: under a mutex it %s. If that can neither block nor call back, say why in harmless (mutex_test.go)", c.fset.Position(pos), what)
 }

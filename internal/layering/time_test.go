@@ -8,34 +8,33 @@ import (
 	"testing"
 )
 
-// mayReadNow are the functions of package session that read time.Now, with what
-// they want it for. All else there, every deadline among it, has to go by
-// Options.Clock: that one counts while the machine sleeps, does not jump when
-// the wall clock is set, and can be injected.
+// mayReadNow maps the functions of package session that may read time.Now to their purpose. All other code there,
+// deadlines above all, must use Options.Clock: it counts while the machine sleeps, does not jump when the wall clock is
+// set, and tests can replace it.
 var mayReadNow = map[string]string{
-	"session/clock.go MonotonicClock":         "it is the clock: the difference of two monotonic readings",
-	"session/renew.go Session.renewOnce":      "how long a renewal took, for telemetry",
+	"session/clock.go MonotonicClock":         "is the clock: the difference of two monotonic readings",
+	"session/renew.go Session.renewOnce":      "duration of a renewal, for telemetry",
 	"session/session.go Session.TrustedUntil": "for display",
 	"session/events.go Session.publish":       "Event.At, for display",
 }
 
-// mayUseTheWall are the functions that take the wall part of a time, which
-// jumps when somebody sets the clock: never to compare it.
+// mayUseTheWall maps the functions that may read the wall clock to their purpose. They never compare it, because it
+// jumps when it is set.
 var mayUseTheWall = map[string]string{
-	"internal/queue/value.go millis":       "an entry's value says since when, for people",
-	"internal/queue/value.go Value.String": "likewise",
-	"inspect/entry.go Entry.String":        "likewise",
+	"internal/queue/value.go millis":       "the queueing time in an entry's value, for display",
+	"internal/queue/value.go Value.String": "for display",
+	"inspect/entry.go Entry.String":        "for display",
 }
 
-// onlyOfTime are methods that time.Time has and time.Duration has not, and after
-// which the monotonic reading is gone; with Round and Truncate of a time.Now.
+// onlyOfTime lists methods of time.Time that drop the monotonic reading and that time.Duration does not have. Round and
+// Truncate drop it too, but time.Duration also has them.
 var onlyOfTime = []string{"UTC", "Local", "In", "Unix", "UnixMilli", "UnixMicro", "UnixNano", "AddDate", "Date", "Format"}
 
-func TestNothingDecidesByTheWallClock(t *testing.T) {
+func TestNoDecisionUsesTheWallClock(t *testing.T) {
 	used := make(map[string]bool)
 	for name, file := range sources(t).parsed {
 		dir := path.Dir(name)
-		if _, room := rooms[dir]; !room || strings.HasSuffix(name, "_test.go") {
+		if _, library := layers[dir]; !library || strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		for _, decl := range file.Decls {
@@ -54,14 +53,14 @@ func TestNothingDecidesByTheWallClock(t *testing.T) {
 				case dir == "session" && ofTime(sel, "Now", "Since", "Until"):
 					used[where] = true
 					if mayReadNow[where] == "" {
-						t.Errorf("%s: time.%s in package session: decide by Options.Clock. If nothing is decided by it, say so in mayReadNow (time_test.go)", position, what)
+						t.Errorf("%s: time.%s in package session: use Options.Clock. If no decision depends on it, add the function to mayReadNow (time_test.go)", position, what)
 					}
 				case ofTime(sel, "Unix", "UnixMilli", "UnixMicro", "Date", "Parse"),
 					!isPackage(sel.X) && slices.Contains(onlyOfTime, what),
 					(what == "Round" || what == "Truncate") && fromNow(sel.X):
 					used[where] = true
 					if mayUseTheWall[where] == "" {
-						t.Errorf("%s: %s takes the wall part of a time, which jumps. If nothing is decided by it, say so in mayUseTheWall (time_test.go)", position, what)
+						t.Errorf("%s: %s reads the wall clock, which jumps when it is set. If no decision depends on it, add the function to mayUseTheWall (time_test.go)", position, what)
 					}
 				}
 				return true
@@ -71,27 +70,26 @@ func TestNothingDecidesByTheWallClock(t *testing.T) {
 	for _, list := range []map[string]string{mayReadNow, mayUseTheWall} {
 		for where := range list {
 			if !used[where] {
-				t.Errorf("%s does not do so any more: take it out of the list (time_test.go)", where)
+				t.Errorf("%s no longer does so: remove it from the list (time_test.go)", where)
 			}
 		}
 	}
 }
 
-// ofTime reports whether sel is one of these names of package time.
+// ofTime reports whether sel is one of the given names of package time.
 func ofTime(sel *ast.SelectorExpr, names ...string) bool {
 	id, ok := sel.X.(*ast.Ident)
 	return ok && id.Name == "time" && slices.Contains(names, sel.Sel.Name)
 }
 
-// isPackage reports whether an expression is the name of an imported package,
-// as far as that can be told without types: parser.ParseFile resolves what the
-// file declares itself.
+// isPackage reports whether an expression looks like the name of an imported package: parser.ParseFile resolves the
+// identifiers that the file declares, but not its imports.
 func isPackage(x ast.Expr) bool {
 	id, ok := x.(*ast.Ident)
 	return ok && id.Obj == nil
 }
 
-// fromNow reports whether an expression is made of a call of time.Now.
+// fromNow reports whether an expression contains a call of time.Now.
 func fromNow(x ast.Expr) bool {
 	found := false
 	ast.Inspect(x, func(n ast.Node) bool {

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Benchmark runs all subjects. They are selected by name:
+// Benchmark runs every subject on every side. Select them by name:
 //
 //	go test -run '^$' -bench /members=1/handover ./tests/bench
 func Benchmark(b *testing.B) {
@@ -29,20 +29,20 @@ func Benchmark(b *testing.B) {
 }
 
 func run(b *testing.B, etcds stores, sub subject, size int, sd side) {
-	busy, err := etcds.busy(sub, size)
+	writers, err := etcds.startWriters(sub, size)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer busy.close()
-	e, call, err := etcds.begin(sub, size, sd)
+	defer writers.close()
+	e, call, err := etcds.setUp(sub, size, sd)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer e.close()
-	if err := errors.Join(e.prepare(), call(&watch{})); err != nil {
+	if err := errors.Join(e.prepare(), call(&stopwatch{})); err != nil {
 		b.Fatal(err)
 	}
-	if sub.alone {
+	if sub.clientOnly {
 		b.ReportAllocs()
 	}
 	for b.Loop() {

@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-// The chart, in pixels.
+// The layout of the chart, in pixels.
 const (
 	chartWidth = 860
 	nameWidth  = 250 // left of the bars
-	endWidth   = 80  // right of them, for what stands at their ends
+	endWidth   = 80  // right of the bars, for their figures
 	barHeight  = 13
 	gap        = 9 // between subjects
 	headHeight = 76
 	footHeight = 30
 
-	decadeMin, decadeMax = -1, 3 // of the axis: powers of ten; bars beyond are cut off there
+	decadeMin, decadeMax = -1, 3 // the axis in powers of ten; longer bars are cut off
 )
 
-// palette is what bars of a cluster size look like. It and the grey of the text
-// stand out from white and from black alike.
+// palette maps a cluster size to the color of its bars. These colors and the grey of the text are legible on white and
+// on black.
 var palette = map[int]string{1: "#3b82c4", 3: "#d9822b"}
 
 const ink, faint = "#7a7a7a", "#9a9a9a"
 
-// chart is an SVG of how many times faster than upstream each subject is that is
-// for the chart, where both sides were measured.
+// chart returns an SVG that shows how many times faster than upstream holdfast is, for each subject with a chart label
+// that was measured on both sides.
 func chart(results []result) string {
 	groups := grouped(results)
 	var b strings.Builder
@@ -52,7 +52,7 @@ func chart(results []result) string {
 	return b.String()
 }
 
-// grouped are the results that have both sides, those of one subject together.
+// grouped returns the results for the chart, grouped by subject.
 func grouped(results []result) [][]result {
 	var groups [][]result
 	for _, r := range results {
@@ -84,7 +84,7 @@ func legend(b *strings.Builder) {
 
 func axis(b *strings.Builder, height int) {
 	for decade := decadeMin; decade <= decadeMax; decade++ {
-		x, color := place(math.Pow10(decade)), faint
+		x, color := axisX(math.Pow10(decade)), faint
 		if decade == 0 {
 			color = ink
 		}
@@ -94,16 +94,16 @@ func axis(b *strings.Builder, height int) {
 	}
 }
 
-// bar runs from 1 to the ratio, whose figure stands at its end.
+// bar draws a bar from 1 to the ratio, and the figure at its end.
 func bar(b *strings.Builder, y int, color string, r spread) {
-	from, to := place(1), place(r.median)
+	from, to := axisX(1), axisX(r.median)
 	rect(b, min(from, to), y+1, max(1, max(from, to)-min(from, to)), barHeight-2, color)
-	label(b, max(from, to)+6, y+barHeight-2, "start", figure(r.median)+" ×", `font-size="11"`)
+	label(b, max(from, to)+6, y+barHeight-2, "start", formatNumber(r.median)+" ×", `font-size="11"`)
 }
 
-// place is where a ratio is on the axis.
-func place(ratio float64) int {
-	decade := math.Log10(ratio) // of 0: -Inf
+// axisX returns the x coordinate of a ratio.
+func axisX(ratio float64) int {
+	decade := math.Log10(ratio) // -Inf for 0
 	decade = max(decadeMin, min(decadeMax, decade))
 	return nameWidth + int(math.Round((decade-decadeMin)/(decadeMax-decadeMin)*(chartWidth-nameWidth-endWidth)))
 }
@@ -114,6 +114,6 @@ func rect(b *strings.Builder, x, y, width, height int, color string) {
 
 func label(b *strings.Builder, x, y int, anchor, text, more string) {
 	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="%s" fill="%s" %s>`, x, y, anchor, ink, more)
-	_ = xml.EscapeText(b, []byte(text)) // a Builder does not fail
+	_ = xml.EscapeText(b, []byte(text)) // writing to a Builder never fails
 	b.WriteString("</text>\n")
 }

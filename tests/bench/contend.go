@@ -7,27 +7,26 @@ import (
 	"time"
 )
 
-// contender acquires what all contenders of a side want, and returns how to
-// give it back.
+// contender acquires the lock or leadership that all contenders of a side compete for, and returns the function that
+// releases it.
 type contender func(ctx context.Context) (release func(context.Context) error, err error)
 
-// crowd is contenders that hold one after the other: each, when it has
-// acquired, waits for the baton, and gives back when it has got it.
-type crowd struct {
+// relay makes contenders release on demand: each acquires, reports that on held, waits for the baton, and releases.
+type relay struct {
 	e           *env
 	held, baton chan struct{}
 }
 
-func newCrowd(e *env) *crowd {
-	return &crowd{e: e, held: make(chan struct{}), baton: make(chan struct{})}
+func newRelay(e *env) *relay {
+	return &relay{e: e, held: make(chan struct{}), baton: make(chan struct{})}
 }
 
-// turn is one contender's from its call to its release. false: the side ends.
-func (c *crowd) turn(acquire contender) (more bool, err error) {
+// turn runs one acquisition and release. It returns false when the side ends.
+func (c *relay) turn(acquire contender) (more bool, err error) {
 	release, err := acquire(c.e.ctx)
 	if err == nil {
-		_ = errors.Join(c.e.give(c.held), c.e.take(c.baton))
-		err = release(c.e.ctx) // also when the side ends: others may wait for it in a way that cannot be cancelled
+		_ = errors.Join(c.e.send(c.held), c.e.receive(c.baton))
+		err = release(c.e.ctx) // even when the side ends: other contenders may wait without a context
 	}
 	if c.e.ctx.Err() != nil {
 		return false, nil
@@ -35,16 +34,14 @@ func (c *crowd) turn(acquire contender) (more bool, err error) {
 	return err == nil, err
 }
 
-// next is one hand-over: from the call of the holder's release to the moment at
-// which the next one holds.
-func (c *crowd) next(timer) error {
-	return errors.Join(c.e.give(c.baton), c.e.take(c.held))
+// next runs one hand-over, from the holder's call of release until the next contender holds.
+func (c *relay) next(timer) error {
+	return errors.Join(c.e.send(c.baton), c.e.receive(c.held))
 }
 
-// takeTurns has all contenders want it again as soon as they have given it
-// back. One operation is one hand-over.
+// takeTurns makes every contender acquire again as soon as it has released. One operation is one hand-over.
 func takeTurns(e *env, all []contender) (op, error) {
-	c := newCrowd(e)
+	c := newRelay(e)
 	for _, acquire := range all {
 		e.spawn(func() error {
 			for {
@@ -54,8 +51,8 @@ func takeTurns(e *env, all []contender) (op, error) {
 			}
 		})
 	}
-	// A turn for everybody: after a pause all have waited for long, as they
-	// have not while all is in motion.
+	// One turn for each contender. After a pause between rounds all have waited unusually long; this restores the steady
+	// state.
 	e.prepare = func() error {
 		for range all {
 			if err := c.next(nil); err != nil {
@@ -64,28 +61,26 @@ func takeTurns(e *env, all []contender) (op, error) {
 		}
 		return nil
 	}
-	return c.next, e.take(c.held)
+	return c.next, e.receive(c.held)
 }
 
-// settling is how long a queue that n have joined is left alone. What waiters
-// still do after their entries stand (watch, and upstream's are served from the
-// past at first) cannot be seen from outside.
+// settling returns the pause after n contenders have queued. When their entries exist they still set up their watches,
+// and etcd serves upstream's from history at first; neither can be observed from outside.
 func settling(n int) time.Duration {
 	return 200*time.Millisecond + time.Duration(n)*3*time.Millisecond
 }
 
-// drain has contenders that have given it back stay away until the queue is
-// filled up again, off the clock. One operation is one hand-over, in a queue
-// that stands: by the time its turn comes, each has waited for long.
-func drain(e *env, all []contender, prefix string) (op, error) {
+// drainQueue keeps contenders that have released out of the queue until it is refilled, which is not timed. One
+// operation is one hand-over to a waiter that has been idle in the queue for a long time.
+func drainQueue(e *env, all []contender, prefix string) (op, error) {
 	cli, err := e.client(0)
 	if err != nil {
 		return nil, err
 	}
-	c, join, queued := newCrowd(e), make(chan struct{}), 0
+	c, join, queued := newRelay(e), make(chan struct{}), 0
 	for _, acquire := range all {
 		e.spawn(func() error {
-			for e.take(join) == nil {
+			for e.receive(join) == nil {
 				if more, err := c.turn(acquire); !more {
 					return err
 				}
@@ -96,7 +91,7 @@ func drain(e *env, all []contender, prefix string) (op, error) {
 	e.prepare = func() error {
 		missing := len(all) - queued
 		for ; queued < len(all); queued++ {
-			if err := e.give(join); err != nil {
+			if err := e.send(join); err != nil {
 				return err
 			}
 		}
@@ -114,11 +109,11 @@ func drain(e *env, all []contender, prefix string) (op, error) {
 		}
 		queued--
 		return c.next(t)
-	}, errors.Join(e.prepare(), e.take(c.held))
+	}, errors.Join(e.prepare(), e.receive(c.held))
 }
 
-// together is n goroutines that do the same at once, each on its own.
-func together(n int, do func(i int) error) op {
+// concurrently returns an operation that runs do on n goroutines at once.
+func concurrently(n int, do func(i int) error) op {
 	return func(timer) error {
 		errs := make([]error, n)
 		var all sync.WaitGroup

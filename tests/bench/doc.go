@@ -1,15 +1,13 @@
-// Command bench compares holdfast with etcd's own concurrency package
-// ("upstream") and with the least that etcd itself allows (the floor), on
-// embedded members that wait for their disk as those in production do.
+// Command bench compares holdfast with etcd's own concurrency package ("upstream"), and with the bare requests that any
+// implementation needs (the "floor"). It runs embedded etcd members that sync to disk as in production.
 //
-//	go run ./tests/bench                               # all of it, into README.md and figures.svg beside this file
-//	go run ./tests/bench -run '^members=1/handover'    # some of it, to the terminal
+//	go run ./tests/bench                               # everything; updates README.md and figures.svg in this directory
+//	go run ./tests/bench -run '^members=1/handover'    # a selection; prints to the terminal only
 //	go test -run '^$' -bench . ./tests/bench           # the same subjects as Go benchmarks
 //
-// Machines are noisy and disks are slow or fast: the sides take turns, several
-// times over, and what counts are their ratios.
+// Absolute times depend on the machine and its disk. The sides are therefore measured in turns, over several rounds,
+// and the ratios between them are the result.
 //
-// A subject (subject.go) is a line of the table; handover.go, lock.go,
-// election.go, floor.go and overhead.go have them. measure.go lets the sides
-// take turns; table.go, chart.go and document.go write down what came out.
+// A subject (subject.go) is a row of the table; handover.go, lock.go, election.go, floor.go and overhead.go define the
+// subjects. measure.go measures them; table.go, chart.go and document.go write the results.
 package main

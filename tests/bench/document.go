@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// What this program writes stands in a document between these lines.
+// The program rewrites only the part of a document between these two markers.
 const (
 	generatedBegin = "<!-- begin: written by go run ./tests/bench -->\n"
 	generatedEnd   = "<!-- end: written by go run ./tests/bench -->\n"
 )
 
-// rewrite puts text between the two lines of a file, or makes the file if there
-// is none. A file without the lines is somebody's, and is left alone.
+// rewrite replaces the text between the two markers of a file, and creates the file if it does not exist. It returns an
+// error for a file without markers, so that a wrong path does not overwrite another document.
 func rewrite(name, text string) error {
 	old, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -27,7 +27,7 @@ func rewrite(name, text string) error {
 	before, rest, begun := strings.Cut(string(old), generatedBegin)
 	_, after, ended := strings.Cut(rest, generatedEnd)
 	if !begun || !ended {
-		return fmt.Errorf("%s has no lines %q and %q to write between", name, generatedBegin, generatedEnd)
+		return fmt.Errorf("%s lacks the markers %q and %q, between which the figures go", name, generatedBegin, generatedEnd)
 	}
 	return os.WriteFile(name, []byte(before+generatedBegin+text+generatedEnd+after), 0o644)
 }

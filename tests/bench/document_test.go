@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestRewriteMakesAFileAndRewritesWhatItMade(t *testing.T) {
+func TestRewriteCreatesAndUpdatesAFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "new.md")
 	for _, text := range []string{"first\n", "second\n"} {
 		if err := rewrite(name, text); err != nil {
@@ -18,8 +18,8 @@ func TestRewriteMakesAFileAndRewritesWhatItMade(t *testing.T) {
 	}
 }
 
-func TestRewriteLeavesADocumentWithoutItsLinesAlone(t *testing.T) {
-	for _, old := range []string{"somebody's\n", generatedBegin, generatedEnd, generatedEnd + generatedBegin} {
+func TestRewriteRejectsADocumentWithoutMarkers(t *testing.T) {
+	for _, old := range []string{"another document\n", generatedBegin, generatedEnd, generatedEnd + generatedBegin} {
 		name := filepath.Join(t.TempDir(), "doc.md")
 		if err := os.WriteFile(name, []byte(old), 0o600); err != nil {
 			t.Fatal(err)
@@ -30,8 +30,7 @@ func TestRewriteLeavesADocumentWithoutItsLinesAlone(t *testing.T) {
 	}
 }
 
-// The document that is in the repository can be rewritten.
-func TestDocumentHasItsLines(t *testing.T) {
+func TestREADMEHasMarkers(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "performance.md")
 	if err := os.WriteFile(name, []byte(mustRead(t, "README.md")), 0o600); err != nil {
 		t.Fatal(err)

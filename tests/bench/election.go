@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// elections are how fast the next one leads, and what it costs to ask who does.
+// elections measures how fast leadership moves to the next candidate, and what a query for the leader costs.
 func elections() []subject {
-	const asked = 1000
+	const queries = 1000
 	return []subject{{
 		name:  "election/resign",
 		what:  "Resign to the next of 2 candidates that campaign again at once",
@@ -65,7 +65,7 @@ func elections() []subject {
 	}, {
 		name: "election/current",
 		what: "Observer.Current: who leads, from memory; upstream has nothing to ask but Leader",
-		each: asked,
+		each: queries,
 		holdfast: func(e *env) (op, error) {
 			el, err := holdfastLeader(e)
 			if err != nil {
@@ -73,7 +73,7 @@ func elections() []subject {
 			}
 			o, err := el.Observer(e.ctx)
 			return func(timer) error {
-				for range asked {
+				for range queries {
 					_ = o.Current()
 				}
 				return nil
@@ -100,7 +100,7 @@ func upstreamCandidate(s *concurrency.Session, name string) contender {
 	}
 }
 
-// holdfastLeader is an election that somebody leads.
+// holdfastLeader returns an election with a leader.
 func holdfastLeader(e *env) (*election.Election, error) {
 	sessions, err := e.holdfastSessions(1)
 	if err != nil {

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// ttl is long, so that no renewal falls into a measurement.
+	// ttl is long, so that no lease is renewed during a measurement.
 	ttl = 10 * time.Minute
 
-	// connections bounds how many a side uses. Up to so many sessions have one
-	// each, as processes would; a thousand share.
+	// connections is the largest number of connections of a side. Up to this number each session has its own, as
+	// processes would; more sessions share them.
 	connections = 32
 )
 
-// env is where one side is set up: its own clients, sessions and goroutines on
-// a store that it shares with the other sides, and a name of its own in it.
+// env holds the clients, sessions and goroutines of one side, and a name that only this side uses. The sides share a
+// store.
 type env struct {
-	ctx     context.Context // until close
+	ctx     context.Context // ends with close, or with the first error of a goroutine
 	cancel  context.CancelCauseFunc
 	dial    func() (*clientv3.Client, error)
 	name    string
@@ -34,7 +34,7 @@ type env struct {
 
 	running sync.WaitGroup
 	clients []*clientv3.Client
-	undo    []func(context.Context)
+	closers []func(context.Context)
 }
 
 func newEnv(dial func() (*clientv3.Client, error), name string) *env {
@@ -43,32 +43,32 @@ func newEnv(dial func() (*clientv3.Client, error), name string) *env {
 	return e
 }
 
-// close ends what the side has started, and joins it.
+// close stops everything that the side has started, and waits for it.
 func (e *env) close() {
 	e.cancel(nil)
 	e.running.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	var all sync.WaitGroup
-	for _, undo := range e.undo {
-		all.Go(func() { undo(ctx) })
+	for _, closer := range e.closers {
+		all.Go(func() { closer(ctx) })
 	}
 	all.Wait()
 	for _, cli := range e.clients {
-		_ = cli.Close() // says only that it was closed
+		_ = cli.Close() // always returns context.Canceled
 	}
 }
 
-// spawn runs f on a goroutine that close joins. Its error ends the side.
+// spawn runs f on a goroutine that close waits for. An error of f ends the side.
 func (e *env) spawn(f func() error) {
 	e.running.Go(func() {
 		if err := f(); err != nil {
-			e.cancel(err) // no more than the first counts
+			e.cancel(err) // only the first error has an effect
 		}
 	})
 }
 
-// client is the i-th connection.
+// client returns connection i modulo connections.
 func (e *env) client(i int) (*clientv3.Client, error) {
 	if i %= connections; i < len(e.clients) {
 		return e.clients[i], nil
@@ -81,22 +81,21 @@ func (e *env) client(i int) (*clientv3.Client, error) {
 	return cli, nil
 }
 
-// holdfastSessions opens n sessions, each on a connection of its own as far as
-// there are enough.
+// holdfastSessions opens n sessions, spread over the connections.
 func (e *env) holdfastSessions(n int) ([]*session.Session, error) {
 	return open(e, n, func(cli *clientv3.Client) (*session.Session, error) {
 		return session.New(e.ctx, cli, &session.Options{TTL: ttl, Logger: slog.New(slog.DiscardHandler)})
 	}, func(ctx context.Context, s *session.Session) { _ = s.Close(ctx) })
 }
 
-// upstreamSessions opens as many of etcd's concurrency package.
+// upstreamSessions opens n sessions of etcd's concurrency package, spread over the connections.
 func (e *env) upstreamSessions(n int) ([]*concurrency.Session, error) {
 	return open(e, n, func(cli *clientv3.Client) (*concurrency.Session, error) {
 		return concurrency.NewSession(cli, concurrency.WithTTL(int(ttl/time.Second)))
 	}, func(_ context.Context, s *concurrency.Session) { _ = s.Close() })
 }
 
-// open opens n sessions of either kind, all at once: each is a commit.
+// open opens n sessions concurrently, because each takes a commit.
 func open[S any](e *env, n int, one func(*clientv3.Client) (S, error), end func(context.Context, S)) ([]S, error) {
 	sessions, errs := make([]S, n), make([]error, n)
 	var all sync.WaitGroup
@@ -111,15 +110,14 @@ func open[S any](e *env, n int, one func(*clientv3.Client) (S, error), end func(
 	all.Wait()
 	for i, s := range sessions {
 		if errs[i] == nil {
-			e.undo = append(e.undo, func(ctx context.Context) { end(ctx, s) })
+			e.closers = append(e.closers, func(ctx context.Context) { end(ctx, s) })
 		}
 	}
 	return sessions, errors.Join(errs...)
 }
 
-// give sends on a channel that a goroutine of the side receives from, and take
-// receives from one. Both end with the side, with its error.
-func (e *env) give(c chan<- struct{}) error {
+// send sends on a channel. It returns the side's error if the side ends first.
+func (e *env) send(c chan<- struct{}) error {
 	select {
 	case c <- struct{}{}:
 		return nil
@@ -128,7 +126,8 @@ func (e *env) give(c chan<- struct{}) error {
 	}
 }
 
-func (e *env) take(c <-chan struct{}) error {
+// receive receives from a channel. It returns the side's error if the side ends first.
+func (e *env) receive(c <-chan struct{}) error {
 	select {
 	case <-c:
 		return nil
@@ -137,7 +136,7 @@ func (e *env) take(c <-chan struct{}) error {
 	}
 }
 
-// awaitKeys waits until n keys stand under a prefix.
+// awaitKeys waits until n keys with a prefix exist.
 func (e *env) awaitKeys(cli *clientv3.Client, prefix string, n int) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -157,7 +156,7 @@ func (e *env) awaitKeys(cli *clientv3.Client, prefix string, n int) error {
 	}
 }
 
-// write keeps the store busy with n goroutines until the env is closed.
+// write keeps the store busy with n writers until the env is closed.
 func (e *env) write(n int) error {
 	cli, err := e.client(0)
 	if err != nil {

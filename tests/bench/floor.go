@@ -2,7 +2,7 @@ package main
 
 import clientv3 "go.etcd.io/etcd/client/v3"
 
-// floors are etcd's own prices, which nothing built on it can be below.
+// floors measures bare etcd requests, the lower bound for everything built on them.
 func floors() []subject {
 	return []subject{
 		{name: "floor/put", what: "Put: one commit", floor: put},
@@ -31,7 +31,7 @@ func get(e *env) (op, error) {
 func remove(e *env) (op, error) {
 	cli, err := e.client(0)
 	return func(t timer) error {
-		if err := putAside(e, cli, t); err != nil {
+		if err := putUntimed(e, cli, t); err != nil {
 			return err
 		}
 		_, err := cli.Delete(e.ctx, e.name)
@@ -39,13 +39,12 @@ func remove(e *env) (op, error) {
 	}, err
 }
 
-// deleteAndGet is the least that a hand-over takes: the holder's entry is
-// deleted, which is a commit, and the next one makes sure by a linearizable
-// read. Both by one client, with nothing to be told to anybody.
+// deleteAndGet is the minimum for a hand-over: a commit deletes the holder's entry, and the next holder verifies that
+// with a linearizable read. Here one client does both, so no event has to reach another client.
 func deleteAndGet(e *env) (op, error) {
 	cli, err := e.client(0)
 	return func(t timer) error {
-		if err := putAside(e, cli, t); err != nil {
+		if err := putUntimed(e, cli, t); err != nil {
 			return err
 		}
 		if _, err := cli.Delete(e.ctx, e.name); err != nil {
@@ -56,8 +55,8 @@ func deleteAndGet(e *env) (op, error) {
 	}, err
 }
 
-// putAside makes sure that there is something to delete, off the clock.
-func putAside(e *env, cli *clientv3.Client, t timer) error {
+// putUntimed creates the key to delete, which is not timed.
+func putUntimed(e *env, cli *clientv3.Client, t timer) error {
 	t.StopTimer()
 	defer t.StartTimer()
 	_, err := cli.Put(e.ctx, e.name, "")

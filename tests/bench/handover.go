@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/locker"
 )
 
-// handovers are sessions that want one name and hold it for no time at all.
+// handovers measures sessions that compete for one lock and release it at once.
 func handovers() []subject {
 	var all []subject
 	for _, n := range []int{2, 8, 32} {
@@ -17,8 +17,8 @@ func handovers() []subject {
 			name:     fmt.Sprintf("handover/sessions=%d", n),
 			what:     fmt.Sprintf("hand-over among %d sessions that queue again at once", n),
 			short:    fmt.Sprintf("hand-over, %d sessions", n),
-			holdfast: func(e *env) (op, error) { return turnsOf(e, holdfastMutexes, n) },
-			upstream: func(e *env) (op, error) { return turnsOf(e, upstreamMutexes, n) },
+			holdfast: func(e *env) (op, error) { return takeTurnsWith(e, holdfastMutexes, n) },
+			upstream: func(e *env) (op, error) { return takeTurnsWith(e, upstreamMutexes, n) },
 			floor:    deleteAndGet,
 		}
 		busy := s
@@ -30,7 +30,7 @@ func handovers() []subject {
 	return all
 }
 
-// releases are of a lock that many sessions queue for.
+// releases measures the release of a lock with many waiting sessions.
 func releases() []subject {
 	var all []subject
 	for _, n := range []int{100, 1000} {
@@ -38,15 +38,15 @@ func releases() []subject {
 			name:     fmt.Sprintf("release/waiters=%d", n),
 			what:     fmt.Sprintf("release to the next of %d waiters that have all waited for long", n),
 			short:    fmt.Sprintf("release, %d waiters", n),
-			holdfast: func(e *env) (op, error) { return drainOf(e, holdfastMutexes, n, "holdfast/lock/"+e.name+"/@/") },
-			upstream: func(e *env) (op, error) { return drainOf(e, upstreamMutexes, n, e.name+"/") },
+			holdfast: func(e *env) (op, error) { return drainQueueWith(e, holdfastMutexes, n, "holdfast/lock/"+e.name+"/@/") },
+			upstream: func(e *env) (op, error) { return drainQueueWith(e, upstreamMutexes, n, e.name+"/") },
 			floor:    deleteAndGet,
 		})
 	}
 	return all
 }
 
-func turnsOf(e *env, make func(*env, int) ([]contender, error), n int) (op, error) {
+func takeTurnsWith(e *env, make func(*env, int) ([]contender, error), n int) (op, error) {
 	all, err := make(e, n)
 	if err != nil {
 		return nil, err
@@ -54,15 +54,15 @@ func turnsOf(e *env, make func(*env, int) ([]contender, error), n int) (op, erro
 	return takeTurns(e, all)
 }
 
-func drainOf(e *env, make func(*env, int) ([]contender, error), waiters int, prefix string) (op, error) {
+func drainQueueWith(e *env, make func(*env, int) ([]contender, error), waiters int, prefix string) (op, error) {
 	all, err := make(e, waiters+1)
 	if err != nil {
 		return nil, err
 	}
-	return drain(e, all, prefix)
+	return drainQueue(e, all, prefix)
 }
 
-// holdfastMutexes are n sessions that want one lock.
+// holdfastMutexes returns contenders for one lock, each with its own session.
 func holdfastMutexes(e *env, n int) ([]contender, error) {
 	sessions, err := e.holdfastSessions(n)
 	var all []contender

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/locker"
 )
 
-// uncontended are goroutines of one session, each with a name of its own.
+// uncontended measures goroutines of one session, each with its own lock.
 func uncontended() []subject {
 	var all []subject
 	for _, n := range []int{1, 64, 256} {
@@ -25,7 +25,7 @@ func uncontended() []subject {
 				if err != nil {
 					return nil, err
 				}
-				return together(n, func(i int) error {
+				return concurrently(n, func(i int) error {
 					lk, err := locker.NewMutex(sessions[0], fmt.Sprint(e.name, "/", i)).Lock(e.ctx)
 					if err != nil {
 						return err
@@ -38,7 +38,7 @@ func uncontended() []subject {
 				if err != nil {
 					return nil, err
 				}
-				return together(n, func(i int) error {
+				return concurrently(n, func(i int) error {
 					mu := concurrency.NewMutex(sessions[0], fmt.Sprint(e.name, "/", i))
 					if err := mu.Lock(e.ctx); err != nil {
 						return err
@@ -48,7 +48,7 @@ func uncontended() []subject {
 			},
 			floor: func(e *env) (op, error) {
 				cli, err := e.client(0)
-				return together(n, func(i int) error {
+				return concurrently(n, func(i int) error {
 					key := fmt.Sprint(e.name, "/", i)
 					if _, err := cli.Put(e.ctx, key, ""); err != nil {
 						return err
@@ -67,17 +67,17 @@ func uncontended() []subject {
 			if err != nil {
 				return nil, err
 			}
-			return together(1, func(int) error { return bareLock(e.ctx, sessions[0].Client(), e.name, sessions[0].Lease()) }), nil
+			return concurrently(1, func(int) error { return bareLock(e.ctx, sessions[0].Client(), e.name, sessions[0].Lease()) }), nil
 		},
 		upstream: all[0].upstream,
 		floor:    all[0].floor,
 	})
 }
 
-var errNotHeld = errors.New("TryLock did not find the lock held")
+var errNotHeld = errors.New("TryLock did not return ErrLocked for a held lock")
 
-// tries are for a lock that another session holds.
-func tries() []subject {
+// tryLocks measures TryLock of a lock that another session holds.
+func tryLocks() []subject {
 	return []subject{{
 		name:  "trylock",
 		what:  "TryLock of a lock that another session holds",
@@ -114,9 +114,8 @@ func tries() []subject {
 	}}
 }
 
-// oneSession is goroutines of one process that want one name. Upstream's Mutex
-// does not exclude goroutines of one session from each other, so its user has
-// to choose: a session each, or a sync.Mutex around one.
+// oneSession measures goroutines of one process that compete for one lock. Upstream's Mutex does not exclude goroutines
+// of one session from each other, so its users need a session for each goroutine, or a sync.Mutex around the lock.
 func oneSession() []subject {
 	const n = 64
 	holdfast := func(e *env) (op, error) {
@@ -135,7 +134,7 @@ func oneSession() []subject {
 		what:     "hand-over among 64 goroutines of one session; upstream: 64 sessions",
 		short:    "64 goroutines / 64 sessions",
 		holdfast: holdfast,
-		upstream: func(e *env) (op, error) { return turnsOf(e, upstreamMutexes, n) },
+		upstream: func(e *env) (op, error) { return takeTurnsWith(e, upstreamMutexes, n) },
 		floor:    put,
 	}, {
 		name:     "onesession/goroutines=64/upstream=syncmutex",
@@ -158,7 +157,7 @@ func oneSession() []subject {
 	}}
 }
 
-// guarded is an upstream Mutex that goroutines of one session may share.
+// guarded makes an upstream Mutex safe for goroutines that share a session.
 type guarded struct {
 	local sync.Mutex
 	mu    *concurrency.Mutex

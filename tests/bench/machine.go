@@ -10,8 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/version"
 )
 
-// circumstances is where and how the results came about, in Markdown.
-func circumstances(command string, p plan, at time.Time) string {
+// environment describes the command, machine, versions and plan of the measurement, in Markdown.
+func environment(command string, p plan, at time.Time) string {
 	return fmt.Sprintf(`- command: %s
 - date: %s
 - machine: %d × %s, %s/%s, kernel %s
@@ -24,7 +24,7 @@ func circumstances(command string, p plan, at time.Time) string {
 }
 
 func cpu() string {
-	info, _ := os.ReadFile("/proc/cpuinfo") // not there: not Linux
+	info, _ := os.ReadFile("/proc/cpuinfo") // Linux only
 	for line := range strings.Lines(string(info)) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(value)

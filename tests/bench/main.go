@@ -24,16 +24,16 @@ func main() {
 	}
 }
 
-// command is the program without its process.
+// command runs the program with the given arguments and output.
 func command(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(out)
 	var p plan
-	only := flags.String("run", "", "measure `regexp` only, matched against names such as members=1/handover/sessions=2;\nthen nothing is written to files unless their flags are given")
-	markdown := flags.String("markdown", "tests/bench/README.md", "rewrite the figures in `file`; empty: in none")
-	svg := flags.String("svg", "tests/bench/figures.svg", "write the chart to `file`; empty: to none")
-	flags.DurationVar(&p.time, "time", 2*time.Second, "how long each side of each subject is measured, all rounds together")
-	flags.IntVar(&p.rounds, "rounds", 5, "how often the sides take turns")
+	only := flags.String("run", "", "measure only the subjects that match `regexp`, such as members=1/handover/sessions=2;\nthen no file is written unless its flag is given")
+	markdown := flags.String("markdown", "tests/bench/README.md", "update the figures in `file`; empty: none")
+	svg := flags.String("svg", "tests/bench/figures.svg", "write the chart to `file`; empty: none")
+	flags.DurationVar(&p.time, "time", 2*time.Second, "measuring time for each side of each subject, over all rounds")
+	flags.IntVar(&p.rounds, "rounds", 5, "number of rounds; in each, every side is measured once")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func command(ctx context.Context, args []string, out io.Writer) (err error) {
 	case p.rounds < 1 || p.time <= 0:
 		return errors.New("-rounds and -time must be positive")
 	case flags.NArg() > 0:
-		return fmt.Errorf("what is %q?", flags.Args())
+		return fmt.Errorf("unexpected arguments %q; select subjects with -run", flags.Args())
 	}
 
 	began := time.Now()
@@ -60,7 +60,7 @@ func command(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	about := circumstances(strings.Join(append([]string{"go run ./tests/bench"}, args...), " "), p, began)
+	about := environment(strings.Join(append([]string{"go run ./tests/bench"}, args...), " "), p, began)
 	fmt.Fprintf(out, "\n%s\n%s", about, table(results))
 	if *markdown != "" {
 		if err := rewrite(*markdown, "\n"+about+"\n"+chartLink(*svg)+table(results)+"\n"); err != nil {
@@ -73,7 +73,7 @@ func command(ctx context.Context, args []string, out io.Writer) (err error) {
 	return nil
 }
 
-// measureAll measures what is selected, and says so while it does.
+// measureAll measures the selected subjects and prints each result as it goes.
 func measureAll(ctx context.Context, p plan, selected *regexp.Regexp, out io.Writer) (results []result, err error) {
 	etcds := make(stores)
 	defer func() { err = errors.Join(err, etcds.close()) }()
@@ -94,19 +94,19 @@ func measureAll(ctx context.Context, p plan, selected *regexp.Regexp, out io.Wri
 				return nil, err
 			}
 			for _, sd := range sub.sides() {
-				fmt.Fprintf(out, "  %s %s", sd.name, durations(spreadOf(r.sides[sd.name].took)))
+				fmt.Fprintf(out, "  %s %s", sd.name, formatDurations(spreadOf(r.sides[sd.name].took)))
 			}
 			fmt.Fprintln(out)
 			results = append(results, r)
 		}
 	}
 	if len(results) == 0 {
-		return nil, fmt.Errorf("nothing is called %q", selected)
+		return nil, fmt.Errorf("no subject matches -run %q", selected)
 	}
 	return results, nil
 }
 
-// chartLink shows the chart in the document beside it.
+// chartLink returns the Markdown that embeds the chart in the document.
 func chartLink(svg string) string {
 	if svg == "" {
 		return ""

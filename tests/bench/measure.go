@@ -7,27 +7,26 @@ import (
 	"time"
 )
 
-// watch is a stopwatch. The zero watch stands still.
-type watch struct {
+// stopwatch measures the time between StartTimer and StopTimer. The zero value is stopped.
+type stopwatch struct {
 	running bool
 	since   time.Time
 	took    time.Duration
 }
 
-// StartTimer lets it go on; nothing if it runs.
-func (w *watch) StartTimer() {
+// StartTimer starts the watch, or does nothing if it is running.
+func (w *stopwatch) StartTimer() {
 	if !w.running {
 		w.running, w.since = true, time.Now()
 	}
 }
 
-// StopTimer has it stand still; nothing if it does.
-func (w *watch) StopTimer() {
+// StopTimer stops the watch, or does nothing if it is stopped.
+func (w *stopwatch) StopTimer() {
 	w.took, w.running = w.elapsed(), false
 }
 
-// elapsed is what it shows.
-func (w *watch) elapsed() time.Duration {
+func (w *stopwatch) elapsed() time.Duration {
 	if w.running {
 		return w.took + time.Since(w.since)
 	}
@@ -40,14 +39,13 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// series is what was measured of one side: for each round the mean of one
-// operation.
+// series is the measurements of one side: the mean per operation of each round.
 type series struct {
 	took   []float64 // nanoseconds
 	allocs []float64 // of the whole process
 }
 
-// result is what was measured of one subject on one store.
+// result is the measurements of one subject on one cluster size.
 type result struct {
 	subject
 	size  int
@@ -57,11 +55,10 @@ type result struct {
 // plan is how to measure.
 type plan struct {
 	rounds int
-	time   time.Duration // for each side of a subject, all rounds together
+	time   time.Duration // for each side of a subject, over all rounds
 }
 
-// measure runs the sides of a subject on one store in turns, so that whatever
-// else the machine does falls on all of them.
+// measure runs the sides of a subject in turns, so that other load on the machine affects them equally.
 func (p plan) measure(etcds stores, sub subject, size int) (_ result, err error) {
 	r := result{subject: sub, size: size, sides: make(map[string]series)}
 	type ready struct {
@@ -69,11 +66,11 @@ func (p plan) measure(etcds stores, sub subject, size int) (_ result, err error)
 		*env
 		op
 	}
-	busy, err := etcds.busy(sub, size)
+	writers, err := etcds.startWriters(sub, size)
 	if err != nil {
 		return r, err
 	}
-	defer busy.close()
+	defer writers.close()
 	var all []ready
 	defer func() {
 		for _, s := range all {
@@ -81,7 +78,7 @@ func (p plan) measure(etcds stores, sub subject, size int) (_ result, err error)
 		}
 	}()
 	for _, sd := range sub.sides() {
-		e, call, err := etcds.begin(sub, size, sd)
+		e, call, err := etcds.setUp(sub, size, sd)
 		if err != nil {
 			return r, err
 		}
@@ -100,13 +97,13 @@ func (p plan) measure(etcds stores, sub subject, size int) (_ result, err error)
 	return r, nil
 }
 
-// round is the mean of an operation over one round.
+// round returns the mean of an operation over one round.
 func (p plan) round(e *env, call op, each int) (took, allocs float64, err error) {
-	// Once more than it takes: connections and pages are cold the first time.
-	if err := errors.Join(e.prepare(), call(&watch{})); err != nil {
+	// The first call is a warm-up: it opens connections and touches new memory.
+	if err := errors.Join(e.prepare(), call(&stopwatch{})); err != nil {
 		return 0, 0, err
 	}
-	w, n, before := &watch{}, 0, mallocs()
+	w, n, before := &stopwatch{}, 0, mallocs()
 	for w.StartTimer(); n == 0 || w.elapsed() < p.time/time.Duration(p.rounds); n++ {
 		if err := call(w); err != nil {
 			return 0, 0, err

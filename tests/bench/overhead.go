@@ -11,14 +11,13 @@ import (
 	"github.com/holdfast-go/holdfast/locker"
 )
 
-// overhead is what a lock costs in the client itself: requests are answered at
-// once, by nobody, so that all time and every allocation are the library's, and
-// those of the two Txns it sends, which are the floor.
+// overhead measures the client's own share of a lock. Requests succeed at once without being sent, so all time and
+// allocations are those of the library. The floor is the two Txns that a lock sends.
 func overhead() []subject {
 	return []subject{{
-		name:  "overhead",
-		what:  "Lock and Unlock, what the client itself adds: no network, no store",
-		alone: true,
+		name:       "overhead",
+		what:       "Lock and Unlock, what the client itself adds: no network, no store",
+		clientOnly: true,
 		holdfast: func(e *env) (op, error) {
 			sessions, err := e.holdfastSessions(1)
 			if err != nil {
@@ -55,7 +54,7 @@ func overhead() []subject {
 	}}
 }
 
-// bareLock sends the two Txns that Lock and Unlock of a free lock are.
+// bareLock sends the two Txns that Lock and Unlock of a free lock send.
 func bareLock(ctx context.Context, cli *clientv3.Client, name string, lease clientv3.LeaseID) error {
 	const id = "5eed5eed5eed5eed-ABCDEFGHIJKLMNOP"
 	entries, epoch, gate := name+"/@/", name+"/epoch", name+"/session"
@@ -76,51 +75,50 @@ func bareLock(ctx context.Context, cli *clientv3.Client, name string, lease clie
 	return err
 }
 
-// aloneClient is a client whose leases are etcdfake's, and whose requests
-// succeed without being sent.
-func aloneClient(srv *etcdfake.Server) *clientv3.Client {
+// instantClient returns a client with leases of etcdfake, whose key-value requests succeed without being sent.
+func instantClient(srv *etcdfake.Server) *clientv3.Client {
 	cli := srv.Client()
-	cli.KV = &yes{KV: cli.KV}
+	cli.KV = &instantKV{KV: cli.KV}
 	return cli
 }
 
-// yes says yes to every Txn, and that nothing stands where it looks.
-type yes struct {
+// instantKV answers every Txn with success and empty reads.
+type instantKV struct {
 	clientv3.KV
 	revision int64
 }
 
-func (y *yes) Txn(context.Context) clientv3.Txn { return &yesTxn{yes: y} }
+func (kv *instantKV) Txn(context.Context) clientv3.Txn { return &instantTxn{kv: kv} }
 
-func (y *yes) Delete(context.Context, string, ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
-	y.revision++
-	return &clientv3.DeleteResponse{Header: &etcdserverpb.ResponseHeader{Revision: y.revision}, Deleted: 1}, nil
+func (kv *instantKV) Delete(context.Context, string, ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+	kv.revision++
+	return &clientv3.DeleteResponse{Header: &etcdserverpb.ResponseHeader{Revision: kv.revision}, Deleted: 1}, nil
 }
 
-type yesTxn struct {
-	yes  *yes
+type instantTxn struct {
+	kv   *instantKV
 	then []clientv3.Op
 }
 
-func (t *yesTxn) If(...clientv3.Cmp) clientv3.Txn { return t }
+func (t *instantTxn) If(...clientv3.Cmp) clientv3.Txn { return t }
 
-func (t *yesTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+func (t *instantTxn) Then(ops ...clientv3.Op) clientv3.Txn {
 	t.then = ops
 	return t
 }
 
-func (t *yesTxn) Else(...clientv3.Op) clientv3.Txn { return t }
+func (t *instantTxn) Else(...clientv3.Op) clientv3.Txn { return t }
 
-func (t *yesTxn) Commit() (*clientv3.TxnResponse, error) {
-	t.yes.revision++
+func (t *instantTxn) Commit() (*clientv3.TxnResponse, error) {
+	t.kv.revision++
 	resp := &clientv3.TxnResponse{
-		Header: &etcdserverpb.ResponseHeader{Revision: t.yes.revision}, Succeeded: true,
+		Header: &etcdserverpb.ResponseHeader{Revision: t.kv.revision}, Succeeded: true,
 		Responses: make([]*etcdserverpb.ResponseOp, len(t.then)),
 	}
 	for i := range t.then {
-		resp.Responses[i] = nothing // no Range asked for finds anything; of other answers nobody reads more
+		resp.Responses[i] = emptyRange // callers read only the responses of Ranges
 	}
 	return resp, nil
 }
 
-var nothing = &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: &etcdserverpb.RangeResponse{}}}
+var emptyRange = &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: &etcdserverpb.RangeResponse{}}}

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// spread is the median of a few values, and the smallest and the largest. The
-// zero spread is that of no values.
+// spread is the median, minimum and maximum of n values.
 type spread struct {
 	n               int
 	median          float64
@@ -24,8 +23,8 @@ func spreadOf(values []float64) spread {
 	return spread{n, (sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[0], sorted[n-1]}
 }
 
-// ratio is a over b round by round, so that what disturbed both in a round
-// cancels out. Rounds in which b is not positive say nothing.
+// ratio divides a by b round by round, so that a disturbance of a whole round cancels out. It skips rounds in which b
+// is not positive.
 func ratio(a, b series) spread {
 	var all []float64
 	for i := range min(len(a.took), len(b.took)) {
@@ -36,8 +35,8 @@ func ratio(a, b series) spread {
 	return spreadOf(all)
 }
 
-// figure is a positive number in three digits.
-func figure(v float64) string {
+// formatNumber formats a positive number with three digits.
+func formatNumber(v float64) string {
 	switch {
 	case v >= 1e6:
 		return fmt.Sprintf("%.2g", v)
@@ -52,14 +51,14 @@ func figure(v float64) string {
 	}
 }
 
-// units of time, the largest first.
+// units lists the units of time, largest first.
 var units = []struct {
 	name string
 	of   time.Duration
 }{{"s", time.Second}, {"ms", time.Millisecond}, {"µs", time.Microsecond}, {"ns", time.Nanosecond}}
 
-// durations is a spread of nanoseconds in the unit of its median.
-func durations(s spread) string {
+// formatDurations formats a spread of nanoseconds, in the unit that suits its median.
+func formatDurations(s spread) string {
 	if s.n == 0 {
 		return "–"
 	}
@@ -70,14 +69,14 @@ func durations(s spread) string {
 			break
 		}
 	}
-	in := func(v float64) string { return figure(v / float64(unit.of)) }
+	in := func(v float64) string { return formatNumber(v / float64(unit.of)) }
 	return fmt.Sprintf("%s %s (%s–%s)", in(s.median), unit.name, in(s.lowest), in(s.highest))
 }
 
-// times is a spread of ratios.
-func times(s spread) string {
+// formatRatios formats a spread of ratios.
+func formatRatios(s spread) string {
 	if s.n == 0 {
 		return "–"
 	}
-	return fmt.Sprintf("%s (%s–%s)", figure(s.median), figure(s.lowest), figure(s.highest))
+	return fmt.Sprintf("%s (%s–%s)", formatNumber(s.median), formatNumber(s.lowest), formatNumber(s.highest))
 }

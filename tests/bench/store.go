@@ -10,19 +10,18 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// stores are the etcds that subjects run on, started when first asked for.
+// stores maps a size to the cluster of that size, started on first use.
 type stores map[int]*etcdtest.Cluster
 
-// dial is how a side gets clients of a cluster of some size; of size 0, of
-// none at all.
+// dial returns the function that makes clients of the cluster of a size. Clients of size 0 need no cluster.
 func (s stores) dial(size int) (func() (*clientv3.Client, error), error) {
 	if size == 0 {
-		return func() (*clientv3.Client, error) { return aloneClient(etcdfake.New(nil)), nil }, nil
+		return func() (*clientv3.Client, error) { return instantClient(etcdfake.New(nil)), nil }, nil
 	}
 	if s[size] == nil {
 		c, err := etcdtest.NewCluster(size, &etcdtest.Options{Fsync: true})
 		if err != nil {
-			return nil, fmt.Errorf("start an etcd of %d: %w", size, err)
+			return nil, fmt.Errorf("start etcd with %d members: %w", size, err)
 		}
 		s[size] = c
 	}
@@ -37,8 +36,8 @@ func (s stores) close() error {
 	return errors.Join(errs...)
 }
 
-// begin sets up one side of a subject on a store; the caller closes the env.
-func (s stores) begin(sub subject, size int, sd side) (*env, op, error) {
+// setUp sets up one side of a subject on a store; the caller closes the env.
+func (s stores) setUp(sub subject, size int, sd side) (*env, op, error) {
 	e, err := s.env(sub, size, sd.name)
 	if err != nil {
 		return nil, nil, err
@@ -51,8 +50,8 @@ func (s stores) begin(sub subject, size int, sd side) (*env, op, error) {
 	return e, run, nil
 }
 
-// busy keeps a store as busy as a subject wants it, until the env is closed.
-func (s stores) busy(sub subject, size int) (*env, error) {
+// startWriters starts the subject's background writers, which run until the env is closed.
+func (s stores) startWriters(sub subject, size int) (*env, error) {
 	e, err := s.env(sub, size, "writers")
 	if err != nil {
 		return nil, err
@@ -64,15 +63,15 @@ func (s stores) busy(sub subject, size int) (*env, error) {
 	return e, nil
 }
 
-func (s stores) env(sub subject, size int, who string) (*env, error) {
+func (s stores) env(sub subject, size int, role string) (*env, error) {
 	dial, err := s.dial(size)
 	if err != nil {
 		return nil, err
 	}
-	return newEnv(dial, title(size)+"/"+sub.name+"/"+who), nil
+	return newEnv(dial, title(size)+"/"+sub.name+"/"+role), nil
 }
 
-// title is how a cluster of some size is called.
+// title names a cluster size in the names of subjects.
 func title(size int) string {
 	if size == 0 {
 		return "members=none"

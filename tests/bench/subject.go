@@ -2,25 +2,23 @@ package main
 
 import "slices"
 
-// subject is one thing that is measured, on every side that can do it.
+// subject is an operation to measure on each side that supports it.
 type subject struct {
-	name  string // "handover/sessions=2"; what -run and -bench select by
-	what  string // one operation in words, for the table
-	short string // the same for the chart, at most 36 characters; empty if it is not for the chart
+	name  string // such as handover/sessions=2; -run and -bench select by it
+	what  string // describes one operation, for the table
+	short string // label in the chart, at most 36 characters; empty: not in the chart
 
-	each    int  // operations in one call of an op; 0 means 1
-	writers int  // goroutines that keep the store busy meanwhile
-	alone   bool // needs no etcd: what is measured is the client's own part, allocations too
+	each       int  // operations in one call of an op; 0 means 1
+	writers    int  // goroutines that keep the store busy during the measurement
+	clientOnly bool // measures only the client, time and allocations; needs no etcd
 
-	holdfast, upstream, floor setup // nil: that side cannot do it
+	holdfast, upstream, floor setup // nil: not measured on that side
 }
 
-// setup brings one side to where its operation can be called, over and over.
-// Whatever it starts ends with e.
+// setup prepares one side and returns its operation. What it starts ends with e.
 type setup func(e *env) (op, error)
 
-// op is one operation, or subject.each of them. What does not belong to it is
-// done while t stands still.
+// op runs one operation, or subject.each of them. It stops t during work that does not count.
 type op func(t timer) error
 
 // timer is the part of *testing.B that an op needs.
@@ -35,15 +33,15 @@ type side struct {
 	setup setup
 }
 
-// sides are those that can do it, in the order in which they take turns.
+// sides returns the sides to measure, in the order of their turns.
 func (s subject) sides() []side {
 	all := []side{{"holdfast", s.holdfast}, {"upstream", s.upstream}, {"floor", s.floor}}
 	return slices.DeleteFunc(all, func(s side) bool { return s.setup == nil })
 }
 
-// sizes are the clusters it is measured on.
+// sizes returns the cluster sizes to measure on; 0 stands for no cluster.
 func (s subject) sizes() []int {
-	if s.alone {
+	if s.clientOnly {
 		return []int{0}
 	}
 	return []int{1, 3}
@@ -51,7 +49,7 @@ func (s subject) sizes() []int {
 
 func (s subject) perCall() int { return max(1, s.each) }
 
-// subjects are all there are, in the order of the table.
+// subjects returns all subjects, in the order of the table.
 func subjects() []subject {
-	return slices.Concat(handovers(), uncontended(), tries(), oneSession(), releases(), elections(), floors(), overhead())
+	return slices.Concat(handovers(), uncontended(), tryLocks(), oneSession(), releases(), elections(), floors(), overhead())
 }

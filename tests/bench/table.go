@@ -7,43 +7,42 @@ import (
 	"strings"
 )
 
-// table is the results in Markdown. A row that only has another size of cluster
-// than the row above does not repeat what is measured.
+// table formats the results in Markdown. Only the first row of a subject has its description.
 func table(results []result) string {
 	var b strings.Builder
 	b.WriteString("| members | one operation | holdfast | upstream | floor | upstream / holdfast | holdfast / floor |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- |\n")
 	for i, r := range results {
-		what := "`" + cell(r.name) + "`"
+		what := "`" + escapeCell(r.name) + "`"
 		if i == 0 || results[i-1].name != r.name {
-			what = cell(r.what) + "<br>" + what
+			what = escapeCell(r.what) + "<br>" + what
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.members(), what,
 			r.cell("holdfast"), r.cell("upstream"), r.cell("floor"),
-			times(ratio(r.sides["upstream"], r.sides["holdfast"])), times(ratio(r.sides["holdfast"], r.sides["floor"])))
+			formatRatios(ratio(r.sides["upstream"], r.sides["holdfast"])), formatRatios(ratio(r.sides["holdfast"], r.sides["floor"])))
 	}
 	return b.String()
 }
 
-// members is the size of the cluster, for people.
+// members formats the cluster size.
 func (r result) members() string {
-	if r.alone {
+	if r.clientOnly {
 		return "none"
 	}
 	return fmt.Sprint(r.size)
 }
 
-// cell is what one side took, and its allocations where they are its own.
+// cell formats the times of one side, and its allocations if only the client was measured.
 func (r result) cell(side string) string {
 	s := r.sides[side]
-	text := durations(spreadOf(s.took))
-	if r.alone && len(s.allocs) > 0 {
+	text := formatDurations(spreadOf(s.took))
+	if r.clientOnly && len(s.allocs) > 0 {
 		text += fmt.Sprintf(", %.0f allocations", slices.Min(s.allocs))
 	}
 	return text
 }
 
-// cell takes from a text what would end a cell of a table or begin markup.
-func cell(text string) string {
+// escapeCell escapes a text for use in a table.
+func escapeCell(text string) string {
 	return strings.NewReplacer("|", "\\|", "\n", " ", "`", "'").Replace(html.EscapeString(text))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-func TestWithConnectionAddsTheReasonToTheEndOfAContextOnly(t *testing.T) {
+func TestWithConnectionChangesContextErrorsOnly(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	srv := etcdtest.Start(t)
@@ -24,42 +24,43 @@ func TestWithConnectionAddsTheReasonToTheEndOfAContextOnly(t *testing.T) {
 	if _, err := cli.Get(ctx, "x"); err != nil {
 		t.Fatal(err)
 	}
-	late := fmt.Errorf("grant: %w", context.DeadlineExceeded)
+	timedOut := fmt.Errorf("grant: %w", context.DeadlineExceeded)
 	connected := link.Count()
-	if err := etcderr.WithConnection(cli.ActiveConnection(), late); err != late {
+	if err := etcderr.WithConnection(cli.ActiveConnection(), timedOut); err != timedOut {
 		t.Errorf("connected: %v", err)
 	}
 	if n := link.Count().Since(connected).Total(); n != 0 {
-		t.Errorf("%d questions while connected", n)
+		t.Errorf("%d RPCs while connected, want none", n)
 	}
 	link.Cut()
 	awaitFailure(t, ctx, cli)
 	before := link.Count()
-	for _, err := range []error{late, context.DeadlineExceeded, fmt.Errorf("ended: %w", context.Canceled)} {
+	for _, err := range []error{timedOut, context.DeadlineExceeded, fmt.Errorf("ended: %w", context.Canceled)} {
 		with := etcderr.WithConnection(cli.ActiveConnection(), err)
 		if !errors.Is(with, etcderr.ErrNotConnected) || !errors.Is(with, err) || with.Error() == err.Error() {
 			t.Errorf("%v: %v", err, with)
 		}
 		if etcderr.Classify(with) != etcderr.Unknown || !etcderr.Retryable(with) {
-			t.Errorf("classified anew: %v", with)
+			t.Errorf("the class changed: %v", with)
 		}
 		if again := etcderr.WithConnection(cli.ActiveConnection(), with); again != with {
-			t.Errorf("said twice: %v", again)
+			t.Errorf("added twice: %v", again)
 		}
 	}
 	if n := link.Count().Since(before).Total(); n != 3 {
-		t.Errorf("%d questions, want one each", n)
+		t.Errorf("%d RPCs, want one per error", n)
 	}
 	for _, err := range []error{nil, errors.New("refused"), holdfast.ErrOutcomeUnknown} {
 		if with := etcderr.WithConnection(cli.ActiveConnection(), err); with != err {
 			t.Errorf("%v: %v", err, with)
 		}
 	}
-	if err := etcderr.WithConnection(nil, late); err != late {
+	if err := etcderr.WithConnection(nil, timedOut); err != timedOut {
 		t.Errorf("without a connection: %v", err)
 	}
 }
 
+// awaitFailure waits until the client's connection has failed.
 func awaitFailure(t *testing.T, ctx context.Context, cli *clientv3.Client) {
 	t.Helper()
 	conn := cli.ActiveConnection()

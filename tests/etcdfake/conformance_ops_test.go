@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// operation is a random key-value operation. Op fills in the lease IDs of one side.
+// operation is a random key-value operation. op builds it with the lease IDs of one side.
 type operation interface {
 	op(s *side) clientv3.Op
 	String() string
@@ -24,13 +24,13 @@ type plain struct {
 	opts  []clientv3.OpOption
 	lease int // 0: none
 
-	// For a range sorted by something that keys may have in common: the sort key. Etcd does not say how it orders equal
-	// ones.
+	// sortKey is the sort key of a range that is sorted by a field that may be equal in several keys. etcd does not
+	// specify the order of equal keys.
 	sortKey func(*mvccpb.KeyValue) int64
 	limited bool
 }
 
-// settle removes from a reply what depends on the order of equal keys.
+// settle makes a reply independent of the order of equal keys.
 func (p *plain) settle(m proto.Message) proto.Message {
 	r, ok := m.(*pb.RangeResponse)
 	if !ok || r == nil || p.sortKey == nil {
@@ -59,7 +59,7 @@ func (p *plain) op(s *side) clientv3.Op {
 
 func (p *plain) String() string { return p.what }
 
-// option adds an option with some probability.
+// option adds an option if on.
 func (p *plain) option(on bool, what string, opt clientv3.OpOption) {
 	if on {
 		p.what += " " + what
@@ -67,9 +67,9 @@ func (p *plain) option(on bool, what string, opt clientv3.OpOption) {
 	}
 }
 
-func (d *duel) chance(oneIn int) bool { return d.rand.IntN(oneIn) == 0 }
+func (d *differential) chance(oneIn int) bool { return d.rand.IntN(oneIn) == 0 }
 
-func (d *duel) key() string {
+func (d *differential) key() string {
 	if d.chance(60) {
 		return ""
 	}
@@ -77,7 +77,7 @@ func (d *duel) key() string {
 	return first + []string{"", "1", "2", "\xff"}[d.rand.IntN(4)]
 }
 
-func (d *duel) put() operation {
+func (d *differential) put() operation {
 	key, value := d.key(), fmt.Sprint(d.rand.IntN(20))
 	if d.chance(6) {
 		value = ""
@@ -94,8 +94,8 @@ func (d *duel) put() operation {
 	return p
 }
 
-// scope makes p about a range, a prefix, all keys from one on, or one key.
-func (d *duel) scope(p *plain) {
+// scope makes p apply to a prefix, a range, all keys from its own on, or one key.
+func (d *differential) scope(p *plain) {
 	switch d.rand.IntN(5) {
 	case 0, 1:
 		p.option(true, "prefix", clientv3.WithPrefix())
@@ -107,7 +107,7 @@ func (d *duel) scope(p *plain) {
 	}
 }
 
-func (d *duel) get(nested bool) operation {
+func (d *differential) get(nested bool) operation {
 	key := d.key()
 	p := &plain{what: fmt.Sprintf("get %q", key)}
 	p.make = func(opts ...clientv3.OpOption) clientv3.Op { return clientv3.OpGet(key, opts...) }
@@ -125,7 +125,7 @@ func (d *duel) get(nested bool) operation {
 		case clientv3.SortByValue:
 			p.sortKey = func(kv *mvccpb.KeyValue) int64 { n, _ := strconv.ParseInt(string(kv.Value), 10, 64); return n }
 		}
-		// Settle does not look into the reply to a Txn, so there nothing is listed.
+		// settle ignores replies inside a Txn, so a sorted range there returns only a count.
 		p.option(nested && p.sortKey != nil, "count only", clientv3.WithCountOnly())
 		p.option(true, fmt.Sprint("sort ", target, order), clientv3.WithSort(target, order))
 	}
@@ -145,7 +145,7 @@ func (d *duel) get(nested bool) operation {
 	return p
 }
 
-func (d *duel) remove() operation {
+func (d *differential) remove() operation {
 	key := d.key()
 	p := &plain{what: fmt.Sprintf("delete %q", key)}
 	p.make = func(opts ...clientv3.OpOption) clientv3.Op { return clientv3.OpDelete(key, opts...) }
@@ -184,7 +184,7 @@ func ops(s *side, list []operation) []clientv3.Op {
 	return all
 }
 
-func (d *duel) txn(depth int) operation {
+func (d *differential) txn(depth int) operation {
 	t := &txn{}
 	for range d.rand.IntN(3) {
 		c, what := d.compare()
@@ -195,7 +195,7 @@ func (d *duel) txn(depth int) operation {
 	return t
 }
 
-func (d *duel) list(depth int) []operation {
+func (d *differential) list(depth int) []operation {
 	n := d.rand.IntN(4)
 	if d.chance(150) {
 		n = 126 + d.rand.IntN(4) // close to the limit of 128
@@ -216,7 +216,7 @@ func (d *duel) list(depth int) []operation {
 	return all
 }
 
-func (d *duel) compare() (func(s *side) clientv3.Cmp, string) {
+func (d *differential) compare() (func(s *side) clientv3.Cmp, string) {
 	key, result := d.key(), []string{"=", "!=", "<", ">"}[d.rand.IntN(4)]
 	rev := max(0, d.rev-d.rand.Int64N(40))
 	if d.chance(3) {

@@ -25,19 +25,19 @@ import (
 
 var (
 	conformanceSeed = flag.Uint64("conformance.seed", 1, "seed of the first run of the conformance suite")
-	conformanceRuns = flag.Int("conformance.runs", 2, "how many runs, each with the next seed and an etcd of its own")
+	conformanceRuns = flag.Int("conformance.runs", 2, "number of runs; each uses the next seed and starts its own etcd")
 	conformanceOps  = flag.Int("conformance.ops", 1500, "operations in each run")
 )
 
 // The same operations get the same replies from the fake and from etcd, revisions included. Only the IDs of members and
 // leases differ.
-func TestRepliesAreThoseOfEtcd(t *testing.T) {
+func TestFakeRepliesLikeEtcd(t *testing.T) {
 	for seed := *conformanceSeed; seed < *conformanceSeed+uint64(*conformanceRuns); seed++ {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
 			fake := etcdfake.New(&etcdfake.Options{MinTTL: time.Second}) // as etcdtest's members have
 			t.Cleanup(fake.Close)
-			d := &duel{
+			d := &differential{
 				t: t, rand: rand.New(rand.NewPCG(seed, 0)),
 				sides: [2]*side{newSide(fake.Client()), newSide(etcdtest.Start(t).Client(t))},
 			}
@@ -52,21 +52,21 @@ func TestRepliesAreThoseOfEtcd(t *testing.T) {
 	}
 }
 
-// duel sends the same random operations to the fake and to etcd.
-type duel struct {
+// differential sends the same random operations to the fake and to etcd, and compares the replies.
+type differential struct {
 	t     *testing.T
 	rand  *rand.Rand
 	sides [2]*side // the fake, and etcd
 	rev   int64
 	floor int64 // the last compaction
-	last  int   // number of the youngest lease; 0: none
+	last  int   // number of the latest lease; 0: none
 	start int64 // the latest start revision of a watch
 }
 
 // side is the fake or etcd, with its own lease IDs and watches.
 type side struct {
 	cli     *clientv3.Client
-	leases  []clientv3.LeaseID // by number; number 0 is no lease
+	leases  []clientv3.LeaseID // by number; 0 means no lease
 	watches []*watched
 }
 
@@ -78,7 +78,7 @@ type reply struct {
 	err error
 }
 
-func (d *duel) step(i int) {
+func (d *differential) step(i int) {
 	d.t.Helper()
 	what, do := d.operation()
 	var replies [2]reply
@@ -138,7 +138,7 @@ func (s *side) normalize(m proto.Message) proto.Message {
 
 type do func(ctx context.Context, s *side) (proto.Message, error)
 
-func (d *duel) operation() (string, do) {
+func (d *differential) operation() (string, do) {
 	switch n := d.rand.IntN(100); {
 	case n < 25:
 		op := d.put()
@@ -158,7 +158,7 @@ func (d *duel) operation() (string, do) {
 	case n < 92:
 		return d.leaseOperation()
 	case n < 93:
-		d.settle(func(w *watched) bool { return w.late }) // otherwise timing decides which of them etcd refuses
+		d.settle(func(w *watched) bool { return w.late }) // otherwise timing decides which of them etcd cancels
 		rev := d.floor + d.rand.Int64N(max(1, d.rev-d.floor)) - 1
 		if d.rand.IntN(8) == 0 {
 			rev = d.rev + 5
@@ -175,7 +175,7 @@ func (d *duel) operation() (string, do) {
 	}
 }
 
-func (d *duel) leaseOperation() (string, do) {
+func (d *differential) leaseOperation() (string, do) {
 	pick := d.anyLease()
 	switch d.rand.IntN(6) {
 	case 0, 1:
@@ -218,7 +218,7 @@ func (d *duel) leaseOperation() (string, do) {
 			slices.SortFunc(resp.Keys, slices.Compare[[]byte])
 			return &pb.LeaseTimeToLiveResponse{
 				Header: resp.ResponseHeader, ID: int64(resp.ID), GrantedTTL: resp.GrantedTTL, Keys: resp.Keys,
-				TTL: min(resp.TTL, 0), // the two have not lived equally long
+				TTL: min(resp.TTL, 0), // the remaining time differs between the sides
 			}, nil
 		}
 	default:
@@ -239,7 +239,7 @@ func (d *duel) leaseOperation() (string, do) {
 }
 
 // anyLease returns the number of a lease that may be alive, revoked, unknown (-1) or no lease (0).
-func (d *duel) anyLease() int {
+func (d *differential) anyLease() int {
 	switch n := d.rand.IntN(12); {
 	case n == 0:
 		return -1 // never granted
@@ -257,8 +257,7 @@ func (s *side) lease(number int) clientv3.LeaseID {
 	return s.leases[number]
 }
 
-// run runs a key-value operation.
-func (d *duel) run(ctx context.Context, s *side, op operation) (proto.Message, error) {
+func (d *differential) run(ctx context.Context, s *side, op operation) (proto.Message, error) {
 	if t, ok := op.(*txn); ok { // through Client.Txn, as programs do
 		resp, err := s.cli.Txn(ctx).If(t.compares(s)...).Then(ops(s, t.then)...).Else(ops(s, t.els)...).Commit()
 		if err == nil {

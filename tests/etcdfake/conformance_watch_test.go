@@ -50,7 +50,7 @@ func (w *watched) reached(rev int64) bool {
 	return len(w.revs) > 0 && w.revs[len(w.revs)-1] >= rev || w.end != ""
 }
 
-func (d *duel) watchOperation() (string, do) {
+func (d *differential) watchOperation() (string, do) {
 	if n := len(d.sides[0].watches); n > 40 && d.chance(2) {
 		i := d.rand.IntN(n)
 		return "cancel a watch", func(_ context.Context, s *side) (proto.Message, error) {
@@ -73,7 +73,7 @@ func (d *duel) watchOperation() (string, do) {
 	d.start = max(d.start, start)
 	p.option(start != 0, fmt.Sprint("from ", start), clientv3.WithRev(start))
 	p.option(d.chance(3), "prev", clientv3.WithPrevKV())
-	// Not both: such a watch would never get its mark.
+	// Not both: such a watch would never receive its mark.
 	if d.chance(6) {
 		p.option(true, "no puts", clientv3.WithFilterPut())
 	} else {
@@ -81,7 +81,7 @@ func (d *duel) watchOperation() (string, do) {
 	}
 	p.option(true, "created notify", clientv3.WithCreatedNotify())
 	if end := clientv3.OpGet(key, p.opts...).RangeBytes(); len(end) > 0 && string(end) <= key && string(end) != "\x00" {
-		// Etcd refuses an empty range with an error of its own.
+		// etcd rejects an empty range with a different error.
 		p.opts, p.what = []clientv3.OpOption{clientv3.WithCreatedNotify()}, "watch of one key"
 	}
 	return p.what, func(_ context.Context, s *side) (proto.Message, error) {
@@ -128,7 +128,7 @@ func describeEvent(ev *clientv3.Event) string {
 }
 
 // compareWatches checks that every watch has received the same events on both sides.
-func (d *duel) compareWatches() {
+func (d *differential) compareWatches() {
 	for d.rev < d.start { // so that every watch has started
 		d.write(clientv3.OpPut("filler", ""))
 	}
@@ -149,9 +149,9 @@ func (d *duel) compareWatches() {
 }
 
 // settle puts and deletes a mark in the range of each selected watch, and waits until both sides have received it. By
-// then they have received all earlier events, wanted or not. (Etcd serves a watch from the past up to 100 ms late.) It
+// then they have received all earlier events. (etcd serves a watch of past revisions with a delay of up to 100 ms.) It
 // returns the revisions of the marks, one for each watch.
-func (d *duel) settle(selected func(*watched) bool) (revs []int64) {
+func (d *differential) settle(selected func(*watched) bool) (revs []int64) {
 	d.t.Helper()
 	marks := make(map[string]int64) // the revision of the put; the deletion follows
 	for _, w := range d.sides[0].watches {
@@ -186,7 +186,7 @@ func (d *duel) settle(selected func(*watched) bool) (revs []int64) {
 }
 
 // write runs op on both sides, and returns its revision.
-func (d *duel) write(op clientv3.Op) int64 {
+func (d *differential) write(op clientv3.Op) int64 {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -204,7 +204,7 @@ func (d *duel) write(op clientv3.Op) int64 {
 	return d.rev
 }
 
-func TestWatchFromANegativeRevisionIsRefusedAsInEtcd(t *testing.T) {
+func TestWatchFromANegativeRevisionFailsAsInEtcd(t *testing.T) {
 	fake := etcdfake.New(nil)
 	t.Cleanup(fake.Close)
 	for name, cli := range map[string]*clientv3.Client{"fake": fake.Client(), "etcd": etcdtest.Start(t).Client(t)} {

@@ -1,6 +1,5 @@
-// Package graph tests what a service gets with holdfast: the modules that its build needs, their versions, and the
-// packages that its program links. It makes the module of a service as a user would, so it runs the go command and
-// needs the module proxy until the modules are in the cache.
+// Package graph tests what holdfast adds to a service: modules, changed versions, and linked packages. It creates the
+// module of a service with the go command, as a user would, and needs the module proxy until the modules are cached.
 package graph_test
 
 import (
@@ -15,30 +14,31 @@ import (
 
 const root = "github.com/holdfast-go/holdfast"
 
-// added are all modules that a service with etcd's client and OpenTelemetry gets in addition.
+// added lists the modules that holdfast may add to a service that already has etcd's client and OpenTelemetry.
 var added = []string{root, "github.com/cenkalti/backoff/v4"}
 
-// never are modules that no service gets.
+// never lists modules that holdfast must not add to a service.
 var never = []string{
 	root + "/etcdtest", root + "/examples", root + "/tests",
 	"go.etcd.io/etcd/server", "go.etcd.io/etcd/pkg", "go.etcd.io/bbolt", "go.etcd.io/raft",
 	"github.com/jackc", "github.com/go-sql-driver", "github.com/lib/pq", "modernc.org", "github.com/mattn/go-sqlite3",
 }
 
-// neverLinked are packages that no service's program has, in addition to those of these modules.
+// neverLinked lists packages that holdfast must not add to a service's binary. Packages of the modules in never are
+// excluded as well.
 var neverLinked = []string{
 	"testing", root + "/etcdfake", root + "/internal/child", root + "/internal/bubble",
 	"go.uber.org/goleak", "go.opentelemetry.io/otel/sdk", "github.com/stretchr/testify",
 }
 
-// A service with the versions that it has today adds holdfast and nothing else.
-func TestServiceKeepsItsVersionsAndGetsLittle(t *testing.T) {
+// A service that adds holdfast keeps its go directive and all versions, and gets no modules besides added.
+func TestAddingHoldfastKeepsVersionsAndAddsOnlyListedModules(t *testing.T) {
 	for name, user := range map[string]struct {
 		requires []string
-		before   []string // its files
-		after    []string // files it adds with holdfast
+		before   []string // files of testdata
+		after    []string // files of testdata that use holdfast
 	}{
-		"the oldest that is supported": {
+		"oldest supported versions": {
 			[]string{"go.etcd.io/etcd/client/v3 v3.6.0", "go.opentelemetry.io/otel v1.34.0"},
 			[]string{"before.go"}, []string{"holdfast.go"},
 		},
@@ -59,11 +59,11 @@ func TestServiceKeepsItsVersionsAndGetsLittle(t *testing.T) {
 			after, goAfter := m.modules(t)
 
 			if goAfter != goBefore {
-				t.Errorf("the go directive is raised from %s to %s", goBefore, goAfter)
+				t.Errorf("go directive changed from %s to %s", goBefore, goAfter)
 			}
 			for path, version := range before {
 				if after[path] != version {
-					t.Errorf("%s is moved from %s to %q", path, version, after[path])
+					t.Errorf("%s changed from %s to %q", path, version, after[path])
 				}
 			}
 			for _, path := range slices.Sorted(maps.Keys(after)) {
@@ -71,15 +71,15 @@ func TestServiceKeepsItsVersionsAndGetsLittle(t *testing.T) {
 					continue
 				}
 				if !slices.Contains(added, path) {
-					t.Errorf("the service gets module %s %s. If it earns its place, add it to added (graph_test.go)", path, after[path])
+					t.Errorf("the service gets module %s %s. If every service needs it, add it to added (graph_test.go)", path, after[path])
 				}
 				if under(path, never) {
-					t.Errorf("the service gets module %s", path)
+					t.Errorf("the service gets module %s, which is in never (graph_test.go)", path)
 				}
 			}
 			for _, path := range m.packages(t) {
 				if !slices.Contains(linkedBefore, path) && (under(path, never) || under(path, neverLinked)) {
-					t.Errorf("the program links %s", path)
+					t.Errorf("the service links %s, which is for tests or servers", path)
 				}
 			}
 			m.run(t, "go", "build", "-o", os.DevNull, ".")
@@ -87,15 +87,15 @@ func TestServiceKeepsItsVersionsAndGetsLittle(t *testing.T) {
 	}
 }
 
-// under reports whether path is one of some paths or below one.
+// under reports whether path is one of paths or below one.
 func under(path string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(p string) bool { return strings.HasPrefix(path+"/", p+"/") })
 }
 
-// module is the module of a service, in a directory of its own.
+// module is the module of a service, in its own directory.
 type module struct{ dir string }
 
-// newModule makes one with these requirements and files of testdata.
+// newModule creates a module with these requirements and files of testdata.
 func newModule(t *testing.T, requires, files []string) module {
 	t.Helper()
 	m := module{t.TempDir()}
@@ -108,7 +108,7 @@ func newModule(t *testing.T, requires, files []string) module {
 	return m
 }
 
-// add adds files that use holdfast, from this checkout.
+// add adds files that use holdfast, and requires it from this checkout.
 func (m module) add(t *testing.T, files []string) {
 	t.Helper()
 	checkout, err := filepath.Abs("../..")
@@ -133,7 +133,7 @@ func (m module) copy(t *testing.T, files []string) {
 	}
 }
 
-// modules are all modules that its build knows, with their versions, and its go directive.
+// modules returns the versions of all modules in the build list, and the go directive.
 func (m module) modules(t *testing.T) (versions map[string]string, goVersion string) {
 	t.Helper()
 	versions = make(map[string]string)
@@ -145,7 +145,7 @@ func (m module) modules(t *testing.T) (versions map[string]string, goVersion str
 	return versions, m.run(t, "go", "list", "-m", "-f", "{{.GoVersion}}")
 }
 
-// packages are all that the program is made of.
+// packages returns the packages that the service links.
 func (m module) packages(t *testing.T) []string {
 	t.Helper()
 	return strings.Fields(m.run(t, "go", "list", "-deps", "."))
@@ -156,11 +156,11 @@ func (m module) run(t *testing.T, command ...string) string {
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Dir = m.dir
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
-	var errors strings.Builder
-	cmd.Stderr = &errors
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, errors.String())
+		t.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, stderr.String())
 	}
 	return string(out)
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// The RPCs of each step, counted at the client. Renewals are told apart by
-// their TTL of ten minutes: none falls into the test.
-func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
+// RPCs are counted at the client. With a TTL of ten minutes no renewal happens during the test.
+func TestEveryStepStaysWithinItsRPCBudget(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	open600 := func() (*session.Session, *etcdtest.Link) {
@@ -24,14 +23,13 @@ func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
 	a, aLink := open600()
 	b, bLink := open600()
 	muA, muB := locker.NewMutex(a, "x"), locker.NewMutex(b, "x")
-	armed := false
+	watching := false
 	spent := func(link *etcdtest.Link, step func()) etcdtest.Counts {
 		before := link.Count()
 		step()
 		sent := link.Count().Since(before)
-		if armed && sent["Watch"] <= 1 {
-			// The watch is cancelled when it has served: one more message in
-			// its stream, at some time or other.
+		if watching && sent["Watch"] <= 1 {
+			// The cancellation of the finished watch is one more message, sent at any time.
 			delete(sent, "Watch")
 		}
 		maps.DeleteFunc(sent, func(_ string, n int) bool { return n == 0 })
@@ -57,7 +55,7 @@ func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
 	expect("TryLock, held by the same session", spent(aLink, func() { _, _ = muA.TryLock(deadline(t)) }), etcdtest.Counts{})
 
 	var waiter <-chan result
-	expect("Lock, contended, until it waits", spent(bLink, func() {
+	expect("Lock, contended, until it waits for its turn", spent(bLink, func() {
 		before := bLink.Count()["Txn"]
 		waiter = lockLater(deadline(t), muB)
 		if err := bLink.Wait(deadline(t), "Txn", before+2); err != nil {
@@ -65,7 +63,7 @@ func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
 		}
 	}), etcdtest.Counts{"Txn": 2, "Watch": 1})
 
-	armed = true
+	watching = true
 	var next *locker.Lock
 	expect("Lock, contended, from the wake-up", spent(bLink, func() {
 		expect("Unlock", spent(aLink, func() {
@@ -88,7 +86,7 @@ func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
 	expect("Unlock again", spent(bLink, func() { _ = next.Unlock(context.Background()); _ = next.Unlock(context.Background()) }), etcdtest.Counts{"Txn": 1})
 }
 
-func TestCheckOfALockAllocatesNothing(t *testing.T) {
+func TestLockCheckDoesNotAllocate(t *testing.T) {
 	srv := etcdtest.Start(t)
 	lk := mustLock(t, locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x"))
 	if n := testing.AllocsPerRun(1000, func() { _ = lk.Check() }); n != 0 {

@@ -21,10 +21,10 @@ func TestDoReleasesOnlyAfterTheWorkHasReturned(t *testing.T) {
 	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
 	ctx, cancel := context.WithCancel(deadline(t))
 	err := mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
-		cancel() // the caller is gone; the work is not
+		cancel() // the work continues after its caller has given up
 		<-ctx.Done()
 		if kvs := entries(t, srv, "x"); len(kvs) != 1 || lk.Check() != nil {
-			t.Errorf("released while the work runs: %v, %v", kvs, lk.Check())
+			t.Errorf("released while the work is running: %v, %v", kvs, lk.Check())
 		}
 		return context.Cause(ctx)
 	})
@@ -32,37 +32,37 @@ func TestDoReleasesOnlyAfterTheWorkHasReturned(t *testing.T) {
 		t.Error(err)
 	}
 	if kvs := entries(t, srv, "x"); len(kvs) != 0 {
-		t.Errorf("not released when Do has returned: %v", kvs)
+		t.Errorf("still held after Do returned: %v", kvs)
 	}
 }
 
-func TestDoHandsOnAPanicAfterReleasing(t *testing.T) {
+func TestDoReleasesBeforePropagatingAPanic(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
 	func() {
 		defer func() {
-			if p := recover(); p != "a bug of the user's" {
+			if p := recover(); p != "bug in user code" {
 				t.Errorf("recovered %v", p)
 			}
 			if kvs := entries(t, srv, "x"); len(kvs) != 0 {
-				t.Errorf("not released when the panic arrives: %v", kvs)
+				t.Errorf("still held when the panic reaches the caller: %v", kvs)
 			}
 		}()
-		_ = mu.Do(deadline(t), func(context.Context, *locker.Lock) error { panic("a bug of the user's") })
+		_ = mu.Do(deadline(t), func(context.Context, *locker.Lock) error { panic("bug in user code") })
 	}()
 	done := make(chan struct{})
-	go func() { // ends by Goexit, as a failing test's would
+	go func() { // ends with Goexit, as t.FailNow does
 		defer close(done)
 		_ = mu.Do(deadline(t), func(context.Context, *locker.Lock) error { runtime.Goexit(); return nil })
 	}()
 	<-done
 	if kvs := entries(t, srv, "x"); len(kvs) != 0 {
-		t.Errorf("not released by Goexit: %v", kvs)
+		t.Errorf("still held after Goexit: %v", kvs)
 	}
 }
 
-func TestDoCarriesTheHolderAndEndsItsContextWithTheRelease(t *testing.T) {
+func TestDoContextCarriesTheHolderAndEndsWithTheRelease(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
@@ -71,7 +71,7 @@ func TestDoCarriesTheHolderAndEndsItsContextWithTheRelease(t *testing.T) {
 	err := mu.Do(context.WithValue(deadline(t), key{}, "value"), func(ctx context.Context, lk *locker.Lock) error {
 		kept = ctx
 		if h, ok := fencing.FromContext(ctx); !ok || h != fencing.Holder(lk) || ctx.Value(key{}) != "value" {
-			t.Errorf("carries %v, value %v", h, ctx.Value(key{}))
+			t.Errorf("holder %v, value %v", h, ctx.Value(key{}))
 		}
 		return nil
 	})
@@ -80,7 +80,7 @@ func TestDoCarriesTheHolderAndEndsItsContextWithTheRelease(t *testing.T) {
 	}
 }
 
-func TestDoReportsALossEvenIfTheWorkDidNot(t *testing.T) {
+func TestDoReportsALossTheWorkIgnored(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -94,20 +94,20 @@ func TestDoReportsALossEvenIfTheWorkDidNot(t *testing.T) {
 	if !errors.As(err, &lost) || lost.Name != "x" {
 		t.Errorf("work that returned nil: %v", err)
 	}
-	own := errors.New("the work's own")
+	own := errors.New("error of the work")
 	err = mu.Do(deadline(t), func(ctx context.Context, lk *locker.Lock) error { lose(ctx, lk); return own })
 	if !errors.As(err, &lost) || !errors.Is(err, own) {
 		t.Errorf("work that failed: %v", err)
 	}
 	err = mu.Do(deadline(t), func(ctx context.Context, lk *locker.Lock) error { lose(ctx, lk); return context.Cause(ctx) })
-	if found, ok := err.(*holdfast.LostError); !ok || found.Name != "x" { // joined once, not twice
-		t.Errorf("work that returned its cause: %v", err)
+	if found, ok := err.(*holdfast.LostError); !ok || found.Name != "x" { // not joined with itself
+		t.Errorf("work that returned the cause of its context: %v", err)
 	}
 }
 
-// The entry was deleted too shortly before for anybody to have noticed, and
-// somebody else may have held the lock beside the work.
-func TestDoReportsALossThatOnlyTheReleaseHasFound(t *testing.T) {
+// The entry is deleted just before the release, so only the release reveals it. Another client may have acquired the
+// lock while the work was running.
+func TestDoReportsALossRevealedByTheRelease(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	admin := srv.Client(t)
@@ -122,7 +122,7 @@ func TestDoReportsALossThatOnlyTheReleaseHasFound(t *testing.T) {
 	}
 }
 
-func TestDoDoesNotFailFinishedWorkForAnUnansweredRelease(t *testing.T) {
+func TestDoSucceedsWhenOnlyTheReleaseIsUnconfirmed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -140,7 +140,7 @@ func TestDoDoesNotFailFinishedWorkForAnUnansweredRelease(t *testing.T) {
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 0)
 }
 
-func TestDoReturnsAnAcquireErrorWhenTheWorkNeverRan(t *testing.T) {
+func TestDoReturnsAnAcquireErrorWithoutRunningTheWork(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})

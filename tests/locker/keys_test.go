@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// keysEver are the keys of all entries a lock has ever had.
+// keysEver counts the entries that a lock has ever had, by key.
 func keysEver(t *testing.T, srv *etcdtest.Server, name string) map[string]int {
 	t.Helper()
 	keys := make(map[string]int)
@@ -20,9 +20,9 @@ func keysEver(t *testing.T, srv *etcdtest.Server, name string) map[string]int {
 	return keys
 }
 
-// etcd remembers deleted keys until they are compacted, and every read of the
-// prefix goes through them: a name must not use up a key for each acquisition.
-func TestNameThatIsLockedAgainAndAgainUsesTheSameKey(t *testing.T) {
+// etcd keeps deleted keys until compaction, and every read of the prefix iterates over them. So an acquisition must not
+// use a new key each time.
+func TestRepeatedLocksReuseOneKey(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
@@ -33,11 +33,11 @@ func TestNameThatIsLockedAgainAndAgainUsesTheSameKey(t *testing.T) {
 		}
 	}
 	if keys := keysEver(t, srv, "x"); len(keys) != 1 {
-		t.Errorf("%d keys for %d locks, one after the other: %v", len(keys), rounds, keys)
+		t.Errorf("%d keys for %d consecutive locks: %v", len(keys), rounds, keys)
 	}
 }
 
-func TestGoroutinesThatHandOverALockUseTwoKeys(t *testing.T) {
+func TestHandOversWithinASessionReuseTwoKeys(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
@@ -61,10 +61,9 @@ func TestGoroutinesThatHandOverALockUseTwoKeys(t *testing.T) {
 	}
 }
 
-// The unanswered request may put the entry at any later time, until the session
-// key has been put again: an attempt that used its key by then would take it for
-// its own.
-func TestKeyOfAnAcquireThatWentUnansweredIsNotUsedAgain(t *testing.T) {
+// Until the session key is rewritten, the unanswered request may still put its entry. An attempt that reused the key
+// would take that entry for its own.
+func TestKeyOfAnUnansweredAcquireIsNotReused(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -79,16 +78,16 @@ func TestKeyOfAnAcquireThatWentUnansweredIsNotUsedAgain(t *testing.T) {
 	}
 }
 
-func TestLocksHeldAtOnceHaveDifferentIdentifiers(t *testing.T) {
+func TestConcurrentLocksHaveDifferentIdentifiers(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
 	if err := mustLock(t, locker.NewMutex(sess, "x")).Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	// What was given back once is given out once.
+	// The identifier of the released lock is reused once.
 	a, b := mustLock(t, locker.NewMutex(sess, "x")), mustLock(t, locker.NewMutex(sess, "y"))
 	if a.Key()[len("holdfast/lock/x/@/"):] == b.Key()[len("holdfast/lock/y/@/"):] {
-		t.Errorf("%s and %s are held at once", a.Key(), b.Key())
+		t.Errorf("%s and %s share an identifier", a.Key(), b.Key())
 	}
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// quickAttempts notices a request that is not answered after 100 ms.
+// quickAttempts retries a request that is not answered within 100 ms.
 var quickAttempts = backoff.Policy{Attempt: 100 * time.Millisecond}
 
-// Invariants 1 and 2, whole: a holder is cut off; it is told before the other
-// acquires, and stays lost when it can reach etcd again.
-func TestHolderThatIsCutOffIsToldBeforeAnotherAcquires(t *testing.T) {
+// Invariants 1 and 2. The lock of a partitioned holder is lost before another client acquires it, and stays lost after
+// the network is back.
+func TestPartitionedHolderLosesTheLockBeforeAnotherAcquires(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -31,25 +31,25 @@ func TestHolderThatIsCutOffIsToldBeforeAnotherAcquires(t *testing.T) {
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	hctx, cancel := lk.Context(t.Context())
 	defer cancel()
-	told := make(chan time.Time, 1)
-	context.AfterFunc(hctx, func() { told <- time.Now() })
+	canceled := make(chan time.Time, 1)
+	context.AfterFunc(hctx, func() { canceled <- time.Now() })
 	link.BlackHole()
 	next, err := locker.NewMutex(other, "x").Lock(deadline(t))
 	acquired := time.Now()
 	if err != nil {
 		t.Fatal(err)
 	}
-	margin := acquired.Sub(<-told)
-	t.Logf("told %v before the other acquired", margin)
+	margin := acquired.Sub(<-canceled)
+	t.Logf("canceled %v before the other acquired", margin)
 	if margin <= 0 {
-		t.Errorf("told %v after the other had acquired", -margin)
+		t.Errorf("canceled %v after the other acquired", -margin)
 	}
 	var lost *holdfast.LostError
 	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || lost.Name != "x" || lost.Lease != holdfast.LeaseID(lk.Lease()) {
 		t.Errorf("Check: %v", err)
 	}
 	if !errors.As(context.Cause(hctx), &lost) {
-		t.Errorf("cause of the handle's context: %v", context.Cause(hctx))
+		t.Errorf("cause of the lock's context: %v", context.Cause(hctx))
 	}
 	if next.Token() <= lk.Token() {
 		t.Errorf("token %v after %v", next.Token(), lk.Token())
@@ -58,9 +58,9 @@ func TestHolderThatIsCutOffIsToldBeforeAnotherAcquires(t *testing.T) {
 		t.Errorf("guarded write: %v", err)
 	}
 	link.Heal()
-	eventually(t, "the session is back", func() bool { return sess.Check() == nil })
+	eventually(t, "the session has a new lease", func() bool { return sess.Check() == nil })
 	if err := lk.Check(); !errors.Is(err, holdfast.ErrLost) {
-		t.Errorf("the lock came back: %v", err)
+		t.Errorf("the lock is no longer lost: %v", err)
 	}
 	if err := lk.Unlock(deadline(t)); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("Unlock: %v", err)
@@ -70,9 +70,8 @@ func TestHolderThatIsCutOffIsToldBeforeAnotherAcquires(t *testing.T) {
 	}
 }
 
-// Scenario 21: noticed within 2 s once held for a second; the waiter proceeds,
-// the guarded write is refused.
-func TestEntryDeletedUnderItsHolderIsNoticed(t *testing.T) {
+// Scenario 21: the holder notices, the waiter acquires, and the guarded write is rejected.
+func TestHolderNoticesThatItsEntryWasDeleted(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second})
@@ -92,20 +91,20 @@ func TestEntryDeletedUnderItsHolderIsNoticed(t *testing.T) {
 	select {
 	case <-lk.Done():
 	case <-deadline(t).Done():
-		t.Fatal("the holder never noticed")
+		t.Fatal("the holder has not noticed")
 	}
 	var lost *holdfast.LostError
 	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
 		t.Errorf("Check: %v", err)
 	}
 	if err := sess.Check(); err != nil {
-		t.Errorf("the session is fine, yet: %v", err)
+		t.Errorf("the session is unaffected, but Check returned %v", err)
 	}
 }
 
-// Invariant 6. A waiter's own entry is deleted while it waits: the event that
-// its predecessor has left must not be taken for the lock.
-func TestWaiterWhoseEntryWasDeletedQueuesAgain(t *testing.T) {
+// Invariant 6. The entry of a waiter is deleted while it waits. When its predecessor leaves, it must not believe that
+// it holds the lock.
+func TestWaiterQueuesAgainAfterItsEntryIsDeleted(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
@@ -128,9 +127,9 @@ func TestWaiterWhoseEntryWasDeletedQueuesAgain(t *testing.T) {
 	}
 }
 
-// Scenarios 17 and 18, upstream issue 19597: a waiter's lease dies while it
-// waits; it goes on under the next lease and holds only what stands.
-func TestWaiterWhoseLeaseDiesQueuesAgainUnderTheNext(t *testing.T) {
+// Scenarios 17 and 18, upstream issue 19597: the lease of a waiter is revoked while it waits. It queues again with the
+// next lease, and holds the lock only while its entry exists.
+func TestWaiterQueuesAgainUnderANewLeaseAfterRevocation(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
@@ -152,9 +151,8 @@ func TestWaiterWhoseLeaseDiesQueuesAgainUnderTheNext(t *testing.T) {
 	}
 }
 
-// A goroutine that lost its lock does not keep the others of its session out,
-// even if it never calls Unlock.
-func TestLostHolderMakesRoomInItsOwnProcess(t *testing.T) {
+// A goroutine that lost its lock does not block the other goroutines of its session, even if it never calls Unlock.
+func TestLostHolderDoesNotBlockItsOwnSession(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -167,7 +165,7 @@ func TestLostHolderMakesRoomInItsOwnProcess(t *testing.T) {
 	}
 }
 
-func TestMaxHoldEndsAHoldThatLastsTooLong(t *testing.T) {
+func TestHoldEndsAfterMaxHold(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -183,7 +181,7 @@ func TestMaxHoldEndsAHoldThatLastsTooLong(t *testing.T) {
 	}
 }
 
-func TestStrictContextsEndOnSuspension(t *testing.T) {
+func TestCancelOnSuspendedCancelsContexts(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -203,9 +201,9 @@ func TestStrictContextsEndOnSuspension(t *testing.T) {
 		t.Errorf("lax: %v, %v", context.Cause(laxCtx), lax.Check())
 	}
 	link.Heal()
-	eventually(t, "reconnected", func() bool { return lax.Check() == nil })
+	eventually(t, "the session is connected again", func() bool { return lax.Check() == nil })
 	if lax.Unlock(deadline(t)) != nil || strict.Unlock(deadline(t)) != nil {
-		t.Error("the locks were lost")
+		t.Error("a lock was lost by a suspension")
 	}
 }
 
@@ -221,7 +219,7 @@ func TestTokensGrowAcrossARestartOfEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := lk.Check(); err != nil {
-		t.Errorf("lost by a restart shorter than the TTL: %v", err)
+		t.Errorf("lost by a restart that took less than the TTL: %v", err)
 	}
 	if err := lk.Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
@@ -232,8 +230,7 @@ func TestTokensGrowAcrossARestartOfEtcd(t *testing.T) {
 	}
 }
 
-// Invariant 9 with an operator's epoch, also for those that are queued when it
-// is set.
+// Invariant 9 with an operator's epoch, also for waiters that queued before it was set.
 func TestTokensGrowAcrossAnEpoch(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -260,25 +257,23 @@ func TestTokensGrowAcrossAnEpoch(t *testing.T) {
 	}
 }
 
-// Invariant 9, the narrow way: the reply to the put is lost, another queues up
-// behind the entry, the epoch is set, and only then does the retry find the
-// entry. Taking the epoch it reads would make its token larger than that of the
-// one behind.
-func TestEpochSetBetweenAPutAndItsRetryIsNotTaken(t *testing.T) {
+// Invariant 9: the reply to the put is lost, another session queues behind the entry, the epoch is set, and only then
+// does the retry find the entry. With the epoch that it reads, its token would be larger than that of its successor.
+func TestEpochSetBetweenAPutAndItsRetryIsNotUsed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	ready := make(chan struct{}) // holds back the retry until the test is ready for it
+	ready := make(chan struct{}) // delays the retry until it is closed
 	a := open(t, link.Client(), session.Options{Retry: backoff.Policy{Notify: func(error, time.Duration) { <-ready }}})
 	b := open(t, srv.Client(t), session.Options{})
 	link.LoseReply("Txn", 1, codes.Unavailable)
-	arrived := lockLater(deadline(t), locker.NewMutex(a, "x"))
+	first := lockLater(deadline(t), locker.NewMutex(a, "x"))
 	kvs := srv.WaitForKeys(t, "holdfast/lock/x/@/", 1)
 	behind := lockLater(deadline(t), locker.NewMutex(b, "x"))
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
 	setEpoch(t, srv, "3")
 	close(ready)
-	// The entry is given up, and its owner queues again at the back.
+	// The first session gives its entry up and queues again, last.
 	next := <-behind
 	if next.err != nil || next.lk.Token().Epoch() != 0 || next.lk.Token().Revision() <= kvs[0].CreateRevision {
 		t.Fatalf("behind: %+v", next)
@@ -286,7 +281,7 @@ func TestEpochSetBetweenAPutAndItsRetryIsNotTaken(t *testing.T) {
 	if err := next.lk.Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	if r := <-arrived; r.err != nil || r.lk.Token() <= next.lk.Token() || r.lk.Token().Epoch() != 3 {
+	if r := <-first; r.err != nil || r.lk.Token() <= next.lk.Token() || r.lk.Token().Epoch() != 3 {
 		t.Errorf("queued again: %+v", r)
 	}
 }
@@ -298,7 +293,7 @@ func setEpoch(t *testing.T, srv *etcdtest.Server, epoch string) {
 	}
 }
 
-func TestEpochThatIsNoNumberIsAnError(t *testing.T) {
+func TestNonNumericEpochIsAnError(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// overLink is an etcd, and a session whose requests can be lost or late.
+// overLink starts etcd, and a session over a link that can lose and delay its requests.
 func overLink(t *testing.T, o session.Options) (*etcdtest.Server, *etcdtest.Link, *session.Session) {
 	t.Helper()
 	srv := etcdtest.Start(t)
@@ -24,8 +24,8 @@ func overLink(t *testing.T, o session.Options) (*etcdtest.Server, *etcdtest.Link
 	return srv, link, open(t, link.Client(), o)
 }
 
-// Invariant 3. Scenario 1: the acquire commits, its reply is lost.
-func TestAcquireWhoseReplyIsLostFindsItsOwnEntry(t *testing.T) {
+// Invariant 3, scenario 1: the acquire commits, but its reply is lost.
+func TestAcquireWithLostReplyFindsItsOwnEntry(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	link.LoseReply("Txn", 2, codes.Unavailable)
@@ -40,12 +40,11 @@ func TestAcquireWhoseReplyIsLostFindsItsOwnEntry(t *testing.T) {
 	if kvs := entries(t, srv, "x"); len(kvs) != 0 {
 		t.Errorf("left behind: %v", kvs)
 	}
-	// A copy that was never answered may still come: the session key keeps it out.
-	eventually(t, "the session key is put again", func() bool { return gate(t, srv, sess).Version == 2 })
+	// The unanswered request may still arrive. Rewriting the session key makes it fail.
+	eventually(t, "the session key is rewritten", func() bool { return sessionKey(t, srv, sess).Version == 2 })
 }
 
-// gate is the session key.
-func gate(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvccpb.KeyValue {
+func sessionKey(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvccpb.KeyValue {
 	t.Helper()
 	kvs := srv.Keys(t, lease.Open(sess.Ref()).SessionKey(sess.Lease()))
 	if len(kvs) != 1 {
@@ -54,8 +53,8 @@ func gate(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvccpb.Key
 	return kvs[0]
 }
 
-// Scenario 2: the request never left.
-func TestAcquireThatNeverLeftIsSentAgain(t *testing.T) {
+// Scenario 2: the request is lost.
+func TestAcquireWithLostRequestIsRetried(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	link.LoseRequest("Txn", 2)
@@ -65,9 +64,8 @@ func TestAcquireThatNeverLeftIsSentAgain(t *testing.T) {
 	}
 }
 
-// Invariant 4. Scenario 7: the caller gives up while its Txn is under way, and
-// the Txn commits long afterwards.
-func TestAcquireThatArrivesAfterItsCallerGaveUpLeavesNothing(t *testing.T) {
+// Invariant 4, scenario 7: the caller gives up while its Txn is in flight, and the Txn arrives long afterwards.
+func TestLateAcquireOfACanceledCallerLeavesNoEntry(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	late := link.Hold("Txn")
@@ -78,20 +76,19 @@ func TestAcquireThatArrivesAfterItsCallerGaveUpLeavesNothing(t *testing.T) {
 	if r := <-done; !errors.Is(r.err, context.Canceled) {
 		t.Fatalf("Lock: %v", r.err)
 	}
-	eventually(t, "the session key is put again", func() bool { return gate(t, srv, sess).Version == 2 })
+	eventually(t, "the session key is rewritten", func() bool { return sessionKey(t, srv, sess).Version == 2 })
 	late.Deliver()
 	<-late.Delivered()
 	if all := intervals(t, srv, "x"); len(all) != 0 {
 		t.Errorf("the late Txn put an entry: %v", all)
 	}
 	if _, err := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x").TryLock(deadline(t)); err != nil {
-		t.Errorf("the name is blocked: %v", err)
+		t.Errorf("the lock is not free: %v", err)
 	}
 }
 
-// Invariant 4, the other way round: a retry had acquired and released before
-// the first send arrived.
-func TestAcquireThatArrivesAfterARetryWasReleasedLeavesNothing(t *testing.T) {
+// Invariant 4: a retry has acquired and released the lock before the first request arrives.
+func TestLateAcquireAfterAReleasedRetryLeavesNoEntry(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{Retry: quickAttempts})
 	late := link.Hold("Txn")
@@ -100,17 +97,16 @@ func TestAcquireThatArrivesAfterARetryWasReleasedLeavesNothing(t *testing.T) {
 	if err := lk.Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the session key is put again", func() bool { return gate(t, srv, sess).Version == 2 })
+	eventually(t, "the session key is rewritten", func() bool { return sessionKey(t, srv, sess).Version == 2 })
 	late.Deliver()
 	<-late.Delivered()
 	if all := intervals(t, srv, "x"); len(all) != 1 || all[0].to == 0 {
-		t.Errorf("entries ever: %v, want the one that was released", all)
+		t.Errorf("entries ever: %v, want only the released one", all)
 	}
 }
 
-// The same for a hand-over inside one session: the Txn that removes the
-// holder's entry and puts the next one's.
-func TestHandOverWhoseReplyIsLostIsOneHandOver(t *testing.T) {
+// A hand-over within a session is one Txn, which removes the holder's entry and puts that of the next.
+func TestHandOverWithLostReplyHappensOnce(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	mu := locker.NewMutex(sess, "x")
@@ -135,14 +131,14 @@ func TestHandOverWhoseReplyIsLostIsOneHandOver(t *testing.T) {
 	}
 }
 
-// The next in line gives up while the entry is being put for it.
-func TestHandOverToACallerThatHasGoneIsPassedOn(t *testing.T) {
+// The next waiter gives up while the Txn that puts its entry is in flight.
+func TestHandOverToACanceledCallerGoesToTheNext(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	mu := locker.NewMutex(sess, "x")
 	first := mustLock(t, mu)
 	ctx, cancel := context.WithCancel(deadline(t))
-	leaver := lockBehind(ctx, mu)
+	canceled := lockBehind(ctx, mu)
 	third := lockBehind(deadline(t), mu)
 
 	handOver := link.Hold("Txn")
@@ -150,8 +146,8 @@ func TestHandOverToACallerThatHasGoneIsPassedOn(t *testing.T) {
 	go func() { unlocked <- first.Unlock(deadline(t)) }() // received below
 	<-handOver.Arrived()
 	cancel()
-	if r := <-leaver; !errors.Is(r.err, context.Canceled) {
-		t.Errorf("the one that left: %v", r.err)
+	if r := <-canceled; !errors.Is(r.err, context.Canceled) {
+		t.Errorf("the canceled waiter: %v", r.err)
 	}
 	handOver.Deliver()
 	if err := <-unlocked; err != nil {
@@ -166,9 +162,8 @@ func TestHandOverToACallerThatHasGoneIsPassedOn(t *testing.T) {
 	}
 }
 
-// A black-holed acquire ends by its context, promptly, and is undone once the
-// network is back. Scenario 8.
-func TestAcquireWhileCutOffEndsByItsContext(t *testing.T) {
+// Scenario 8: the acquire returns when its context ends, and is undone after the network is back.
+func TestAcquireWhilePartitionedRespectsItsContext(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{TTL: 60 * time.Second})
 	link.BlackHole()
@@ -178,18 +173,18 @@ func TestAcquireWhileCutOffEndsByItsContext(t *testing.T) {
 		t.Errorf("after %v: %v", d, err)
 	}
 	link.Heal()
-	eventually(t, "the session key is put again", func() bool { return gate(t, srv, sess).Version == 2 })
-	eventually(t, "nothing is left", func() bool { return len(entries(t, srv, "x")) == 0 })
+	eventually(t, "the session key is rewritten", func() bool { return sessionKey(t, srv, sess).Version == 2 })
+	eventually(t, "no entry is left", func() bool { return len(entries(t, srv, "x")) == 0 })
 }
 
-func TestAcquireOnADeadContextSendsNothing(t *testing.T) {
+func TestAcquireWithCanceledContextSendsNothing(t *testing.T) {
 	t.Parallel()
 	_, link, sess := overLink(t, session.Options{})
 	before := link.Count()
-	dead, cancel := context.WithCancel(context.Background())
+	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, err := range []error{
-		second(locker.NewMutex(sess, "x").Lock(dead)), second(locker.NewMutex(sess, "x").TryLock(dead)),
+		second(locker.NewMutex(sess, "x").Lock(canceled)), second(locker.NewMutex(sess, "x").TryLock(canceled)),
 	} {
 		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -200,8 +195,8 @@ func TestAcquireOnADeadContextSendsNothing(t *testing.T) {
 	}
 }
 
-// An entry that went with its lease is a loss, and not some error of etcd's.
-func TestUnlockThatFindsTheLeaseRevokedSaysLost(t *testing.T) {
+// An entry that was removed with its lease is reported as a loss, not as an error of etcd.
+func TestUnlockAfterLeaseRevocationReturnsLostError(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	link.LoseReply("Txn", 1, codes.Unavailable)
@@ -213,10 +208,9 @@ func TestUnlockThatFindsTheLeaseRevokedSaysLost(t *testing.T) {
 	}
 }
 
-// Invariant 4, with an administrator in between: the entry is deleted by hand,
-// and then the first send of its acquisition arrives and puts it again, at a
-// revision that nobody has been told. Found by the simulation.
-func TestEntryThatComesBackAfterItWasDeletedByHandIsRemoved(t *testing.T) {
+// Invariant 4: an administrator deletes the entry, and then the delayed first request of its acquisition arrives and
+// puts it again, at a revision that the holder does not know. The simulation found this case.
+func TestEntryRecreatedByALateAcquireIsRemoved(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{Retry: quickAttempts})
 	late := link.Hold("Txn")
@@ -228,7 +222,7 @@ func TestEntryThatComesBackAfterItWasDeletedByHandIsRemoved(t *testing.T) {
 	late.Deliver()
 	<-late.Delivered()
 	if kvs := entries(t, srv, "x"); len(kvs) != 1 || kvs[0].CreateRevision == int64(lk.Token()) {
-		t.Fatalf("entries %v: the late request has not come through", kvs)
+		t.Fatalf("entries %v: the late request was not applied", kvs)
 	}
 	if err := lk.Unlock(deadline(t)); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("Unlock: %v", err)

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// open starts a session and closes it with the test, link healed or not.
+// open starts a session and closes it when the test ends, even if its link is still broken.
 func open(t *testing.T, cli *clientv3.Client, o session.Options) *session.Session {
 	t.Helper()
 	if o.Logger == nil {
@@ -37,7 +37,7 @@ func open(t *testing.T, cli *clientv3.Client, o session.Options) *session.Sessio
 	return sess
 }
 
-// mustLock locks what is free, or soon will be.
+// mustLock acquires a lock that is free or soon will be.
 func mustLock(t *testing.T, mu *locker.Mutex) *locker.Lock {
 	t.Helper()
 	lk, err := mu.Lock(deadline(t))
@@ -47,8 +47,7 @@ func mustLock(t *testing.T, mu *locker.Mutex) *locker.Lock {
 	return lk
 }
 
-// deadline is a context for what must not take long; a test that waits for it
-// has failed.
+// deadline returns a context with a generous timeout; a test that reaches it has failed.
 func deadline(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -56,7 +55,7 @@ func deadline(t *testing.T) context.Context {
 	return ctx
 }
 
-// soon is a context that ends while the test looks on.
+// soon returns a context that is expected to end during the test.
 func soon(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -64,7 +63,7 @@ func soon(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// eventually waits for a condition that has no event to wait for.
+// eventually polls for a condition that no event announces.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -74,24 +73,22 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			return
 		}
 	}
-	t.Fatalf("did not happen: %s", what)
+	t.Fatalf("timed out waiting until %s", what)
 }
 
-// entries are what stands under the entries prefix of a lock, in order.
+// entries returns the entries of a lock, in queue order.
 func entries(t *testing.T, srv *etcdtest.Server, name string) []*mvccpb.KeyValue {
 	t.Helper()
 	return srv.Keys(t, "holdfast/lock/"+name+"/@/")
 }
 
-// interval is the time, in revisions, for which an entry stood in etcd.
+// interval is the range of revisions during which an entry existed.
 type interval struct {
 	key      string
-	from, to int64 // to is 0 while it stands
+	from, to int64 // to is 0 while it exists
 }
 
-// intervals are all entries a lock ever had, by etcd's own record, in the order
-// in which they were put. With strict FIFO and one holder at a time, each must
-// have been acquired only after all before it had ended.
+// intervals returns all entries that a lock ever had, from etcd's history, in the order of their creation.
 func intervals(t *testing.T, srv *etcdtest.Server, name string) []interval {
 	t.Helper()
 	var all []interval
@@ -109,8 +106,8 @@ func intervals(t *testing.T, srv *etcdtest.Server, name string) []interval {
 	return all
 }
 
-// settled waits until a new session has asked what it asks beside its Grant: for
-// the version, and what stands once its session key is watched.
+// settled waits until a new session has sent its startup requests: the version query, and the read that follows the
+// watch of its session key. Otherwise they would be counted in the test.
 func settled(t *testing.T, link *etcdtest.Link) {
 	t.Helper()
 	for _, rpc := range []string{"Status", "Range"} {

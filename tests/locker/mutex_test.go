@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-func TestLockIsOneEntryWithTheTokenOfItsCreateRevision(t *testing.T) {
+func TestLockIsOneEntryWhoseCreateRevisionIsTheToken(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -53,7 +53,7 @@ func TestLockIsOneEntryWithTheTokenOfItsCreateRevision(t *testing.T) {
 	}
 }
 
-func TestTryLockSaysLockedAndQueuesNothing(t *testing.T) {
+func TestTryLockReturnsErrLockedWithoutQueueing(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
@@ -107,7 +107,7 @@ func TestConcurrentTryLocksHaveAtMostOneWinner(t *testing.T) {
 				held++
 				wins++
 				if held > 1 {
-					t.Error("two hold at once")
+					t.Error("two holders at once")
 				}
 				held--
 				mutex.Unlock()
@@ -119,7 +119,7 @@ func TestConcurrentTryLocksHaveAtMostOneWinner(t *testing.T) {
 	}
 	wg.Wait()
 	if wins == 0 {
-		t.Error("nobody ever won")
+		t.Error("no TryLock succeeded")
 	}
 	assertOneHolderAtATime(t, srv, "x", wins)
 }
@@ -146,7 +146,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 		}
 	}
 	good := locker.NewMutex(sess, "good")
-	for what, err := range map[string]error{
+	for input, err := range map[string]error{
 		"empty prefix": second(locker.NewMutexAt(sess, "").Lock(deadline(t))),
 		"long prefix":  second(locker.NewMutexAt(sess, strings.Repeat("p", 513)).Lock(deadline(t))),
 		"nil session":  second(locker.NewMutex(nil, "x").Lock(deadline(t))),
@@ -161,7 +161,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 		var bad *holdfast.NameError
 		var arg *holdfast.ArgumentError
 		if !errors.As(err, &ae) || !errors.As(err, &bad) && !errors.As(err, &arg) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", input, err)
 		}
 	}
 	if sent := link.Count().Since(before); sent["Txn"]+sent["Put"]+sent["Watch"] != 0 {
@@ -169,7 +169,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 	}
 	for _, name := range []string{"a", "a/b", "ünïcode", "with space", "a\x00b", "\xff\xfe", ".", "a@b", strings.Repeat("n", 512)} {
 		if err := locker.CheckName(name); err != nil {
-			t.Errorf("%.20q is refused: %v", name, err)
+			t.Errorf("%.20q is rejected: %v", name, err)
 		}
 		if err := locker.NewMutex(sess, name).Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }); err != nil {
 			t.Errorf("%.20q: %v", name, err)
@@ -177,13 +177,13 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 	}
 }
 
-// noContext is the bad input that a linter would not let stand where it is used.
+// noContext is a nil context; linters reject a literal nil.
 var noContext context.Context
 
 func second(_ *locker.Lock, err error) error { return err }
 
-// Upstream blocks lock "a" while somebody holds "a/b".
-func TestNamesWithinNamesAreSeparateLocks(t *testing.T) {
+// Upstream's lock "a" blocks while "a/b" is held.
+func TestNestedNamesAreSeparateLocks(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -217,7 +217,7 @@ func TestReentryIsAnErrorInsteadOfAHang(t *testing.T) {
 					t.Errorf("%s: TryLock: %v", what, err)
 				}
 			}
-			// A hold that has ended is none.
+			// A released lock may be acquired again.
 			if err := lk.Unlock(deadline(t)); err != nil {
 				return err
 			}
@@ -227,12 +227,12 @@ func TestReentryIsAnErrorInsteadOfAHang(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	// By hand, through the carrier.
+	// With a context made by NewContext.
 	lk := mustLock(t, outer)
 	if _, err := outer.Lock(fencing.NewContext(deadline(t), lk)); !errors.Is(err, holdfast.ErrReentrant) {
 		t.Errorf("with NewContext: %v", err)
 	}
-	// With a plain context it queues, as any two contenders do.
+	// Without the holder in the context it queues, as another goroutine would.
 	if _, err := outer.Lock(soon(t, 50*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("with a plain context: %v", err)
 	}
@@ -257,18 +257,18 @@ func TestErrorsNameTheLockTheLeaseAndTheState(t *testing.T) {
 	}
 }
 
-// With prefixes of their own, two clients mean different keys by one name.
-func TestSameNameBehindDifferentPrefixesIsAnotherLock(t *testing.T) {
+// Clients with different key prefixes mean different keys by the same name.
+func TestSameNameUnderDifferentClientPrefixesIsADifferentLock(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	behind := func(prefix string) *locker.Mutex {
+	under := func(prefix string) *locker.Mutex {
 		cli := srv.Client(t)
 		cli.KV = namespace.NewKV(cli.KV, prefix)
 		cli.Watcher = namespace.NewWatcher(cli.Watcher, prefix)
 		cli.Lease = namespace.NewLease(cli.Lease, prefix)
 		return locker.NewMutex(open(t, cli, session.Options{}), "x")
 	}
-	a, b := behind("a/"), behind("b/")
+	a, b := under("a/"), under("b/")
 	err := a.Do(deadline(t), func(ctx context.Context, _ *locker.Lock) error {
 		return b.Do(ctx, func(context.Context, *locker.Lock) error { return nil })
 	})

@@ -12,21 +12,21 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Invariant 10, and 7 within a process.
-func TestGoroutinesOfOneSessionExcludeEachOtherInOrderOfCall(t *testing.T) {
+// Invariant 10, and invariant 7 within a process.
+func TestGoroutinesOfOneSessionHoldOneAtATimeInCallOrder(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
 	mu := locker.NewMutex(sess, "counter")
 	first := mustLock(t, mu)
 	const n = 20
-	var order []int // deliberately without a mutex: the lock is one
+	var order []int // protected by the lock under test
 	var wg sync.WaitGroup
 	ctx := deadline(t)
 	for i := range n {
 		joined := &joinSignal{Context: ctx, joined: make(chan struct{})}
 		wg.Go(func() {
-			// Another Mutex value of the same name is the same lock.
+			// Each goroutine uses its own Mutex value for the same lock.
 			err := locker.NewMutex(sess, "counter").Do(joined, func(context.Context, *locker.Lock) error {
 				order = append(order, i)
 				return nil
@@ -38,7 +38,7 @@ func TestGoroutinesOfOneSessionExcludeEachOtherInOrderOfCall(t *testing.T) {
 		<-joined.joined
 	}
 	if got := entries(t, srv, "counter"); len(got) != 1 {
-		t.Errorf("%d entries in etcd for one session, want the holder's only", len(got))
+		t.Errorf("%d entries in etcd for one session, want only the holder's", len(got))
 	}
 	if err := first.Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
@@ -50,8 +50,7 @@ func TestGoroutinesOfOneSessionExcludeEachOtherInOrderOfCall(t *testing.T) {
 	assertOneHolderAtATime(t, srv, "counter", n+1)
 }
 
-// joinSignal tells when Lock has begun to wait: it asks for Done only after it
-// has taken its place.
+// joinSignal closes joined when Lock starts to wait: Lock calls Done only after it has queued.
 type joinSignal struct {
 	context.Context
 	once   sync.Once
@@ -74,19 +73,18 @@ func assertOneHolderAtATime(t *testing.T, srv *etcdtest.Server, name string, wan
 			t.Errorf("entry %s was left behind", iv.key)
 		}
 		if i > 0 && iv.to < all[i-1].to {
-			t.Errorf("entry %d left before entry %d", i, i-1)
+			t.Errorf("entry %d was removed before entry %d", i, i-1)
 		}
 	}
 }
 
-// Invariants 7 and 9, between processes: many sessions, many rounds, judged by
-// etcd's own record.
+// Invariants 7 and 9 between sessions, checked against etcd's history.
 func TestManySessionsHoldOneAtATimeInFIFOOrderWithGrowingTokens(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	const sessions, rounds = 8, 15
 	type hold struct{ token, acquired int64 }
-	var holds []hold // guarded by the lock alone: the race detector is the judge
+	var holds []hold // protected by the lock under test; the race detector checks that
 	var wg sync.WaitGroup
 	for range sessions {
 		sess := open(t, srv.Client(t), session.Options{})
@@ -111,10 +109,10 @@ func TestManySessionsHoldOneAtATimeInFIFOOrderWithGrowingTokens(t *testing.T) {
 	}
 	for i, h := range holds {
 		if h.token != all[i].from {
-			t.Fatalf("hold %d has token %d, the queue's order says %d", i, h.token, all[i].from)
+			t.Fatalf("hold %d has token %d, want %d by queue order", i, h.token, all[i].from)
 		}
 		if i > 0 && h.acquired < all[i-1].to {
-			t.Fatalf("hold %d was acquired at revision %d, the one before stood until %d", i, h.acquired, all[i-1].to)
+			t.Fatalf("hold %d was acquired at revision %d, but the previous entry existed until %d", i, h.acquired, all[i-1].to)
 		}
 		if i > 0 && h.token <= holds[i-1].token {
 			t.Fatalf("token %d after %d", h.token, holds[i-1].token)
@@ -122,28 +120,27 @@ func TestManySessionsHoldOneAtATimeInFIFOOrderWithGrowingTokens(t *testing.T) {
 	}
 }
 
-// Invariant 7: B dies between A and C.
-func TestWaiterThatDiesMidQueuePromotesNobodyPastTheHolder(t *testing.T) {
+// Invariant 7: B, queued between A and C, gives up.
+func TestCanceledWaiterDoesNotLetOthersPassTheHolder(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
 	b := open(t, srv.Client(t), session.Options{})
 	c := open(t, srv.Client(t), session.Options{})
 	held := mustLock(t, locker.NewMutex(a, "abc"))
-	bCtx, die := context.WithCancel(deadline(t))
+	bCtx, cancel := context.WithCancel(deadline(t))
 	bDone := lockLater(bCtx, locker.NewMutex(b, "abc"))
 	srv.WaitForKeys(t, "holdfast/lock/abc/@/", 2)
 	cDone := lockLater(deadline(t), locker.NewMutex(c, "abc"))
 	srv.WaitForKeys(t, "holdfast/lock/abc/@/", 3)
-	die()
+	cancel()
 	if r := <-bDone; !errors.Is(r.err, context.Canceled) {
 		t.Fatalf("B: %v", r.err)
 	}
 	if kvs := entries(t, srv, "abc"); len(kvs) != 2 {
-		t.Errorf("B's entry is still there when its Lock has returned: %v", kvs)
+		t.Errorf("B's Lock returned, but its entry remains: %v", kvs)
 	}
-	// C has been woken by B's end. A release elsewhere proves that it has had
-	// the time to make a mistake.
+	// B's leaving woke C. Work on another lock gives C time to acquire wrongly.
 	for range 20 {
 		if err := locker.NewMutex(c, "elsewhere").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }); err != nil {
 			t.Fatal(err)
@@ -151,7 +148,7 @@ func TestWaiterThatDiesMidQueuePromotesNobodyPastTheHolder(t *testing.T) {
 	}
 	select {
 	case r := <-cDone:
-		t.Fatalf("C got the lock (%v) while A holds it", r)
+		t.Fatalf("C acquired the lock (%v) while A holds it", r)
 	default:
 	}
 	if err := held.Unlock(deadline(t)); err != nil {
@@ -167,6 +164,7 @@ type result struct {
 	err error
 }
 
+// lockLater calls Lock on another goroutine.
 func lockLater(ctx context.Context, mu *locker.Mutex) <-chan result {
 	done := make(chan result, 1)
 	go func() { // ends with ctx; the test receives from done
@@ -176,8 +174,7 @@ func lockLater(ctx context.Context, mu *locker.Mutex) <-chan result {
 	return done
 }
 
-// lockBehind is lockLater, and returns when the call has taken its place in the
-// line of its session.
+// lockBehind is like lockLater, and returns when the call has queued in its session.
 func lockBehind(ctx context.Context, mu *locker.Mutex) <-chan result {
 	joined := &joinSignal{Context: ctx, joined: make(chan struct{})}
 	done := lockLater(joined, mu)

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// restricted starts an etcd with auth on and returns a client of root's, and
-// one of a user who may read the namespace and write below /legacy/ only.
+// restricted starts etcd with authentication. It returns a client of root, and one of a user with permission to read
+// holdfast/ and to write only holdfast/session/ and /legacy/.
 func restricted(t *testing.T) (root, user *clientv3.Client, link *etcdtest.Link) {
 	t.Helper()
 	srv := etcdtest.Start(t)
@@ -49,7 +49,7 @@ func restricted(t *testing.T) (root, user *clientv3.Client, link *etcdtest.Link)
 	return login("root"), login("user"), link
 }
 
-func TestPermissionDeniedIsATypedErrorAtOnce(t *testing.T) {
+func TestPermissionDeniedIsReturnedWithoutRetries(t *testing.T) {
 	t.Parallel()
 	_, user, _ := restricted(t)
 	sess := open(t, user, session.Options{})
@@ -61,10 +61,9 @@ func TestPermissionDeniedIsATypedErrorAtOnce(t *testing.T) {
 	}
 }
 
-// A waiter that may no longer look is told, instead of standing in the queue,
-// and one day at its front, without ever knowing. To leave it has to look as well:
-// its entry goes when it may, or with the session.
-func TestWaiterThatMayNoLongerReadIsToldAndLeaves(t *testing.T) {
+// A waiter without read permission could not notice that it has reached the front of the queue, so it returns an error.
+// Removing its entry takes a read as well: that happens when the permission is back, or when the session ends.
+func TestWaiterFailsWhenItsReadPermissionIsRevoked(t *testing.T) {
 	t.Parallel()
 	root, user, link := restricted(t)
 	sess := open(t, user, session.Options{})
@@ -72,14 +71,14 @@ func TestWaiterThatMayNoLongerReadIsToldAndLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := lockLater(deadline(t), locker.NewMutexAt(sess, "/legacy/lock"))
-	standing := func() int64 {
+	queued := func() int64 {
 		resp, err := root.Get(deadline(t), "/legacy/lock/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 		if err != nil {
 			return -1
 		}
 		return resp.Count
 	}
-	eventually(t, "it is queued", func() bool { return standing() == 2 })
+	eventually(t, "the waiter is queued", func() bool { return queued() == 2 })
 	end := clientv3.GetPrefixRangeEnd("/legacy/")
 	if _, err := root.RoleRevokePermission(deadline(t), "legacy", "/legacy/", end); err != nil {
 		t.Fatal(err)
@@ -87,16 +86,16 @@ func TestWaiterThatMayNoLongerReadIsToldAndLeaves(t *testing.T) {
 	if _, err := root.RoleGrantPermission(deadline(t), "legacy", "/legacy/", end, clientv3.PermissionType(clientv3.PermWrite)); err != nil {
 		t.Fatal(err)
 	}
-	link.Cut() // and with the connection the watch, which was permitted when it was made
+	link.Cut() // breaks the watch too: etcd checks its permission only at creation
 	link.Heal()
 	if r := <-done; !errors.Is(r.err, rpctypes.ErrPermissionDenied) {
 		t.Errorf("Lock: %v", r.err)
 	}
-	if n := standing(); n != 2 {
-		t.Errorf("%d entries: it left without looking", n)
+	if n := queued(); n != 2 {
+		t.Errorf("%d entries: it was removed without a read", n)
 	}
 	if _, err := root.RoleGrantPermission(deadline(t), "legacy", "/legacy/", end, clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its entry is removed", func() bool { return standing() == 1 })
+	eventually(t, "the waiter's entry is removed", func() bool { return queued() == 1 })
 }

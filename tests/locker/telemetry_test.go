@@ -23,14 +23,14 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// observed is what one session reports.
+// observed records the spans and metrics of one session.
 type observed struct {
 	t       *testing.T
 	spans   *tracetest.SpanRecorder
 	metrics *sdkmetric.ManualReader
 }
 
-// observe has a session that is yet to be opened report to the test.
+// observe adds recording providers to the options of a session.
 func observe(t *testing.T, o *session.Options) observed {
 	seen := observed{t, tracetest.NewSpanRecorder(), sdkmetric.NewManualReader()}
 	o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(seen.spans))
@@ -38,13 +38,13 @@ func observe(t *testing.T, o *session.Options) observed {
 	return seen
 }
 
-// named are the ended spans of a name, in the order in which they ended.
+// named returns the ended spans with a name, in the order in which they ended.
 func (o observed) named(name string) []sdktrace.ReadOnlySpan {
 	return slices.DeleteFunc(o.spans.Ended(), func(s sdktrace.ReadOnlySpan) bool { return s.Name() != name })
 }
 
-// told is a span in one line: its attributes, its events, its status.
-func told(s sdktrace.ReadOnlySpan) string {
+// describe formats a span's attributes, events and status on one line.
+func describe(s sdktrace.ReadOnlySpan) string {
 	var b strings.Builder
 	pairs := func(attrs []attribute.KeyValue) {
 		for _, kv := range attrs {
@@ -64,8 +64,7 @@ func told(s sdktrace.ReadOnlySpan) string {
 	return strings.TrimSpace(b.String())
 }
 
-// points are all data points but the session's: "name attributes" → value, or
-// how many for a histogram.
+// points maps "name attributes" of every data point to its value, or to its count for a histogram.
 func (o observed) points() map[string]int64 {
 	o.t.Helper()
 	var all metricdata.ResourceMetrics
@@ -98,7 +97,7 @@ func (o observed) expect(point string, want int64) {
 	}
 }
 
-func TestSpansTellHowALockWasAcquired(t *testing.T) {
+func TestSpansRecordHowALockWasAcquired(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
@@ -109,14 +108,14 @@ func TestSpansTellHowALockWasAcquired(t *testing.T) {
 
 	lk := mustLock(t, locker.NewMutex(a, "secret/x"))
 	if _, err := locker.NewMutex(b, "secret/x").TryLock(deadline(t)); err == nil {
-		t.Fatal("held twice")
+		t.Fatal("TryLock acquired a held lock")
 	}
-	if err := link.Wait(deadline(t), "Range", 2); err != nil { // TryLock's, and the one beside the watch of the session key
+	if err := link.Wait(deadline(t), "Range", 2); err != nil { // of TryLock, and after the watch of the session key
 		t.Fatal(err)
 	}
 	before := link.Count()["Txn"]
 	next := lockLater(deadline(t), locker.NewMutex(b, "secret/x"))
-	if err := link.Wait(deadline(t), "Txn", before+2); err != nil { // the read that arms the wait
+	if err := link.Wait(deadline(t), "Txn", before+2); err != nil { // the acquire, and the read after the watch is set
 		t.Fatal(err)
 	}
 	if err := lk.Unlock(deadline(t)); err != nil {
@@ -135,12 +134,12 @@ func TestSpansTellHowALockWasAcquired(t *testing.T) {
 		"kind=lock outcome=occupied",
 		"kind=lock outcome=held; queued position=1; armed; woken; verified",
 	} {
-		if got := told(acquires[i]); got != want {
+		if got := describe(acquires[i]); got != want {
 			t.Errorf("acquisition %d: %s\nwant %s", i, got, want)
 		}
 	}
 	release := seen.named("holdfast.release")[0]
-	if got := told(release); got != "kind=lock outcome=released" {
+	if got := describe(release); got != "kind=lock outcome=released" {
 		t.Errorf("release: %s", got)
 	}
 	if links := release.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != acquires[1].SpanContext().SpanID() {
@@ -151,17 +150,17 @@ func TestSpansTellHowALockWasAcquired(t *testing.T) {
 	eventually(t, "the hold is recorded", func() bool { return seen.points()["hold.duration kind=lock,outcome=released"] == 1 })
 	for point := range seen.points() {
 		if strings.Contains(point, "secret") {
-			t.Errorf("a metric tells the name: %s", point)
+			t.Errorf("a metric contains the name of the lock: %s", point)
 		}
 	}
 	for _, span := range seen.spans.Ended() {
-		if strings.Contains(told(span), "secret") {
-			t.Errorf("a span tells the name: %s %s", span.Name(), told(span))
+		if strings.Contains(describe(span), "secret") {
+			t.Errorf("a span contains the name of the lock: %s %s", span.Name(), describe(span))
 		}
 	}
 }
 
-func TestMetricsTellLossesLostRepliesAndStates(t *testing.T) {
+func TestMetricsCountLossesLostRepliesAndStates(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -182,8 +181,8 @@ func TestMetricsTellLossesLostRepliesAndStates(t *testing.T) {
 	seen.expect("losses cause=revoked,kind=lock,team=billing", 1)
 	seen.expect("losses cause=revoked,kind=session", 1)
 	seen.expect("hold.duration kind=lock,outcome=lost,team=billing", 1)
-	eventually(t, "a new lease follows", func() bool { return sess.Check() == nil })
-	eventually(t, "that is told", func() bool { return seen.points()["sessions state=connected"] == 1 })
+	eventually(t, "the session has a new lease", func() bool { return sess.Check() == nil })
+	eventually(t, "the state is recorded", func() bool { return seen.points()["sessions state=connected"] == 1 })
 	if err := sess.Close(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -191,9 +190,9 @@ func TestMetricsTellLossesLostRepliesAndStates(t *testing.T) {
 	seen.expect("sessions state=lost", 0)
 }
 
-// logged is a logger's output.
+// logged collects the output of a logger.
 type logged struct {
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects lines
 	lines bytes.Buffer
 }
 
@@ -214,7 +213,7 @@ func (l *logged) with(text string) (lines []string) {
 	return lines
 }
 
-func TestLogIsQuietWhileAllIsWellAndExplainsALossInOneLine(t *testing.T) {
+func TestLogExplainsALossInOneLineAndIsOtherwiseEmpty(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	var log logged
@@ -231,7 +230,7 @@ func TestLogIsQuietWhileAllIsWellAndExplainsALossInOneLine(t *testing.T) {
 	}
 	lk = held.lk
 	if lines := log.with(""); len(lines) != 0 {
-		t.Errorf("all is well, and yet: %q", lines)
+		t.Errorf("logged without a loss: %q", lines)
 	}
 
 	srv.Revoke(t, lk.Lease())
@@ -245,7 +244,7 @@ func TestLogIsQuietWhileAllIsWellAndExplainsALossInOneLine(t *testing.T) {
 		"no longer knows the lease", "last confirmed renewal", "stop its work and acquire again",
 	} {
 		if !strings.Contains(lines[0], part) {
-			t.Errorf("%q does not tell %q", lines[0], part)
+			t.Errorf("%q lacks %q", lines[0], part)
 		}
 	}
 }

@@ -16,24 +16,23 @@ import (
 )
 
 // Invariant 13.
-func TestUnlockOnADeadContextReleases(t *testing.T) {
+func TestUnlockWithCanceledContextReleases(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
-	dead, cancel := context.WithCancel(context.Background())
+	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := lk.Unlock(dead); err != nil {
+	if err := lk.Unlock(canceled); err != nil {
 		t.Errorf("Unlock: %v", err)
 	}
 	if kvs := entries(t, srv, "x"); len(kvs) != 0 {
-		t.Errorf("the entry still stands: %v", kvs)
+		t.Errorf("the entry remains: %v", kvs)
 	}
 }
 
-// Invariant 13: cut off, Unlock returns when its context ends, says that the
-// outcome is unknown, and the session goes on. Scenario 5.
-func TestUnlockWhileCutOffReturnsInTimeAndIsFinishedAfterwards(t *testing.T) {
+// Invariant 13, scenario 5: Unlock returns ErrOutcomeUnknown when its context ends, and the session keeps trying.
+func TestUnlockWhilePartitionedReturnsInTimeAndCompletesLater(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -52,17 +51,17 @@ func TestUnlockWhileCutOffReturnsInTimeAndIsFinishedAfterwards(t *testing.T) {
 		t.Errorf("Check after an unknown Unlock: %v", lk.Check())
 	}
 	if got := len(entries(t, srv, "x")); got != 1 {
-		t.Fatalf("%d entries; the black hole leaks", got)
+		t.Fatalf("%d entries, want 1: the release must not get through", got)
 	}
 	link.Heal()
-	srv.WaitForKeys(t, "holdfast/lock/x/@/", 0) // long before the lease would end
+	srv.WaitForKeys(t, "holdfast/lock/x/@/", 0) // long before the lease expires
 	if err := lk.Unlock(deadline(t)); err != nil {
-		t.Errorf("Unlock once the outcome is known: %v", err)
+		t.Errorf("Unlock after the release was confirmed: %v", err)
 	}
 }
 
-// Scenario 3: the release commits, its reply is lost.
-func TestUnlockWhoseReplyIsLostSucceeds(t *testing.T) {
+// Scenario 3: the release commits, but its reply is lost.
+func TestUnlockWithLostReplySucceeds(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -74,9 +73,8 @@ func TestUnlockWhoseReplyIsLostSucceeds(t *testing.T) {
 	}
 }
 
-// Scenario 4, upstream issue 22082: a late retry of a release must not remove
-// the session's next lock.
-func TestLateUnlockSparesTheNextLockOfTheSameSession(t *testing.T) {
+// Scenario 4, upstream issue 22082.
+func TestLateUnlockDoesNotRemoveTheSessionsNextLock(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -92,8 +90,7 @@ func TestLateUnlockSparesTheNextLockOfTheSameSession(t *testing.T) {
 	if err := <-unlocked; !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		t.Errorf("Unlock: %v", err)
 	}
-	// The session's own attempt is still under way; an administrator clears
-	// the entry, so that another process, then this session, can have a turn.
+	// The release is still in flight. An administrator deletes the entry, so that the session can acquire again.
 	if _, err := srv.Client(t).Delete(deadline(t), lk.Key()); err != nil {
 		t.Fatal(err)
 	}
@@ -109,9 +106,9 @@ func TestLateUnlockSparesTheNextLockOfTheSameSession(t *testing.T) {
 	}
 }
 
-// Invariant 5: an administrator deletes and re-creates the key of a holder.
-// Whoever owns the new entry, it is not the holder. Scenario 22.
-func TestUnlockRemovesOnlyTheEntryItMeans(t *testing.T) {
+// Invariant 5, scenario 22: an administrator deletes and recreates the key of a holder. The new entry is not the
+// holder's.
+func TestUnlockRemovesOnlyItsOwnEntry(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -120,20 +117,20 @@ func TestUnlockRemovesOnlyTheEntryItMeans(t *testing.T) {
 	if _, err := admin.Delete(deadline(t), lk.Key()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Put(deadline(t), lk.Key(), "somebody else's"); err != nil {
+	if _, err := admin.Put(deadline(t), lk.Key(), "another owner's"); err != nil {
 		t.Fatal(err)
 	}
 	var lost *holdfast.LostError
 	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
 		t.Errorf("Unlock: %v", err)
 	}
-	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Value) != "somebody else's" {
-		t.Errorf("entries %v: the other one was removed", kvs)
+	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Value) != "another owner's" {
+		t.Errorf("entries %v: the other owner's entry was removed", kvs)
 	}
 }
 
 // Scenario 11.
-func TestUnlockFromManyGoroutinesIsOneRelease(t *testing.T) {
+func TestConcurrentUnlocksSendOneRelease(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -155,7 +152,7 @@ func TestUnlockFromManyGoroutinesIsOneRelease(t *testing.T) {
 	}
 }
 
-func TestUnlockWithoutAContextIsAnArgumentError(t *testing.T) {
+func TestUnlockWithNilContextIsAnArgumentError(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -167,7 +164,7 @@ func TestUnlockWithoutAContextIsAnArgumentError(t *testing.T) {
 }
 
 // Scenario 28, invariant 12.
-func TestCloseEndsHoldersAndWaitersAndLeavesNothing(t *testing.T) {
+func TestCloseEndsHoldersAndWaitersAndRemovesTheirEntries(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// waiting is a lock, and a waiter whose watch of it stands.
+// waiting is a held lock and a waiter that watches it.
 type waiting struct {
 	srv  *etcdtest.Server
 	held *locker.Lock
@@ -23,12 +23,12 @@ type waiting struct {
 
 func newWaiting(t *testing.T, o session.Options) *waiting {
 	t.Helper()
-	o.TTL = 600 * time.Second // no renewal falls into the test
+	o.TTL = 600 * time.Second // no renewal during the test
 	srv := etcdtest.Start(t)
 	w := &waiting{srv: srv, held: mustLock(t, locker.NewMutex(open(t, srv.Client(t), session.Options{TTL: o.TTL}), "x")), link: srv.Link(t)}
 	w.mu = locker.NewMutex(open(t, w.link.Client(), o), "x")
 	w.done = lockLater(deadline(t), w.mu)
-	// The read by which it waits follows the watch.
+	// The waiter reads once after it has set its watch.
 	if err := w.link.Wait(deadline(t), "Txn", 2); err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +42,8 @@ func (w *waiting) release(t *testing.T) {
 	}
 }
 
-// happens has something else happen in etcd, n times.
-func (w *waiting) happens(t *testing.T, n int) {
+// writeOther puts an unrelated key n times.
+func (w *waiting) writeOther(t *testing.T, n int) {
 	t.Helper()
 	cli := w.srv.Client(t)
 	for range n {
@@ -53,8 +53,7 @@ func (w *waiting) happens(t *testing.T, n int) {
 	}
 }
 
-// acquires asserts that the waiter holds, by a larger token, and has not spent
-// more than a few RPCs since before.
+// acquires asserts that the waiter acquires the lock with a larger token and has sent only a few RPCs since before.
 func (w *waiting) acquires(t *testing.T, before etcdtest.Counts) {
 	t.Helper()
 	r := <-w.done
@@ -64,23 +63,22 @@ func (w *waiting) acquires(t *testing.T, before etcdtest.Counts) {
 	if r.lk.Token() <= w.held.Token() {
 		t.Errorf("token %v after %v", r.lk.Token(), w.held.Token())
 	}
-	// A watch again, by etcd's client or by the waiter, and its end; a read for
-	// each of the waiter's, and one that verifies.
+	// At most: new watches, by etcd's client or by the waiter, and their cancellations; a read after each watch, and one
+	// that verifies.
 	sent := w.link.Count().Since(before)
 	if sent["Range"]+sent["Txn"] > 7 || sent["Watch"] > 5 {
-		t.Errorf("spent %v", sent)
+		t.Errorf("sent %v", sent)
 	}
 }
 
-// Scenario 34: while the waiter is disconnected, history is compacted past
-// where its watch would go on.
-func TestWaiterWhoseWatchFallsBehindACompactionAcquires(t *testing.T) {
+// Scenario 34: while the waiter is disconnected, etcd compacts the revision at which its watch would resume.
+func TestWaiterAcquiresAfterItsWatchIsCompacted(t *testing.T) {
 	t.Parallel()
 	for name, releasedBefore := range map[string]bool{"released before": true, "released afterwards": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWaiting(t, session.Options{})
-			// A watch like the waiter's: what etcd tells this one, it tells the other.
+			// The waiter's watch fails in the same way as this one.
 			witness := w.link.Client().Watch(deadline(t), w.held.Key(), clientv3.WithCreatedNotify())
 			<-witness
 			before := w.link.Count()
@@ -88,21 +86,21 @@ func TestWaiterWhoseWatchFallsBehindACompactionAcquires(t *testing.T) {
 			if releasedBefore {
 				w.release(t)
 			}
-			w.happens(t, 3) // history
+			w.writeOther(t, 3) // revisions to compact
 			w.srv.Compact(t)
 			w.link.Heal()
 			var last clientv3.WatchResponse
 			for last = range witness {
 			}
 			if last.CompactRevision == 0 {
-				t.Errorf("this test has gone blind: a watch ended with %v", last.Err())
+				t.Errorf("the watch ended with %v, want a compaction error: this test no longer tests that", last.Err())
 			}
 			if !releasedBefore {
-				// It looks again once it has armed its watch again.
+				// The waiter reads again after it has set a new watch.
 				if err := w.link.Wait(deadline(t), "Txn", before["Txn"]+1); err != nil {
 					t.Fatal(err)
 				}
-				w.happens(t, 100) // time in which it might spin
+				w.writeOther(t, 100) // gives a retry loop time to spin
 				select {
 				case r := <-w.done:
 					t.Fatalf("%+v while another holds", r)
@@ -115,8 +113,8 @@ func TestWaiterWhoseWatchFallsBehindACompactionAcquires(t *testing.T) {
 	}
 }
 
-// Scenario 35: the watch is late, or its stream breaks.
-func TestWaiterWhoseWatchFailsAcquires(t *testing.T) {
+// Scenario 35: the watch event is delayed, or the watch stream breaks.
+func TestWaiterAcquiresAfterItsWatchFails(t *testing.T) {
 	t.Parallel()
 	t.Run("the event is delayed", func(t *testing.T) {
 		t.Parallel()
@@ -127,7 +125,7 @@ func TestWaiterWhoseWatchFailsAcquires(t *testing.T) {
 		w.link.Heal()
 		w.acquires(t, before)
 	})
-	t.Run("the stream breaks instead of bringing the event", func(t *testing.T) {
+	t.Run("the stream breaks and the event is lost", func(t *testing.T) {
 		t.Parallel()
 		w := newWaiting(t, session.Options{})
 		before := w.link.Count()
@@ -148,9 +146,8 @@ func TestWaiterWhoseWatchFailsAcquires(t *testing.T) {
 	})
 }
 
-// A member that hangs serves no watch, and others answer what is asked apart
-// from that: the waiter looks for itself.
-func TestWaiterWhoseWatchCannotBeArmedAcquires(t *testing.T) {
+// A member that hangs does not serve the watch, but other members answer reads: the waiter polls.
+func TestWaiterAcquiresWithoutAWatch(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
@@ -162,7 +159,7 @@ func TestWaiterWhoseWatchCannotBeArmedAcquires(t *testing.T) {
 	if err := link.Wait(deadline(t), "Watch", 1); err != nil {
 		t.Fatal(err)
 	}
-	// It looks each time it has failed to arm its watch, in vain at first.
+	// The waiter reads after each failure to set the watch. The lock is still held.
 	if err := link.Wait(deadline(t), "Txn", before["Txn"]+3); err != nil {
 		t.Fatal(err)
 	}

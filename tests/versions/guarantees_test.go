@@ -18,13 +18,13 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Many goroutines of two sessions: batches and hand-offs among them.
+// Many goroutines of two sessions, so that requests are batched and locks are handed over within a session.
 func TestOneHoldsAtATimeAndTokensGrow(t *testing.T) {
 	cli := connect(t, start(t))
 	sessions := []*session.Session{open(t, cli, session.Options{}), open(t, cli, session.Options{})}
 	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 	holders := make([]atomic.Int32, len(names))
-	latest := make([]int64, len(names)) // token; written by the holder only
+	latest := make([]int64, len(names)) // tokens; each protected by the lock under test
 	var all sync.WaitGroup
 	for range 10 {
 		for _, sess := range sessions {
@@ -52,7 +52,7 @@ func TestOneHoldsAtATimeAndTokensGrow(t *testing.T) {
 	all.Wait()
 }
 
-func TestTryLockOfAHeldLockIsRefused(t *testing.T) {
+func TestTryLockOfAHeldLockReturnsErrLocked(t *testing.T) {
 	cli := connect(t, start(t))
 	a, b := open(t, cli, session.Options{}), open(t, cli, session.Options{})
 	lk, err := locker.NewMutex(a, "x").TryLock(timeout(t))
@@ -60,14 +60,14 @@ func TestTryLockOfAHeldLockIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := locker.NewMutex(b, "x").TryLock(timeout(t)); !errors.Is(err, locker.ErrLocked) {
-		t.Errorf("while it is held: %v", err)
+		t.Errorf("TryLock: %v", err)
 	}
 	if err := lk.Unlock(timeout(t)); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestLeadershipMovesWithAResignation(t *testing.T) {
+func TestResignationMovesLeadership(t *testing.T) {
 	cli := connect(t, start(t))
 	ctx := timeout(t)
 	first, err := election.New(open(t, cli, session.Options{}), "x").Campaign(ctx, "first")
@@ -101,9 +101,9 @@ func TestLeadershipMovesWithAResignation(t *testing.T) {
 	}
 }
 
-// The lease is revoked by hand: the loss is told, a new lease follows, and what
-// the holder writes then is refused, by the transaction and by a mark.
-func TestWriteAfterALossIsRefused(t *testing.T) {
+// The lease is revoked. The session reports the loss and gets a new lease; later writes of the former holder are
+// rejected by the guarded transaction and by the mark.
+func TestWriteAfterALossIsRejected(t *testing.T) {
 	cli := connect(t, start(t))
 	ctx := timeout(t)
 	events := make(chan session.Event, 100)
@@ -146,9 +146,9 @@ func TestWriteAfterALossIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.Put(ctx, "data", "too late"); err == nil {
-		t.Error("a write after the loss was not refused")
+		t.Error("a write after the loss was not rejected")
 	}
-	// Without the holder's own check, as a paused process would arrive.
+	// Without the holder's own check, like the late write of a paused process.
 	late, err := cli.Txn(ctx).If(lk.IsOwner()).Then(clientv3.OpPut("data", "too late")).Commit()
 	if err != nil || late.Succeeded {
 		t.Errorf("a late transaction: %v, %v", late, err)
@@ -166,9 +166,9 @@ func TestWriteAfterALossIsRefused(t *testing.T) {
 	}
 }
 
-// A lease lives for as long as it is renewed, and its loss is told before
-// another client can hold what was locked with it.
-func TestSilenceIsToldBeforeTheNextHolder(t *testing.T) {
+// The lease is renewed past its TTL. When the connection is closed, the holder notices the expiry before another client
+// acquires the lock.
+func TestHolderLearnsOfExpiryBeforeTheNextHolderAcquires(t *testing.T) {
 	endpoints := start(t)
 	cli, other := connect(t, endpoints), connect(t, endpoints)
 	ctx := timeout(t)
@@ -182,20 +182,20 @@ func TestSilenceIsToldBeforeTheNextHolder(t *testing.T) {
 	go func() { // received from below
 		next, err := waiting.Lock(ctx)
 		if err == nil && lk.Check() == nil {
-			err = fmt.Errorf("granted, and the former holder has not been told")
+			err = fmt.Errorf("acquired before the former holder noticed the loss")
 		}
 		if err == nil {
 			err = next.Unlock(ctx)
 		}
 		acquired <- err
 	}()
-	renewed := time.Now().Add(4 * time.Second) // twice the TTL: it takes two renewals at least
+	renewed := time.Now().Add(4 * time.Second) // twice the TTL, which takes at least two renewals
 	for tick := time.NewTicker(10 * time.Millisecond); sess.TrustedUntil().Before(renewed); <-tick.C {
 		if err := lk.Check(); errors.Is(err, holdfast.ErrLost) || ctx.Err() != nil {
 			t.Fatalf("not renewed: %v", err)
 		}
 	}
-	if err := cli.Close(); err != nil { // from now on etcd hears nothing of this process
+	if err := cli.Close(); err != nil { // no renewal reaches etcd after this
 		t.Error(err)
 	}
 	<-lk.Done()

@@ -1,10 +1,10 @@
-// Package versions tests what holdfast promises against other releases of etcd's server than the one that the other
-// tests start. Build one of the programs beside this file and name it:
+// Package versions tests holdfast's guarantees against older releases of the etcd server. Build one of the programs in
+// this directory and pass it to the tests:
 //
 //	(cd tests/versions/v3.5 && GOWORK=off go build -o /tmp/etcd-3.5 .)
 //	go test ./tests/versions -etcd /tmp/etcd-3.5
 //
-// Without -etcd the server is etcdtest's.
+// Without -etcd the tests use the server of package etcdtest.
 package versions_test
 
 import (
@@ -26,17 +26,17 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-var etcd = flag.String("etcd", "", "test against the etcd server that `program` is")
+var etcd = flag.String("etcd", "", "test against the etcd server `program`")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start starts a server and returns its client endpoints. It ends with the test.
+// start starts a server for the duration of the test and returns its client endpoints.
 func start(t *testing.T) (endpoints []string) {
 	t.Helper()
 	if *etcd == "" {
 		return etcdtest.Start(t).Endpoints()
 	}
-	dir, err := os.MkdirTemp("", "etcd") // a short path: it becomes that of a socket
+	dir, err := os.MkdirTemp("", "etcd") // short, because the path of a Unix socket is limited
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func start(t *testing.T) (endpoints []string) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	// The names of the sockets: etcd wants a port in them.
+	// etcd requires a port, even in the name of a Unix socket.
 	cmd := exec.Command(*etcd, "--data-dir", "data", "--log-level", "warn", "--unsafe-no-fsync",
 		"--listen-client-urls", "unix://client:0", "--advertise-client-urls", "unix://client:0",
 		"--listen-peer-urls", "unix://peer:0",
@@ -60,13 +60,13 @@ func start(t *testing.T) (endpoints []string) {
 		_ = cmd.Wait()
 		if t.Failed() {
 			text, _ := os.ReadFile(log.Name())
-			t.Logf("the server's log:\n%s", text)
+			t.Logf("log of the server:\n%s", text)
 		}
 	})
 	return []string{"unix://" + filepath.Join(dir, "client:0")}
 }
 
-// connect returns a client that can ask the server.
+// connect returns a client, once the server answers it.
 func connect(t *testing.T, endpoints []string) *clientv3.Client {
 	t.Helper()
 	cli, err := clientv3.New(session.ClientConfig(endpoints...))
@@ -86,7 +86,7 @@ func connect(t *testing.T, endpoints []string) *clientv3.Client {
 	}
 }
 
-// open opens a session that does not warn.
+// open opens a session without logging, and closes it when the test ends.
 func open(t *testing.T, cli *clientv3.Client, o session.Options) *session.Session {
 	t.Helper()
 	o.Logger = slog.New(slog.DiscardHandler)
@@ -102,7 +102,7 @@ func open(t *testing.T, cli *clientv3.Client, o session.Options) *session.Sessio
 	return sess
 }
 
-// timeout is a context for what does not take that long.
+// timeout returns a context with a generous timeout.
 func timeout(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

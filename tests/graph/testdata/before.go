@@ -1,4 +1,4 @@
-// A service before it uses holdfast.
+// Command service is a service that does not use holdfast yet.
 package main
 
 import (

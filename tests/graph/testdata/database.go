@@ -1,4 +1,3 @@
-// What else it uses.
 package main
 
 import (

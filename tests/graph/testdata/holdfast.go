@@ -1,4 +1,3 @@
-// The same service with all that holdfast has for services.
 package main
 
 import (
@@ -7,6 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 
+	// The other packages for services.
 	_ "github.com/holdfast-go/holdfast/election"
 	_ "github.com/holdfast-go/holdfast/fencing/grpcfence"
 	_ "github.com/holdfast-go/holdfast/fencing/httpfence"

@@ -1,4 +1,3 @@
-// A fence in a transaction of a driver that holdfast does not import.
 package main
 
 import (
@@ -10,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
+// raise fences a transaction of a driver that holdfast does not import.
 func raise(ctx context.Context, tx pgx.Tx, marks *sqlfence.Marks, source fencing.Source) error {
 	return marks.Raise(ctx, sqlfence.PgxTx(tx), "accounts/7", source)
 }

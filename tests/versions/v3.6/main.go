@@ -1,4 +1,4 @@
-// Command v3.6 is an etcd server of that release line, for the tests of package versions.
+// Command v3.6 is an etcd 3.6 server for the tests in package versions.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Holdfast is the smallest program with a lock of this module: docs/performance.md
-// compares its size and the time to build it with those of ../upstream.
+// Command holdfast is a minimal program with a lock of this module. docs/performance.md compares its size and build
+// time with those of ../upstream.
 package main
 
 import (

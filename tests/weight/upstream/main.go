@@ -1,5 +1,5 @@
-// Upstream is the smallest program with a lock of etcd's concurrency package:
-// what docs/performance.md compares ../holdfast with.
+// Command upstream is a minimal program with a lock of etcd's concurrency package. docs/performance.md compares
+// ../holdfast with it.
 package main
 
 import (

@@ -15,18 +15,18 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// This is why ErrNoSpace is of class Unknown: a write that was accepted before the quota was exhausted, and exceeds
-// it when it is applied, is carried out and answered with that error. To see it takes several writes at once, since
-// a single one is usually refused when it arrives; and several stores, since a member that applies faster than
-// writes arrive refuses all of them.
-func TestWriteRefusedForLackOfSpaceMayHaveBeenDone(t *testing.T) {
+// ErrNoSpace is of class Unknown because etcd may apply a write and still return it: the write was accepted before the
+// quota was exhausted, and exceeded it when it was applied. That needs concurrent writes, because etcd usually rejects
+// a single one on arrival. And it needs several attempts, because a member that applies faster than writes arrive
+// rejects them all on arrival.
+func TestWriteRejectedWithErrNoSpaceMayHaveBeenApplied(t *testing.T) {
 	for range 50 {
 		srv := etcdtest.Start(t, etcdtest.Options{Configure: func(c *embed.Config) { c.QuotaBackendBytes = 1 << 20 }})
 		cli := srv.Client(t)
 		value := strings.Repeat("x", 8<<10)
 		var wg sync.WaitGroup
 		var mu sync.Mutex
-		var refused []string
+		var rejected []string
 		for writer := range 32 {
 			wg.Go(func() {
 				for n := 0; ; n++ {
@@ -40,29 +40,29 @@ func TestWriteRefusedForLackOfSpaceMayHaveBeenDone(t *testing.T) {
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					refused = append(refused, key)
+					rejected = append(rejected, key)
 					return
 				}
 			})
 		}
 		wg.Wait()
-		for _, key := range refused {
+		for _, key := range rejected {
 			if len(srv.Keys(t, key)) > 0 {
 				testNoSpaceAlarm(t, cli)
 				return
 			}
 		}
 	}
-	t.Error("nothing was written that etcd said it had no space for: the class of ErrNoSpace can be Permanent")
+	t.Error("etcd applied no write that it rejected with ErrNoSpace: its class can be Permanent")
 }
 
-// Once the alarm is raised, etcd accepts only deletions.
+// testNoSpaceAlarm tests that etcd accepts only deletions after it has raised the alarm.
 func testNoSpaceAlarm(t *testing.T, cli *clientv3.Client) {
 	if _, err := cli.Txn(t.Context()).Then(clientv3.OpDelete("0/0")).Commit(); err != nil {
-		t.Errorf("a transaction that deletes: %v", err)
+		t.Errorf("Txn that deletes: %v", err)
 	}
 	_, err := cli.Txn(t.Context()).Then(clientv3.OpDelete("1/0"), clientv3.OpPut("void", "")).Commit()
 	if !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Errorf("a transaction that deletes and puts: %v", err)
+		t.Errorf("Txn that deletes and puts: %v", err)
 	}
 }

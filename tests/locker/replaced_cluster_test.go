@@ -17,21 +17,20 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Somebody sets up etcd anew behind the same addresses. What the old cluster
-// knew is gone: every holder is told, and told why, and those who waited queue
-// in the new one, which begins to count from the start.
-func TestClusterThatWasReplacedEndsItsLocksAndWaitersQueueInTheNewOne(t *testing.T) {
+// A new, empty cluster takes over the addresses of the old one. Holders lose their locks with CauseClusterChanged, and
+// waiters queue again in the new cluster, whose revisions start from 1.
+func TestReplacedClusterEndsLocksAndWaitersQueueAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var replaced atomic.Bool
 	srv := etcdtest.Start(t, etcdtest.Options{Dir: dir, Configure: func(c *embed.Config) {
 		if replaced.Load() {
-			c.InitialClusterToken = "another" // makes another cluster ID
+			c.InitialClusterToken = "another" // changes the cluster ID
 		}
 	}})
 	events := make(chan session.Event, 100)
 	a := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second, OnStateChange: func(ev session.Event) { events <- ev }})
-	b := open(t, srv.Client(t), session.Options{TTL: 3 * time.Second}) // holds nothing: finds out by its next renewal
+	b := open(t, srv.Client(t), session.Options{TTL: 3 * time.Second}) // holds no lock: notices at its next renewal
 	old := lease.Open(a.Ref()).Cluster()
 	held := []*locker.Lock{mustLock(t, locker.NewMutex(a, "x")), mustLock(t, locker.NewMutex(a, "y"))}
 	waiter := lockLater(deadline(t), locker.NewMutex(b, "x"))
@@ -53,10 +52,10 @@ func TestClusterThatWasReplacedEndsItsLocksAndWaitersQueueInTheNewOne(t *testing
 	}
 
 	for _, lk := range held {
-		select { // long before a renewal is due, or the lease would end
+		select { // long before the next renewal and the end of the lease
 		case <-lk.Done():
 		case <-soon(t, 15*time.Second).Done():
-			t.Fatal("the holder is not told")
+			t.Fatal("the holder has not noticed the loss")
 		}
 		var lost *holdfast.LostError
 		if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseClusterChanged || lost.Name != lk.Name() {

@@ -16,14 +16,13 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// BenchmarkHandOverToWaitersFarAway measures how long after a release the waiter
-// holds, with 1,000 waiters of one session, a name each, at a round trip of
-// 20 ms, and how many RPCs a waiter costs:
+// BenchmarkHandOverAtHighLatency measures the time from a release until the waiter holds the lock, and the RPCs per
+// waiter. One session waits for 1,000 locks, with a round-trip time of 20 ms:
 //
-//	go test -run '^$' -bench FarAway -benchtime 1x ./tests/locker
+//	go test -run '^$' -bench HighLatency -benchtime 1x ./tests/locker
 //
-// The name says when the release comes: so long after the waiters have called.
-func BenchmarkHandOverToWaitersFarAway(b *testing.B) {
+// released is the time between queueing and the release.
+func BenchmarkHandOverAtHighLatency(b *testing.B) {
 	const waiters, roundTrip = 1000, 20 * time.Millisecond
 	for _, released := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 2 * time.Second} {
 		b.Run(fmt.Sprint("released=", released), func(b *testing.B) {
@@ -41,7 +40,7 @@ func BenchmarkHandOverToWaitersFarAway(b *testing.B) {
 			var took []time.Duration
 			before := link.Count()
 			for round := range b.N {
-				took = append(took, farAway(b, ctx, admin, sess, round, waiters, released)...)
+				took = append(took, handOver(b, ctx, admin, sess, round, waiters, released)...)
 			}
 			sent := link.Count().Since(before)
 			slices.Sort(took)
@@ -55,9 +54,9 @@ func BenchmarkHandOverToWaitersFarAway(b *testing.B) {
 	}
 }
 
-// farAway has the session wait behind entries of other clients, removes those,
-// and returns how long after that a waiter held, for every fifth.
-func farAway(b *testing.B, ctx context.Context, admin *clientv3.Client, sess *session.Session, round, n int, released time.Duration) []time.Duration {
+// handOver queues the session behind an entry of another client for each of n names, removes those entries, and returns
+// the time from removal to acquisition for every fifth name.
+func handOver(b *testing.B, ctx context.Context, admin *clientv3.Client, sess *session.Session, round, n int, released time.Duration) []time.Duration {
 	b.Helper()
 	name := func(i int) string { return fmt.Sprintf("%d/%d", round, i) }
 	var ops []clientv3.Op
@@ -82,7 +81,7 @@ func farAway(b *testing.B, ctx context.Context, admin *clientv3.Client, sess *se
 		}()
 	}
 	timeout := time.After(time.Minute)
-	for { // until all are queued
+	for { // until all waiters are queued
 		resp, err := admin.Get(ctx, "holdfast/lock/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 		if err != nil {
 			b.Fatal(err)
@@ -92,13 +91,12 @@ func farAway(b *testing.B, ctx context.Context, admin *clientv3.Client, sess *se
 		}
 		select {
 		case <-timeout:
-			b.Fatal("the waiters are not queued")
+			b.Fatal("not all waiters are queued after a minute")
 		default:
 		}
 	}
 	<-time.After(released)
-	// One after the other, so that it is no measure of how much this machine can
-	// do at once: 200 from all over the queue of creations, then the rest.
+	// The measured entries are removed one at a time, so that the load on this machine does not count.
 	removed := make(map[string]time.Time)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -114,7 +112,7 @@ func farAway(b *testing.B, ctx context.Context, admin *clientv3.Client, sess *se
 	took := make([]time.Duration, 0, n/5)
 	var locks []*locker.Lock
 	for i := range n {
-		if i == n/5 {
+		if i == n/5 { // all measured waiters hold their locks; release the others
 			for i := range n {
 				if i%5 != 0 {
 					if _, err := admin.Delete(ctx, "holdfast/lock/"+name(i)+"/@/another"); err != nil {
