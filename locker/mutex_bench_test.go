@@ -20,10 +20,11 @@ import (
 )
 
 // ownAllocations bounds what Lock and Unlock of a free lock allocate beyond the two
-// Txns that they send: 61 as this is written. 26 of them are made by internal/attempt,
+// Txns that they send: 61 as this is written, 73 with the oldest OpenTelemetry that
+// go.mod allows, whose instruments cannot say that nothing listens. 26 of them are made by internal/attempt,
 // which can send a request again, 14 for contexts that end with the lease, 7 for a span
 // that is not collected, 5 for the entry's value.
-const ownAllocations = 66
+const ownAllocations = 76
 
 func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 	srv := etcdfake.New(nil)
