@@ -26,7 +26,7 @@ import (
 //	go test ./tests/robustness -run TestSickMinority -sick.for 5m -sick.sessions 15 -timeout 3h -v
 var (
 	sickFor      = flag.Duration("sick.for", 6*time.Second, "how long members are sick in TestSickMinority")
-	sickTrace    = flag.Duration("sick.trace", time.Hour, "log the requests of each Lock and Unlock that together took longer")
+	sickTrace    = flag.Duration("sick.trace", time.Hour, "log the requests of a Lock and its Unlock that take longer")
 	sickSessions = flag.Int("sick.sessions", 4, "busy sessions of each TTL in TestSickMinority, and as many idle ones")
 )
 

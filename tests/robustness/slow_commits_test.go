@@ -28,9 +28,9 @@ func TestSlowCommitsCostNoSessionThatKeepAliveDoesNotLose(t *testing.T) {
 		delay, ttl time.Duration
 		watched    time.Duration // 0: not in this run
 	}{
-		{"half a second to one, TTL 5 s", 250 * time.Millisecond, 5 * time.Second, time.Duration(long(300, 30, 8)) * time.Second},
-		{"one second to two, TTL 15 s", 500 * time.Millisecond, 15 * time.Second, time.Duration(long(300, 30, 0)) * time.Second},
-		{"three seconds to six, TTL 30 s", 1500 * time.Millisecond, 30 * time.Second, time.Duration(long(300, 0, 0)) * time.Second},
+		{"half a second to one, TTL 5 s", 250 * time.Millisecond, 5 * time.Second, seconds(long(300, 30, 8))},
+		{"one second to two, TTL 15 s", 500 * time.Millisecond, 15 * time.Second, seconds(long(300, 30, 0))},
+		{"three seconds to six, TTL 30 s", 1500 * time.Millisecond, 30 * time.Second, seconds(long(300, 0, 0))},
 	} {
 		if c.watched == 0 {
 			continue
@@ -67,6 +67,8 @@ func TestSlowCommitsCostNoSessionThatKeepAliveDoesNotLose(t *testing.T) {
 		})
 	}
 }
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
 // mostPerSecond bounds the requests of one kind. A busy session makes two Txns a
 // second where all is well.
