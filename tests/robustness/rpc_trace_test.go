@@ -31,14 +31,20 @@ const tracedCalls = 400
 
 func (tr *rpcTrace) options() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		grpc.WithChainUnaryInterceptor(func(
+			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
 			var to peer.Peer
 			done := tr.begin(path.Base(method))
 			err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Peer(&to))...)
 			done(to, err)
 			return err
 		}),
-		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		grpc.WithChainStreamInterceptor(func(
+			ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			open grpc.Streamer, opts ...grpc.CallOption,
+		) (grpc.ClientStream, error) {
 			done := tr.begin("stream " + path.Base(method))
 			s, err := open(ctx, desc, cc, method, opts...)
 			var to peer.Peer

@@ -26,9 +26,9 @@ func TestSlowCommitsLoseNoMoreSessionsThanKeepAlive(t *testing.T) {
 		delay, ttl time.Duration
 		observed   time.Duration // 0: skip
 	}{
-		{"half a second to one, TTL 5 s", 250 * time.Millisecond, 5 * time.Second, time.Duration(long(300, 30, 8)) * time.Second},
-		{"one second to two, TTL 15 s", 500 * time.Millisecond, 15 * time.Second, time.Duration(long(300, 30, 0)) * time.Second},
-		{"three seconds to six, TTL 30 s", 1500 * time.Millisecond, 30 * time.Second, time.Duration(long(300, 0, 0)) * time.Second},
+		{"half a second to one, TTL 5 s", 250 * time.Millisecond, 5 * time.Second, seconds(long(300, 30, 8))},
+		{"one second to two, TTL 15 s", 500 * time.Millisecond, 15 * time.Second, seconds(long(300, 30, 0))},
+		{"three seconds to six, TTL 30 s", 1500 * time.Millisecond, 30 * time.Second, seconds(long(300, 0, 0))},
 	} {
 		if c.observed == 0 {
 			continue
@@ -65,6 +65,8 @@ func TestSlowCommitsLoseNoMoreSessionsThanKeepAlive(t *testing.T) {
 		})
 	}
 }
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
 // mostPerSecond limits the requests of one method per session. A busy session sends two
 // Txns a second to a healthy cluster.
