@@ -59,7 +59,7 @@ func TestValueOfAnotherFormIsReadAsNone(t *testing.T) {
 		"a year that cannot be":             `{"v":1,"queued_at":"9999-12-31T23:59:59-12:00"}`,
 		"a list":                            `[{"v":1}]`,
 		"half of one":                       Value{Queued: when}.Encode()[:20],
-		"a larger owner than is written":    `{"v":1,"queued_at":"2026-02-03T04:05:06Z","owner":"` + strings.Repeat("x", maxText+1) + `"}`,
+		"a larger owner than is written":    `{"v":1,"queued_at":"2026-02-03T04:05:06Z","owner":"` + strings.Repeat("x", MaxText+1) + `"}`,
 		"more than is ever written":         `{"v":1,"queued_at":"2026-02-03T04:05:06Z","value":"` + strings.Repeat("x", MaxData+1) + `"}`,
 		"much more":                         `{"v":1,"queued_at":"2026-02-03T04:05:06Z"` + strings.Repeat(" ", maxValue) + `}`,
 	} {
@@ -75,9 +75,9 @@ func TestValueOfAnotherFormIsReadAsNone(t *testing.T) {
 
 func TestValueIsBoundedWhenItIsWritten(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("é", maxText)
+	long := strings.Repeat("é", MaxText)
 	v, ok := DecodeValue([]byte(Value{Identity: lease.Identity{Owner: "x" + long, Host: long}, Queued: when}.Encode()))
-	if !ok || v.Host != long[:maxText] || v.Owner != "x"+long[:maxText-2] {
+	if !ok || v.Host != long[:MaxText] || v.Owner != "x"+long[:MaxText-2] {
 		t.Errorf("%v: owner of %d bytes, host of %d", ok, len(v.Owner), len(v.Host))
 	}
 }

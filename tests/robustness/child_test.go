@@ -158,7 +158,7 @@ func carryOut(ctx context.Context, o order, sess *session.Session, states *state
 	since := time.Now() // before it can be stopped for what it says
 	ev.What, ev.Token, ev.Lease, ev.Since = "holds", h.Token(), sess.Lease(), since
 	parent.Say(ofAnOrder, ev)
-	hctx, cancel := h.Context(ctx)
+	hctx, cancel := h.WithContext(ctx)
 	defer cancel()
 	ev.What = "checked"
 	ev.Pause, err = firstCheckAfterAPause(h, since, o.Pause)

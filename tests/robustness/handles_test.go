@@ -15,7 +15,7 @@ type handle interface {
 	fencing.Holder
 	Key() string
 	Done() <-chan struct{}
-	Context(context.Context) (context.Context, context.CancelFunc)
+	WithContext(context.Context) (context.Context, context.CancelFunc)
 }
 
 // kinds are the ways to hold a name. Their keys are those of the entries too:

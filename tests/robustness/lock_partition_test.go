@@ -42,7 +42,7 @@ func decidesNothing(t *testing.T, cluster *etcdtest.Cluster, minority *etcdtest.
 	contender, trier, majority := open(t, here, long), open(t, here, long), open(t, there, long)
 	held := lock(t, open(t, here, session.Options{TTL: 3 * time.Second, Retry: quick}), "x")
 	other := lock(t, contender, "other")
-	hctx, cancel := held.Context(t.Context())
+	hctx, cancel := held.WithContext(t.Context())
 	defer cancel()
 	told := make(chan time.Time, 1)
 	context.AfterFunc(hctx, func() { told <- time.Now() })
