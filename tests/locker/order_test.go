@@ -123,7 +123,7 @@ func TestManySessionsHoldOneAtATimeInFIFOOrderWithGrowingTokens(t *testing.T) {
 }
 
 // Invariant 7: B dies between A and C.
-func TestWaiterThatDiesMidQueuePromotesNobodyPastTheHolder(t *testing.T) {
+func TestWaiterThatDiesMidQueueDoesNotPromoteOthersPastTheHolder(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	a := open(t, srv.Client(t), session.Options{})
