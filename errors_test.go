@@ -15,7 +15,9 @@ func TestErrorsNameTheLockTheLeaseAndTheCause(t *testing.T) {
 		Kind: "lock", Name: "billing/job-7", Token: 42, Lease: 0x694d81, Cause: holdfast.CauseExpired,
 		Since: 13500 * time.Millisecond, Err: errors.New("connection refused"),
 	}
-	for _, want := range []string{`"billing/job-7"`, "42", "694d81", "no renewal was confirmed", "13.5s", "connection refused", "acquire again"} {
+	for _, want := range []string{
+		`"billing/job-7"`, "42", "694d81", "no renewal was confirmed", "13.5s", "connection refused", "acquire again",
+	} {
 		if !strings.Contains(lost.Error(), want) {
 			t.Errorf("%q lacks %q", lost.Error(), want)
 		}
@@ -29,7 +31,8 @@ func TestErrorsNameTheLockTheLeaseAndTheCause(t *testing.T) {
 func TestEveryLossIsErrLostAndOnlyACloseIsErrClosed(t *testing.T) {
 	for c := holdfast.CauseExpired; c <= holdfast.CauseClientClosed; c++ {
 		err := error(&holdfast.LostError{Cause: c, Err: context.DeadlineExceeded})
-		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSuspended) || !errors.Is(err, context.DeadlineExceeded) ||
+		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSuspended) ||
+			!errors.Is(err, context.DeadlineExceeded) ||
 			errors.Is(err, holdfast.ErrClosed) != (c == holdfast.CauseClosed) {
 			t.Errorf("%v: %v", c, err)
 		}

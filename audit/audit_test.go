@@ -81,7 +81,7 @@ func ExampleLog() {
 		Err: errors.New("token is stale"),
 	})
 	// Output:
-	// level=WARN msg="holdfast: refused" event=refused name=job token=5 resource=ledger.csv mark=7 error="token is stale"
+	// level=WARN msg="holdfast: refused" name=job resource=ledger.csv token=5 mark=7 error="token is stale"
 }
 
 // withoutTimes makes the output the same each time.

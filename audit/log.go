@@ -2,8 +2,11 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 type logAuditor struct{ log *slog.Logger }
@@ -25,15 +28,18 @@ func (a logAuditor) Audit(ctx context.Context, r Record) {
 	if !log.Enabled(ctx, level) {
 		return
 	}
-	log.LogAttrs(ctx, level, "holdfast: "+string(r.Event), r.attrs()...)
+	log.LogAttrs(ctx, level, "holdfast: "+string(r.Event), r.fields()...) // the logger adds the time
 }
 
 // LogValue returns the fields that are set.
-func (r Record) LogValue() slog.Value { return slog.GroupValue(r.attrs()...) }
+func (r Record) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.String("event", string(r.Event)), slog.Time("at", r.At)}
+	return slog.GroupValue(append(attrs, r.fields()...)...)
+}
 
-func (r Record) attrs() []slog.Attr {
-	attrs := make([]slog.Attr, 0, 13) // the fields of Record
-	attrs = append(attrs, slog.String("event", string(r.Event)), slog.Time("at", r.At))
+// fields returns the fields that are set, except Event and At, the most important first.
+func (r Record) fields() []slog.Attr {
+	attrs := make([]slog.Attr, 0, 13)
 	text := func(key, val string) {
 		if val != "" {
 			attrs = append(attrs, slog.String(key, val))
@@ -47,20 +53,32 @@ func (r Record) attrs() []slog.Attr {
 	}
 	text("kind", r.Kind)
 	text("name", r.Name)
-	text("key", r.Key)
-	if r.Lease != 0 {
-		text("lease", r.Lease.String())
-	}
-	token("token", r.Token)
-	text("holder", r.Holder)
 	text("resource", r.Resource)
+	token("token", r.Token)
 	token("mark", r.Mark)
+	err := r.Err
+	var lost *holdfast.LostError
+	if r.Event == Lost && errors.As(err, &lost) {
+		// The text of the error would repeat the other fields.
+		text("cause", lost.Cause.String())
+		if lost.Since != 0 {
+			attrs = append(attrs, slog.Duration("since_last_renewal", lost.Since))
+		}
+		err = lost.Err
+	}
+	if err != nil {
+		text("error", err.Error())
+	}
+	text("detail", r.Detail)
 	if r.Held != 0 {
 		attrs = append(attrs, slog.Duration("held", r.Held))
 	}
-	if r.Err != nil {
-		text("error", r.Err.Error())
+	if r.Lease != 0 {
+		text("lease", r.Lease.String())
 	}
-	text("detail", r.Detail)
+	text("key", r.Key)
+	if r.Event != Lost { // this process
+		text("holder", r.Holder)
+	}
 	return attrs
 }

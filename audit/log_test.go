@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 )
 
@@ -15,7 +16,7 @@ func TestLogHasOneAttributeForEachFieldThatIsSet(t *testing.T) {
 	var b bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	const always = 5 // time, level, msg, event, at
+	const always = 3 // time, level, msg
 	for _, c := range []struct {
 		r     audit.Record
 		level string
@@ -25,6 +26,9 @@ func TestLogHasOneAttributeForEachFieldThatIsSet(t *testing.T) {
 			"DEBUG", []string{"kind=lock", "name=job", "key=k", "lease=ab", "token=7", "holder=h"}},
 		{audit.Record{Event: audit.Released, At: at, Held: time.Second}, "DEBUG", []string{"held=1s"}},
 		{audit.Record{Event: audit.Lost, At: at, Err: errors.New("why")}, "WARN", []string{"error=why"}},
+		{audit.Record{Event: audit.Lost, At: at, Kind: "lock", Name: "job", Err: &holdfast.LostError{
+			Kind: "lock", Name: "job", Cause: holdfast.CauseExpired, Since: time.Minute, Err: errors.New("refused"),
+		}}, "WARN", []string{"kind=lock", "name=job", "cause=expired", "since_last_renewal=1m0s", "error=refused"}},
 		{audit.Record{Event: audit.Refused, At: at, Resource: "r", Token: 5, Mark: 7},
 			"WARN", []string{"resource=r", "token=5", "mark=7"}},
 		{audit.Record{Event: audit.Bumped, At: at, Holder: "h", Detail: "epoch"},
@@ -33,9 +37,22 @@ func TestLogHasOneAttributeForEachFieldThatIsSet(t *testing.T) {
 		b.Reset()
 		audit.Tell(t.Context(), audit.Log(log), c.r)
 		mustContain(t, b.String(), c.want...)
-		mustContain(t, b.String(), "level="+c.level, "at=2026-01-02T03:04:05.000Z", `msg="holdfast: `+string(c.r.Event)+`"`)
+		mustContain(t, b.String(), "level="+c.level, `msg="holdfast: `+string(c.r.Event)+`"`)
 		if got := strings.Count(b.String(), "="); got != always+len(c.want) {
 			t.Errorf("%q has %d attributes, want %d", b.String(), got, always+len(c.want))
 		}
+	}
+}
+
+func TestLogOfALossBeginsWithKindAndName(t *testing.T) {
+	var b bytes.Buffer
+	lost := &holdfast.LostError{Kind: "lock", Name: "job", Token: 7, Cause: holdfast.CauseRevoked}
+	audit.Tell(t.Context(), audit.Log(slog.New(slog.NewTextHandler(&b, nil))), audit.Record{
+		Event: audit.Lost, Kind: "lock", Name: "job", Token: 7, Key: "k", Lease: 0xab, Holder: "h", Err: lost,
+	})
+	const want = `msg="holdfast: lost" kind=lock name=job token=7 cause=revoked lease=ab key=k`
+	mustContain(t, b.String(), want)
+	if strings.Contains(b.String(), "acquire again") {
+		t.Errorf("advice in the log: %s", b.String())
 	}
 }

@@ -85,9 +85,9 @@ func TestBoundGrowsExponentiallyUpToMax(t *testing.T) {
 	}
 }
 
-// Each pause is uniform over its whole interval. Two tests, at a significance of 0.1 % each: the largest distance between
-// the distributions (Kolmogorov-Smirnov), and chi-square over 20 bins, which also detects an excess at one end. The
-// generator is seeded, so they always pass or always fail.
+// Each pause is uniform over its whole interval. Two tests, at a significance of 0.1 % each: the largest distance
+// between the distributions (Kolmogorov-Smirnov), and chi-square over 20 bins, which also detects an excess at one
+// end. The generator is seeded, so they always pass or always fail.
 func TestPausesAreEvenlyDistributed(t *testing.T) {
 	const (
 		samples = 10_000

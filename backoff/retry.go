@@ -11,13 +11,13 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 )
 
-// Retry calls op until it returns nil, fails with an error that must not be retried, or ctx ends; it pauses between the
-// calls as p says. Errors that are etcderr.Retryable are retried, so op must be a read, or a write that may be carried out
-// twice; op overrides that for a single error with [Final] and [Again].
+// Retry calls op until it returns nil, fails with an error that must not be retried, or ctx ends; it pauses between
+// the calls as p says. Errors that are etcderr.Retryable are retried, so op must be a read, or a write that may be
+// carried out twice; op overrides that for a single error with [Final] and [Again].
 //
-// The context of op ends with ctx, and after p.Attempt if that is set; in the latter case only the attempt ends. op must
-// respect its context: Retry does not abandon a call that is running. If ctx has ended before the first call, op is not
-// called.
+// The context of op ends with ctx, and after p.Attempt if that is set; in the latter case only the attempt ends. op
+// must respect its context: Retry does not abandon a call that is running. If ctx has ended before the first call,
+// op is not called.
 //
 // Retry returns
 //
@@ -96,8 +96,8 @@ func (l *loop) call() error {
 
 // again makes the attempts after the first, beginning with a pause.
 //
-// cenkalti looks for its own mark anywhere in an error and then returns only what is below the mark. So it gets errAgain or
-// errStop, and never sees op's error.
+// cenkalti looks for its own mark anywhere in an error and then returns only what is below the mark. So it gets
+// errAgain or errStop, and never sees op's error.
 func (l *loop) again(p Policy) error {
 	pauses, err := p.New()
 	if err != nil {
@@ -123,8 +123,8 @@ func onlyContext(err error) bool {
 	return err == context.Canceled || err == context.DeadlineExceeded
 }
 
-// Again marks err as one that [Retry] retries, whatever its class. Use it if the operation has not done anything yet, or can
-// be carried out twice without harm. Again(nil) is nil.
+// Again marks err as one that [Retry] retries, whatever its class. Use it if the operation has not done anything
+// yet, or can be carried out twice without harm. Again(nil) is nil.
 func Again(err error) error {
 	if err == nil {
 		return nil
@@ -132,8 +132,8 @@ func Again(err error) error {
 	return &againError{err}
 }
 
-// Final marks err as one that [Retry] does not retry, whatever its class. It is the same as cenkalti's Permanent. Of nested
-// marks the outermost counts. Final(nil) is nil.
+// Final marks err as one that [Retry] does not retry, whatever its class. It is the same as cenkalti's Permanent.
+// Of nested marks the outermost counts. Final(nil) is nil.
 func Final(err error) error { return cenkalti.Permanent(err) }
 
 type againError struct{ err error }

@@ -112,7 +112,9 @@ func TestEndOfContextDuringPauseIsReportedWithTheLastError(t *testing.T) {
 				t.Errorf("%q is not %q", err, want)
 			}
 		}
-		if want := "context deadline exceeded: lock lost; attempts: 3; last error: attempt 3: etcdserver: request timed out"; err.Error() != want {
+		const want = "context deadline exceeded: lock lost; attempts: 3; " +
+			"last error: attempt 3: etcdserver: request timed out"
+		if err.Error() != want {
 			t.Errorf("got  %s\nwant %s", err, want)
 		}
 	})

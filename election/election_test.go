@@ -83,7 +83,7 @@ func TestTwoHundredCandidatesLeadInTurnAndEachIsWokenOnce(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Second)
-		want := map[string]int{"Txn": candidates, "Watch": candidates, "Range": candidates}
+		want := map[string]int{"Txn": 2 * candidates, "Watch": candidates}
 		if got := sent(); !maps.Equal(got, want) {
 			t.Errorf("to queue, %d candidates sent %v, want %v", candidates, got, want)
 		}

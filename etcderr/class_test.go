@@ -36,8 +36,8 @@ var (
 	unknownStay  = verdict{Unknown, false} // unknown, and will not pass
 )
 
-// wants has every error of rpctypes. TestEveryErrorOfRPCTypesIsListed fails when a new release of etcd adds one: find out in
-// the server's source whether it can be returned after the request was proposed, and add it here.
+// wants has every error of rpctypes. TestEveryErrorOfRPCTypesIsListed fails when a new release of etcd adds one:
+// find out in the server's source whether it can be returned after the request was proposed, and add it here.
 var wants = map[string]verdict{
 	"ErrGRPCEmptyKey":                permanent,
 	"ErrGRPCKeyNotFound":             permanent,
@@ -242,7 +242,9 @@ func TestClassHasAName(t *testing.T) {
 func TestOnlyAFullStoreIsUnknownAndNotPending(t *testing.T) {
 	for name, err := range rpctypesErrors(t) {
 		want := Classify(err) == Unknown && name != "ErrGRPCNoSpace"
-		for _, err := range []error{err, rpctypes.Error(err), fmt.Errorf("wrapped: %w", err), backoff.Again(err), backoff.Final(err)} {
+		for _, err := range []error{
+			err, rpctypes.Error(err), fmt.Errorf("wrapped: %w", err), backoff.Again(err), backoff.Final(err),
+		} {
 			if Pending(err) != want {
 				t.Errorf("%s, %v: pending %v", name, err, !want)
 			}
@@ -270,13 +272,17 @@ func TestOnlyAFullStoreIsUnknownAndNotPending(t *testing.T) {
 }
 
 func TestNoLeaderIsTransientIfALeaderWasRequired(t *testing.T) {
-	for _, err := range []error{rpctypes.ErrNoLeader, rpctypes.ErrGRPCNoLeader, fmt.Errorf("wrapped: %w", rpctypes.ErrNoLeader)} {
+	for _, err := range []error{
+		rpctypes.ErrNoLeader, rpctypes.ErrGRPCNoLeader, fmt.Errorf("wrapped: %w", rpctypes.ErrNoLeader),
+	} {
 		if Classify(err) != Unknown || !Pending(err) {
 			t.Errorf("%v: class %v, pending %v", err, Classify(err), Pending(err))
 		}
 		got := LeaderRequired(err)
-		if Classify(got) != Transient || Pending(got) || !Retryable(got) || !errors.Is(got, err) || got.Error() != err.Error() {
-			t.Errorf("%v where a leader was required: class %v, pending %v, retryable %v", err, Classify(got), Pending(got), Retryable(got))
+		if Classify(got) != Transient || Pending(got) || !Retryable(got) || !errors.Is(got, err) ||
+			got.Error() != err.Error() {
+			t.Errorf("%v where a leader was required: class %v, pending %v, retryable %v",
+				err, Classify(got), Pending(got), Retryable(got))
 		}
 	}
 	for name, err := range rpctypesErrors(t) {
@@ -284,7 +290,8 @@ func TestNoLeaderIsTransientIfALeaderWasRequired(t *testing.T) {
 			t.Errorf("%s was changed", name)
 		}
 	}
-	if joined := errors.Join(rpctypes.ErrNoLeader, rpctypes.ErrStopped); LeaderRequired(nil) != nil || LeaderRequired(joined) != joined {
+	joined := errors.Join(rpctypes.ErrNoLeader, rpctypes.ErrStopped)
+	if LeaderRequired(nil) != nil || LeaderRequired(joined) != joined {
 		t.Error("nil, or what is joined with another error, was changed")
 	}
 }

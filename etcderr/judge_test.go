@@ -21,18 +21,24 @@ func TestErrorsFromOutsideEtcd(t *testing.T) {
 		err  error
 		want verdict
 	}{
-		"canceled":                {context.Canceled, unknown},
-		"deadline":                {context.DeadlineExceeded, unknown},
-		"wrapped deadline":        {fmt.Errorf("x: %w", context.DeadlineExceeded), unknown},
-		"end of a stream":         {io.EOF, unknown},
-		"outcome unknown":         {fmt.Errorf("put: %w: %w", holdfast.ErrOutcomeUnknown, rpctypes.ErrTimeout), unknownStay},
-		"not recognised":          {errors.New("boom"), unknownStay},
-		"status OK is no error":   {fmt.Errorf("x: %w", okStatus{}), unknownStay},
-		"client closed":           {status.Error(codes.Canceled, "grpc: the client connection is closing"), unknownStay},
-		"own request too large":   {status.Error(codes.ResourceExhausted, "trying to send message larger than max (3 vs. 2)"), permanent},
-		"answer too large":        {status.Error(codes.ResourceExhausted, "grpc: received message larger than max (3 vs. 2)"), unknownStay},
-		"raw too many requests":   {status.Error(codes.Unknown, "etcdserver: too many requests"), transient},
-		"watch not permitted":     {status.Error(codes.FailedPrecondition, rpctypes.ErrGRPCPermissionDenied.Error()), unauthorised},
+		"canceled":              {context.Canceled, unknown},
+		"deadline":              {context.DeadlineExceeded, unknown},
+		"wrapped deadline":      {fmt.Errorf("x: %w", context.DeadlineExceeded), unknown},
+		"end of a stream":       {io.EOF, unknown},
+		"outcome unknown":       {fmt.Errorf("put: %w: %w", holdfast.ErrOutcomeUnknown, rpctypes.ErrTimeout), unknownStay},
+		"not recognised":        {errors.New("boom"), unknownStay},
+		"status OK is no error": {fmt.Errorf("x: %w", okStatus{}), unknownStay},
+		"client closed":         {status.Error(codes.Canceled, "grpc: the client connection is closing"), unknownStay},
+		"own request too large": {
+			status.Error(codes.ResourceExhausted, "trying to send message larger than max (3 vs. 2)"), permanent,
+		},
+		"answer too large": {
+			status.Error(codes.ResourceExhausted, "grpc: received message larger than max (3 vs. 2)"), unknownStay,
+		},
+		"raw too many requests": {status.Error(codes.Unknown, "etcdserver: too many requests"), transient},
+		"watch not permitted": {
+			status.Error(codes.FailedPrecondition, rpctypes.ErrGRPCPermissionDenied.Error()), unauthorised,
+		},
 		"watch, plain":            {errors.New(rpctypes.ErrGRPCPermissionDenied.Error()), unauthorised},
 		"text inside other text":  {errors.New("said: etcdserver: permission denied"), unknownStay},
 		"nothing in a join":       {errors.Join(errors.New("a"), errors.New("b")), unknownStay},
@@ -95,7 +101,8 @@ func TestMarksDecideRetriesAndNotTheClass(t *testing.T) {
 	check(t, backoff.Again(fmt.Errorf("x: %w", backoff.Final(rpctypes.ErrTimeout))), verdict{Unknown, true})
 	check(t, errors.Join(rpctypes.ErrTimeout, backoff.Final(boom)), verdict{Unknown, false})
 	check(t, errors.Join(rpctypes.ErrTimeout, backoff.Again(boom)), verdict{Unknown, true})
-	if !errors.Is(backoff.Again(boom), boom) || !errors.Is(backoff.Final(boom), boom) || backoff.Again(boom).Error() != "boom" {
+	if !errors.Is(backoff.Again(boom), boom) || !errors.Is(backoff.Final(boom), boom) ||
+		backoff.Again(boom).Error() != "boom" {
 		t.Error("a mark hides what it marks")
 	}
 	if backoff.Again(nil) != nil || backoff.Final(nil) != nil {

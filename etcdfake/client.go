@@ -10,7 +10,7 @@ import (
 
 // kvClient is the gRPC client below clientv3's KV.
 type kvClient struct {
-	pb.KVClient // nil: clientv3 calls only the methods below. 3.7 has RangeStream as well, which is not implemented.
+	pb.KVClient // nil: RangeStream, which 3.7 has, is not implemented
 	link        *Link
 }
 

@@ -7,16 +7,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// What follows reads and sets fields by name, because they are not exported, or
-// have one type in etcd's client 3.6 and another in 3.7.
+// This file reads and sets fields by name: they are not exported, or their types differ between etcd's clients 3.6 and
+// 3.7.
 
 // flag reads an option of a watch that has no accessor in clientv3.
 func flag(op clientv3.Op, name string) bool {
 	return reflect.ValueOf(op).FieldByName(name).Bool()
 }
 
-// withHeader returns resp with header h. The field is a struct in 3.6 and a
-// pointer in 3.7.
+// withHeader returns resp with header h. The field is a struct in 3.6 and a pointer in 3.7.
 func withHeader(h *pb.ResponseHeader, resp clientv3.WatchResponse) clientv3.WatchResponse {
 	value := reflect.ValueOf(h)
 	field := reflect.ValueOf(&resp).Elem().FieldByName("Header")
@@ -27,8 +26,8 @@ func withHeader(h *pb.ResponseHeader, resp clientv3.WatchResponse) clientv3.Watc
 	return resp
 }
 
-// canceled returns the last response of a watch that the server cancels. The
-// reason is cancelReason in 3.6 and CancelReason in 3.7.
+// canceled returns the last response of a watch that the server cancels. The field of the reason is not exported in
+// 3.6.
 func canceled(reason string) clientv3.WatchResponse {
 	resp := withHeader(&pb.ResponseHeader{}, clientv3.WatchResponse{Canceled: true})
 	field := reflect.ValueOf(&resp).Elem().FieldByNameFunc(func(name string) bool {

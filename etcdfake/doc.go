@@ -39,7 +39,8 @@
 // nested Txn, reads of old revisions and compaction; leases; watches from now or from an old revision, with filters,
 // previous values, creation notices, compaction, cancellation, resumption after a lost connection, and require-leader.
 // A lease expires exactly at its TTL, which is the earliest moment at which etcd may expire it. On the client's side,
-// KV and Lease are clientv3's own code; its retries of reads, grants and revocations are imitated.
+// KV and Lease are clientv3's own code, of version 3.6 or 3.7; its retries of reads, grants and revocations are
+// imitated.
 //
 // # What it does not do
 //
@@ -47,7 +48,7 @@
 //     not even a serializable one.
 //   - Authentication, quotas, alarms, the limit on the size of a request, learners. The Cluster, Auth and Maintenance
 //     fields of the client are nil.
-//   - Range streams (Client.GetStream) and fragmented watch responses. Progress notifications are sent only when
+//   - Range streams (Client.GetStream panics) and fragmented watch responses. Progress notifications are sent only when
 //     RequestProgress asks for them.
 //   - Delays of etcd's own: it looks for expired leases every 500 ms, and serves a watch from an old revision up to
 //     100 ms late.

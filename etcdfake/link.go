@@ -241,7 +241,7 @@ func (l *Link) fate(c Call) (fate Fate) {
 	return fate
 }
 
-// methods are the RPCs that a Server answers.
+// methods are the RPCs that a Server serves.
 var methods = []string{
 	"Range", "Put", "DeleteRange", "Txn", "Compact", "Watch",
 	"LeaseGrant", "LeaseRevoke", "LeaseKeepAlive", "LeaseTimeToLive", "LeaseLeases",

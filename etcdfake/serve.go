@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Serve registers the cluster's KV and Lease services with a gRPC server, so that a client with a real connection can be
-// tested, over google.golang.org/grpc/test/bufconn in virtual time. The faults and the counts of l apply. Watches are not
-// served: give the client the Watcher of l.Client().
+// Serve registers the cluster's KV and Lease services with a gRPC server: for tests of a client with a real gRPC
+// connection, which works in a bubble over google.golang.org/grpc/test/bufconn. The faults and counts are those of the
+// link. Watches are not served; give the client the Watcher of l.Client().
 func (l *Link) Serve(server *grpc.Server) {
 	pb.RegisterKVServer(server, &kvServer{link: l})
 	pb.RegisterLeaseServer(server, &leaseServer{link: l})
@@ -51,7 +51,9 @@ func (s *leaseServer) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest)
 	return answer(ctx, s.link, "LeaseRevoke", r, true, s.link.srv.serveRevoke)
 }
 
-func (s *leaseServer) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+func (s *leaseServer) LeaseTimeToLive(
+	ctx context.Context, r *pb.LeaseTimeToLiveRequest,
+) (*pb.LeaseTimeToLiveResponse, error) {
 	return answer(ctx, s.link, "LeaseTimeToLive", r, true, s.link.srv.serveTimeToLive)
 }
 
@@ -74,7 +76,7 @@ func (s *leaseServer) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error
 	}
 }
 
-// answer serves one request that came over gRPC.
+// answer serves a request that came over gRPC.
 func answer[Req, Resp any](
 	ctx context.Context, l *Link, method string, r Req, needsLeader bool, serve func(Req) (Resp, error),
 ) (Resp, error) {

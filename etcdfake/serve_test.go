@@ -30,7 +30,9 @@ func TestServedClusterAnswersARealClientAndHasTheFaultsOfItsLink(t *testing.T) {
 			Endpoints: []string{"passthrough:///fake"}, Logger: zap.NewNop(),
 			DialOptions: []grpc.DialOption{
 				grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+					return listener.DialContext(ctx)
+				}),
 			},
 		})
 		if err != nil {
@@ -58,10 +60,12 @@ func TestServedClusterAnswersARealClientAndHasTheFaultsOfItsLink(t *testing.T) {
 		if left := time.Until(srv.Expires(lease.ID)); left != 15*time.Second {
 			t.Errorf("expires in %v", left)
 		}
-		if resp, err := cli.Get(t.Context(), "a"); err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Lease != int64(lease.ID) {
+		resp, err := cli.Get(t.Context(), "a")
+		if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Lease != int64(lease.ID) {
 			t.Errorf("%v, %v", resp, err)
 		}
-		if _, err := cli.Revoke(t.Context(), lease.ID); err != nil || len(srv.Keys("")) != 0 || !srv.Expires(lease.ID).IsZero() {
+		_, err = cli.Revoke(t.Context(), lease.ID)
+		if err != nil || len(srv.Keys("")) != 0 || !srv.Expires(lease.ID).IsZero() {
 			t.Errorf("after the revocation: keys %v; %v", srv.Keys(""), err)
 		}
 		if n := link.Count(); n["LeaseKeepAlive"] < 2 || n["Put"] != 1 || n["Range"] != 1 {

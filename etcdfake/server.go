@@ -53,7 +53,8 @@ type Server struct {
 	closed     bool
 }
 
-// New returns an empty cluster with a cluster ID of its own; nil options are the defaults. The caller must Close it. In a test, use [Test].
+// New returns an empty cluster with a cluster ID of its own; nil options are the defaults. The caller must Close it. In
+// a test, use [Test].
 func New(opts *Options) *Server {
 	s := &Server{
 		minTTL: 2, cluster: 0xfa4e00 + clusters.Add(1),

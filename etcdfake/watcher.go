@@ -16,7 +16,7 @@ type watcher struct{ link *Link }
 // Watch implements clientv3.Watcher. As there, it returns when the server has replied or ctx has ended, and the channel
 // is closed after the last response.
 func (r watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
-	op := clientv3.OpGet(key, opts...) // OpWatch is new in 3.7
+	op := clientv3.OpGet(key, opts...) // 3.6 has no OpWatch
 	out := make(chan clientv3.WatchResponse, 1)
 	for pause := minFailure; ; pause = min(2*pause, 100*time.Millisecond) {
 		w, err := r.start(ctx, op)

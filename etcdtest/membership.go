@@ -179,8 +179,8 @@ func remove(ctx context.Context, cli *clientv3.Client, peerURL string) error {
 }
 
 // persist repeats f until it succeeds: it fails during an election, for instance, and etcd does not reply at all to a
-// change of members that raft has refused. So each attempt has a timeout, which grows for the sake of busy machines. When
-// ctx ends first, persist returns the cause and f's last error.
+// change of members that raft has refused. So each attempt has a timeout, which grows for the sake of busy machines.
+// When ctx ends first, persist returns the cause and f's last error.
 func persist(ctx context.Context, f func(context.Context) error) error {
 	tick := time.NewTicker(20 * time.Millisecond) // etcd has no event that says when to try again
 	defer tick.Stop()

@@ -28,13 +28,13 @@ func (c *Cluster) Partition(members ...*Server) {
 	}
 }
 
-// Delay makes everything members send each other arrive d later, as over a long distance. A commit then takes 2d through
-// the leader and 4d through another member, and so does a linearizable read. An election takes 2d at least: choose an
-// election timeout well above that, with [Options].Configure.
+// Delay makes everything members send each other arrive d later, as over a long distance. A commit then takes 2d
+// through the leader and 4d through another member, and so does a linearizable read. An election takes 2d at least:
+// choose an election timeout well above that, with [Options].Configure.
 func (c *Cluster) Delay(d time.Duration) { c.wires.change(func() { c.wires.delay = d }) }
 
-// Heal ends the partition and the delay. What was held arrives: messages between members, including clients' requests that
-// a member has forwarded.
+// Heal ends the partition and the delay. What was held arrives: messages between members, including clients' requests
+// that a member has forwarded.
 func (c *Cluster) Heal() { c.wires.change(func() { c.wires.apart, c.wires.delay = nil, 0 }) }
 
 // wires are the networks between the members of a cluster, one for each pair.
@@ -44,7 +44,7 @@ func (c *Cluster) Heal() { c.wires.change(func() { c.wires.apart, c.wires.delay 
 // forwards to the leader. But TLS begins with the server name the caller expects, and etcd can be told which: each
 // member uses its own name. So members speak TLS to the proxies, which terminate it; behind them is plain HTTP.
 type wires struct {
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the rest
 	all   map[[2]string]*network
 	apart map[string]bool // members on one side of the partition
 	delay time.Duration

@@ -6,11 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Claim is what a holder presents to a guard in another process: the name of its
-// lock or election, and its token.
-//
-// A claim is not a credential. Authenticate clients, because a claim with a large
-// token locks out all holders with smaller ones.
+// Claim is what a holder presents to a guard in another process. It is not a credential:
+// authenticate clients, because a claim with a large token locks out all others.
 type Claim struct {
 	Name  string // of the lock or election, 1 to MaxName bytes
 	Token Token
@@ -49,11 +46,9 @@ func (c Claim) String() string {
 	return fmt.Sprintf("token %v of %s", c.Token, names.Quote(c.Name))
 }
 
-// Present returns the claim of h, to be sent to a guard. It sends nothing itself.
-// The error is that of h's Check if h is lost, released or suspended, [ErrNoToken]
-// if h is nil or has no token, or a *[ClaimError] for the name.
-//
-// nil is no promise that h still holds; see [Source].
+// Present returns the claim of h, to be sent to a guard. The error is that of h's Check if
+// h is lost, released or suspended, [ErrNoToken] if h is nil or has no token, or a
+// *[ClaimError] for the name.
 func Present(h Holder) (Claim, error) {
 	if isNil(h) {
 		return Claim{}, ErrNoToken

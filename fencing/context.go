@@ -14,12 +14,9 @@ type heldContext struct {
 	outer  *heldContext
 }
 
-// NewContext returns a context that carries h, in front of the holders that ctx
-// already carries. The scoped forms (Do, TryDo, Run, RunWhileLeader) do this for
-// their function's context.
-//
-// A nil h means "no holder": FromContext then finds none, rather than an outer
-// lock that the caller did not mean.
+// NewContext returns a context that carries h, in front of the holders that ctx already
+// carries. The scoped forms (Do, TryDo, Run, RunWhileLeader) do this for their function.
+// With a nil h FromContext finds no holder, rather than an outer one that was not meant.
 func NewContext(ctx context.Context, h Holder) context.Context {
 	if isNil(h) {
 		h = nil
@@ -66,16 +63,14 @@ func (c *claimContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// NewClaimContext returns a context that carries a claim which another process
-// presented to this one. Use it in a server half of your own; use [NewContext]
-// for a lock of this process.
+// NewClaimContext returns a context that carries a claim of another process, for server
+// halves of your own. For a lock of this process use [NewContext].
 func NewClaimContext(ctx context.Context, c Claim) context.Context {
 	return &claimContext{ctx, c}
 }
 
-// ClaimFromContext returns the claim that was presented with the request of ctx.
-// Its name was checked against the guarded resource; its token was compared only
-// if a guard or filter ran before.
+// ClaimFromContext returns the claim of the request that ctx belongs to. Its name is that
+// of the resource's lock; its token was compared only if a guard or filter came before.
 func ClaimFromContext(ctx context.Context) (Claim, bool) {
 	if c, ok := ctx.Value(claimKey{}).(*Claim); ok {
 		return *c, true

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -19,21 +20,18 @@ import (
 // and returns the present epoch. It never lowers an epoch, so it may be repeated. A
 // change is recorded in a (nil: the default logger).
 //
-// It is for operators, after etcd was restored from a backup and its revisions
-// started again below the marks. Restore, call BumpEpoch with what the guard's
-// [MarkError] says, and only then let clients in. A restore that moves revisions
-// forward (etcdutl snapshot restore --bump-revision N --mark-compacted) is better
-// and needs no bump.
+// It is for operators, after a restore of etcd that set its revisions back below the
+// marks. Restore, call BumpEpoch with what the guard's [MarkError] says, and only then let
+// clients in. A restore that moves revisions forward (etcdutl snapshot restore
+// --bump-revision N --mark-compacted) needs no bump.
 //
-// Holders keep their tokens. Locks acquired after the bump have tokens of the new
-// epoch, above all tokens of earlier ones. Guards admit tokens of the old epoch
-// until they have seen one of the new; then they refuse them with [ErrStale], and
-// holders must release and acquire again.
+// Holders keep their tokens; locks acquired after the bump have tokens above all earlier
+// ones. Once a guard has seen one of those, it refuses the old ones with [ErrStale], and
+// their holders must acquire again.
 //
-// Errors are *holdfast.NameError (namespace), *holdfast.ArgumentError (atLeast is
-// not between 1 and 32767), [ErrEpochStep], an error for a value at the key that is
-// not an epoch (it is left unchanged), or that of etcd, joined with ctx's if ctx
-// ended the attempts; then the epoch may be raised or not, and repeating is safe.
+// Errors are *holdfast.NameError (namespace), *holdfast.ArgumentError (atLeast is not
+// between 1 and 32767), [ErrEpochStep], one for a value in etcd that is not an epoch (it
+// is left unchanged), or that of etcd; then the epoch may be raised or not.
 func BumpEpoch(
 	ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a audit.Auditor,
 ) (int64, error) {
@@ -47,7 +45,7 @@ func BumpEpoch(
 	key := names.EpochKey(namespace)
 	var was, now int64
 	ours := false // our write took effect, or may have
-	err = backoff.Retry(ctx, backoff.Policy{Attempt: defaultAttempt}, func(ctx context.Context) error {
+	err = backoff.Retry(ctx, backoff.Policy{Attempt: attempt.DefaultAttempt}, func(ctx context.Context) error {
 		epoch, mod, err := readEpoch(ctx, kv, key)
 		if err != nil {
 			return err

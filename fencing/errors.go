@@ -10,9 +10,8 @@ import (
 // What errors.Is finds in the errors of this package, of sqlfence, httpfence and
 // grpcfence. Except for ErrStale, nothing was sent or done.
 var (
-	// ErrStale means that a guard refused a write because its token is not the
-	// newest one: another client may hold the lock. The write had no effect. Stop
-	// the work.
+	// ErrStale means that a guard refused a write because its token is not the newest:
+	// another client may hold the lock. The write had no effect. Stop the work.
 	ErrStale = errors.New("fencing token is stale")
 
 	// ErrNoToken means that a token is required and there is none: the holder is
@@ -31,9 +30,8 @@ var (
 	// present one: of a claim (then it Is ErrBadClaim as well) or of a bump.
 	ErrEpochStep = fmt.Errorf("epoch is more than %d ahead", MaxEpochStep)
 
-	// ErrFull means that a store has no room for the mark of a new resource. It
-	// does not delete the mark of another one, because that would let stale
-	// holders in.
+	// ErrFull means that a store has no room for the mark of a new resource. Deleting
+	// another mark would let stale holders in.
 	ErrFull = NotDone(errors.New("store of fencing marks is full"))
 
 	// ErrNotDone means that nothing was done, or that all of it was rolled back.

@@ -13,18 +13,14 @@ import (
 // default limit of 128, less what the mark needs.
 const MaxMarkOps = 124
 
-// Commit compares and raises the mark and carries out ops in one etcd transaction.
-// That is one RPC, except for some new resources, for which marks are counted
-// first. For comparisons of your own pass a single clientv3.OpTxn. The response has
-// the results of ops in order.
+// Commit compares and raises the mark and carries out ops in one etcd transaction: one
+// RPC, except for some new resources, for which marks are counted first. For comparisons
+// of your own pass a single clientv3.OpTxn. The response has the results of ops in order.
 //
-// Errors are those of [Store].Do, and:
-//
-//   - *holdfast.ArgumentError: more than [MaxMarkOps] operations, an empty key, or
-//     a zero operation. Nothing was sent.
-//   - holdfast.ErrOutcomeUnknown: sent and not answered. It may take effect later,
-//     but not after a larger token has written. Commit does not send it again; see
-//     [FencedWriter] for the reason.
+// Errors are those of [Store].Do, a *holdfast.ArgumentError (more than [MaxMarkOps]
+// operations, an empty key, a zero operation), and holdfast.ErrOutcomeUnknown: it was not
+// answered, and may take effect later, but not after a larger token has written. It is not
+// sent again; see [FencedWriter].
 func (m *EtcdMarks) Commit(
 	ctx context.Context, resource string, c Claim, ops ...clientv3.Op,
 ) (*clientv3.TxnResponse, error) {

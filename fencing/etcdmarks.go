@@ -14,22 +14,18 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// EtcdMarks keeps marks in etcd, where all replicas of a service see them. What
-// it guarantees depends on where the effect is:
+// EtcdMarks keeps marks in etcd, for all replicas of a service. Commit is a guard for
+// work in the same etcd: one transaction raises the mark and does the work. For work
+// elsewhere Admit is only a [Filter], because a replica can pause between Admit and
+// its effect. So EtcdMarks is not a [Store].
 //
-//   - In the same etcd: Commit raises the mark and does the work in one
-//     transaction. That is a guard, with all that [Store] promises.
-//   - Elsewhere: Admit is a [Filter] only. A replica can pause between Admit and
-//     its effect, and a lock around both would not help, since it can be lost as
-//     well. Therefore EtcdMarks is not a Store.
-//
-// Marks are at NAMESPACE/mark/RESOURCE, without a lease. Do not write them by
-// hand: deleting a mark admits any token. The marks may be in another etcd than
-// the locks. If that etcd is restored from a backup its marks are too low: raise
-// the epoch before clients come back.
+// Marks are at NAMESPACE/mark/RESOURCE, without a lease, in any etcd. Deleting one by
+// hand admits any token. If the etcd is restored from a backup, its marks are too
+// low: raise the epoch before clients come back.
 //
 // EtcdMarks is safe for concurrent use.
 type EtcdMarks struct {
@@ -43,26 +39,23 @@ var _ Filter = (*EtcdMarks)(nil)
 
 // EtcdMarksOptions configure an [EtcdMarks]. The zero value is the default.
 type EtcdMarksOptions struct {
-	// Namespace is the first segment of the keys, with the rules of a session's:
-	// at most 64 bytes, no "/", no leading "@". Default "holdfast".
+	// Namespace is the first segment of the keys, with the rules of a session's.
+	// Default "holdfast".
 	Namespace string
 
-	// Timeout bounds a call of Admit or Reset with all its attempts, because an
-	// incoming request often has no deadline, and etcd's client waits for as long
-	// as no endpoint can be reached. Default 5 s.
+	// Timeout bounds a call of Admit or Reset with all its attempts, because etcd's
+	// client waits while no endpoint can be reached. Default 5 s.
 	Timeout time.Duration
 
 	// Retry paces the attempts of Admit and Reset; Commit has only one. Default:
-	// backoff's, with 4 s per Attempt. An Attempt of 5 s or more is an error:
-	// after 5 s a server may answer in a way that makes etcd's client send the
-	// write a second time.
+	// backoff's, with 4 s per Attempt. An Attempt of 5 s or more is an error, because
+	// etcd's client may then send a write twice.
 	Retry backoff.Policy
 
-	// MaxMarks is how many resources may have a mark. Marks are never deleted, so
-	// resources that clients choose would fill etcd. A new resource beyond that is
-	// refused with [ErrFull] until Reset is called for another one. Marks are not
-	// counted for each new resource, so each process may exceed the limit by 1 %,
-	// 100 at most. Default 100,000, which take 10 to 160 MB. Negative: no limit.
+	// MaxMarks is how many resources may have a mark; more are refused with
+	// [ErrFull]. Marks stay until Reset, so resources that clients choose would fill
+	// etcd. Each process may exceed the limit by 1 %, 100 at most. Default 100,000
+	// (10 to 160 MB). Negative: no limit.
 	MaxMarks int64
 }
 
@@ -73,9 +66,8 @@ const (
 	countEvery = 100
 )
 
-// NewEtcdMarks returns marks in the etcd of kv, such as a *clientv3.Client. It
-// sends nothing. A nil opts means all defaults. The error is a
-// *holdfast.ArgumentError or a *holdfast.NameError.
+// NewEtcdMarks returns marks in the etcd of kv, such as a *clientv3.Client. A nil opts
+// means all defaults. The error is a *holdfast.ArgumentError or *holdfast.NameError.
 func NewEtcdMarks(kv clientv3.KV, opts *EtcdMarksOptions) (*EtcdMarks, error) {
 	m := &EtcdMarks{kv: kv}
 	if opts != nil {
@@ -98,19 +90,14 @@ func NewEtcdMarks(kv clientv3.KV, opts *EtcdMarksOptions) (*EtcdMarks, error) {
 	if m.opts.MaxMarks == 0 {
 		m.opts.MaxMarks = defaultMaxMarks
 	}
-	if m.opts.Retry.Attempt == 0 {
-		m.opts.Retry.Attempt = defaultAttempt
-	}
-	if err := checkRetry(m.opts.Retry); err != nil {
+	if m.opts.Retry, err = attempt.Policy("EtcdMarksOptions.Retry", m.opts.Retry); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-// Admit implements [Filter] with one linearizable read, and one write for the
-// first request of each holder. If etcd does not answer within
-// EtcdMarksOptions.Timeout, the error is [context.DeadlineExceeded] and nothing is
-// admitted.
+// Admit implements [Filter] with one linearizable read, and one write for the first
+// request of a holder. If etcd does not answer in time, nothing is admitted.
 func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 	if err := checkUse(resource, c); err != nil {
 		return err
@@ -178,15 +165,10 @@ func (m *EtcdMarks) markOf(resource string, resp *etcdserverpb.RangeResponse) (m
 	return mark, resp.Kvs[0].ModRevision, err
 }
 
-// Reset deletes the mark of a resource, even one that cannot be parsed, and
-// records that in a (nil: the default logger). Use it for a resource that no
-// longer exists, that gets another lock, or whose mark no token can reach. Make
-// sure that no stale holder is left: the next token passes, whatever it is.
-// Without a mark Reset does nothing.
-//
-// The error is a *[ClaimError] for the resource, or that of etcd; then the mark
-// may be deleted or not. Repeating is safe: Reset does not delete a mark that was
-// set after it began.
+// Reset deletes the mark of a resource, even one that cannot be parsed; see
+// [MemoryStore.Reset]. The error is a *[ClaimError] for the resource, or that of etcd;
+// then the mark may be deleted or not. Repeating is safe: a mark that was set after
+// Reset began is kept.
 func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor) error {
 	if err := checkResource(resource); err != nil {
 		return err

@@ -6,23 +6,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// MaxEpochStep is how far the epoch of a claim may be above that of the mark, and
-// how far [BumpEpoch] raises an epoch in one call. A resource without a mark
-// counts as one with epoch 0.
-//
-// Epochs count restores from a backup, so a larger step is a mistake or a forged
-// token. If such a token became the mark, the resource would be locked for good:
-// no lock could reach it, and above the largest epoch (32767) there is none to
-// bump to.
+// MaxEpochStep is how far the epoch of a claim may be above that of the mark (0 without a
+// mark), and how far [BumpEpoch] raises an epoch in one call. Epochs count restores from
+// a backup, so a larger step is a mistake or a forged token. As a mark it would lock the
+// resource for good, because no lock could reach it.
 const MaxEpochStep = 1024
 
-// CheckMark is the rule of every [Store], for stores of your own. It returns nil
-// if c may write to a resource that has this mark; a zero mark is none. If either
-// name is empty, names are not compared. Call [Claim.Validate] first, unless c is
-// a bare token without a name.
-//
-// The error is an *[OtherNameError], a *[MarkError], or a *[ClaimError] that Is
-// [ErrEpochStep]. On any error leave the mark as it is.
+// CheckMark returns nil if c may write to a resource with this mark; a zero mark is none.
+// It is the rule of every [Store], also of your own: call [Claim.Validate] first (a bare
+// token without a name may skip that), and leave the mark unchanged on an error, which is
+// an *[OtherNameError], a *[MarkError], or a *[ClaimError] that Is [ErrEpochStep]. Names
+// are compared if both are known.
 func (c Claim) CheckMark(resource string, mark Claim) error {
 	if c.Name != "" && mark.Name != "" && mark.Token != 0 && c.Name != mark.Name {
 		return &OtherNameError{Resource: resource, Want: mark.Name, Got: c.Name}
@@ -37,12 +31,11 @@ func (c Claim) CheckMark(resource string, mark Claim) error {
 	return nil
 }
 
-// MarkError says that the mark of a resource is above the token that was
-// presented. It Is [ErrStale]. Nothing was done.
+// MarkError says that the mark of a resource is above the presented token. It Is
+// [ErrStale]. Nothing was done.
 //
-// If etcd was restored from a backup, and its revisions start again below the
-// marks, every holder gets this error, current ones included, until an operator
-// raises the epoch to NeedsEpoch ([BumpEpoch]).
+// After a restore of etcd that set revisions back, every holder gets this error until an
+// operator raises the epoch to NeedsEpoch ([BumpEpoch]).
 type MarkError struct {
 	Resource string
 	Claim    Claim  // the claim that was refused
@@ -72,10 +65,9 @@ func (e *MarkError) advice() string {
 // Is reports whether target is [ErrStale].
 func (e *MarkError) Is(target error) bool { return target == ErrStale }
 
-// NeedsEpoch returns the smallest epoch in which every token is above the mark:
-// what to pass to [BumpEpoch] after a restore. If it is above [MaxEpochStep],
-// resources without a mark would refuse such tokens: Reset the mark of this
-// resource instead.
+// NeedsEpoch returns the epoch to pass to [BumpEpoch] after a restore: the smallest in
+// which every token is above the mark. If it is above [MaxEpochStep], resources without a
+// mark would refuse such tokens; then Reset this mark instead.
 func (e *MarkError) NeedsEpoch() int64 { return e.Mark.Epoch() + 1 }
 
 func lockName(name string) string {

@@ -8,15 +8,11 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// MemoryStore is a [Store] in the memory of this process. It holds a resource
-// exclusively from the comparison to the end of the effect, so it guards resources
-// that are written only through this MemoryStore.
+// MemoryStore is a [Store] in memory, for resources that are written only through it. It
+// holds a resource exclusively from the comparison to the end of the effect.
 //
-// All marks are gone when the process ends. For a resource that outlives the
-// process (a file, a table) use marks that do too: otherwise a stale holder may be
-// the first one after a restart.
-//
-// It is also a [Filter]: Admit is Do without an effect.
+// Its marks end with the process. A resource that outlives the process (a file, a table)
+// needs marks that do too, or a stale holder may be the first after a restart.
 type MemoryStore struct {
 	maxMarks int
 
@@ -41,9 +37,8 @@ var (
 
 // MemoryStoreOptions configure a [MemoryStore]. The zero value is the default.
 type MemoryStoreOptions struct {
-	// MaxMarks is how many resources have a mark, about 300 bytes each plus the
-	// names. New resources beyond that are refused with [ErrFull] until Reset is
-	// called for another one. Default 100,000. Negative: no limit.
+	// MaxMarks is how many resources may have a mark; more are refused with [ErrFull].
+	// A mark takes about 300 bytes and its names. Default 100,000. Negative: no limit.
 	MaxMarks int
 }
 
@@ -58,12 +53,11 @@ func NewMemoryStore(opts *MemoryStoreOptions) *MemoryStore {
 	return s
 }
 
-// Do implements [Store]. Effects on one resource run one after the other; tokens
-// are compared after the wait for the resource. A waiter gives up when ctx ends,
-// with ctx's error. effect must respect its context, because it blocks its
-// resource, and must not call Do for the same resource, which would deadlock.
-//
-// The mark stays raised if effect fails or panics: the newer holder exists anyway.
+// Do implements [Store]. Effects on one resource run one after the other; tokens are
+// compared after the wait for it, which ends with ctx. effect must respect its context,
+// because it blocks the resource, and must not call Do for the same resource, which
+// would deadlock. The mark stays raised if effect fails or panics: the newer holder
+// exists anyway.
 func (s *MemoryStore) Do(
 	ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error,
 ) error {
@@ -82,17 +76,16 @@ func (s *MemoryStore) Do(
 	return effect(ctx)
 }
 
-// Admit implements [Filter]. It waits for the resource like Do.
+// Admit implements [Filter]. It is Do without an effect.
 func (s *MemoryStore) Admit(ctx context.Context, resource string, c Claim) error {
 	return s.Do(ctx, resource, c, func(context.Context) error { return nil })
 }
 
-// Reset deletes the mark of a resource and records that in a (nil: the default
-// logger). Use it for a resource that no longer exists, that gets another lock, or
-// whose mark no token can reach. Make sure that no stale holder is left: the next
-// token passes, whatever it is. Without a mark Reset does nothing.
-//
-// The error is a *[ClaimError] for the resource, or ctx's.
+// Reset deletes the mark of a resource, if it has one, and records that in a (nil: the
+// default logger). Use it for a resource that no longer exists, that gets another lock,
+// or whose mark no token can reach. Make sure that no stale holder is left: the next
+// token is admitted, whatever it is. The error is a *[ClaimError] for the resource, or
+// ctx's.
 func (s *MemoryStore) Reset(ctx context.Context, resource string, a audit.Auditor) error {
 	if err := checkResource(resource); err != nil {
 		return err

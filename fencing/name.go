@@ -10,10 +10,9 @@ import (
 // maxEscaped is the length of the longest escaped name.
 const maxEscaped = 3 * MaxName
 
-// EscapeName returns a name as it is written in HTTP headers, gRPC metadata, etcd
-// values and object metadata: letters, digits and -._~/:@+ stand for themselves,
-// any other byte becomes %XX with capital letters. Each name has exactly one such
-// text. Send the token as [Token.String] beside it.
+// EscapeName returns a name as it is written in headers and metadata: letters, digits and
+// -._~/:@+ stand for themselves, any other byte becomes %XX with capital letters. Each
+// name has exactly one such text. The token is written as [Token.String] beside it.
 func EscapeName(name string) string {
 	escaped := 0
 	for i := range len(name) {

@@ -3,11 +3,11 @@ package fencing
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
 )
 
 // WhileSuspended is what a [FencedWriter] does while its holder is suspended: it
@@ -22,9 +22,8 @@ const (
 	// connected, lost, or the context ends.
 	Wait
 
-	// Proceed sends the write anyway. It is still fenced: etcd compares. But the
-	// session is suspended because etcd does not answer, so bound the context and
-	// expect holdfast.ErrOutcomeUnknown.
+	// Proceed sends the write anyway, still fenced. The session is suspended because
+	// etcd does not answer, so bound the context and expect holdfast.ErrOutcomeUnknown.
 	Proceed
 )
 
@@ -48,23 +47,8 @@ func (o WriterOptions) validate() error {
 	if o.WhileSuspended < Refuse || o.WhileSuspended > Proceed {
 		return invalid("WriterOptions.WhileSuspended", "is %d, which is not one of its constants", o.WhileSuspended)
 	}
-	return checkRetry(o.Retry)
-}
-
-// From 5 s on an etcd server may answer DeadlineExceeded, and etcd's client then
-// sends a write again if the request's context is still alive. So an attempt must
-// end before.
-const (
-	attemptLimit   = 5 * time.Second
-	defaultAttempt = 4 * time.Second
-)
-
-func checkRetry(p backoff.Policy) error {
-	if p.Attempt >= attemptLimit {
-		return invalid("Retry.Attempt", "is %v; it must be less than %v, after which etcd's client may send a write twice",
-			p.Attempt, attemptLimit)
-	}
-	return p.Validate()
+	_, err := attempt.Policy("WriterOptions.Retry", o.Retry)
+	return err
 }
 
 // admit checks s, and waits for it to be connected if the options say so.

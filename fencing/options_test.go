@@ -141,10 +141,10 @@ func TestInvalidWriterOptionsFailEveryWrite(t *testing.T) {
 		}{
 			{fencing.WriterOptions{WhileSuspended: -1}, "WriterOptions.WhileSuspended"},
 			{fencing.WriterOptions{WhileSuspended: 3}, "WriterOptions.WhileSuspended"},
-			{fencing.WriterOptions{Retry: backoff.Policy{Max: -1}}, "Policy.Max"},
+			{fencing.WriterOptions{Retry: backoff.Policy{Max: -1}}, "WriterOptions.Retry.Max"},
 			// From 5 s on etcd's client may send a write twice.
-			{fencing.WriterOptions{Retry: backoff.Policy{Attempt: 5 * time.Second}}, "Retry.Attempt"},
-			{fencing.WriterOptions{Retry: backoff.Policy{Attempt: time.Hour}}, "Retry.Attempt"},
+			{fencing.WriterOptions{Retry: backoff.Policy{Attempt: 5 * time.Second}}, "WriterOptions.Retry.Attempt"},
+			{fencing.WriterOptions{Retry: backoff.Policy{Attempt: time.Hour}}, "WriterOptions.Retry.Attempt"},
 		} {
 			err := write(t.Context(), fencing.NewFencedWriter(h).With(c.opts))
 			refused(t, kv, err)

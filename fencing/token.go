@@ -8,16 +8,14 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// Token is the fencing token of an exclusive holder. Of two holders of one name,
-// the later one has the larger token.
+// Token is the fencing token of an exclusive holder: the create revision of its entry in
+// etcd below an epoch (epoch<<48 | revision), which is 0 until an operator raises it
+// ([BumpEpoch]). Of two holders of one name, the later one has the larger token; tokens
+// of different names cannot be compared.
 //
-// It is the create revision of the holder's entry in etcd below an epoch:
-// epoch<<48 | revision. The epoch is 0 until an operator raises it ([BumpEpoch]).
+// Zero means "no token". Tokens of zero or less never pass a guard.
 //
-// Tokens of different names cannot be compared. Tokens of zero or less are
-// invalid and never pass a guard; zero means "no token".
-//
-// A Token is a [Source]: use it to present a token whose holder is elsewhere.
+// A Token is a [Source], for a holder that is elsewhere.
 type Token int64
 
 const (
@@ -85,8 +83,8 @@ func (t Token) String() string { return strconv.FormatInt(int64(t), 10) }
 // Token returns t. It implements [Source].
 func (t Token) Token() Token { return t }
 
-// Check returns [ErrNoToken] if t is zero or negative. It implements [Source]; a
-// bare token cannot know whether its holder still holds.
+// Check returns [ErrNoToken] if t is zero or negative. It implements [Source], but cannot
+// know whether the holder still holds.
 func (t Token) Check() error {
 	if t <= 0 {
 		return ErrNoToken
@@ -122,10 +120,9 @@ func (t Token) MarshalJSON() ([]byte, error) {
 	return strconv.AppendQuote(nil, t.String()), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes: a string of digits without
-// escapes. It refuses a number, which may have been rounded, and null, which
-// would leave an earlier token in a reused variable. On error it leaves t
-// unchanged; the error is a *[ClaimError].
+// UnmarshalJSON reads what MarshalJSON writes. It refuses a number, which may have been
+// rounded, and null, which would leave an earlier token in a reused variable. On error it
+// leaves t unchanged; the error is a *[ClaimError].
 func (t *Token) UnmarshalJSON(data []byte) error {
 	if len(data) < 2 || data[0] != '"' || data[len(data)-1] != '"' {
 		return badToken(string(data), errNotString)

@@ -14,33 +14,29 @@ import (
 	"github.com/holdfast-go/holdfast/internal/stale"
 )
 
-// MaxOps is the largest number of comparisons, of Then operations, or of Else
-// operations in a transaction of a [FencedWriter]: etcd's default limit of 128,
-// less the level that the fence needs. Nested transactions share what their outer
-// level leaves.
+// MaxOps is the largest number of comparisons, of Then operations, or of Else operations
+// in a transaction of a [FencedWriter]: etcd's default limit of 128, less one level for
+// the fence. Nested transactions share what their outer level leaves.
 const MaxOps = 127
 
 // FencedWriter writes to etcd on behalf of a holder, and only while the holder's
 // entry exists. Each write is one RPC that compares and writes. A FencedWriter is
 // safe for concurrent use.
 //
-// A write is refused before it is sent if its arguments are invalid
-// (*holdfast.ArgumentError), if there is no holder or token ([ErrNoToken]), if the
-// context has ended, or if the holder's Check fails; for a suspended holder that
-// depends on [WriterOptions].WhileSuspended. After sending, the result is one of:
+// The result of a write is one of:
 //
-//   - nil: the write took effect while the holder was the holder.
-//   - [ErrStale]: the holder's entry is gone, so etcd refused the write. It had no
-//     effect, with one exception in the package documentation. The lock or term is
-//     lost from then on: its Check fails and its contexts are canceled.
-//   - holdfast.ErrOutcomeUnknown, joined with its cause: the write was not
-//     answered. It may have taken effect, or may do so for as long as the holder's
-//     entry exists. The writer does not send it again, because the late first copy
-//     could overwrite what was written in the meantime.
-//   - any other error: nothing was written ([ErrNotDone]).
+//   - nil: it took effect, and the holder was still the holder.
+//   - [ErrStale]: etcd refused it, because the holder's entry is gone. It had no effect
+//     (the package documentation has an exception), and the lock or term is lost: its
+//     Check fails and its contexts are canceled.
+//   - holdfast.ErrOutcomeUnknown, joined with its cause: it was not answered. It may
+//     have taken effect, or may do so while the holder's entry exists. The writer does
+//     not send it again, because a late first copy could overwrite newer writes.
+//   - any other error: nothing was written ([ErrNotDone]). Before anything is sent these
+//     are *holdfast.ArgumentError, [ErrNoToken], ctx's error, and that of the holder's
+//     Check (for a suspended holder see [WriterOptions].WhileSuspended).
 //
-// A key outlives the lock. To delete it together with the lock, put it with
-// clientv3.WithLease and the lock's lease.
+// A key outlives the lock, unless it is put with clientv3.WithLease and the lock's lease.
 type FencedWriter struct {
 	holder Holder // nil: every write returns ErrNoToken
 	opts   WriterOptions
@@ -79,9 +75,8 @@ func (w *FencedWriter) Put(
 	return (*clientv3.PutResponse)(put), nil
 }
 
-// Delete deletes key, or a range that begins with it, with the options of
-// clientv3's Delete. An empty key is an error even with options, because it would
-// mean all of etcd. See [FencedWriter] for errors.
+// Delete deletes key, or a range, with the options of clientv3's Delete. An empty key is
+// an error even with options: it would mean all of etcd. See [FencedWriter] for errors.
 func (w *FencedWriter) Delete(
 	ctx context.Context, key string, opts ...clientv3.OpOption,
 ) (*clientv3.DeleteResponse, error) {

@@ -182,18 +182,6 @@ func TestEntryDeletedAndPutAgainIsALoss(t *testing.T) {
 	}
 }
 
-const (
-	auditEvery = kit.LockDelay / 2 // of internal/queue
-	lookBound  = auditEvery / 2
-)
-
-// isAudit reports whether a request looks for the entries of held locks: a Txn
-// of comparisons and reads.
-func isAudit(c etcdfake.Call) bool {
-	txn, ok := c.Request.(*pb.TxnRequest)
-	return ok && len(txn.Compare) > 0 && len(txn.Success) == 0
-}
-
 // etcd's refusal is the proof that the entry is gone: the audit need not find it.
 func TestRefusedWriteEndsTheLockAtOnce(t *testing.T) {
 	for name, remove := range map[string]func(srv *etcdfake.Server, lk *locker.Lock){

@@ -37,8 +37,8 @@ func TestClientConfigIsAsDocumented(t *testing.T) {
 	}
 }
 
-// A request on a half-open connection does not hang until its context ends: the client gives up the connection 13 s after
-// the last message.
+// A request on a half-open connection does not hang until its context ends: the client gives up the connection 13 s
+// after the last message.
 func TestDeafConnectionIsGivenUp(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		cli, n := c.connect(t, session.ClientConfig("passthrough:///fake"))
@@ -53,7 +53,8 @@ func TestDeafConnectionIsGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := time.Since(start); len(n.conns) != 2 || d < 10*time.Second || d > 15*time.Second {
-			t.Errorf("%d connections; answered after %v, documented are 10 s to the ping and 3 s for its answer", len(n.conns), d)
+			t.Errorf("%d connections; answered after %v, documented are 10 s to the ping and 3 s for its answer",
+				len(n.conns), d)
 		}
 	})
 }

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootClock reads CLOCK_BOOTTIME, which counts the time that the machine sleeps. If the kernel refuses, it stays at zero,
-// and the monotonic clock decides alone.
+// bootClock reads CLOCK_BOOTTIME, which counts the time that the machine sleeps. If the kernel refuses, it stays at
+// zero, and the monotonic clock decides alone.
 func bootClock() func() time.Duration {
 	read := func() time.Duration {
 		var ts unix.Timespec

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// A session whose clock is slow trusts its lease for (TTL - margin)/rate of etcd's time. So a loss is reported in time down
-// to a rate of 1 - margin/TTL, where the guarantee ends. A fast clock only leaves more time.
+// A session whose clock is slow trusts its lease for (TTL - margin)/rate of etcd's time. So a loss is reported in
+// time down to a rate of 1 - margin/TTL, where the guarantee ends. A fast clock only leaves more time.
 func TestDriftMarginCoversSlowClocksUpToItsRate(t *testing.T) {
 	for _, margin := range []time.Duration{200 * time.Millisecond, 1500 * time.Millisecond, 3750 * time.Millisecond} {
 		const ttl = session.DefaultTTL
@@ -63,8 +63,8 @@ func TestAClockThatRunsSlowIsCoveredByTheMargin(t *testing.T) {
 	})
 }
 
-// time.Now, wall clock and monotonic, advances by an hour while the session's own clock stands still. Code that decided by
-// time.Now would find the lease lost.
+// time.Now, wall clock and monotonic, advances by an hour while the session's own clock stands still. Code that
+// decided by time.Now would find the lease lost.
 func TestNothingButTheSessionsClockDecides(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()
@@ -86,8 +86,8 @@ func TestNothingButTheSessionsClockDecides(t *testing.T) {
 	})
 }
 
-// The default clock does not read the wall clock: it starts at zero and advances with the monotonic one. (internal/layering
-// tests that no code uses the wall clock of a time.Now.)
+// The default clock does not read the wall clock: it starts at zero and advances with the monotonic one.
+// (internal/layering tests that no code uses the wall clock of a time.Now.)
 func TestSystemClockStartsAtZeroAndNeverRunsBackwards(t *testing.T) {
 	clock, mono := session.SystemClock(), session.MonotonicClock()
 	last := time.Duration(0)

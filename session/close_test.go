@@ -27,7 +27,8 @@ func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
 		}
 		events.next(t, holdfast.Closed)
 		var lost *holdfast.LostError
-		if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseClosed || !errors.Is(err, holdfast.ErrClosed) {
+		if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseClosed ||
+			!errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("handle after Close: %v", err)
 		}
 		if err := sess.Check(); err != holdfast.ErrClosed || sess.State() != holdfast.Closed || sess.Remaining() != 0 {
@@ -71,7 +72,8 @@ func TestCloseReturnsWhenItsContextEndsAndSaysWhatIsUnknown(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		err := sess.Close(ctx)
-		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 2*time.Second {
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(began) != 2*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		if err := sess.Close(t.Context()); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
@@ -184,7 +186,8 @@ func TestCloseNamesTheCallbackThatIsStuck(t *testing.T) {
 			began := time.Now()
 			var stuck *session.CallbackError
 			err := sess.Close(context.Background())
-			if !errors.As(err, &stuck) || !strings.Contains(err.Error(), "TestCloseNamesTheCallbackThatIsStuck") || time.Since(began) != want {
+			if !errors.As(err, &stuck) || !strings.Contains(err.Error(), "TestCloseNamesTheCallbackThatIsStuck") ||
+				time.Since(began) != want {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}
 		}

@@ -1,5 +1,5 @@
-// Package session keeps one etcd lease alive and reports, in time, what has become of it. Locks and elections are built on
-// it. One session per process serves any number of them; renewal traffic does not grow with what is held.
+// Package session keeps one etcd lease alive and reports, in time, what has become of it. Locks and elections are
+// built on it. One session per process serves any number of them; renewal traffic does not grow with what is held.
 //
 //	sess, err := session.New(ctx, cli, nil)
 //	if err != nil { … }
@@ -19,13 +19,13 @@
 //
 //	Close, from any state ─────▶ Closed
 //
-// The trusted time is the TTL (300 s at most) minus Options.DriftMargin, counted from when the last confirmed renewal was
-// sent. With the default TTL of 15 s it is 13.5 s: a renewal is sent after three eighths of it, 5.06 s; the session is
-// suspended after half of it, 6.75 s; and lost after 13.5 s.
+// The trusted time is the TTL (300 s at most) minus Options.DriftMargin, counted from when the last confirmed
+// renewal was sent. With the default TTL of 15 s it is 13.5 s: a renewal is sent after three eighths of it, 5.06 s;
+// the session is suspended after half of it, 6.75 s; and lost after 13.5 s.
 //
-// [Session.Check] judges the state at the time of the call, by the clock and without an RPC, so it is right even after a
-// pause in which no timer could fire. [Session.Subscribe] reports changes of state. [Session.Done] is closed when no lease
-// will follow.
+// [Session.Check] judges the state at the time of the call, by the clock and without an RPC, so it is right even
+// after a pause in which no timer could fire. [Session.Subscribe] reports changes of state. [Session.Done] is
+// closed when no lease will follow.
 //
 // # Guarantees
 //
@@ -33,8 +33,8 @@
 //     lease. Trust is counted from when a renewal was sent, minus a margin for clock drift, and a renewal counts only
 //     after a read has proved that the leader which acknowledged it is the one the cluster follows.
 //   - A loss is final. The session gets a new lease, but locks and terms of the old one stay lost.
-//   - One hung member of several costs neither the lease nor a suspension while a quorum is healthy: requests that may be
-//     repeated are sent to the other members as well.
+//   - One hung member of several costs neither the lease nor a suspension while a quorum is healthy: requests that
+//     may be repeated are sent to the other members as well.
 //   - Callbacks cannot delay renewals. They get the changes of state in order, and every loss. (Options.Retry.Notify is
 //     not called for renewals.)
 //   - Close joins every goroutine of the session, and every callback that returns within Options.CloseTimeout. It names
@@ -44,10 +44,10 @@
 //
 //   - That code is still right when it acts on a nil Check: the process may be paused in between. Fencing tokens cover
 //     that; see package fencing.
-//   - That the holder of a revoked lease learns of it before another client acquires its lock. An administrator can revoke
-//     a lease, and so can a former etcd leader that was paused. The watch of the session key usually reports it within
-//     milliseconds; if the watch hangs, the next look at the held entries or the next renewal does. Waiters wait
-//     Options.LockDelay for that; a client that never had to wait does not.
+//   - That the holder of a revoked lease learns of it before another client acquires its lock. An administrator can
+//     revoke a lease, and so can a former etcd leader that was paused. The watch of the session key usually reports
+//     it within milliseconds; if the watch hangs, the next look at the held entries or the next renewal does.
+//     Waiters wait Options.LockDelay for that; a client that never had to wait does not.
 //   - Anything through etcd's grpc-proxy, which may answer one renewal with the reply to another.
 //
 // # What happens when
@@ -68,7 +68,7 @@
 //
 // # In etcd
 //
-// Each lease has one session key, NAMESPACE/session/LEASE (in hex), which is deleted with it. The role of every session
-// needs to read and write below NAMESPACE/session/. The value is a JSON object: v, the format number, 1; owner; host; pid.
-// See Options.Owner and Options.Anonymous.
+// Each lease has one session key, NAMESPACE/session/LEASE (in hex), which is deleted with it. The role of every
+// session needs to read and write below NAMESPACE/session/. The value is a JSON object: v, the format number, 1;
+// owner; host; pid. See Options.Owner and Options.Anonymous.
 package session

@@ -34,10 +34,10 @@ type subscriber struct {
 	queue callback.Queue
 }
 
-// Subscribe calls fn for every change of state from now on: one event at a time, in order, on a goroutine of fn's own. A
-// slow fn delays nothing else. While more than 64 events wait for fn, the oldest is dropped that is neither a loss nor the
-// close. A panic in fn is recovered and logged. After cancel no further call begins; cancel does not wait, so fn may call
-// it.
+// Subscribe calls fn for every change of state from now on: one event at a time, in order, on a goroutine of fn's
+// own. A slow fn delays nothing else. While more than 64 events wait for fn, the oldest is dropped that is neither
+// a loss nor the close. A panic in fn is recovered and logged. After cancel no further call begins; cancel does not
+// wait, so fn may call it.
 func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
 	if fn == nil {
 		return func() {}
@@ -95,21 +95,25 @@ func (s *Session) publish(ev Event) {
 // logEvent writes one line for each change of state but the close.
 func (s *Session) logEvent(ev Event) {
 	log := s.opts.Logger.With("lease", holdfast.LeaseID(ev.Lease).String())
-	if ev.Err != nil && ev.State == holdfast.Suspended {
-		log = log.With("error", ev.Err)
+	err := ev.Err
+	var attrs []any
+	if lost, ok := err.(*holdfast.LostError); ok {
+		// The text of the error would repeat the other attributes.
+		attrs = append(attrs, "cause", lost.Cause.String(), "since_last_renewal", lost.Since)
+		err = lost.Err
 	}
-	switch lost, _ := ev.Err.(*holdfast.LostError); {
+	if err != nil {
+		attrs = append(attrs, "error", err)
+	}
+	switch {
 	case ev.State == holdfast.Suspended:
-		log.Warn("holdfast: session suspended")
+		log.Warn("holdfast: session suspended", attrs...)
 	case ev.Reconnected():
-		log.Info("holdfast: session reconnected, nothing was lost")
+		log.Info("holdfast: session reconnected, nothing was lost", attrs...)
 	case ev.State == holdfast.Connected:
-		log.Info("holdfast: session has a new lease")
-	case ev.State == holdfast.Lost && lost != nil:
-		if lost.Err != nil {
-			log = log.With("error", lost.Err)
-		}
-		log.Warn("holdfast: session lost", "cause", lost.Cause.String(), "since_last_renewal", lost.Since)
+		log.Info("holdfast: session has a new lease", attrs...)
+	case ev.State == holdfast.Lost:
+		log.Warn("holdfast: session lost", attrs...)
 	}
 }
 

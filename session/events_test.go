@@ -36,8 +36,8 @@ func (c *cluster) lose(t *testing.T, sess *session.Session, events recorder) (lo
 	return lost
 }
 
-// A subscriber that takes a minute for each event gets the same events in the same order, only later. Renewals do not wait
-// for it.
+// A subscriber that takes a minute for each event gets the same events in the same order, only later. Renewals do
+// not wait for it.
 func TestSlowSubscriberGetsEveryEventInOrder(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{CloseTimeout: 2 * time.Hour})
@@ -77,8 +77,8 @@ func TestSlowSubscriberGetsEveryEventInOrder(t *testing.T) {
 	})
 }
 
-// Of the events that wait for a blocked subscriber, those that end nothing are dropped first. No loss is dropped, however
-// many there are, nor is the close.
+// Of the events that wait for a blocked subscriber, those that end nothing are dropped first. No loss is dropped,
+// however many there are, nor is the close.
 func TestEveryTerminalEventArrivesHoweverManyWait(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{})
@@ -181,7 +181,7 @@ func TestEachChangeOfStateIsOneLineInTheLog(t *testing.T) {
 		want := []string{
 			`level=WARN msg="holdfast: session suspended" lease=` + old + " error=",
 			`level=INFO msg="holdfast: session reconnected, nothing was lost" lease=` + old,
-			`level=WARN msg="holdfast: session lost" lease=` + old + " ",
+			`level=WARN msg="holdfast: session lost" lease=` + old + " cause=revoked since_last_renewal=",
 			`level=INFO msg="holdfast: session has a new lease" lease=` + next,
 		}
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")

@@ -17,8 +17,8 @@ import (
 // goneWait bounds the search for the cause of a loss. It has to be short compared with the lock delay.
 const goneWait = 250 * time.Millisecond
 
-// LeaseGone reads the cluster ID, since the answer that refused the lease does not have it. A cluster that was set up anew
-// knows no lease either, and calling that a revocation would mislead the operator.
+// LeaseGone reads the cluster ID, since the answer that refused the lease does not have it. A cluster that was set
+// up anew knows no lease either, and calling that a revocation would mislead the operator.
 func (h host) LeaseGone(ctx context.Context, l *lease.Lease, err error) *holdfast.LostError {
 	if lost := l.Lost(); lost != nil {
 		return lost
@@ -70,7 +70,9 @@ func (s *Session) watchClient() (stop func() bool) {
 	if s.client.Ctx() == nil {
 		return func() bool { return true }
 	}
-	return context.AfterFunc(s.client.Ctx(), func() { s.latest().Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed) })
+	return context.AfterFunc(s.client.Ctx(), func() {
+		s.latest().Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed)
+	})
 }
 
 // unanswered is the failure of a renewal whose request was not answered.
@@ -91,8 +93,8 @@ func (e *unanswered) Error() string {
 // Is makes errors.Is(err, context.DeadlineExceeded) true.
 func (e *unanswered) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// noteRequest records that a request for l is in flight, as the failure if it is never answered. It does not replace the
-// error of an answer.
+// noteRequest records that a request for l is in flight, as the failure if it is never answered. It does not
+// replace the error of an answer.
 func (s *Session) noteRequest(l *lease.Lease, request string) {
 	failure := l.Failure()
 	last, hung := failure.(*unanswered)

@@ -17,9 +17,9 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Invariant 1. Requests and replies take random times, and at a random moment the network goes silent. The session must
-// report the loss before the server expires the lease. A deadline counted from the receipt of an answer fails here, and so
-// does one without the drift margin.
+// Invariant 1. Requests and replies take random times, and at a random moment the network goes silent. The session
+// must report the loss before the server expires the lease. A deadline counted from the receipt of an answer fails
+// here, and so does one without the drift margin.
 func TestLossIsToldBeforeTheLeaseExpires(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -102,8 +102,8 @@ func TestRevokedLeaseIsLostWithItsCause(t *testing.T) {
 	})
 }
 
-// Another cluster knows the lease if it was restored from a backup, and does not if it was set up anew. If the cluster does
-// not answer the question who it is, the loss is reported without that, a quarter of a second later.
+// Another cluster knows the lease if it was restored from a backup, and does not if it was set up anew. If the
+// cluster does not answer the question who it is, the loss is reported without that, a quarter of a second later.
 func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 	for name, tc := range map[string]struct {
 		restored, hangs bool

@@ -18,16 +18,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// grantOnce obtains a lease and puts its session key. A Grant is trusted from its send time. It needs no proof, because it
-// goes through Raft.
+// grantOnce obtains a lease and puts its session key. A Grant is trusted from its send time. It needs no proof,
+// because it goes through Raft.
 func (s *Session) grantOnce(ctx context.Context) (*lease.Lease, error) {
 	l, err := s.grant(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("grant a lease: %w", etcderr.WithConnection(s.client.ActiveConnection(), err))
 	}
 	if err := l.Check(); err != nil {
-		// The answer took so long that the lease is not trusted any more: etcd's client may have repeated the Grant by itself.
-		// The lease is left to expire.
+		// The answer took so long that the lease is not trusted any more: etcd's client may have repeated the Grant
+		// by itself. The lease is left to expire.
 		return nil, backoff.Again(fmt.Errorf("grant a lease: %w", err))
 	}
 	if err := s.announce(ctx, l); err != nil {
@@ -36,8 +36,9 @@ func (s *Session) grantOnce(ctx context.Context) (*lease.Lease, error) {
 	return l, nil
 }
 
-// grant sends a Grant, and further ones while it is not answered. Each has an ID of its own, chosen here. So the surplus
-// leases can be revoked even if their Grants are never answered, and a late Grant cannot bring back a lease that was lost.
+// grant sends a Grant, and further ones while it is not answered. Each has an ID of its own, chosen here. So the
+// surplus leases can be revoked even if their Grants are never answered, and a late Grant cannot bring back a lease
+// that was lost.
 func (s *Session) grant(ctx context.Context) (*lease.Lease, error) {
 	var mu sync.Mutex // protects ids
 	var ids []clientv3.LeaseID
@@ -52,7 +53,8 @@ func (s *Session) grant(ctx context.Context) (*lease.Lease, error) {
 			return nil, err
 		}
 		return lease.New(lease.Grant{
-			ID: resp.ID, Cluster: resp.ClusterId, TTL: time.Duration(resp.TTL) * time.Second, Margin: s.opts.DriftMargin, Sent: sent,
+			ID: resp.ID, Cluster: resp.ClusterId, TTL: time.Duration(resp.TTL) * time.Second,
+			Margin: s.opts.DriftMargin, Sent: sent,
 		}, s.opts.Clock), nil
 	})
 	if err != nil {
@@ -100,9 +102,9 @@ func (s *Session) refuse(err error) {
 	}
 }
 
-// revokeLost revokes a lost lease a drift margin after its loss, about when etcd would have expired it. That deletes its
-// entries and makes late requests that name it fail. The wait gives holders time to notice the loss, on a busy machine as
-// well, before another client can acquire. Close cuts the wait short.
+// revokeLost revokes a lost lease a drift margin after its loss, about when etcd would have expired it. That
+// deletes its entries and makes late requests that name it fail. The wait gives holders time to notice the loss, on
+// a busy machine as well, before another client can acquire. Close cuts the wait short.
 func (s *Session) revokeLost(ctx context.Context, l *lease.Lease) {
 	grace := time.NewTimer(l.Margin())
 	defer grace.Stop()
@@ -132,8 +134,9 @@ func (s *Session) revokeID(ctx context.Context, id clientv3.LeaseID) error {
 }
 
 func (s *Session) revokeOnce(ctx context.Context, id clientv3.LeaseID) error {
-	_, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
-		return s.client.Revoke(ctx, id)
+	_, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (struct{}, error) {
+		_, err := s.client.Revoke(ctx, id)
+		return struct{}{}, err
 	})
 	if etcderr.Classify(err) == etcderr.LeaseGone {
 		return nil

@@ -32,7 +32,8 @@ func TestGrantThatIsNotAnsweredIsSentAgainAndLeavesNoLease(t *testing.T) {
 	})
 }
 
-// The session itself must not let another client in before etcd would: holders have the drift margin to notice the loss.
+// The session itself must not let another client in before etcd would: holders have the drift margin to notice the
+// loss.
 func TestLostLeaseIsNotRevokedBeforeTheMarginHasPassed(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()

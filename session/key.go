@@ -18,20 +18,20 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// The session key exists as long as its lease. It serves three purposes: its watch reports a revoked lease at once; Txns
-// compare its mod revision, the gate, so that late requests fail; and its absence tells other clients that an entry was
-// deleted together with its lease.
+// The session key exists as long as its lease. It serves three purposes: its watch reports a revoked lease at once;
+// Txns compare its mod revision, the gate, so that late requests fail; and its absence tells other clients that an
+// entry was deleted together with its lease.
 
 const (
-	// armTimeout bounds the creation of the watch. A member creates it without asking the others, so one that takes longer
-	// hangs.
+	// armTimeout bounds the creation of the watch. A member creates it without asking the others, so one that takes
+	// longer hangs.
 	armTimeout = time.Second
 
 	// A watch that lived for healthyWatch resets the backoff.
 	healthyWatch = 10 * time.Second
 
-	// watchKey is metadata that etcd ignores. etcd's client opens one stream for each set of metadata, so each watch gets a
-	// stream of its own, which goes to the next member.
+	// watchKey is metadata that etcd ignores. etcd's client opens one stream for each set of metadata, so each
+	// watch gets a stream of its own, which goes to the next member.
 	watchKey = "holdfast-session"
 )
 
@@ -41,8 +41,8 @@ func (h host) SessionKey(id clientv3.LeaseID) string {
 
 func (h host) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) {
 	key := h.SessionKey(l.ID())
-	// Repeated as early as a read: a superfluous copy only moves the gate once more, and restoreSessionKey has a quarter of
-	// the lock delay.
+	// Repeated as early as a read: a superfluous copy only moves the gate once more, and restoreSessionKey has a
+	// quarter of the lock delay.
 	resp, _, err := attempt.Once(ctx, h.sender, attempt.Read, func(ctx context.Context) (*clientv3.PutResponse, error) {
 		return h.client.Put(ctx, key, h.keyValue, clientv3.WithLease(l.ID()))
 	})
@@ -83,10 +83,11 @@ func (s *Session) announce(ctx context.Context, l *lease.Lease) error {
 	case etcderr.LeaseGone:
 		return backoff.Again(err) // it took too long
 	case etcderr.Unauthorised:
-		err = fmt.Errorf("%w; grant it to a role of this user: etcdctl role grant-permission --prefix ROLE readwrite %s/session/",
-			err, s.opts.Namespace)
+		err = fmt.Errorf("%w; grant it to a role of this user: "+
+			"etcdctl role grant-permission --prefix ROLE readwrite %s/session/", err, s.opts.Namespace)
 	}
-	if !etcderr.Pending(err) || s.ctx.Err() != nil { // etcd answers, or Close has cut this off and must leave no lease behind
+	// Either etcd answers, or Close has cut this off and must leave no lease behind.
+	if !etcderr.Pending(err) || s.ctx.Err() != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.CloseTimeout)
 		defer cancel()
 		s.revoke(ctx, l)
@@ -117,11 +118,12 @@ func (s *Session) watchSessionKey(l *lease.Lease) {
 	}
 }
 
-// watchUntilDeleted watches the key of l, and restores it when it is deleted. It returns then, or when the watch fails. The
-// watch starts at the present revision, since etcd serves watches from older revisions only every 100 ms. The read after
-// its creation finds earlier deletions.
+// watchUntilDeleted watches the key of l, and restores it when it is deleted. It returns then, or when the watch
+// fails. The watch starts at the present revision, since etcd serves watches from older revisions only every 100
+// ms. The read after its creation finds earlier deletions.
 func (s *Session) watchUntilDeleted(l *lease.Lease, stream string) {
-	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(l.Context()), watchKey, stream))
+	ctx := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(l.Context()), watchKey, stream)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	unarmed := time.AfterFunc(armTimeout, cancel)
 	defer unarmed.Stop()
@@ -157,8 +159,8 @@ func (s *Session) readSessionKey(ctx context.Context, l *lease.Lease) (*clientv3
 	return resp, nil
 }
 
-// checkSessionKey restores the key of l unless read shows that it exists and is attached to l. It returns an error if the
-// key could not be restored.
+// checkSessionKey restores the key of l unless read shows that it exists and is attached to l. It returns an error
+// if the key could not be restored.
 func (s *Session) checkSessionKey(l *lease.Lease, read *clientv3.GetResponse) error {
 	switch {
 	case read.Header.ClusterId != l.Cluster():
@@ -171,9 +173,9 @@ func (s *Session) checkSessionKey(l *lease.Lease, read *clientv3.GetResponse) er
 	return s.restoreSessionKey(l, read.Header.Revision)
 }
 
-// restoreSessionKey puts the session key again, which did not exist at revision seen. If the key was deleted by hand, that
-// succeeds and nothing is lost. If the lease was revoked, etcd refuses it. If etcd does not answer, the lease is given up:
-// a waiter may acquire the lock a LockDelay after a revocation.
+// restoreSessionKey puts the session key again, which did not exist at revision seen. If the key was deleted by
+// hand, that succeeds and nothing is lost. If the lease was revoked, etcd refuses it. If etcd does not answer, the
+// lease is given up: a waiter may acquire the lock a LockDelay after a revocation.
 func (s *Session) restoreSessionKey(l *lease.Lease, seen int64) error {
 	if l.Context().Err() != nil || l.Gate() > seen {
 		return nil // lost, or put again in the meantime

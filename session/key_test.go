@@ -192,7 +192,8 @@ func TestSessionKeyThatCannotBeRestoredIsALoss(t *testing.T) {
 			start := time.Now()
 			c.Delete(key)
 			lost := lossOf(t, events.next(t, holdfast.Lost))
-			if took := time.Since(start); took != want || lost.Cause != holdfast.CauseKeyDeleted || !strings.Contains(lost.Error(), key) {
+			if took := time.Since(start); took != want || lost.Cause != holdfast.CauseKeyDeleted ||
+				!strings.Contains(lost.Error(), key) {
 				t.Errorf("LockDelay %v: after %v: %v", delay, took, lost)
 			}
 			c.link.Heal()

@@ -15,7 +15,7 @@ import (
 
 func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
-		cli := c.dial(t)
+		cli, longAttempt := c.dial(t), backoff.Policy{Attempt: 5 * time.Second}
 		for name, tc := range map[string]struct {
 			cli      *clientv3.Client
 			opts     session.Options
@@ -31,7 +31,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 			"margin too large":    {cli, session.Options{DriftMargin: 4 * time.Second}, "Options.DriftMargin"},
 			"close timeout":       {cli, session.Options{CloseTimeout: -1}, "Options.CloseTimeout"},
 			"retry policy":        {cli, session.Options{Retry: backoff.Policy{Multiplier: 0.5}}, "Options.Retry.Multiplier"},
-			"long attempt":        {cli, session.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}, "Options.Retry.Attempt"},
+			"long attempt":        {cli, session.Options{Retry: longAttempt}, "Options.Retry.Attempt"},
 			"short lock delay":    {cli, session.Options{LockDelay: 199 * time.Millisecond}, "Options.LockDelay"},
 			"long lock delay":     {cli, session.Options{LockDelay: 61 * time.Second}, "Options.LockDelay"},
 			"long owner":          {cli, session.Options{Owner: strings.Repeat("x", 257)}, "Options.Owner"},

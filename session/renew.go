@@ -33,8 +33,8 @@ func (s *Session) run(first *lease.Lease) {
 	}
 }
 
-// guard renews l and publishes its changes of state until it is lost. It returns false if Close caused the loss: then Close
-// publishes it and revokes the lease.
+// guard renews l and publishes its changes of state until it is lost. It returns false if Close caused the loss:
+// then Close publishes it and revokes the lease.
 func (s *Session) guard(l *lease.Lease) bool {
 	renewals := make(chan struct{})
 	go func() { // joined below; ends with l
@@ -62,9 +62,9 @@ func (s *Session) successor() *lease.Lease {
 	return l
 }
 
-// watchdog wakes when the answer of l.Check changes, and publishes the new state. It sends no RPC, so nothing keeps it from
-// doing so in time. (For the reason of a suspension it asks the connection, for 100 ms at most.) When l is lost it returns
-// the last state published.
+// watchdog wakes when the answer of l.Check changes, and publishes the new state. It sends no RPC, so nothing keeps
+// it from doing so in time. (For the reason of a suspension it asks the connection, for 100 ms at most.) When l is
+// lost it returns the last state published.
 func (s *Session) watchdog(l *lease.Lease) holdfast.State {
 	state := holdfast.Connected
 	timer := time.NewTimer(l.UntilChange())
@@ -110,8 +110,8 @@ func (s *Session) renew(l *lease.Lease) {
 			return
 		}
 		if l.UntilRenewal() <= 0 {
-			// Until the loss, every failure except a verdict on the lease is retried, a refused permission as well: tokens
-			// are refreshed and roles are repaired.
+			// Until the loss, every failure except a verdict on the lease is retried, a refused permission as well:
+			// tokens are refreshed and roles are repaired.
 			var ack *acknowledgement
 			_ = backoff.Retry(l.Context(), policy, func(ctx context.Context) error {
 				return s.renewOnce(ctx, l, &ack)
@@ -163,14 +163,16 @@ type acknowledgement struct {
 	term    uint64
 }
 
-// renewAndProve sends a renewal and proves that it counts. An etcd leader that was paused and resumed acknowledges renewals
-// which the cluster, led by another member by now, has never seen. So a linearizable read follows, and the renewal counts
-// only if both answers have the same Raft term: no such read can succeed at term T once a quorum has voted for T+1. left is
-// the trusted time that remained when the proof arrived.
+// renewAndProve sends a renewal and proves that it counts. An etcd leader that was paused and resumed acknowledges
+// renewals which the cluster, led by another member by now, has never seen. So a linearizable read follows, and the
+// renewal counts only if both answers have the same Raft term: no such read can succeed at term T once a quorum has
+// voted for T+1. left is the trusted time that remained when the proof arrived.
 //
-// A late proof proves just as much, so an acknowledgement whose proof fails is left in kept for the next call. Only a proof
-// at another term makes it worthless.
-func (s *Session) renewAndProve(ctx context.Context, l *lease.Lease, kept **acknowledgement) (left time.Duration, err error) {
+// A late proof proves just as much, so an acknowledgement whose proof fails is left in kept for the next call. Only
+// a proof at another term makes it worthless.
+func (s *Session) renewAndProve(
+	ctx context.Context, l *lease.Lease, kept **acknowledgement,
+) (left time.Duration, err error) {
 	if *kept == nil {
 		s.noteRequest(l, "renewal")
 		if *kept, err = s.acknowledge(ctx, l); err != nil {

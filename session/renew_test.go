@@ -92,8 +92,8 @@ func TestShortOutageSuspendsAndReconnectsTheSameLease(t *testing.T) {
 	})
 }
 
-// Invariant 2: a renewal that is confirmed after the deadline is too late, even if no timer and no caller has noticed the
-// deadline before.
+// Invariant 2: a renewal that is confirmed after the deadline is too late, even if no timer and no caller has
+// noticed the deadline before.
 func TestRenewalConfirmedTooLateDoesNotRevive(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		clock, jump := jumping()
@@ -113,8 +113,9 @@ func TestRenewalConfirmedTooLateDoesNotRevive(t *testing.T) {
 	})
 }
 
-// After a machine suspend the clock has jumped and the timers have not: a waiter sees Suspended by the clock, and the
-// renewal may be confirmed before the watchdog has woken. The waiter must be woken all the same. Found by the simulation.
+// After a machine suspend the clock has jumped and the timers have not: a waiter sees Suspended by the clock, and
+// the renewal may be confirmed before the watchdog has woken. The waiter must be woken all the same. Found by the
+// simulation.
 func TestWaiterThatSawASuspensionTheWatchdogMissedIsWoken(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		clock, jump := jumping()
@@ -160,8 +161,8 @@ func TestConnectedContextLivesAsSoonAsTheRenewalIsConfirmed(t *testing.T) {
 	})
 }
 
-// The pauses of a program's locks may be longer than a lease lasts. A renewal that is not answered must still not cost the
-// lease.
+// The pauses of a program's locks may be longer than a lease lasts. A renewal that is not answered must still not
+// cost the lease.
 func TestPausesBetweenRenewalsFitIntoTheTTL(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{
@@ -254,7 +255,8 @@ func TestValidOptionsDoNotSuspendAHealthySession(t *testing.T) {
 // Whatever etcd answers, neither the session nor etcd's client sends a request again without a pause.
 func TestRenewalsThatAreRefusedAtOnceArePaced(t *testing.T) {
 	for _, code := range []codes.Code{
-		codes.Unavailable, codes.Internal, codes.Canceled, codes.DeadlineExceeded, codes.ResourceExhausted, codes.PermissionDenied,
+		codes.Unavailable, codes.Internal, codes.Canceled, codes.DeadlineExceeded, codes.ResourceExhausted,
+		codes.PermissionDenied,
 	} {
 		for _, method := range []string{"LeaseKeepAlive", "Range"} {
 			t.Run(code.String()+" "+method, func(t *testing.T) {
@@ -316,7 +318,8 @@ func TestSlowRequestsAreNotRepeatedAgainAndAgain(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 			renewals, reads = c.count("LeaseKeepAlive")-renewals, c.count("Range")-reads
 			if err := sess.Check(); errors.Is(err, holdfast.ErrLost) || max(renewals, reads) > int(600*tc.most) {
-				t.Errorf("TTL %v, round trip %v: %d renewals and %d reads in ten minutes; %v", tc.ttl, tc.roundTrip, renewals, reads, err)
+				t.Errorf("TTL %v, round trip %v: %d renewals and %d reads in ten minutes; %v",
+					tc.ttl, tc.roundTrip, renewals, reads, err)
 			} else {
 				t.Logf("TTL %v, round trip %v: %d renewals and %d reads in ten minutes", tc.ttl, tc.roundTrip, renewals, reads)
 			}

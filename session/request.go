@@ -16,11 +16,11 @@ const leaseKeepAlive = "/etcdserverpb.Lease/LeaseKeepAlive"
 
 // keepAlive renews a lease once.
 //
-// etcd's client would open a stream for that, which has two drawbacks. With a user and a password it logs in for each
-// stream: another Raft entry, and another member that may hang. And while the stream fails with Unavailable, it opens the
-// next one without a pause. So keepAlive sends a single request. On the wire that is a stream that the client ends after
-// one message. It uses the present auth token, and only the session repeats it. (etcd's grpc-proxy, which is not
-// supported, would end such a stream before answering.)
+// etcd's client would open a stream for that, which has two drawbacks. With a user and a password it logs in for
+// each stream: another Raft entry, and another member that may hang. And while the stream fails with Unavailable,
+// it opens the next one without a pause. So keepAlive sends a single request. On the wire that is a stream that the
+// client ends after one message. It uses the present auth token, and only the session repeats it. (etcd's
+// grpc-proxy, which is not supported, would end such a stream before answering.)
 func (s *Session) keepAlive(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
 	conn := s.leaseConn()
 	if conn == nil {
@@ -37,23 +37,25 @@ func (s *Session) keepAlive(ctx context.Context, id clientv3.LeaseID) (*clientv3
 	return &clientv3.LeaseKeepAliveResponse{ResponseHeader: resp.Header, ID: clientv3.LeaseID(resp.ID), TTL: resp.TTL}, nil
 }
 
-// grantAs grants a lease with the given ID, which etcd's client has no method for. If the client's Lease is not etcd's own,
-// etcd chooses the ID.
+// grantAs grants a lease with the given ID, which etcd's client has no method for. If the client's Lease is not
+// etcd's own, etcd chooses the ID.
 func (s *Session) grantAs(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseGrantResponse, error) {
 	ttl := int64(s.opts.TTL / time.Second)
 	conn := s.leaseConn()
 	if conn == nil {
 		return s.client.Grant(ctx, ttl)
 	}
-	resp, err := pb.NewLeaseClient(conn).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(id), TTL: ttl}, grpc.WaitForReady(true))
+	request := &pb.LeaseGrantRequest{ID: int64(id), TTL: ttl}
+	resp, err := pb.NewLeaseClient(conn).LeaseGrant(ctx, request, grpc.WaitForReady(true))
 	if err != nil {
 		return nil, clientv3.ContextError(ctx, err)
 	}
 	return &clientv3.LeaseGrantResponse{ResponseHeader: resp.Header, ID: clientv3.LeaseID(resp.ID), TTL: resp.TTL}, nil
 }
 
-// leaseConn returns the connection for requests about leases, or nil if the client's Lease has been replaced and is to be
-// used. (The Lease of etcd's package namespace does not count as a replacement: it changes no request about a lease.)
+// leaseConn returns the connection for requests about leases, or nil if the client's Lease has been replaced and is
+// to be used. (The Lease of etcd's package namespace does not count as a replacement: it changes no request about a
+// lease.)
 func (s *Session) leaseConn() *grpc.ClientConn {
 	t := reflect.TypeOf(s.client.Lease)
 	if t != leaseType && (t.Kind() != reflect.Pointer || t.Elem().PkgPath() != leaseType.Elem().PkgPath()+"/namespace") {

@@ -11,9 +11,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// patched has, for each release line of etcd that began with a certain bug, the patch release that fixes it: after a pause
-// a member could answer a linearizable read with stale data, and such reads confirm renewals. Lines before the first are
-// too old; lines after the last never had the bug.
+// patched has, for each release line of etcd that began with a certain bug, the patch release that fixes it: after
+// a pause a member could answer a linearizable read with stale data, and such reads confirm renewals. Lines before
+// the first are too old; lines after the last never had the bug.
 var patched = []version{{3, 5, 28}, {3, 6, 9}}
 
 // version is a release of etcd: major, minor, patch.
@@ -21,7 +21,8 @@ type version [3]int
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
-// parseVersion parses a version as etcd servers report it, such as "3.6.9". A prerelease ("3.6.9-rc.0") may lack the fix.
+// parseVersion parses a version as etcd servers report it, such as "3.6.9". A prerelease ("3.6.9-rc.0") may lack
+// the fix.
 func parseVersion(text string) (v version, prerelease, ok bool) {
 	text, _, _ = strings.Cut(text, "+")
 	text, _, prerelease = strings.Cut(text, "-")
@@ -39,8 +40,8 @@ func parseVersion(text string) (v version, prerelease, ok bool) {
 	return v, prerelease, true
 }
 
-// tooOld reports whether a server of that version may answer a linearizable read with stale data. It returns false for a
-// version that cannot be parsed.
+// tooOld reports whether a server of that version may answer a linearizable read with stale data. It returns false
+// for a version that cannot be parsed.
 func tooOld(text string) bool {
 	v, prerelease, ok := parseVersion(text)
 	if !ok {
@@ -78,7 +79,8 @@ func (s *Session) warnOfOldServers(ctx context.Context) {
 		}
 	}
 	if old != nil {
-		s.opts.Logger.Warn("holdfast: unsupported etcd version: linearizable reads may return stale data, so a lost lock may still look held; upgrade",
+		s.opts.Logger.Warn("holdfast: unsupported etcd version: linearizable reads may return stale data, "+
+			"so a lost lock may still look held; upgrade",
 			"servers", old, "need", fmt.Sprintf("%v, %v or newer", patched[0], patched[1]))
 	}
 }

@@ -1,3 +1,5 @@
+// Package service_test has the test that every service with a lock should have: when it loses its connection, it stops
+// working before another process holds its lock.
 package service_test
 
 import (
@@ -16,15 +18,14 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// exporter stands for a service of yours: of all its processes, one at a time
-// exports, and notes in etcd how far it has come.
+// exporter stands for your service: one process at a time exports, and records its progress in etcd.
 type exporter struct {
 	sess    *session.Session
 	working atomic.Bool
 	batches atomic.Int64
 }
 
-// Run exports whenever it is this process's turn, until ctx ends.
+// Run exports while this process holds the lock, until ctx ends.
 func (e *exporter) Run(ctx context.Context) {
 	mu := locker.NewMutex(e.sess, "export")
 	for ctx.Err() == nil {
@@ -55,11 +56,12 @@ func startExporter(t *testing.T, cli *clientv3.Client) *exporter {
 	return e
 }
 
-// newSession opens a session with a short TTL, so that a loss takes two seconds
-// and not fifteen.
+// newSession opens a session with a short TTL, so that a loss takes two seconds instead of fifteen.
 func newSession(t *testing.T, cli *clientv3.Client) *session.Session {
 	t.Helper()
-	sess, err := session.New(t.Context(), cli, &session.Options{TTL: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	sess, err := session.New(t.Context(), cli, &session.Options{
+		TTL: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +69,7 @@ func newSession(t *testing.T, cli *clientv3.Client) *session.Session {
 	return sess
 }
 
-// within waits for a condition that has no event of its own.
+// within waits for a condition that has no event to wait for.
 func within(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)

@@ -18,13 +18,10 @@ const (
 
 // Client is the client half. The zero value is the default.
 //
-// A call is not sent, and the error wraps the reason, if its context has no holder or
-// the holder no token ([fencing.ErrNoToken]), if the holder is lost, released or
-// suspended (its Check's error), or if the outgoing metadata has one of the keys
-// already or the name is malformed ([fencing.ErrBadClaim]). Its status code is
-// Unknown, which no retry policy repeats.
-//
-// A refusal by the server comes back as an *[Error], any other error unchanged.
+// A call is not sent, and errors.Is finds the reason, if there is no holder or token
+// ([fencing.ErrNoToken]), if the holder is lost, released or suspended (its Check's error),
+// or if one of the keys is set already or the name malformed ([fencing.ErrBadClaim]). Such an
+// error has the code Unknown. A refusal by the server comes back as an *[Error].
 type Client struct {
 	// AllowMissing sends calls without a holder in their context unchanged. Default
 	// false: they fail.
@@ -44,9 +41,8 @@ func (c Client) Unary() grpc.UnaryClientInterceptor {
 	}
 }
 
-// Stream returns the interceptor for streams. The claim is sent when the stream is
-// opened. SendMsg checks the holder again and fails if it can no longer be used; the
-// stream itself ends with its context.
+// Stream returns the interceptor for streams. The claim is sent when the stream is opened;
+// SendMsg checks the holder again. The stream itself ends with its context.
 func (c Client) Stream() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {

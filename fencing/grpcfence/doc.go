@@ -21,15 +21,12 @@
 // # Three interceptors
 //
 //   - [NewGuard] is the guard: the handler is the effect of a [fencing.Store].
-//   - [NewFilter] refuses stale calls early. A newer holder can overtake a call
-//     between the filter and its effect.
-//   - [NewRequire] compares no token. It is for handlers that guard by other means,
-//     with the claim of [fencing.ClaimFromContext].
+//   - [NewFilter] refuses stale calls early.
+//   - [NewRequire] compares no token; the handler must, where it writes.
 //
-// Package httpfence says more about the choice. A stream is one call: NewGuard holds
-// the resource until it ends, so that a paused client blocks the next holder; set a
-// deadline on streams, and keepalive on the server. NewFilter admits each received
-// message again.
+// Package httpfence says more about the choice. A stream is one call: NewGuard holds the
+// resource until it ends, so set a deadline on streams, and keepalive on the server.
+// NewFilter admits each received message again.
 //
 // # Status codes
 //
@@ -44,14 +41,10 @@
 //	Internal             RESOURCE         fencing.ErrNotDone: the server cannot name the resource
 //	Unknown              OUTCOME_UNKNOWN  holdfast.ErrOutcomeUnknown: read back first
 //
-// In place of Unavailable and Unknown the code is Canceled or DeadlineExceeded if the
-// context's error is the cause. An error of a store or handler that is none of these
-// is an unknown outcome, because it may come after the effect. Clients often repeat
-// Unavailable by themselves, so nothing else has that code; Aborted is not used,
-// because it invites them to try again, and a stale holder must stop.
+// If the context's error is the cause, the code is Canceled or DeadlineExceeded in place of
+// Unavailable and Unknown. Any other error of a store is an unknown outcome, because it may
+// come after the effect. Clients often repeat Unavailable by themselves, so nothing else has
+// that code.
 //
-// # Not guaranteed
-//
-// Security (a claim is not a credential), and anything about work that outlives the
-// handler; see package httpfence.
+// What is not guaranteed is listed in package httpfence.
 package grpcfence

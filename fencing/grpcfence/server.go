@@ -14,17 +14,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
-// ResourceOf returns what a call writes to, and the name of the lock that guards it.
-// method is "/package.Service/Method"; req is the request of a unary call, and nil
-// for a stream, which has not received anything yet. Never derive the result from
-// the claim. For an error, or an empty resource or name, the status is Internal and
-// nothing is done; the text is not sent.
+// ResourceOf returns what a call writes to, and the name of the lock that guards it. method
+// is "/package.Service/Method"; req is nil for a stream. Never use the claim. For an error,
+// or an empty resource or name, the status is Internal, nothing is done, and the text is not
+// sent.
 type ResourceOf func(ctx context.Context, method string, req any) (resource, name string, err error)
 
 // Options configure the server half. The zero value is the default.
 type Options struct {
-	// AllowMissing lets calls without a claim pass, unguarded, for the time of a
-	// migration. Default false: they are refused. A malformed claim always is.
+	// AllowMissing lets calls without a claim pass, unguarded, during a migration.
+	// Default false. Malformed claims are always refused.
 	AllowMissing bool
 
 	// Auditor receives a record of each refusal, with the peer's address as the
@@ -40,16 +39,13 @@ type Server struct {
 	filter     fencing.Filter // for NewFilter
 }
 
-// NewGuard returns the guard: the handler runs as the effect of store's Do. Its error
-// fails the effect, so that a store which is a transaction rolls back. If the store
-// fails after the handler (a commit without an answer), the status is that of
-// [ToStatus] instead of the handler's OK.
+// NewGuard returns the guard: the handler runs as the effect of store's Do. Its error fails
+// the effect, so that a transaction is rolled back. If the commit fails, the status is that
+// of [ToStatus]. A stream's messages are sent before the commit: only the status says that
+// the work is done.
 //
-// Only the status says that the work is committed. A stream's messages go out as the
-// handler sends them, before that.
-//
-// A nil opts means all defaults. NewGuard panics with a *holdfast.ArgumentError if
-// store or resourceOf is nil.
+// A nil opts means all defaults. NewGuard panics with a *holdfast.ArgumentError if store or
+// resourceOf is nil.
 func NewGuard(store fencing.Store, resourceOf ResourceOf, opts *Options) *Server {
 	mustNotBeNil("store", store == nil)
 	s := NewRequire(resourceOf, opts)
@@ -66,9 +62,10 @@ func NewFilter(filter fencing.Filter, resourceOf ResourceOf, opts *Options) *Ser
 	return s
 }
 
-// NewRequire returns interceptors that refuse calls without a well-formed claim of
-// the expected name, and compare no token. The handler must do that where it writes,
-// and return a refusal through [ToStatus]. It panics like NewGuard.
+// NewRequire returns interceptors that refuse calls without a well-formed claim of the
+// expected name, and compare no token: the handler must, where it writes, with the claim of
+// [fencing.ClaimFromContext], and return a refusal through [ToStatus]. It panics like
+// NewGuard.
 func NewRequire(resourceOf ResourceOf, opts *Options) *Server {
 	mustNotBeNil("resourceOf", resourceOf == nil)
 	s := &Server{resourceOf: resourceOf}

@@ -21,22 +21,18 @@
 //	Fencing-Name: accounts/42      the lock's name, as fencing.EscapeName writes it
 //	Fencing-Token: 1731            decimal, 1 to 2⁶³-1
 //
-// Each exactly once. Tokens of different names cannot be compared, so the server
-// says which lock guards a resource and refuses every other name.
+// Each exactly once. The server says which lock guards a resource, and refuses every other
+// name, because tokens of different names cannot be compared.
 //
 // # Three middlewares
 //
-//   - [Handler] is the guard. The wrapped handler is the effect, and a
-//     [fencing.Store] keeps stale requests out. The request body is read before the
-//     effect, the response is sent after the commit. Let requests say what to change
-//     ("add 5"), not the result ("set to 12"): what the client has read may be out of
-//     date by then.
-//   - [Filter] refuses stale requests early. A newer holder can overtake a request
-//     between the filter and its effect, so the handler must compare again, or the
-//     gap be acceptable.
-//   - [Require] compares no token. It is for handlers that guard by other means
-//     (sqlfence, [fencing.EtcdMarks].Commit, a conditional write) and take the claim
-//     from [fencing.ClaimFromContext].
+//   - [Handler] is the guard: the wrapped handler is the effect of a [fencing.Store]. Let
+//     requests say what to change ("add 5"), not the result ("set to 12"): what the client
+//     has read may be out of date by then.
+//   - [Filter] refuses stale requests early. A newer holder can overtake a request between
+//     the filter and its effect.
+//   - [Require] compares no token, for handlers that do so where they write (sqlfence,
+//     [fencing.EtcdMarks].Commit) with the claim of [fencing.ClaimFromContext].
 //
 // # Responses
 //
@@ -51,15 +47,12 @@
 //	500 Internal Server Error   fencing.ErrNotDone: the server cannot name the resource; or
 //	                            holdfast.ErrOutcomeUnknown: read back first
 //
-// An error of a store or handler that is none of these is an unknown outcome,
-// because it may come after the effect. Clients must not repeat 500. 409 is not
-// used, because it invites clients to try again, and a stale holder must stop.
+// Any other error of a store is an unknown outcome, because it may come after the effect.
+// Clients must not repeat 500. 409 is not used, because it invites them to try again.
 //
 // # Not guaranteed
 //
-//   - Security. A claim is not a credential: authenticate clients, because a large
-//     token locks out all others.
-//   - Anything about work that outlives the handler, or about a hijacked connection.
-//   - Protection from a proxy that strips the header fields, if Options.AllowMissing
-//     is set.
+//   - Security. A claim is not a credential: authenticate clients.
+//   - Anything about work that outlives the handler.
+//   - Protection from a proxy that strips the fields, if Options.AllowMissing is set.
 package httpfence

@@ -13,28 +13,24 @@ import (
 	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
-// ResourceOf returns what a request writes to, and the name of the lock that guards
-// it. Derive both from what the client cannot choose freely, such as the path, and
-// never from the claim. For an error, or an empty resource or name, the response is
-// 500 and nothing is done; the text is not sent.
+// ResourceOf returns what a request writes to, and the name of the lock that guards it.
+// Derive both from the path, for example, and never from the claim. For an error, or an
+// empty resource or name, the response is 500, nothing is done, and the text is not sent.
 type ResourceOf func(r *http.Request) (resource, name string, err error)
 
 // Options configure a middleware. The zero value is the default.
 type Options struct {
-	// AllowMissing lets requests without a claim pass, unguarded, for the time of a
-	// migration. Default false: they get 428. A malformed claim is always refused.
+	// AllowMissing lets requests without a claim pass, unguarded, during a migration.
+	// Default false: they get 428. Malformed claims are always refused.
 	AllowMissing bool
 
-	// MaxBody is how many bytes of the request body [Handler] reads before it asks
-	// the store, so that a slow client does not block the resource. A longer body
-	// gets 413. Default 4 MiB. Negative: the body is not read ahead; then set
-	// http.Server.ReadTimeout, because a stale client that stops halfway blocks newer
-	// holders for that long.
+	// MaxBody is how many bytes of the request body [Handler] reads before it asks the
+	// store, so that a slow client does not block the resource. A longer body gets 413.
+	// Default 4 MiB. Negative: nothing is read ahead; then set http.Server.ReadTimeout.
 	MaxBody int64
 
-	// MaxAnswer is how many bytes of the response body [Handler] holds back until
-	// the store has committed. A longer response fails with 500. Default 4 MiB.
-	// Negative panics.
+	// MaxAnswer is how many bytes of the response body [Handler] holds back until the
+	// commit. A longer response becomes 500. Default 4 MiB. Negative panics.
 	MaxAnswer int
 
 	// Auditor receives a record of each refusal, with the request's RemoteAddr as
@@ -47,21 +43,18 @@ const (
 	defaultMaxAnswer = 4 << 20
 )
 
-// Handler guards h: h runs as the effect of store's Do, so it does not run for a
-// stale claim. Its context carries the claim and what the store provides. The body
-// is read before Do, the response is sent after it:
+// Handler guards h: h runs as the effect of store's Do. Its context carries the claim and
+// what the store provides. The request body is read before Do, the response is sent after
+// it, so h cannot stream (no http.Flusher or http.Hijacker, no 1xx responses):
 //
-//   - If h answers with a status below 400, the store commits and the response is
-//     sent. If the commit fails, what [Error] makes of it is sent instead.
-//   - If h answers with 400 or more, the effect fails, so that a store which is a
-//     transaction rolls back. The response is sent.
+//   - Below status 400 the store commits, and the response is sent. If the commit fails,
+//     what [Error] makes of it is sent instead.
+//   - From 400 on the effect fails, so that a transaction is rolled back, and the response
+//     is sent.
 //   - If h panics, nothing is committed or sent, and the panic continues.
 //
-// So h cannot stream: its ResponseWriter is no http.Flusher or http.Hijacker, and
-// 1xx responses are dropped. Trailers are sent.
-//
-// A nil opts means all defaults. Handler panics with a *holdfast.ArgumentError if h,
-// store or resourceOf is nil, or MaxAnswer is negative.
+// A nil opts means all defaults. Handler panics with a *holdfast.ArgumentError if h, store
+// or resourceOf is nil, or MaxAnswer is negative.
 func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts *Options) http.Handler {
 	mustNotBeNil("store", store == nil)
 	m := newMiddleware(h, resourceOf, opts)
@@ -85,11 +78,8 @@ func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts *O
 	return m
 }
 
-// Filter refuses requests that are stale on arrival. It is not a guard: a newer
-// holder can overtake between the filter and the effect of h. Where that matters, h
-// must compare the token of [fencing.ClaimFromContext] itself, or use [Handler].
-//
-// It panics like Handler.
+// Filter refuses requests that are stale on arrival. It is not a guard: a newer holder can
+// overtake between the filter and the effect of h. It panics like Handler.
 func Filter(h http.Handler, filter fencing.Filter, resourceOf ResourceOf, opts *Options) http.Handler {
 	mustNotBeNil("filter", filter == nil)
 	m := newMiddleware(h, resourceOf, opts)
@@ -103,11 +93,9 @@ func Filter(h http.Handler, filter fencing.Filter, resourceOf ResourceOf, opts *
 	return m
 }
 
-// Require refuses requests without a well-formed claim of the expected name. It
-// compares no token: h must do that where it writes, with the claim of
-// [fencing.ClaimFromContext], and answer its refusal with [Error].
-//
-// It panics like Handler.
+// Require refuses requests without a well-formed claim of the expected name. It compares no
+// token: h must do that where it writes, with the claim of [fencing.ClaimFromContext], and
+// answer a refusal with [Error]. It panics like Handler.
 func Require(h http.Handler, resourceOf ResourceOf, opts *Options) http.Handler {
 	m := newMiddleware(h, resourceOf, opts)
 	m.admit = func(w http.ResponseWriter, r *http.Request, _ string, c fencing.Claim) { m.serve(w, r, c) }

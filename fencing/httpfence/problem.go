@@ -160,9 +160,9 @@ func (e *ResponseError) Is(target error) bool {
 // maxProblem bounds how much of a body is read in search of a problem.
 const maxProblem = 16 << 10
 
-// CheckResponse returns a *[ResponseError] if resp is a refusal of this package, and
-// nil for any other response, failures included. It reads the body only if that is
-// labelled as a problem, and leaves it readable again. Close it yourself.
+// CheckResponse returns a *[ResponseError] if resp is a refusal of this package, and nil for
+// any other response, failures included. The body can be read again after it; close it
+// yourself.
 func CheckResponse(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusPreconditionFailed, http.StatusPreconditionRequired, http.StatusBadRequest,

@@ -13,18 +13,13 @@ const (
 	HeaderToken = "Fencing-Token"
 )
 
-// Transport is a RoundTripper that sends the claim of the holder in the request's
-// context, the innermost one if there are several. It is safe for concurrent use;
-// do not change its fields in the meantime.
+// Transport is a RoundTripper that sends the claim of the innermost holder in the request's
+// context. It is safe for concurrent use.
 //
-// A request is not sent, and the error wraps the reason, if its context has no
-// holder or the holder no token ([fencing.ErrNoToken]), if the holder is lost,
-// released or suspended (its Check's error), or if the request has one of the fields
-// already or the name is malformed ([fencing.ErrBadClaim]). http.Client wraps it in a
-// *url.Error, which errors.Is sees through.
-//
-// The holder is checked for each request, also for redirects. When http.Transport
-// repeats a request on a new connection, it sends the same claim.
+// A request is not sent, and errors.Is finds the reason, if there is no holder or token
+// ([fencing.ErrNoToken]), if the holder is lost, released or suspended (its Check's error),
+// or if one of the fields is set already or the name malformed ([fencing.ErrBadClaim]). The
+// holder is checked for each request, also for redirects.
 type Transport struct {
 	// Base sends the requests. Default http.DefaultTransport.
 	Base http.RoundTripper

@@ -26,15 +26,13 @@ import (
 //	}
 //	return col.Stale(res, "account 7", lk.Token())
 //
-// The column is BIGINT NOT NULL DEFAULT 0. NULL counts as 0, which means "no holder
-// yet". The database locks the row for the statement, so of two concurrent writers the
-// second compares with the token of the first.
+// The column is BIGINT NOT NULL DEFAULT 0; NULL counts as 0, "no holder yet".
 //
 // Update exactly one row, by its key, and compute in the statement (balance = balance -
 // 10), because a value that was read before may be out of date. The row must exist: an
-// INSERT has no mark to compare with. Unlike [Guard.Do], a Column leaves to you: the
-// Check before the statement and before a commit, what an error of the commit means,
-// and that all writers use the same lock (the name is not recorded).
+// INSERT has no mark to compare with. What [Guard.Do] does beyond that is yours: Check
+// before the statement and the commit, the meaning of a failed commit, and the same lock
+// for all writers, whose name is not recorded.
 type Column struct {
 	dialect Dialect
 	name    string
@@ -57,9 +55,8 @@ func NewColumn(dialect Dialect, name string) (*Column, error) {
 // Set returns the assignment that raises the mark, for the SET of an UPDATE.
 // placeholder is the statement's own for the token as an int64, such as "$2" or "?".
 //
-// For MySQL the assignment also reports a matched row through LAST_INSERT_ID, because
-// MySQL counts changed rows: a repeated write of the same values would otherwise look
-// like a stale one.
+// For MySQL, which counts changed rows, it also reports a matched row by LAST_INSERT_ID:
+// otherwise a repeated write of the same values would look stale.
 func (c *Column) Set(placeholder string) string {
 	if c.dialect == MySQL {
 		return c.name + " = LAST_INSERT_ID(" + placeholder + ")"
@@ -67,24 +64,17 @@ func (c *Column) Set(placeholder string) string {
 	return c.name + " = " + placeholder
 }
 
-// Where returns the condition that the mark is not above the token, for the WHERE of
-// an UPDATE. It is false for every token of zero or less. Combine it with AND, and put
-// other conditions in parentheses if they contain OR.
+// Where returns the condition that the mark is not above the token, for the WHERE of an
+// UPDATE. Combine it with AND. It is false for tokens of zero or less.
 func (c *Column) Where(placeholder string) string {
 	return "COALESCE(NULLIF(" + c.name + ", 0), 1) <= " + placeholder
 }
 
-// Stale returns what an UPDATE made with [Column.Set] and [Column.Where] for this token
-// has done:
-//
-//   - nil: the row was written, or had these values from the same holder already.
-//   - fencing.ErrStale: no row matched, nothing was written. The mark is above the
-//     token, the row does not exist, or another condition of the UPDATE was false; a
-//     read can tell which.
-//   - fencing.ErrNoToken: the token is zero or negative. Nothing was written.
-//   - any other error: the driver cannot count rows.
-//
-// resource is used in error messages only.
+// Stale returns nil if an UPDATE with [Column.Set] and [Column.Where] has written the row.
+// fencing.ErrStale means that no row matched and nothing was written: the mark is above the
+// token, the row does not exist, or another condition was false. fencing.ErrNoToken means
+// that the token is zero or negative, any other error that the driver cannot count rows.
+// resource is used in messages only.
 func (c *Column) Stale(res sql.Result, resource string, token fencing.Token) error {
 	if token <= 0 {
 		return fencing.ErrNoToken

@@ -30,31 +30,26 @@
 //
 // # Guarantees
 //
-//   - Writes to one resource commit in the order of their tokens.
-//   - What is refused with fencing.ErrStale has written nothing. Without a token
-//     nothing is written.
-//   - Writers of one resource wait for each other from their first statement on. Those
-//     of different resources do not, except in SQLite, which has one writer per file.
-//   - The guarded function sees what the previous guarded writer has committed.
+//   - Writes to one resource commit in the order of their tokens, and what is refused
+//     with fencing.ErrStale has written nothing.
+//   - Writers of one resource wait for each other from their first statement on, and see
+//     what the previous one has committed. Writers of different resources do not wait,
+//     except in SQLite, which has one writer per file.
 //
 // # Not guaranteed
 //
-//   - Anything about writes that bypass the guard, or use another resource name for the
-//     same rows. The database does not know which rows a resource stands for.
+//   - Anything about writes that bypass the guard or use another resource name for the
+//     same rows, or about effects outside the transaction (MySQL tables that are not
+//     InnoDB included).
 //   - That a stale holder is refused before a newer one has written: writing raises the
-//     mark. Until then it overwrites nothing that is newer.
+//     mark.
 //   - That a value read before the transaction is still current in it. Read in it, or
 //     raise the mark with an empty transaction right after acquiring the lock.
-//   - That a paused process releases its row. Its transaction stays open, and the next
-//     holder waits, until the database ends it. Set the database's limit for idle
-//     transactions, and a deadline on the context of those that wait.
-//   - The outcome of a write with holdfast.ErrOutcomeUnknown. Read it in a new guarded
-//     transaction.
-//   - Anything about effects of the function outside its transaction: other
-//     connections, other systems, MySQL tables that are not InnoDB.
-//   - The marks of a replica that is promoted without the latest writes, or of a
-//     database restored from a backup: they are as old as the data. Let holders acquire
-//     again before they write.
+//   - That a paused process releases its row: the next holder waits until the database
+//     ends the transaction. Set its limit for idle transactions, and a deadline for those
+//     that wait.
+//   - The marks of a replica that was promoted without the latest writes, or of a restored
+//     database: they are as old as the data. Let holders acquire again first.
 //
 // docs/fencing-sql.md says how to choose, and what each database does.
 package sqlfence

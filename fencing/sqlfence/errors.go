@@ -9,31 +9,25 @@ import (
 )
 
 var (
-	// ErrTxEnded means that fn ended its transaction, which only Do may do: by a COMMIT
-	// or ROLLBACK, by a statement that commits implicitly (MySQL's ALTER TABLE), or by
-	// ignoring an error after which the database gave the transaction up (a deadlock;
-	// in PostgreSQL any error). Statements after that may have taken effect unguarded.
-	// Fix fn. The exception is MariaDB Galera with prepared statements, where a node may
-	// give up a transaction silently; then nothing is written.
+	// ErrTxEnded means that fn ended its transaction: by COMMIT or ROLLBACK, by a statement
+	// that commits implicitly (MySQL's ALTER TABLE), or by ignoring an error with which the
+	// database ended it (a deadlock; in PostgreSQL any error). Later statements may have
+	// taken effect unguarded. Fix fn. Only MariaDB Galera with prepared statements may give
+	// up a transaction silently; then nothing is written.
 	ErrTxEnded = errors.New("the transaction had ended before it could be committed")
 
-	// ErrRewound means that tokens went backwards: the resource has seen a larger token
-	// than that of the present holder. Either etcd was restored from a backup, or the
-	// resource is written under several locks. Nothing was written. It Is
+	// ErrRewound means that the resource has seen a larger token than that of the present
+	// holder: etcd was restored from a backup (see fencing.BumpEpoch, and acquire again), or
+	// the resource is written under several locks. Nothing was written. It Is
 	// fencing.ErrStale as well, and errors.As finds a *fencing.MarkError.
-	//
-	// After a restore, raise the epoch to MarkError.NeedsEpoch (fencing.BumpEpoch), or
-	// restore again with revisions moved forward (etcdutl snapshot restore
-	// --bump-revision N --mark-compacted). Then holders must acquire again.
 	//
 	// It is reported for a fencing.Holder only, because etcd is asked whether it still
 	// holds. A bare token or a claim gets fencing.ErrStale.
 	ErrRewound = errors.New("fencing tokens have gone backwards")
 
-	// ErrExpired means that the resource has no mark, and a mark above the token has
-	// expired, perhaps that of this resource (see [Guard.Expire]). Release and acquire
-	// again. Nothing was written. It Is fencing.ErrStale as well, and errors.As finds a
-	// *fencing.MarkError whose Mark is the floor.
+	// ErrExpired means that the resource has no mark and the token is below the floor (see
+	// [Guard.Expire]). Nothing was written. Release and acquire again. It Is
+	// fencing.ErrStale as well, and errors.As finds a *fencing.MarkError with the floor.
 	ErrExpired = errors.New("fencing token is from before expired marks")
 )
 

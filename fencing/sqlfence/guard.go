@@ -9,9 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// Guard keeps marks in a database, and runs writes to that database only with a token
-// that is not below the mark. It has no state: any number of guards in any number of
-// processes can share a table. It is safe for concurrent use.
+// Guard runs writes to a database only with a token that is not below the mark. Any number
+// of guards, in any number of processes, can share a table. It is safe for concurrent use.
 type Guard struct {
 	db         *sql.DB
 	m          Marks
@@ -54,38 +53,34 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 	return g.m.RaiseClaim(ctx, tx, resource, c)
 }
 
-// Do runs fn in a transaction that commits only if source's token is not below the mark
-// of the resource, and raises the mark to the token. Writers of one resource run one
-// after the other. A holder may write as often as it likes until a newer one has
-// written.
+// Do runs fn in a transaction that commits only if source's token is not below the mark of
+// the resource, and raises the mark to the token. A holder may write as often as it likes
+// until a newer one has written.
 //
-// fn must return the errors of its statements, must not commit or roll back, and must
-// not use tx after it returns. Values that fn writes must be read in fn. If source is a
-// fencing.Holder, fn's context carries it. If fn panics, the transaction is rolled back
-// and the panic continues.
+// fn must read what it computes with, return the errors of its statements, not commit or
+// roll back, and not use tx after it returns. If source is a fencing.Holder, fn's context
+// carries it. If fn panics, the transaction is rolled back.
 //
-// nil means that the work and the mark are committed. Of the errors only
-// holdfast.ErrOutcomeUnknown and [ErrTxEnded] leave open whether something was written.
-// Before fn is called:
+// nil means that work and mark are committed. Of the errors only holdfast.ErrOutcomeUnknown
+// and [ErrTxEnded] leave open whether something was written. Before fn is called:
 //
 //   - *holdfast.ArgumentError, *fencing.ClaimError: an argument, the resource or the
 //     holder's name is invalid.
-//   - fencing.ErrNoToken, or the error of source's Check. To write while suspended, and
-//     leave the decision to the comparison, pass the holder's Token as the source.
-//   - fencing.ErrStale, a *fencing.MarkError: a newer holder has written.
-//     [ErrRewound] and [ErrExpired] are special cases.
+//   - fencing.ErrNoToken, or the error of source's Check. To write while suspended, pass
+//     the holder's Token as the source: it is compared all the same.
+//   - fencing.ErrStale, a *fencing.MarkError: a newer holder has written. [ErrRewound] and
+//     [ErrExpired] are special cases.
 //   - fencing.ErrOtherName: the mark is of another lock.
 //   - fencing.ErrEpochStep: no lock issues such a token.
-//   - *[SchemaError]: the table is of an older version of this package.
+//   - *[SchemaError]: the table is of an older version.
 //
-// After fn has returned:
+// After fn:
 //
-//   - fn's own error, unchanged.
-//   - The error of source's Check, if the lock was lost during fn. The work was rolled
-//     back (fencing.ErrNotDone).
-//   - [ErrTxEnded]: fn ended the transaction itself.
-//   - holdfast.ErrOutcomeUnknown: the commit was not answered. It may take effect
-//     later, but not after a newer holder's write, which waits for it.
+//   - its own error, unchanged;
+//   - the error of source's Check: the lock was lost, the work was rolled back;
+//   - [ErrTxEnded]: fn ended the transaction itself;
+//   - holdfast.ErrOutcomeUnknown: the commit was not answered. It may take effect later,
+//     but not after a newer holder's write, which waits for it.
 //
 // At any time: the error of the database, or ctx's with its cause.
 func (g *Guard) Do(

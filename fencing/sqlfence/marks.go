@@ -14,12 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Marks raises marks in transactions of your own: those of an ORM or pgx, or where the
-// guarded write is one of several things in a transaction. [Guard.Do] is simpler where
-// it can run the transaction.
-//
-// Marks shares its table with every [Guard] of the same Options.Table. It has no other
-// state and is safe for concurrent use.
+// Marks raises marks in transactions of your own, such as those of an ORM or pgx.
+// [Guard.Do] is simpler where it can run the transaction. Marks and guards can share a
+// table. It is safe for concurrent use.
 type Marks struct {
 	dialect Dialect
 	table   string // quoted
@@ -28,9 +25,8 @@ type Marks struct {
 }
 
 // NewMarks returns marks in Options.Table, which must exist ([Migrations],
-// [Guard.EnsureSchema]). The only other option it uses is Auditor; those about
-// transactions must be zero. A nil opts means all defaults. The error is a
-// *holdfast.ArgumentError.
+// [Guard.EnsureSchema]). The options about transactions must be zero. A nil opts means all
+// defaults. The error is a *holdfast.ArgumentError.
 func NewMarks(dialect Dialect, opts *Options) (*Marks, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -59,31 +55,23 @@ func newMarks(dialect Dialect, opts *Options) (*Marks, error) {
 	return m, nil
 }
 
-// Raise compares source's token with the mark of the resource, raises the mark to it,
-// and keeps its row locked until tx ends. Call it first in the transaction, before the
-// guarded writes, and call source's Check once more right before the commit.
+// Raise compares source's token with the mark of the resource, raises the mark to it, and
+// keeps its row locked until tx ends. Call it first in the transaction, and source's Check
+// once more right before the commit. If Raise fails, roll back; its errors are those that
+// [Guard.Do] returns before fn, except [ErrRewound].
 //
-// After Raise has returned nil, the commit's result means:
+// If the commit returns an error that does not prove a rollback, such as a lost
+// connection, mark and writes took effect together, or not at all, or may do so later, but
+// not after a newer holder's write. Raise again in a new transaction, and read there what
+// happened before you repeat the writes.
 //
-//   - nil: the mark and all writes are committed. No smaller token has written to the
-//     resource since, and none can.
-//   - an error that says the transaction was rolled back: nothing was written.
-//   - any other error, such as a lost connection: the outcome is unknown. Mark and
-//     writes took effect together, or not at all, or may do so later, but not after a
-//     newer holder's write. Call Raise in a new transaction and read what happened
-//     before you repeat the writes.
+// A transaction with only a Raise, right after acquiring the lock, makes what is read after
+// it stay current: all earlier holders are refused.
 //
-// If Raise fails, roll back. Its errors are those that [Guard.Do] returns before fn,
-// except [ErrRewound].
-//
-// A transaction with only a Raise, right after acquiring the lock, refuses all earlier
-// holders from then on; what is read after that stays current.
-//
-// If Raise is not the first statement, it still guards, but in MySQL at REPEATABLE READ
-// later reads show the state of the first read, in PostgreSQL from REPEATABLE READ on it
-// fails with SQLSTATE 40001 if another transaction has written, and in SQLite with
-// SQLITE_BUSY. Do not end the transaction before the writes, not even by a statement
-// that commits implicitly: they would be unguarded.
+// If Raise is not the first statement it still guards, but reads may be as old as the first
+// one (MySQL at REPEATABLE READ), or Raise fails if another transaction has written
+// (PostgreSQL from REPEATABLE READ on, with 40001; SQLite, with SQLITE_BUSY). A statement
+// that commits implicitly makes later writes unguarded.
 func (m *Marks) Raise(ctx context.Context, tx Tx, resource string, source fencing.Source) error {
 	return m.raise(ctx, tx, &claimant{m: m, resource: resource, source: source})
 }

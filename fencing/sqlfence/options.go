@@ -10,30 +10,27 @@ import (
 
 // Options configure a [Guard]. The zero value is the default.
 type Options struct {
-	// Table is the table of marks, with or without a schema ("fence", "app.fence").
-	// Each part has 1 to 63 ASCII letters, digits and underscores, and does not start
-	// with a digit. It is quoted as written, so PostgreSQL distinguishes "Fence" and
-	// "fence". All writers of a resource must use the same table. Default
+	// Table is the table of marks, with or without a schema ("fence", "app.fence"). Each
+	// part has 1 to 63 ASCII letters, digits and underscores, does not start with a digit,
+	// and is quoted. All writers of a resource must use the same table. Default
 	// [DefaultTable].
 	Table string
 
-	// Isolation is the level of the transactions: LevelDefault (the database's own),
-	// LevelReadUncommitted, LevelReadCommitted, LevelRepeatableRead or
-	// LevelSerializable, if the driver knows it. The guard is correct at each. In
-	// PostgreSQL from LevelRepeatableRead on, a writer that waited for another one of
-	// the same resource fails with a serialization failure: set Retry.
+	// Isolation is the level of the transactions, up to LevelSerializable, if the driver
+	// knows it. The guard is correct at each. In PostgreSQL from LevelRepeatableRead on, a
+	// writer that had to wait fails with a serialization failure: set Retry. Default
+	// LevelDefault, the database's own.
 	Isolation sql.IsolationLevel
 
-	// Retry, if not nil, repeats the whole transaction, with a new Check and a new call
-	// of fn, if the database gave it up for another one: serialization failures,
-	// deadlocks, SQLITE_BUSY. Only effects in the transaction are undone before. The
-	// number of attempts is bounded by the context alone. Default nil: no retries.
+	// Retry, if not nil, repeats the whole transaction, fn included, if the database gave
+	// it up for another one: serialization failures, deadlocks, SQLITE_BUSY. Effects
+	// outside the transaction are not undone. Only the context bounds the attempts.
+	// Default nil: no retries.
 	Retry *backoff.Policy
 
-	// Transient reports further errors to which Retry applies. It must return true only
-	// if the database has rolled back the whole transaction and may accept it later,
-	// and never for a lost connection. It is called with errors of fn, the driver and
-	// the database. Default nil.
+	// Transient adds errors to which Retry applies. It must return true only if the
+	// database has rolled back the whole transaction, never for a lost connection.
+	// Default nil.
 	//
 	// Known without it: SQLSTATE 40001 and 40P01 of errors with a method SQLState()
 	// string (pgx, lib/pq); 1213, 1205, 1020 and 3101 of github.com/go-sql-driver/mysql;

@@ -15,10 +15,9 @@ const DefaultTable = "holdfast_fence"
 //go:embed migrations
 var migrations embed.FS
 
-// Migrations returns the schema of a dialect for migration tools:
-// 0001_holdfast_fence.up.sql, 0001_holdfast_fence.down.sql, and so on, in the order to
-// run. Each file has one statement. Future versions add files and change none. For an
-// unknown dialect there are no files.
+// Migrations returns the schema of a dialect for migration tools, one statement per file:
+// 0001_holdfast_fence.up.sql, 0001_holdfast_fence.down.sql, and so on. Future versions add
+// files and change none. For an unknown dialect there are no files.
 func Migrations(d Dialect) fs.FS {
 	sub, err := fs.Sub(migrations, "migrations/"+d.String())
 	if err != nil {
@@ -39,10 +38,9 @@ func (m *Marks) statementsUp() (statements []string) {
 	return statements
 }
 
-// EnsureSchema creates the table of marks, or updates one of an older version, like the
-// files of [Migrations] but for Options.Table. All replicas may call it at each start.
-// If the table is up to date it needs only the right to SELECT. A schema in
-// Options.Table must exist. Guards of older versions work with an updated table.
+// EnsureSchema creates or updates Options.Table as the files of [Migrations] do. All
+// replicas may call it at each start; if the table is up to date, it needs only the right
+// to SELECT. A schema in Options.Table must exist. Older guards work with an updated table.
 func (g *Guard) EnsureSchema(ctx context.Context) error {
 	if g.checkSchema(ctx) == nil {
 		return nil

@@ -8,13 +8,10 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// Store returns the guard as a fencing.Store, for a middleware or interceptor. Mark and
-// effect are atomic if the effect writes with the transaction of [TxFromContext]; what
-// it does otherwise is not guarded.
-//
-// The effect runs once, whatever Options.Retry is, because it may have answered a
-// client. It runs before the commit, so answer after Do has returned, as
-// httpfence.Handler does. Refusals are recorded by the caller, not by Options.Auditor.
+// Store returns the guard as a fencing.Store, for a middleware or interceptor. The effect is
+// guarded as far as it writes with the transaction of [TxFromContext]. It runs once,
+// whatever Options.Retry is, and before the commit, so answer clients after Do has
+// returned, as httpfence.Handler does. Options.Auditor gets no records from it.
 func (g *Guard) Store() fencing.Store { return store{g} }
 
 type store struct{ g *Guard }

@@ -61,22 +61,25 @@ func (s *Sender) count(n int) {
 	}
 }
 
-// Once calls op until one call is answered: first on the caller's goroutine, then, after pauses, further calls beside those
-// that hang, each time one for each endpoint. The first answer wins, and the other calls are canceled. An answer is a nil
-// error, or an error by which etcd has decided the request for good: refused permission, a lease that is gone, a malformed
-// request. Once returns another error when no call is in flight any more. It does not pause then, so a loop around it has
-// to; see [Ask].
+// Once calls op until one call is answered: first on the caller's goroutine, then, after pauses, further calls
+// beside those that hang, each time one for each endpoint. The first answer wins, and the other calls are canceled.
+// An answer is a nil error, or an error by which etcd has decided the request for good: refused permission, a lease
+// that is gone, a malformed request. Once returns another error when no call is in flight any more. It does not
+// pause then, so a loop around it has to; see [Ask].
 //
-// Once ends with ctx, and after three times the policy's Attempt with an error that Is context.DeadlineExceeded. Each call
-// of a write is canceled after the policy's Attempt.
+// Once ends with ctx, and after three times the policy's Attempt with an error that Is context.DeadlineExceeded.
+// Each call of a write is canceled after the policy's Attempt.
 //
-// op runs on several goroutines at once, and must return its result by value only; a call may outlive Once for the moment
-// it takes to notice that its context is canceled. That context requires a leader, and sends no deadline to the server.
+// op runs on several goroutines at once, and must return its result by value only; a call may outlive Once for the
+// moment it takes to notice that its context is canceled. That context requires a leader, and sends no deadline to
+// the server.
 //
-// open reports that the outcome of some call is unknown: its request may have been carried out, or may be carried out at
-// any later time. open may be true although err is nil, when another call was answered first. The class of err says nothing
-// about the other calls.
-func Once[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) (v T, open bool, err error) {
+// open reports that the outcome of some call is unknown: its request may have been carried out, or may be carried
+// out at any later time. open may be true although err is nil, when another call was answered first. The class of
+// err says nothing about the other calls.
+func Once[T any](
+	ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error),
+) (v T, open bool, err error) {
 	if err := backoff.ContextErr(ctx); err != nil {
 		return v, false, err
 	}

@@ -91,7 +91,8 @@ func TestRepeatsDoNotMoveTheRoundRobinBackToTheHungMember(t *testing.T) {
 			}
 			r.sender.Wait()
 			if slow != requests {
-				t.Errorf("%d members: %d of %d requests went to the hung member first, want %d", members, slow, requests*members, requests)
+				t.Errorf("%d members: %d of %d requests went to the hung member first, want %d",
+					members, slow, requests*members, requests)
 			}
 		})
 	}
@@ -124,7 +125,8 @@ func TestReadIsGivenUpAfterThreeAttempts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1)
 		_, _, err := attempt.Once(t.Context(), r.sender, attempt.Proof, r.send)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 12s, sent 10 times") {
+		const want = "no answer within 12s, sent 10 times"
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
 			t.Error(err)
 		}
 		r.ended(0, 250*ms, 625*ms, 1187500*time.Microsecond, 2031250*time.Microsecond, 3296875*time.Microsecond,
@@ -141,11 +143,13 @@ func TestOnceEndsWithItsContext(t *testing.T) {
 			t.Errorf("open %v, %v", open, err)
 		}
 		began := time.Now()
-		if _, open, err := r.once(ctx, attempt.Write); !open || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 990*ms {
+		if _, open, err := r.once(ctx, attempt.Write); !open || !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(began) != 990*ms {
 			t.Errorf("after %v: open %v, %v", time.Since(began), open, err)
 		}
 		sent := len(r.at)
-		if _, open, err := r.once(ctx, attempt.Write); open || !errors.Is(err, context.DeadlineExceeded) || len(r.at) != sent {
+		if _, open, err := r.once(ctx, attempt.Write); open || !errors.Is(err, context.DeadlineExceeded) ||
+			len(r.at) != sent {
 			t.Errorf("on a dead context: open %v, %v, %d sent", open, err, len(r.at)-sent)
 		}
 		r.sender.Wait()
@@ -157,7 +161,8 @@ func TestOnceEndsWithItsContextAfterTheFirstSendHasFailed(t *testing.T) {
 		r := newRequests(t, 1, reply{300 * ms, unavailable})
 		ctx, cancel := context.WithTimeout(t.Context(), 600*ms)
 		defer cancel()
-		if _, open, err := r.once(ctx, attempt.Write); !open || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, unavailable) {
+		if _, open, err := r.once(ctx, attempt.Write); !open || !errors.Is(err, context.DeadlineExceeded) ||
+			!errors.Is(err, unavailable) {
 			t.Errorf("open %v, %v", open, err)
 		}
 		r.ended(0, 250*ms)

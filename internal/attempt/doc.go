@@ -4,12 +4,12 @@
 // others would answer at once; and the client keeps the member as long as it answers pings. So a request that may be
 // repeated is sent again beside the first when no answer has come after a pause; see [Once].
 //
-// Each time it is sent once for each endpoint, at the same moment. The client's round robin gives requests of one moment to
-// different endpoints, so each healthy member gets one, whatever other requests move the round robin. Requests sent one
-// after the other have no such guarantee: other traffic, repeated at a fixed pace, can move the round robin so that each of
-// them goes to the hung member.
+// Each time it is sent once for each endpoint, at the same moment. The client's round robin gives requests of one
+// moment to different endpoints, so each healthy member gets one, whatever other requests move the round robin.
+// Requests sent one after the other have no such guarantee: other traffic, repeated at a fixed pace, can move the
+// round robin so that each of them goes to the hung member.
 //
-// Fewer requests would do while only a minority hangs. But three for three endpoints also leave the round robin where a
-// single request would have left it. After the first request and two more, the next one would go to the hung member again,
-// and a caller that sends its requests one by one would meet that member every time.
+// Fewer requests would do while only a minority hangs. But three for three endpoints also leave the round robin
+// where a single request would have left it. After the first request and two more, the next one would go to the
+// hung member again, and a caller that sends its requests one by one would meet that member every time.
 package attempt

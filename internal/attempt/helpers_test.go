@@ -53,7 +53,8 @@ func newRequests(t *testing.T, endpoints int, replies ...reply) *requests {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cli.Close() })
-	return &requests{t: t, sender: attempt.New(cli, backoff.Policy{Attempt: 4 * time.Second}), replies: replies, began: time.Now()}
+	sender := attempt.New(cli, backoff.Policy{Attempt: 4 * time.Second})
+	return &requests{t: t, sender: sender, replies: replies, began: time.Now()}
 }
 
 func (r *requests) send(ctx context.Context) (int, error) {
@@ -68,7 +69,8 @@ func (r *requests) send(ctx context.Context) (int, error) {
 	if _, ok := ctx.Deadline(); ok {
 		r.t.Error("a deadline would go to the server")
 	}
-	if md, _ := metadata.FromOutgoingContext(ctx); !slices.Equal(md.Get(rpctypes.MetadataRequireLeaderKey), []string{rpctypes.MetadataHasLeader}) {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	if !slices.Equal(md.Get(rpctypes.MetadataRequireLeaderKey), []string{rpctypes.MetadataHasLeader}) {
 		r.t.Errorf("no leader is required: %v", md)
 	}
 	var answered <-chan time.Time

@@ -22,17 +22,17 @@ const (
 	// A superfluous write costs more than a read: copies that are not answered have to be stopped later.
 	writeBase = 250 * time.Millisecond
 
-	// maxRepeat is the longest pause before a read is sent again. For a write that is the policy's Attempt, since a commit
-	// may be slow.
+	// maxRepeat is the longest pause before a read is sent again. For a write that is the policy's Attempt, since a
+	// commit may be slow.
 	maxRepeat = 2 * time.Second
 
 	// A call lasts at most maxAttempts times the policy's Attempt.
 	maxAttempts = 3
 )
 
-// pace determines the pause before a request of one kind is sent again: twice as long as the latest answer took, but at
-// least base and at most most. Only answered requests count. Otherwise one election in etcd would slow down all requests
-// after it.
+// pace determines the pause before a request of one kind is sent again: twice as long as the latest answer took,
+// but at least base and at most most. Only answered requests count. Otherwise one election in etcd would slow down
+// all requests after it.
 type pace struct {
 	base, most, latest atomic.Int64
 }
@@ -50,9 +50,9 @@ func (p *pace) pauses() pauses {
 	return pauses{next: min(time.Duration(max(p.base.Load(), 2*p.latest.Load())), most), most: most}
 }
 
-// pauses are the pauses of one request, each half as long again as the one before. So the longer a request has not been
-// answered, the more rarely it is sent; and when etcd answers again, say after an election, it is sent after at most half
-// the time that has passed.
+// pauses are the pauses of one request, each half as long again as the one before. So the longer a request has not
+// been answered, the more rarely it is sent; and when etcd answers again, say after an election, it is sent after
+// at most half the time that has passed.
 type pauses struct{ next, most time.Duration }
 
 func (p *pauses) grow() { p.next = min(p.next+p.next/2, p.most) }

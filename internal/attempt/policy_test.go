@@ -24,7 +24,8 @@ func TestPolicyHasADefaultAttemptAndErrorsNameTheOption(t *testing.T) {
 	} {
 		got, err := attempt.Policy("Options.Retry", c.p)
 		var bad *holdfast.ArgumentError
-		if errors.As(err, &bad) != (c.bad != "") || bad != nil && bad.Argument != c.bad || bad == nil && got.Attempt != c.attempt {
+		if errors.As(err, &bad) != (c.bad != "") || bad != nil && bad.Argument != c.bad ||
+			bad == nil && got.Attempt != c.attempt {
 			t.Errorf("%+v: %+v, %v", c.p, got, err)
 		}
 	}

@@ -38,7 +38,9 @@ type race[T any] struct {
 	decided chan struct{} // closed once over; nil unless the caller waits
 }
 
-func newRace[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) (r *race[T], first context.Context) {
+func newRace[T any](
+	ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error),
+) (r *race[T], first context.Context) {
 	r = &race[T]{s: s, kind: k, op: op, caller: ctx, began: time.Now(), pauses: s.paces[k].pauses(), sends: 1, running: 1}
 	first, r.cancel = r.context()
 	r.mu.Lock()
@@ -47,8 +49,9 @@ func newRace[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.
 	return r, first
 }
 
-// context returns the context for copies that are sent now. A write is canceled after the policy's Attempt: a member with
-// more time might answer that its own deadline has passed, and etcd's client would send the write again unnoticed.
+// context returns the context for copies that are sent now. A write is canceled after the policy's Attempt: a
+// member with more time might answer that its own deadline has passed, and etcd's client would send the write again
+// unnoticed.
 func (r *race[T]) context() (ctx context.Context, cancel context.CancelFunc) {
 	if r.kind == Write {
 		ctx, cancel = context.WithTimeout(r.caller, r.s.policy.Attempt)
@@ -60,8 +63,8 @@ func (r *race[T]) context() (ctx context.Context, cancel context.CancelFunc) {
 
 func (r *race[T]) bound() time.Duration { return maxAttempts * r.s.policy.Attempt }
 
-// repeat sends one copy for each endpoint and sets the timer for the next time, or ends the race when its time is up. It
-// runs on the timer's goroutine.
+// repeat sends one copy for each endpoint and sets the timer for the next time, or ends the race when its time is
+// up. It runs on the timer's goroutine.
 func (r *race[T]) repeat() {
 	left := r.bound() - time.Since(r.began)
 	if left <= 0 {
@@ -111,8 +114,8 @@ func (r *race[T]) send(ctx context.Context) {
 		err = etcderr.LeaderRequired(err)
 	}
 	pending := etcderr.Pending(err)
-	// An error that may pass, or that leaves the outcome unknown, must not end a race in which other copies may still be
-	// answered.
+	// An error that may pass, or that leaves the outcome unknown, must not end a race in which other copies may
+	// still be answered.
 	answered := err == nil || !etcderr.Retryable(err) && !pending
 	if r.returned(v, err, answered, pending) {
 		if answered {
@@ -168,8 +171,8 @@ func (r *race[T]) undecided() <-chan struct{} {
 	return r.decided
 }
 
-// result waits for the end of the race and returns the result of Once. It is called when the first copy has returned; others
-// may be in flight.
+// result waits for the end of the race and returns the result of Once. It is called when the first copy has
+// returned; others may be in flight.
 func (r *race[T]) result() (T, bool, error) {
 	if decided := r.undecided(); decided != nil {
 		select {

@@ -25,8 +25,8 @@ func TestFirstSendMayStillWin(t *testing.T) {
 	})
 }
 
-// Both copies of a write were carried out and answered at the same moment. The answer that is returned may be that of the
-// second copy, whose comparisons failed because of the first.
+// Both copies of a write were carried out and answered at the same moment. The answer that is returned may be that
+// of the second copy, whose comparisons failed because of the first.
 func TestAnswerAfterTheWinnersLeavesTheOutcomeUnknown(t *testing.T) {
 	for want, late := range map[bool]error{true: nil, false: denied} {
 		bubble.Test(t, func(t *testing.T) {
@@ -93,7 +93,8 @@ func TestOnlyAVerdictEndsARaceBeforeItsLastSend(t *testing.T) {
 func TestNoLeaderIsARefusalOfASingleRequest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for k, want := range map[attempt.Kind]etcderr.Class{
-			attempt.Write: etcderr.Transient, attempt.Read: etcderr.Transient, attempt.Proof: etcderr.Transient, attempt.Renewal: etcderr.Unknown,
+			attempt.Write: etcderr.Transient, attempt.Read: etcderr.Transient, attempt.Proof: etcderr.Transient,
+			attempt.Renewal: etcderr.Unknown,
 		} {
 			r := newRequests(t, 3, reply{0, rpctypes.ErrNoLeader})
 			_, open, err := r.once(t.Context(), k)

@@ -113,9 +113,9 @@ func TestStopDropsWhatIsPending(t *testing.T) {
 	}
 }
 
-func TestNameTellsTheFunctionAndItsPlace(t *testing.T) {
-	if name := callback.Name(TestNameTellsTheFunctionAndItsPlace); !strings.Contains(name, "TestNameTellsTheFunctionAndItsPlace (") ||
-		!strings.Contains(name, "queue_test.go:") {
+func TestNameHasTheFunctionAndItsPlace(t *testing.T) {
+	name := callback.Name(TestNameHasTheFunctionAndItsPlace)
+	if !strings.Contains(name, "TestNameHasTheFunctionAndItsPlace (") || !strings.Contains(name, "queue_test.go:") {
 		t.Error(name)
 	}
 }

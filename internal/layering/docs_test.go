@@ -202,15 +202,7 @@ func TestGuideToTestingShowsTheTestThatRuns(t *testing.T) {
 
 func TestDocumentsNameWhatExists(t *testing.T) {
 	all := sources(t)
-	guides, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil || len(guides) == 0 {
-		t.Fatalf("guides: %v, %v", guides, err)
-	}
-	documents := []string{"README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md"}
-	for _, guide := range guides {
-		documents = append(documents, "docs/"+filepath.Base(guide))
-	}
-	for _, document := range documents {
+	for _, document := range documents(t) {
 		text := read(t, document)
 		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(text, -1) {
 			if !all.tests[name] {

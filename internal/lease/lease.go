@@ -1,5 +1,5 @@
-// Package lease has what sessions, locks and elections share: a [Lease], which this process judges by its own clock, and
-// the [Host], which is a session as locks and elections see it.
+// Package lease has what sessions, locks and elections share: a [Lease], which this process judges by its own
+// clock, and the [Host], which is a session as locks and elections see it.
 //
 // Locks and terms are bound to a Lease, never to a session: a lock that was lost with one lease does not come back with
 // the next.
@@ -53,7 +53,8 @@ type Grant struct {
 	Sent    time.Duration // when the request was sent, by the clock of the lease
 }
 
-// New returns the lease that was granted. It is trusted from the moment the request was sent. clock returns elapsed time.
+// New returns the lease that was granted. It is trusted from the moment the request was sent. clock returns elapsed
+// time.
 func New(g Grant, clock func() time.Duration) *Lease {
 	margin := g.Margin
 	if margin == 0 {
@@ -150,8 +151,8 @@ func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *
 	return l.lost
 }
 
-// AwaitConnected waits while the lease is suspended. It returns nil when the lease is connected, the *holdfast.LostError
-// when it is lost, and ctx's error when ctx ends first.
+// AwaitConnected waits while the lease is suspended. It returns nil when the lease is connected, the
+// *holdfast.LostError when it is lost, and ctx's error when ctx ends first.
 func (l *Lease) AwaitConnected(ctx context.Context) error {
 	for {
 		l.mu.Lock()
@@ -182,8 +183,8 @@ func (l *Lease) Confirm(sent, ttl time.Duration) bool {
 	l.trusted = sent + min(l.ttl, ttl, maxTrusted) - l.margin
 	l.failure = nil
 	l.reconnectLocked()
-	// Wake AwaitConnected. It judges by the clock, so it may have seen a suspension that the watchdog, whose timer has not
-	// fired yet, will never see.
+	// Wake AwaitConnected. It judges by the clock, so it may have seen a suspension that the watchdog, whose timer
+	// has not fired yet, will never see.
 	close(l.changed)
 	l.changed = make(chan struct{})
 	select {
@@ -216,14 +217,15 @@ func (l *Lease) Explain(failure, more error) {
 	}
 }
 
-// renewAtLocked returns when the next renewal is due: after three eighths of the trusted time, about a third of the TTL.
-// The suspension comes at a half. The eighth between the two is for the renewal, whatever the TTL and the margin are.
+// renewAtLocked returns when the next renewal is due: after three eighths of the trusted time, about a third of the
+// TTL. The suspension comes at a half. The eighth between the two is for the renewal, whatever the TTL and the
+// margin are.
 func (l *Lease) renewAtLocked() time.Duration {
 	return l.confirmed + (l.trusted-l.confirmed)*3/8
 }
 
-// suspendAtLocked returns when the lease becomes suspended: half of the trusted time after the last confirmed renewal. The
-// same rule covers a process that was paused, since the clock counts the pause.
+// suspendAtLocked returns when the lease becomes suspended: half of the trusted time after the last confirmed
+// renewal. The same rule covers a process that was paused, since the clock counts the pause.
 func (l *Lease) suspendAtLocked() time.Duration {
 	return l.confirmed + (l.trusted-l.confirmed)/2
 }
@@ -242,8 +244,8 @@ func (l *Lease) Enter(s holdfast.State) {
 	suspend(holdfast.ErrSuspended)
 }
 
-// reconnectLocked replaces a canceled connected context. Confirm calls it as well: code that acts on the renewal before the
-// watchdog has woken must not get the context that the suspension has canceled.
+// reconnectLocked replaces a canceled connected context. Confirm calls it as well: code that acts on the renewal
+// before the watchdog has woken must not get the context that the suspension has canceled.
 func (l *Lease) reconnectLocked() {
 	if l.connected.Err() != nil {
 		l.connected, l.suspend = context.WithCancelCause(l.ctx)

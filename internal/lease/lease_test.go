@@ -41,7 +41,8 @@ func TestLeaseIsSuspendedHalfwayAndLostWhenTrustEnds(t *testing.T) {
 		lost.Since != 8*time.Second || !errors.Is(err, l.Failure()) {
 		t.Errorf("%v", err)
 	}
-	if context.Cause(l.Context()) != error(lost) || context.Cause(l.ConnectedContext()) != error(lost) || l.Remaining() != 0 {
+	if context.Cause(l.Context()) != error(lost) || context.Cause(l.ConnectedContext()) != error(lost) ||
+		l.Remaining() != 0 {
 		t.Errorf("contexts end with %v, %v", context.Cause(l.Context()), context.Cause(l.ConnectedContext()))
 	}
 }
@@ -109,7 +110,9 @@ func TestAwaitConnectedEndsWithTheRenewalTheLossOrTheContext(t *testing.T) {
 		by   func(l *lease.Lease, cancel context.CancelCauseFunc)
 		want error
 	}{
-		"renewal": {func(l *lease.Lease, _ context.CancelCauseFunc) { l.Confirm(time.Hour+5*time.Second, 10*time.Second) }, nil},
+		"renewal": {func(l *lease.Lease, _ context.CancelCauseFunc) {
+			l.Confirm(time.Hour+5*time.Second, 10*time.Second)
+		}, nil},
 		"loss":    {func(l *lease.Lease, _ context.CancelCauseFunc) { l.Lose(holdfast.CauseRevoked, nil) }, holdfast.ErrLost},
 		"context": {func(_ *lease.Lease, cancel context.CancelCauseFunc) { cancel(stop) }, stop},
 	} {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
@@ -175,7 +176,7 @@ func TestReleaseSucceedsWhateverHappensToTheNextEntry(t *testing.T) {
 // put it.
 func deletesOnFirstVerify(srv *etcdfake.Server, key string) func(etcdfake.Call) etcdfake.Fate {
 	return func(c etcdfake.Call) etcdfake.Fate {
-		if c.Method == "Range" {
+		if txn, ok := c.Request.(*pb.TxnRequest); ok && len(txn.Compare) == 0 {
 			go srv.Delete(key) // ends at once
 		}
 		return etcdfake.Fate{Request: kit.OneWay, Reply: kit.OneWay}

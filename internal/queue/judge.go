@@ -25,13 +25,22 @@ import (
 const maxJudged = 64
 
 // verify reads whether the entry still stands and whether the one ahead of it
-// does.
+// does. If no other entry ever stood ahead, the same Txn reads its session key: if the
+// entry is gone, that judges how it went.
 func (e *entry) verify(ctx context.Context) error {
-	resp, err := e.q.get(ctx, e.q.front(e.rev))
+	ops := []clientv3.Op{e.q.front(e.rev)}
+	onlyOne, ours := e.ahead != nil && e.position == 1, false
+	if onlyOne {
+		var key string
+		if key, ours = e.q.sessionKeyOf(e.ahead); ours {
+			ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
+		}
+	}
+	resp, err := e.q.read(ctx, ops...)
 	if err != nil {
 		return err
 	}
-	kvs := resp.Kvs
+	kvs := resp.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 || string(kvs[0].Key) != e.key || kvs[0].CreateRevision != e.rev {
 		return errEntryGone
 	}
@@ -41,6 +50,9 @@ func (e *entry) verify(ctx context.Context) error {
 		return nil
 	case ahead != nil && ahead.CreateRevision == e.ahead.CreateRevision:
 		e.setAhead(e.ahead, resp.Header.Revision, false)
+		return nil
+	case onlyOne:
+		e.setAhead(ahead, resp.Header.Revision, ours && resp.Responses[1].GetResponseRange().Count == 0)
 		return nil
 	default:
 		return e.judgeUnknown(ctx)

@@ -81,7 +81,7 @@ func granted(t *testing.T, srv *etcdfake.Server, done <-chan result) result {
 // isFirst reports whether the hold's entry is the first of its queue in etcd.
 func isFirst(srv *etcdfake.Server, h *Hold) bool {
 	kvs := srv.Keys(h.Queue().entries)
-	return len(kvs) > 0 && string(kvs[0].Key) == h.Key() && kvs[0].CreateRevision == int64(h.Token().Revision())
+	return len(kvs) > 0 && string(kvs[0].Key) == h.Key() && kvs[0].CreateRevision == h.Token().Revision()
 }
 
 func mustRelease(t *testing.T, h *Hold) {

@@ -52,7 +52,7 @@ func TestLossDuringAReleaseIsNotLogged(t *testing.T) {
 		_ = h.Release(kit.Within(t, 20*time.Second)) // the lease is lost before
 		time.Sleep(time.Second)
 		synctest.Wait() // nothing is being logged
-		if strings.Contains(log.String(), "event=lost") {
+		if strings.Contains(log.String(), "msg=\"holdfast: lost\"") {
 			t.Errorf("logged:\n%s", log.String())
 		}
 	})

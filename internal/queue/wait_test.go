@@ -72,8 +72,8 @@ func TestPredecessorThatLeavesBeforeTheWatchStandsWakesItsWaiterAtOnce(t *testin
 			slow:  func(c etcdfake.Call) bool { return c.Method == "Watch" && c.Request != nil },
 			fate:  etcdfake.Fate{Request: 500 * time.Millisecond},
 			leave: 250 * time.Millisecond,
-			// The put, the watch, the read that finds the entry ahead gone, the read that judges.
-			held: 500*time.Millisecond + 8*kit.OneWay,
+			// The put, the watch, and the read that finds the entry ahead gone and how.
+			held: 500*time.Millisecond + 6*kit.OneWay,
 		},
 		"while the answer to its put travels": {
 			slow: func(c etcdfake.Call) bool {
@@ -82,7 +82,7 @@ func TestPredecessorThatLeavesBeforeTheWatchStandsWakesItsWaiterAtOnce(t *testin
 			},
 			fate:  etcdfake.Fate{Reply: time.Second},
 			leave: 500 * time.Millisecond,
-			held:  time.Second + 8*kit.OneWay,
+			held:  time.Second + 6*kit.OneWay,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

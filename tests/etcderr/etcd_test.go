@@ -15,10 +15,10 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// This is why ErrNoSpace is of class Unknown: a write that was accepted before the quota was exhausted, and exceeds it when
-// it is applied, is carried out and answered with that error. To see it takes several writes at once, since a single one is
-// usually refused when it arrives; and several stores, since a member that applies faster than writes arrive refuses all of
-// them.
+// This is why ErrNoSpace is of class Unknown: a write that was accepted before the quota was exhausted, and exceeds
+// it when it is applied, is carried out and answered with that error. To see it takes several writes at once, since
+// a single one is usually refused when it arrives; and several stores, since a member that applies faster than
+// writes arrive refuses all of them.
 func TestWriteRefusedForLackOfSpaceMayHaveBeenDone(t *testing.T) {
 	for range 50 {
 		srv := etcdtest.Start(t, etcdtest.Options{Configure: func(c *embed.Config) { c.QuotaBackendBytes = 1 << 20 }})
@@ -61,7 +61,8 @@ func testNoSpaceAlarm(t *testing.T, cli *clientv3.Client) {
 	if _, err := cli.Txn(t.Context()).Then(clientv3.OpDelete("0/0")).Commit(); err != nil {
 		t.Errorf("a transaction that deletes: %v", err)
 	}
-	if _, err := cli.Txn(t.Context()).Then(clientv3.OpDelete("1/0"), clientv3.OpPut("void", "")).Commit(); !errors.Is(err, rpctypes.ErrNoSpace) {
+	_, err := cli.Txn(t.Context()).Then(clientv3.OpDelete("1/0"), clientv3.OpPut("void", "")).Commit()
+	if !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("a transaction that deletes and puts: %v", err)
 	}
 }

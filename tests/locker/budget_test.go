@@ -58,12 +58,12 @@ func TestEveryStepKeepsItsBudgetOfRPCs(t *testing.T) {
 
 	var waiter <-chan result
 	expect("Lock, contended, until it waits", spent(bLink, func() {
-		reads := bLink.Count()["Range"]
+		before := bLink.Count()["Txn"]
 		waiter = lockLater(deadline(t), muB)
-		if err := bLink.Wait(deadline(t), "Range", reads+1); err != nil {
+		if err := bLink.Wait(deadline(t), "Txn", before+2); err != nil {
 			t.Fatal(err)
 		}
-	}), etcdtest.Counts{"Txn": 1, "Watch": 1, "Range": 1})
+	}), etcdtest.Counts{"Txn": 2, "Watch": 1})
 
 	armed = true
 	var next *locker.Lock

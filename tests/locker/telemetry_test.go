@@ -114,9 +114,9 @@ func TestSpansTellHowALockWasAcquired(t *testing.T) {
 	if err := link.Wait(deadline(t), "Range", 2); err != nil { // TryLock's, and the one beside the watch of the session key
 		t.Fatal(err)
 	}
-	reads := link.Count()["Range"]
+	before := link.Count()["Txn"]
 	next := lockLater(deadline(t), locker.NewMutex(b, "secret/x"))
-	if err := link.Wait(deadline(t), "Range", reads+1); err != nil { // the read that arms the wait
+	if err := link.Wait(deadline(t), "Txn", before+2); err != nil { // the read that arms the wait
 		t.Fatal(err)
 	}
 	if err := lk.Unlock(deadline(t)); err != nil {

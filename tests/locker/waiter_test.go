@@ -29,7 +29,7 @@ func newWaiting(t *testing.T, o session.Options) *waiting {
 	w.mu = locker.NewMutex(open(t, w.link.Client(), o), "x")
 	w.done = lockLater(deadline(t), w.mu)
 	// The read by which it waits follows the watch.
-	if err := w.link.Wait(deadline(t), "Range", 1); err != nil {
+	if err := w.link.Wait(deadline(t), "Txn", 2); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -99,7 +99,7 @@ func TestWaiterWhoseWatchFallsBehindACompactionAcquires(t *testing.T) {
 			}
 			if !releasedBefore {
 				// It looks again once it has armed its watch again.
-				if err := w.link.Wait(deadline(t), "Range", before["Range"]+1); err != nil {
+				if err := w.link.Wait(deadline(t), "Txn", before["Txn"]+1); err != nil {
 					t.Fatal(err)
 				}
 				w.happens(t, 100) // time in which it might spin
@@ -163,7 +163,7 @@ func TestWaiterWhoseWatchCannotBeArmedAcquires(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It looks each time it has failed to arm its watch, in vain at first.
-	if err := link.Wait(deadline(t), "Range", before["Range"]+2); err != nil {
+	if err := link.Wait(deadline(t), "Txn", before["Txn"]+3); err != nil {
 		t.Fatal(err)
 	}
 	select {

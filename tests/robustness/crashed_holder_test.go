@@ -62,17 +62,17 @@ func TestWaiterThatIsKilledMidQueuePromotesNobody(t *testing.T) {
 		held[kind] = <-holdLater(t, kind, ahead, "x")
 		b.tell(t, order{Kind: kind, Name: "x"})
 		srv.WaitForKeys(t, prefix, 2)
-		reads := link.Count()["Range"]
+		before := link.Count()["Txn"]
 		waiting[kind] = holdLater(t, kind, behind, "x")
-		if err := link.Wait(deadline(t), "Range", reads+1); err != nil { // its watch stands
+		if err := link.Wait(deadline(t), "Txn", before+2); err != nil { // its watch stands
 			t.Fatal(err)
 		}
 	}
-	reads := link.Count()["Range"]
+	before := link.Count()["Txn"]
 	b.Kill()
 	// When the one ahead has gone, each learns by a Txn who is ahead now, watches
 	// that one, and reads whether it is still there.
-	if err := link.Wait(deadline(t), "Range", reads+len(kinds)); err != nil {
+	if err := link.Wait(deadline(t), "Txn", before+2*len(kinds)); err != nil {
 		t.Fatal(err)
 	}
 	for kind := range kinds {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -29,9 +28,7 @@ const (
 // quarter of a second has no price at all but its own two transactions.
 func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 	n := rounds(50_000, 5_000)
-	bubble.Test(t, func(t *testing.T) {
-		srv := etcdfake.New(nil)
-		defer srv.Close()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		link := srv.Link()
 		const travel = 100 * time.Microsecond // a round of audits must fit into its half second
 		link.Delay(travel)

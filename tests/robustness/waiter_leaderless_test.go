@@ -27,7 +27,7 @@ func TestWaiterOnAMemberWithoutALeaderAcquiresOnceThereIsOne(t *testing.T) {
 			sess := open(t, link.Client(), long)
 			before := settled(t, link)
 			waiting := holdLater(t, kind, sess, "x")
-			if err := link.Wait(deadline(t), "Range", before["Range"]+1); err != nil { // its watch stands
+			if err := link.Wait(deadline(t), "Txn", before["Txn"]+2); err != nil { // its watch stands
 				t.Fatal(err)
 			}
 			// A watch like the waiter's: what etcd tells this one, it tells the other.
@@ -45,7 +45,7 @@ func TestWaiterOnAMemberWithoutALeaderAcquiresOnceThereIsOne(t *testing.T) {
 			if !errors.Is(why, rpctypes.ErrNoLeader) {
 				t.Errorf("this test has gone blind: a watch ended with %v", why)
 			}
-			if err := link.Wait(deadline(t), "Range", link.Count()["Range"]+2); err != nil { // it tries
+			if err := link.Wait(deadline(t), "Txn", link.Count()["Txn"]+2); err != nil { // it tries
 				t.Fatal(err)
 			}
 			if len(waiting) != 0 {
@@ -58,8 +58,9 @@ func TestWaiterOnAMemberWithoutALeaderAcquiresOnceThereIsOne(t *testing.T) {
 			if h := <-waiting; h != nil && h.Token() <= held.Token() {
 				t.Errorf("token %v after %v", h.Token(), held.Token())
 			}
-			// Two Txns: it has queued, and has judged how the one ahead left.
-			if spent := link.Count().Since(before); spent["Txn"] != 2 || spent.Total() > 40 {
+			// It has queued, has looked whenever a watch failed, and has judged how the one
+			// ahead left.
+			if spent := link.Count().Since(before); spent.Total() > 40 {
 				t.Errorf("spent %v", spent)
 			}
 		})

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// A renewal uses the present auth token: a login costs a Raft entry and a bcrypt comparison, and may go to a member that
-// hangs.
+// A renewal uses the present auth token: a login costs a Raft entry and a bcrypt comparison, and may go to a member
+// that hangs.
 func TestRenewalsDoNotLogIn(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -33,7 +33,8 @@ func TestRenewalsDoNotLogIn(t *testing.T) {
 	link := srv.Link(t)
 	for _, prefix := range []string{"", "tenant/"} {
 		cli, err := clientv3.New(clientv3.Config{
-			Endpoints: link.Endpoints(), DialOptions: link.DialOptions(), Username: "root", Password: "secret", Logger: zap.NewNop(),
+			Endpoints: link.Endpoints(), DialOptions: link.DialOptions(), Username: "root", Password: "secret",
+			Logger: zap.NewNop(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +57,8 @@ func TestRenewalsDoNotLogIn(t *testing.T) {
 		if err := link.Wait(ctx, "LeaseKeepAlive", before["LeaseKeepAlive"]+4); err != nil {
 			t.Error(err)
 		}
-		if sent := link.Count().Since(before); sent["Authenticate"] != sent["Watch"] { // the watch of the session key may be late
+		// The watch of the session key may be late.
+		if sent := link.Count().Since(before); sent["Authenticate"] != sent["Watch"] {
 			t.Errorf("with the prefix %q: %v", prefix, sent)
 		}
 		if err := sess.Close(ctx); err != nil {
