@@ -34,7 +34,7 @@ func (o outcome) suspended() bool {
 // context has ended it waits for at most DrainTimeout; then the term is lost and
 // fn is abandoned.
 func (t *Term) call(ctx context.Context, fn func(context.Context, *Term) error) outcome {
-	fctx, cancel := t.Context(ctx)
+	fctx, cancel := t.WithContext(ctx)
 	defer cancel()
 	outcomes, abandoned := make(chan outcome), make(chan struct{})
 	go t.invoke(fctx, fn, outcomes, abandoned) // received below, or it ends when fn returns

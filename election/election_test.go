@@ -234,7 +234,7 @@ func TestCampaignWithAContextOfALiveTermIsReentrant(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		el := s.election()
 		term := campaign(t, el, "v")
-		ctx, cancel := term.Context(deadline(t))
+		ctx, cancel := term.WithContext(deadline(t))
 		defer cancel()
 		nothing := func(context.Context, *election.Term) error { return nil }
 		for name, err := range map[string]error{

@@ -81,7 +81,7 @@ func ExampleElection_Campaign() {
 	}
 	defer term.Resign(ctx)
 
-	work, cancel := term.Context(ctx) // ends with the term
+	work, cancel := term.WithContext(ctx) // ends with the term
 	defer cancel()
 	fmt.Println(term.Check(), work.Err(), term.Token() > 0)
 	// Output: <nil> <nil> true

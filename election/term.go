@@ -80,10 +80,10 @@ func (t *Term) Check() error { return t.hold.Check() }
 // Done is closed when the term has ended. Check says how.
 func (t *Term) Done() <-chan struct{} { return t.hold.Done() }
 
-// Context returns a child of ctx that carries the term for fencing.FromContext and
+// WithContext returns a child of ctx that carries the term for fencing.FromContext and
 // is canceled when the term ends, or, with Options.CancelOnSuspended, is suspended.
 // context.Cause is Check's error at that moment. Call cancel when done with it.
-func (t *Term) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+func (t *Term) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return t.hold.Context(fencing.NewContext(ctx, t), t.election.opts.CancelOnSuspended)
 }
 

@@ -13,36 +13,35 @@ import (
 )
 
 var (
-	// ErrLocked is the answer of TryLock and TryDo when the lock is held or
-	// waited for: by another session, or by another goroutine of this one.
+	// ErrLocked is returned by TryLock and TryDo if the lock is held or waited for, by
+	// another session or by another goroutine of this one.
 	ErrLocked = errors.New("the lock is held or waited for")
 
-	// ErrUnconfirmed is the answer of TryLock and TryDo when no client holds the
-	// lock, but an entry of this session still stands or may stand: of a Lock
-	// that gave up, or of an Unlock that was not answered. The session is
-	// removing it. Try again soon: it is gone at the latest when the lease ends.
+	// ErrUnconfirmed is returned by TryLock and TryDo if no client holds the lock or waits
+	// for it, but an entry of this session may still exist: of a Lock call that gave up, or
+	// of an Unlock that was not answered. The session is removing it, so try again; at the
+	// latest it goes with the lease.
 	ErrUnconfirmed = queue.ErrUnconfirmed
 )
 
-// CheckName reports whether name can name a lock: nil or a *holdfast.NameError.
-// Names are non-empty segments joined by "/", none starting with "@", at most
-// 512 bytes, taken byte for byte. Check constants and configuration at boot;
-// Lock says the same before it sends anything.
+// CheckName returns nil if name can name a lock, or a *holdfast.NameError. A name has at
+// most 512 bytes and consists of non-empty segments joined by "/", none of which starts with
+// "@". Lock returns the same error, before it sends anything; CheckName is for checking
+// configuration at startup.
 func CheckName(name string) error { return queue.CheckName("lock", name) }
 
-// AcquireError says why a lock was not acquired. Nothing is held. As a rule
-// nothing is left in etcd either. Only if etcd did not answer while the call gave
-// up, an entry of the call may still stand or appear, and others wait behind it,
-// until the session has removed it: within moments of etcd answering again, and
-// at the latest when the lease ends.
+// AcquireError says why a lock was not acquired. Nothing is held, and nothing is left in
+// etcd, with one exception: if etcd did not answer while the call gave up, its entry may
+// still exist or appear, and others wait behind it. The session removes it once etcd
+// answers; at the latest it goes with the lease.
 type AcquireError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session
-	State  holdfast.State   // the session's, at the end; 0 without a session
+	State  holdfast.State   // the session's when the call ended; 0 without a session
 	Waited time.Duration
-	// Err is the reason: the context's error together with what the last
-	// attempt met, ErrLocked, ErrUnconfirmed, holdfast.ErrReentrant, holdfast.ErrClosed,
-	// *holdfast.NameError, *holdfast.ArgumentError, or what etcd said.
+	// Err is the reason: ctx's error with that of the last attempt, ErrLocked,
+	// ErrUnconfirmed, holdfast.ErrReentrant, holdfast.ErrClosed, a *holdfast.NameError, a
+	// *holdfast.ArgumentError, or an error of etcd.
 	Err error
 }
 

@@ -61,11 +61,11 @@ func ExampleMutex_TryDo() {
 			return nil
 		})
 		if errors.Is(err, locker.ErrLocked) {
-			fmt.Println("somebody else is at it")
+			fmt.Println("another process holds it")
 		}
 		return nil
 	})
-	// Output: somebody else is at it
+	// Output: another process holds it
 }
 
 func ExampleMutex_Lock() {
@@ -80,7 +80,7 @@ func ExampleMutex_Lock() {
 	}
 	defer func() { _ = lk.Unlock(context.Background()) }()
 
-	work, stop := lk.Context(context.Background()) // ends when the lock is lost
+	work, stop := lk.WithContext(context.Background()) // ends when the lock is lost
 	defer stop()
 	fmt.Println(work.Err(), lk.Token() > 0)
 	// Output: <nil> true
@@ -185,7 +185,7 @@ func ExampleLock_Check() {
 	// after: lost, revoked
 }
 
-func ExampleLock_Context() {
+func ExampleLock_WithContext() {
 	_, sess, _, end := example()
 	defer end()
 
@@ -194,7 +194,7 @@ func ExampleLock_Context() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	work, stop := lk.Context(ctx)
+	work, stop := lk.WithContext(ctx)
 	defer stop()
 	holder, ok := fencing.FromContext(work)
 	fmt.Println("carries the holder:", ok && holder.Token() == lk.Token())

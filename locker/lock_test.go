@@ -192,7 +192,7 @@ func TestRefusedWriteEndsTheLockAtOnce(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := kit.Start(t, srv)
 				lk := mustLock(t, locker.NewMutex(p.Sess, "x"))
-				ctx, cancel := lk.Context(context.Background())
+				ctx, cancel := lk.WithContext(context.Background())
 				defer cancel()
 				remove(srv, lk)
 				if _, err := fencing.NewFencedWriter(lk).Put(t.Context(), "data", "late"); !errors.Is(err, fencing.ErrStale) {
@@ -274,7 +274,7 @@ func TestNothingRemainsOfALockThatIsOver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := lk.Context(a.ctx)
+			ctx, cancel := lk.WithContext(a.ctx)
 			defer cancel()
 			if err := errors.Join(context.Cause(ctx), lk.Unlock(a.ctx), lk.Unlock(a.ctx)); err != nil {
 				t.Error(err)

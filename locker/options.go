@@ -6,40 +6,39 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// maxOwner bounds Options.Owner in bytes: it stands in every entry.
-const maxOwner = 256
-
-// Options are policies of a Mutex. The zero value of every field is its
-// default; a value that cannot be used is an *holdfast.ArgumentError from Lock.
+// Options are the options of a Mutex. The zero value of each field is its default. A value
+// out of range is a *holdfast.ArgumentError from Lock.
 type Options struct {
-	// Owner says who holds, in the entry's value, for people who look into
-	// etcd. Default session.Options.Owner; at most 256 bytes. It is no identity: two
+	// Owner says who holds, for people who look into etcd: it is written in the entry's
+	// value. Default session.Options.Owner; at most 256 bytes. It is not an identity: two
 	// goroutines with the same Owner exclude each other.
 	Owner string
 
-	// MaxHold ends a hold that lasts longer: the handle is lost with cause
-	// holdfast.CauseMaxHold and the entry is released. Default 0: no limit.
-	// It bounds how long a stuck holder keeps the others waiting.
+	// MaxHold ends a hold that lasts longer: the Lock is lost with holdfast.CauseMaxHold,
+	// and its entry is removed. It bounds how long a stuck holder blocks the others.
+	// Default 0: no limit.
 	MaxHold time.Duration
 
-	// CancelOnSuspended cancels the handle's contexts (Do's, and those from
-	// Context) as soon as the session is suspended, with cause
-	// holdfast.ErrSuspended. By default they are cancelled when it is lost:
-	// work goes on through a short outage of etcd, while fenced writers refuse.
+	// CancelOnSuspended cancels the contexts of the lock (that of Do, and those from
+	// WithContext) as soon as the session is suspended, with cause holdfast.ErrSuspended.
+	// By default they are canceled when the lock is lost: work goes on through a short
+	// outage of etcd, and meanwhile fenced writers refuse to write.
 	CancelOnSuspended bool
 
-	// Auditor is told of each grant, release and loss. Default nil: the
-	// session's Logger is, at Debug, and of losses at Warn. A grant waits for
-	// it; a release and a loss do not, but Close does.
+	// Auditor is told of each grant, release and loss. A grant waits for it; a release
+	// and a loss do not, but Close does. Default nil: they are logged with the session's
+	// Logger, grants and releases at Debug, losses at Warn.
 	Auditor audit.Auditor
 }
 
-func (o Options) check() error {
+func (o Options) validate() error {
 	switch {
-	case len(o.Owner) > maxOwner:
-		return &holdfast.ArgumentError{Argument: "Options.Owner", Reason: fmt.Sprintf("is longer than %d bytes", maxOwner)}
+	case len(o.Owner) > queue.MaxText:
+		reason := fmt.Sprintf("is longer than %d bytes", queue.MaxText)
+		return &holdfast.ArgumentError{Argument: "Options.Owner", Reason: reason}
 	case o.MaxHold < 0:
 		return &holdfast.ArgumentError{Argument: "Options.MaxHold", Reason: "is negative"}
 	default:

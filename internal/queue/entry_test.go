@@ -7,11 +7,11 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 )
 
-// What an attempt leaves open decides who has its key next.
+// The key of an attempt is used again unless a copy of its put may still arrive.
 func TestKeyIsUsedAgainOnceNoCopyOfItsPutCanCome(t *testing.T) {
 	for name, c := range map[string]struct {
 		stage  stage
-		open   int64 // gate of an unanswered copy, in puts of the session key before the present one; -1: none
+		open   int64 // by how much the gate of an unanswered copy is older than the present one; -1: all were answered
 		reused bool
 	}{
 		"nothing was sent":                            {unsent, -1, true},
@@ -20,7 +20,7 @@ func TestKeyIsUsedAgainOnceNoCopyOfItsPutCanCome(t *testing.T) {
 		"released, a copy unanswered at this gate":    {held, 0, false},
 		"never answered, at this gate":                {sent, 0, false},
 		"never answered, at an old gate":              {sent, 1, false},
-		"refused, and nothing said what stands there": {sent, -1, false},
+		"refused, and not answered what stands there": {sent, -1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

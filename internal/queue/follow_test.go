@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// etcd's client has a stream of watches for each set of metadata.
-func TestEachReaderHasAStreamOfItsOwnUntilItLeavesIt(t *testing.T) {
+// etcd's client opens a stream of watches for each set of metadata.
+func TestEachReaderHasItsOwnStreamUntilItDropsIt(t *testing.T) {
 	t.Parallel()
 	var a, b followStream
 	name := func(s *followStream) (string, int64) {
@@ -27,8 +27,8 @@ func TestEachReaderHasAStreamOfItsOwnUntilItLeavesIt(t *testing.T) {
 	if second == first {
 		t.Errorf("still on stream %s", first)
 	}
-	a.drop(number) // by another watch that was on it
+	a.drop(number) // by another watch that was on the first stream
 	if third, _ := name(&a); third != second {
-		t.Errorf("stream %s was left, though it was %s that failed", second, first)
+		t.Errorf("stream %s was dropped, but %s had failed", second, first)
 	}
 }

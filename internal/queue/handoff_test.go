@@ -37,7 +37,7 @@ func TestHandOffToTheNextInLineWhileTheEntryAheadStands(t *testing.T) {
 	})
 }
 
-// holdWithNext is a hold, and a goroutine of the same session that is next.
+// holdWithNext returns a hold, and the result of a call that waits behind it in the line.
 func holdWithNext(t *testing.T, p *process) (*Hold, <-chan result) {
 	t.Helper()
 	h := mustAcquire(t, p.queue("x"))
@@ -46,7 +46,7 @@ func holdWithNext(t *testing.T, p *process) (*Hold, <-chan result) {
 	return h, next
 }
 
-func TestHandOffWhoseAnswerIsLostIsFoundDone(t *testing.T) {
+func TestHandOffWhoseReplyIsLostIsFoundDone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h, next := holdWithNext(t, p)
@@ -59,12 +59,12 @@ func TestHandOffWhoseAnswerIsLostIsFoundDone(t *testing.T) {
 		time.Sleep(time.Minute)
 		kit.NothingStands(t, srv)
 		if n := p.GateMoves(srv); n != 1 {
-			t.Errorf("the session key was put again %d times, want once: a copy may still come", n)
+			t.Errorf("the session key was put again %d times, want once: a copy may still arrive", n)
 		}
 	})
 }
 
-func TestHandOffThatIsNeverAnsweredIsDoneByOtherMeans(t *testing.T) {
+func TestUnansweredHandOffIsFinishedByOtherRequests(t *testing.T) {
 	for name, carriedOut := range map[string]bool{"lost": false, "carried out": true} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -103,7 +103,7 @@ func TestHandOffOfAnEntryThatWasDeletedReportsTheLossAndTheNextGetsIn(t *testing
 	})
 }
 
-func TestHandOffToOneThatHasLeftMeanwhileGoesToTheOneAfter(t *testing.T) {
+func TestHandOffToACanceledCallerGoesToTheNext(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
@@ -131,15 +131,15 @@ func TestHandOffToOneThatHasLeftMeanwhileGoesToTheOneAfter(t *testing.T) {
 	})
 }
 
-// What becomes of the next one's entry after a hand-over was carried out is no
-// matter of who has left by it.
-func TestUnlockSaysReleasedWhateverBecomesOfTheNextOnesEntry(t *testing.T) {
+// A release has succeeded when its hand-off was carried out. What happens to the entry of
+// the next caller afterwards is not part of it.
+func TestReleaseSucceedsWhateverHappensToTheNextEntry(t *testing.T) {
 	for name, spoil := range map[string]func(p *process, srv *etcdfake.Server, name string){
 		"its token cannot be made": func(_ *process, srv *etcdfake.Server, _ string) { srv.Put("holdfast/epoch", "no number") },
-		"it is deleted before the reply that was lost is asked for again": func(p *process, srv *etcdfake.Server, name string) {
+		"it is deleted after the reply was lost, before a read finds it": func(p *process, srv *etcdfake.Server, name string) {
 			mine := string(kit.Standing(srv, name)[0].Key)
 			p.Link.LoseReply("Txn", 1, codes.Unavailable)
-			go func() { // ends when the hand-over is carried out
+			go func() { // ends when the hand-off is carried out
 				for {
 					if kvs := kit.Standing(srv, name); len(kvs) == 1 && string(kvs[0].Key) != mine {
 						p.Link.Plan(deletesOnFirstVerify(srv, string(kvs[0].Key)))
@@ -158,11 +158,11 @@ func TestUnlockSaysReleasedWhateverBecomesOfTheNextOnesEntry(t *testing.T) {
 				time.Sleep(time.Second)
 				spoil(p, srv, "x")
 				if err := h.Release(kit.Within(t, time.Minute)); err != nil {
-					t.Errorf("Unlock: %v", err)
+					t.Errorf("Release: %v", err)
 				}
 				if r := <-next; r.err == nil {
 					if err := r.h.Release(kit.Within(t, time.Minute)); err != nil {
-						t.Errorf("Unlock of the next: %v", err)
+						t.Errorf("Release of the next: %v", err)
 					}
 				} else if !strings.Contains(r.err.Error(), "not a number") {
 					t.Error(r.err)
@@ -172,8 +172,8 @@ func TestUnlockSaysReleasedWhateverBecomesOfTheNextOnesEntry(t *testing.T) {
 	}
 }
 
-// deletesOnFirstVerify deletes an entry as soon as its existence is verified:
-// by a Txn that only reads, since the one before has found it.
+// deletesOnFirstVerify deletes an entry when the first read arrives after the Txn that has
+// put it.
 func deletesOnFirstVerify(srv *etcdfake.Server, key string) func(etcdfake.Call) etcdfake.Fate {
 	return func(c etcdfake.Call) etcdfake.Fate {
 		if txn, ok := c.Request.(*pb.TxnRequest); ok && len(txn.Compare) == 0 {
@@ -183,9 +183,9 @@ func deletesOnFirstVerify(srv *etcdfake.Server, key string) func(etcdfake.Call) 
 	}
 }
 
-// A name and a prefix may mean one queue. What the one has put for the other is
-// the other's lock: its token is sent with the name that its owner knows.
-func TestHandOverGivesALockOfTheNameThatItsOwnerUsed(t *testing.T) {
+// A name and a foreign prefix may be the same queue. A hold has the name that its own caller
+// used, since its token is sent with that name.
+func TestHandOffKeepsTheNameThatTheNextCallerUsed(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))

@@ -11,8 +11,8 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// notesOf are the entries that a call has say since when they are held.
-func notesOf(c etcdfake.Call) (n int) {
+// heldIn returns the number of entries that a call has say since when they are held.
+func heldIn(c etcdfake.Call) (n int) {
 	r, ok := c.Request.(*pb.TxnRequest)
 	if !ok {
 		return 0
@@ -25,16 +25,16 @@ func notesOf(c etcdfake.Call) (n int) {
 	return n
 }
 
-// Locks that last say since when, a few at a time, and each once. Short ones
-// cost no write.
-func TestLocksThatLastSaySinceWhenOnceAndAFewAtATime(t *testing.T) {
+// Holds that last say since when they are held, once each and a few in one request. Short
+// holds cost no write.
+func TestLongHoldsSaySinceWhenOnceInBatches(t *testing.T) {
 	t.Parallel()
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		var notes []int // by the link only, which calls under its lock
+		var sizes []int // written by the link only, which calls under a mutex of its own
 		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
-			if n := notesOf(c); n > 0 {
-				notes = append(notes, n)
+			if n := heldIn(c); n > 0 {
+				sizes = append(sizes, n)
 			}
 			return etcdfake.Fate{}
 		})
@@ -61,13 +61,13 @@ func TestLocksThatLastSaySinceWhenOnceAndAFewAtATime(t *testing.T) {
 		time.Sleep(time.Minute)
 		p.Link.Plan(nil)
 		total := 0
-		for _, n := range notes {
-			if total += n; n > 16 {
-				t.Errorf("%d at once", n)
+		for _, n := range sizes {
+			if total += n; n > maxHeld {
+				t.Errorf("%d entries in one request", n)
 			}
 		}
-		if total != many || len(notes) > 4 {
-			t.Errorf("noted %v", notes)
+		if total != many || len(sizes) > 4 {
+			t.Errorf("requests of sizes %v", sizes)
 		}
 		for _, h := range locks {
 			kv := kit.Standing(srv, h.Queue().Name())[0]
@@ -82,9 +82,9 @@ func TestLocksThatLastSaySinceWhenOnceAndAFewAtATime(t *testing.T) {
 	})
 }
 
-// Etcd's own locks have empty values and do not look at ours, so ours say at
-// their prefixes what they say elsewhere.
-func TestLockAtAForeignPrefixSaysWhoHoldsIt(t *testing.T) {
+// etcd's own locks have empty values and ignore those of others, so entries at a foreign
+// prefix say what they say elsewhere.
+func TestEntryAtAForeignPrefixSaysWhoHolds(t *testing.T) {
 	t.Parallel()
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)

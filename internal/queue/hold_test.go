@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-func TestContextOfALockThatHasEndedIsDeadFromTheStart(t *testing.T) {
+func TestContextOfAnEndedHoldIsDoneFromTheStart(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		q := p.queue("x")
@@ -33,18 +33,18 @@ func TestContextOfALockThatHasEndedIsDeadFromTheStart(t *testing.T) {
 		expectDead(h, holdfast.ErrReleased)
 
 		h = mustAcquire(t, q)
-		p.Suspend(7 * time.Second) // the clock has gone on; no timer has fired yet
+		p.Suspend(7 * time.Second) // the clock has advanced, and no timer has fired yet
 		expectDead(h, holdfast.ErrSuspended)
 		p.Suspend(7 * time.Second)
 		expectDead(h, holdfast.ErrLost)
 	})
 }
 
-// Others may hold as soon as the entry is gone, so the work must have been told.
+// Another client may hold as soon as the entry is gone, so the work must be told before.
 func TestContextsEndBeforeTheEntryIsRemoved(t *testing.T) {
 	for name, end := range map[string]func(h *Hold){
 		"MaxHold": func(h *Hold) { <-h.Done() },
-		"Unlock":  func(h *Hold) { _ = h.Release(context.Background()) },
+		"Release": func(h *Hold) { _ = h.Release(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -74,7 +74,7 @@ func TestContextsEndBeforeTheEntryIsRemoved(t *testing.T) {
 				time.Sleep(4 * kit.OneWay)
 				kit.NothingStands(t, srv)
 				if removals != 1 || alive != 0 {
-					t.Errorf("%d removals sent, %d contexts alive as they were", removals, alive)
+					t.Errorf("%d removals were sent while %d contexts were alive", removals, alive)
 				}
 			})
 		})

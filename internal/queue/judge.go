@@ -25,8 +25,8 @@ import (
 const maxJudged = 64
 
 // verify reads whether the entry still stands and whether the one ahead of it
-// does. If that is the only one that ever stood ahead, its session key is read in
-// the same Txn, so that nothing is left to ask for when it has gone.
+// does. If no other entry ever stood ahead, the same Txn reads its session key: if the
+// entry is gone, that judges how it went.
 func (e *entry) verify(ctx context.Context) error {
 	ops := []clientv3.Op{e.q.front(e.rev)}
 	onlyOne, ours := e.ahead != nil && e.position == 1, false

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// How the entry ahead leaves, seen by a waiter whose watch works.
+// The watch of the waiter works, so it knows when and how the entry ahead went.
 func TestLockDelayFollowsALeaseThatEndedAndNothingElse(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(srv *etcdfake.Server, ahead *process, h *Hold)
@@ -48,8 +48,8 @@ func TestLockDelayFollowsALeaseThatEndedAndNothingElse(t *testing.T) {
 	}
 }
 
-// The watch does not tell when the entry ahead left: it was gone when the watch
-// stood, or the watch has failed.
+// The watch does not tell when the entry ahead went: that was before the watch was created,
+// or the watch has failed.
 func TestLockDelayWhereTheRevisionOfTheDeletionIsNotKnown(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(ahead *kit.Peer)
@@ -82,8 +82,8 @@ func TestLockDelayWhereTheRevisionOfTheDeletionIsNotKnown(t *testing.T) {
 	}
 }
 
-// Of several that stood ahead one may have been revoked, and those behind it may
-// have held since, before the waiter looks again.
+// Of several entries ahead, one may have gone with its lease, and those behind it may have
+// held and gone, all before the waiter reads again.
 func TestLockDelayWhereAnyOfThoseAheadWasRevoked(t *testing.T) {
 	for revoked := range 4 {
 		t.Run(fmt.Sprint(revoked), func(t *testing.T) {
@@ -189,8 +189,8 @@ func TestForeignEntryCostsNoLockDelay(t *testing.T) {
 	}
 }
 
-// A waiter right behind an entry that stands is not delayed by what happened
-// ahead of that one: its owner judges that.
+// What happened ahead of the entry ahead does not delay a waiter: the owner of that entry
+// judges it.
 func TestWaiterBehindAnEntryThatStandsWaitsForThat(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -224,7 +224,7 @@ func TestLockDelayRunsOnBehindAnotherEntry(t *testing.T) {
 	})
 }
 
-func TestWaiterWhoseEntryWasDeletedWaitsForTheLockDelayAfterItIsQueuedAnew(t *testing.T) {
+func TestWaiterThatQueuesAgainWaitsForTheLockDelay(t *testing.T) {
 	for name, leave := range map[string]func(*kit.Peer){"released": (*kit.Peer).Release, "revoked": (*kit.Peer).Revoke} {
 		t.Run("the entry ahead was "+name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -245,7 +245,7 @@ func TestWaiterWhoseEntryWasDeletedWaitsForTheLockDelayAfterItIsQueuedAnew(t *te
 	}
 }
 
-func TestNegativeLockDelayIsNone(t *testing.T) {
+func TestNegativeLockDelayMeansNone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv, func(o *session.Options) { o.LockDelay = -1 })
 		ahead := kit.Join(t, srv, entriesX)
@@ -256,8 +256,8 @@ func TestNegativeLockDelayIsNone(t *testing.T) {
 	})
 }
 
-// oldEntry puts an entry of lock x as versions did that had no session key, and
-// returns what releases it.
+// oldEntry puts an entry of lock x as a version without session keys does, and returns a
+// function that releases it.
 func oldEntry(t *testing.T, srv *etcdfake.Server) (release func()) {
 	t.Helper()
 	cli := srv.Link().Client()
@@ -276,10 +276,10 @@ func oldEntry(t *testing.T, srv *etcdfake.Server) (release func()) {
 	}
 }
 
-// While processes of a version without session keys run beside newer ones, a
-// newer waiter cannot tell their releases from revoked leases: each hand-over
-// from an old holder to it costs the lock delay. Nothing else does.
-func TestHandOverFromASessionWithoutASessionKeyCostsTheLockDelay(t *testing.T) {
+// A waiter cannot tell the release of a version without session keys from the end of a
+// lease. So in a mixed fleet each hand-over from an old holder to a new waiter costs the
+// lock delay. Nothing else does.
+func TestHandOverFromAnOldVersionCostsTheLockDelay(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		release := oldEntry(t, srv)
 		waiter := acquireLater(kit.Within(t, time.Minute), start(t, srv).queue("x"))
@@ -288,7 +288,7 @@ func TestHandOverFromASessionWithoutASessionKeyCostsTheLockDelay(t *testing.T) {
 	})
 }
 
-func TestWaiterWithoutASessionKeyThatGivesUpCostsNoDelay(t *testing.T) {
+func TestWaiterOfAnOldVersionThatGivesUpCostsNoDelay(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		h := mustAcquire(t, start(t, srv).queue("x"))
 		giveUp := oldEntry(t, srv)
@@ -304,8 +304,8 @@ func TestWaiterWithoutASessionKeyThatGivesUpCostsNoDelay(t *testing.T) {
 	})
 }
 
-// handOver releases, and expects that the waiter holds when the lock delay is
-// over: a moment later, when it has heard of the release and judged it.
+// handOver releases, and expects that the waiter holds after delay and the few messages
+// that it takes to judge the release.
 func handOver(t *testing.T, waiter <-chan result, release func(), delay time.Duration) {
 	t.Helper()
 	time.Sleep(time.Second)

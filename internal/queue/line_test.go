@@ -12,7 +12,7 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// queueUp joins a line behind a head that stays.
+// queueUp returns a line whose head stays, and n tickets behind it.
 func queueUp(n int) (*line, []*ticket) {
 	s := &shared{lines: make(map[string]*line)}
 	q := &Queue{entries: "/x/@/"}
@@ -25,9 +25,9 @@ func queueUp(n int) (*line, []*ticket) {
 	return ln, all
 }
 
-func TestTicketsThatLeaveALineKeepTheOrderOfTheOthers(t *testing.T) {
+func TestCanceledTicketsKeepTheOrderOfTheOthers(t *testing.T) {
 	ln, all := queueUp(7)
-	for _, i := range []int{0, 3, 6, 3} { // the last one again
+	for _, i := range []int{0, 3, 6, 3} { // ticket 3 twice
 		if !ln.cancel(all[i]) {
 			t.Errorf("ticket %d had its turn", i)
 		}
@@ -44,8 +44,8 @@ func TestTicketsThatLeaveALineKeepTheOrderOfTheOthers(t *testing.T) {
 	}
 }
 
-// Several leases are revoked at once, and the waiter's is one of them: the holder
-// that it waited for may not have heard of its own loss yet.
+// Several leases are revoked at once, the waiter's among them. The holder that it waited for
+// may not have been told of its own loss yet.
 func TestAttemptsThatLostTheirLeaseWaitForTheLockDelayOnce(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -67,12 +67,12 @@ func TestAttemptsThatLostTheirLeaseWaitForTheLockDelayOnce(t *testing.T) {
 			r = granted(t, srv, next)
 		}
 		if took := r.at.Sub(first); took > kit.Prompt {
-			t.Errorf("the others of the line had it after %v: the first has waited for them", took)
+			t.Errorf("the others in the line held after %v: the first has waited for all of them", took)
 		}
 	})
 }
 
-// Until the head of the line has held, those behind it have their own delay.
+// As long as the head of the line has not held, its delay does not count for the others.
 func TestHandOffByAHeadThatNeverHeldKeepsTheDelayOfTheNext(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -93,8 +93,8 @@ func TestHandOffByAHeadThatNeverHeldKeepsTheDelayOfTheNext(t *testing.T) {
 	})
 }
 
-// An attempt that begins while the session has no lease is under way when it loses
-// the next one.
+// An attempt begins while the session has no lease, and the session loses the next lease,
+// too.
 func TestAttemptThatBeganWithoutALeaseAndLosesTheNextIsDelayed(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -116,9 +116,9 @@ func TestAttemptThatBeganWithoutALeaseAndLosesTheNextIsDelayed(t *testing.T) {
 	})
 }
 
-// The time per ticket must not grow with the line: all are cancelled at once
-// when a service shuts down.
-func BenchmarkAllLeaveALine(b *testing.B) {
+// The time per ticket must not grow with the line: when a service shuts down, all are
+// canceled at once.
+func BenchmarkCancelAllTicketsOfALine(b *testing.B) {
 	for _, n := range []int{1000, 40_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {

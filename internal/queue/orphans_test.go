@@ -20,7 +20,7 @@ func (p *process) put(t *testing.T, key string) {
 	}
 }
 
-// A copy of a put arrives when the entry of another copy was released long ago.
+// A copy of a put arrives long after the entry of another copy was released.
 func TestEntryThatARepeatedWriteLeftIsRemoved(t *testing.T) {
 	for name, queue := range map[string]func(p *process) *Queue{
 		"at a name":           func(p *process) *Queue { return p.queue("x/y") },
@@ -44,8 +44,8 @@ func TestEntryThatARepeatedWriteLeftIsRemoved(t *testing.T) {
 	}
 }
 
-// Those behind a stray may have to be held back as behind any other.
-func TestEntryThatARepeatedWriteLeftBehindARevokedOneLeavesAfterTheLockDelay(t *testing.T) {
+// An orphan is removed by the rule for entries that never held.
+func TestOrphanBehindARevokedEntryIsRemovedAfterTheLockDelay(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p, behind := start(t, srv), start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
@@ -66,7 +66,7 @@ func TestEntryThatARepeatedWriteLeftBehindARevokedOneLeavesAfterTheLockDelay(t *
 		ahead.Revoke()
 		revoked := time.Now()
 		if took := granted(t, srv, last).at.Sub(revoked); took < kit.LockDelay {
-			t.Errorf("the one behind was granted %v after the revocation", took)
+			t.Errorf("the next waiter was granted %v after the revocation", took)
 		}
 	})
 }
@@ -99,8 +99,8 @@ func TestKeysOfTheUserOnTheLeaseSurvive(t *testing.T) {
 	})
 }
 
-// An entry that stood when the list was made, and was released before its answer
-// came, may have been put again since: a session uses its keys again.
+// An entry stands when the list is made and is released before the list arrives. Its key may
+// be used again by then.
 func TestEntryOfALiveAttemptIsNeverTouched(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -110,7 +110,7 @@ func TestEntryOfALiveAttemptIsNeverTouched(t *testing.T) {
 		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 			switch {
 			case c.Method == "LeaseTimeToLive":
-				if time.Since(latest) > slow { // or it is the same one, sent again
+				if time.Since(latest) > slow { // otherwise it is the same request, sent again
 					latest = time.Now()
 					lists <- struct{}{}
 				}
@@ -123,7 +123,7 @@ func TestEntryOfALiveAttemptIsNeverTouched(t *testing.T) {
 		q := p.queue("x")
 		h := mustAcquire(t, q)
 		key := h.Key()
-		for range 2 { // each list sees the entry of a hold that has ended since
+		for range 2 { // each list shows the entry of a hold that has ended since
 			<-lists
 			time.Sleep(2 * kit.OneWay)
 			mustRelease(t, h)
@@ -137,24 +137,24 @@ func TestEntryOfALiveAttemptIsNeverTouched(t *testing.T) {
 	})
 }
 
-// A key at which a stray stands is not used for another entry.
-func TestKeyOfAStrayIsNotUsedAgain(t *testing.T) {
+// The key of an orphan is not used for another entry.
+func TestKeyOfAnOrphanIsNotUsedAgain(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		q := p.queue("x")
 		h := mustAcquire(t, q)
 		mustRelease(t, h)
-		stray := &entry{q: q, lease: h.entry.lease}
-		if !q.shared.keys.register(stray, h.Key()) {
+		orphan := &entry{q: q, lease: h.entry.lease}
+		if !q.shared.keys.register(orphan, h.Key()) {
 			t.Fatal("the key of a released entry is in use")
 		}
 		next := mustAcquire(t, q)
-		if next.Key() == stray.key {
+		if next.Key() == orphan.key {
 			t.Error("it was used again")
 		}
 		if q.shared.keys.register(&entry{q: q, lease: h.entry.lease}, next.Key()) {
-			t.Error("the key of a hold was given to a stray")
+			t.Error("the key of a hold was given to a orphan")
 		}
-		q.shared.keys.unregister(stray)
+		q.shared.keys.unregister(orphan)
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// noticed waits until a lock has ended and returns its loss, and how long it took.
+// noticed waits until a hold has ended, and returns its loss and how long that took.
 func noticed(t *testing.T, h *Hold) (lost *holdfast.LostError, after time.Duration) {
 	t.Helper()
 	begin := time.Now()
@@ -29,9 +29,8 @@ func noticed(t *testing.T, h *Hold) (lost *holdfast.LostError, after time.Durati
 	return lost, time.Since(begin)
 }
 
-// Scenario 23. A lease is revoked: every handle on it is lost, for that reason,
-// also those whose entries were seen gone before their lease was, and none on
-// another session.
+// Scenario 23. A lease is revoked: every hold on it is lost for that reason, even if its
+// entry was found missing before its lease was. No hold of another session is lost.
 func TestRevokedLeaseEndsEveryLockOnIt(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := start(t, srv), start(t, srv)
@@ -55,7 +54,7 @@ func TestRevokedLeaseEndsEveryLockOnIt(t *testing.T) {
 }
 
 // All holders are told at once. Only then is etcd asked for the reason, once.
-func TestManyEntriesThatGoAtOnceAreToldAtOnce(t *testing.T) {
+func TestHoldersAreToldAtOnceWhenManyEntriesAreDeleted(t *testing.T) {
 	const n = 1000
 	for name, c := range map[string]struct {
 		remove   func(srv *etcdfake.Server, p *process, locks []*Hold)
@@ -82,7 +81,7 @@ func TestManyEntriesThatGoAtOnceAreToldAtOnce(t *testing.T) {
 					<-h.Done()
 				}
 				if took := time.Since(removed); took > interval+8*kit.OneWay {
-					t.Errorf("the last of %d was told after %v, want one period of %v and a few round trips", n, took, interval)
+					t.Errorf("the last of %d was told after %v, want an interval of %v and a few round trips", n, took, interval)
 				}
 				for _, h := range locks {
 					var lost *holdfast.LostError
@@ -92,7 +91,7 @@ func TestManyEntriesThatGoAtOnceAreToldAtOnce(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				if asked := p.Link.Count()["LeaseTimeToLive"] - before; asked > c.mostAsks {
-					t.Errorf("asked %d times whether the lease stands", asked)
+					t.Errorf("asked %d times whether the lease exists", asked)
 				}
 			})
 		})
@@ -100,7 +99,7 @@ func TestManyEntriesThatGoAtOnceAreToldAtOnce(t *testing.T) {
 }
 
 // A member that hangs delays a poll by its first, brief timeout only.
-func TestLookForEntriesThatIsNotAnsweredIsRepeated(t *testing.T) {
+func TestUnansweredPollIsRepeated(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
@@ -120,7 +119,7 @@ func TestLookForEntriesThatIsNotAnsweredIsRepeated(t *testing.T) {
 	})
 }
 
-func TestLooksThatAreNotAnsweredAreCountedAndLoggedOnce(t *testing.T) {
+func TestUnansweredPollsAreCountedAndLoggedOnce(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var log bytes.Buffer
 		var metrics kit.Metrics

@@ -46,14 +46,13 @@ func TestOwnEntryIsFoundAfterALostReply(t *testing.T) {
 		mustRelease(t, h)
 		time.Sleep(time.Minute)
 		if n := p.GateMoves(srv); n != 1 {
-			t.Errorf("the session key was put again %d times, want once: the first copy was never answered", n)
+			t.Errorf("the session key was put again %d times, want once: the first copy was not answered", n)
 		}
 		kit.NothingStands(t, srv)
 	})
 }
 
-// What stood ahead when the entry was put is asked for, not what stands there
-// when the answer to that is due.
+// The read asks what stood ahead when the entry was put, not what stands there now.
 func TestEntryFoundAfterALostReplyIsPlacedAtItsCreateRevision(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(srv *etcdfake.Server, ahead *kit.Peer)
@@ -84,7 +83,7 @@ func TestEntryFoundAfterALostReplyIsPlacedAtItsCreateRevision(t *testing.T) {
 	}
 }
 
-func TestAttemptUnderWayWhenTheGateMovesGetsIn(t *testing.T) {
+func TestAttemptInFlightWhenTheGateMovesGetsIn(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		p.PlanOne("enqueue", etcdfake.Fate{Request: 100 * time.Millisecond})
@@ -96,7 +95,7 @@ func TestAttemptUnderWayWhenTheGateMovesGetsIn(t *testing.T) {
 		began := time.Now()
 		granted(t, srv, done)
 		if took := time.Since(began); took > 100*time.Millisecond+8*kit.OneWay {
-			t.Errorf("granted after %v: a refusal is no error and costs no pause", took)
+			t.Errorf("granted after %v, want no pause after a refusal by the gate", took)
 		}
 		if n := p.Counts()["enqueue"]; n != 2 {
 			t.Errorf("%d puts were sent, want 2", n)
@@ -104,10 +103,10 @@ func TestAttemptUnderWayWhenTheGateMovesGetsIn(t *testing.T) {
 	})
 }
 
-func TestAttemptUnderWayWhenTheSessionKeyIsDeletedByHandGetsIn(t *testing.T) {
+func TestAttemptInFlightWhenTheSessionKeyIsDeletedByHandGetsIn(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		// The session's watch hears of it late, so the attempt finds no key.
+		// The session's watch is told late, so the attempt finds no key.
 		p.Plan(func(kind string, n int) etcdfake.Fate {
 			if kind == "event" {
 				return etcdfake.Fate{Reply: 100 * time.Millisecond}
@@ -125,9 +124,9 @@ func TestAttemptUnderWayWhenTheSessionKeyIsDeletedByHandGetsIn(t *testing.T) {
 	})
 }
 
-// A store that was restored from a backup may know the session key at an older
-// revision than the session does.
-func TestSessionKeyThatHasGoneBackIsAskedForWithPauses(t *testing.T) {
+// A store that was restored from a backup may have the session key at an older revision than
+// the session knows.
+func TestSessionKeyOfAnOlderRevisionIsReadWithPauses(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		lease := p.Host.Lease()
@@ -142,7 +141,7 @@ func TestSessionKeyThatHasGoneBackIsAskedForWithPauses(t *testing.T) {
 	})
 }
 
-func TestFullStoreEndsAnAttemptAndNothingIsLeft(t *testing.T) {
+func TestFullStoreEndsAnAttemptAndLeavesNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("held"))
@@ -159,12 +158,12 @@ func TestFullStoreEndsAnAttemptAndNothingIsLeft(t *testing.T) {
 		kit.NothingStands(t, srv)
 		time.Sleep(time.Minute)
 		if n := p.GateMoves(srv); n != 0 {
-			t.Errorf("the session key was put again %d times: no copy is under way", n)
+			t.Errorf("the session key was put again %d times, but no copy is in flight", n)
 		}
 	})
 }
 
-func TestRefusedPermissionEndsAnAttemptAndNothingIsAskedAgain(t *testing.T) {
+func TestPermissionDeniedEndsAnAttemptWithOneRequest(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		asked := 0
@@ -188,8 +187,8 @@ func TestRefusedPermissionEndsAnAttemptAndNothingIsAskedAgain(t *testing.T) {
 	})
 }
 
-// The entry that leaves does not count as ahead, nor does the one that is put,
-// and the epoch is that before it.
+// Neither the entry that is deleted nor the one that is put counts as ahead, and the epoch is
+// read before the put.
 func TestTxnDeletesThenReadsThenPuts(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -224,7 +223,7 @@ func TestTxnDeletesThenReadsThenPuts(t *testing.T) {
 	})
 }
 
-func TestEntryWhoseEpochIsNotKnownIsQueuedAnew(t *testing.T) {
+func TestEntryWithUnknownEpochIsQueuedAgain(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		p.PlanOne("enqueue", lostReply)
@@ -241,8 +240,8 @@ func TestEntryWhoseEpochIsNotKnownIsQueuedAnew(t *testing.T) {
 	})
 }
 
-// The put goes on for a moment after its caller has given up, so that its answer
-// is known; it is not sent again then.
+// A put in flight is not canceled with its caller, so that its answer becomes known. But it is
+// not sent again.
 func TestPutIsNotSentAgainForACallerWhoHasGivenUp(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -265,9 +264,9 @@ func TestPutIsNotSentAgainForACallerWhoHasGivenUp(t *testing.T) {
 	})
 }
 
-// etcd's client repeats a put that was carried out, the second one is refused, and
-// nobody answers the question what stands there.
-func TestPutThatWasRefusedForItselfLeavesNothingWhenNobodyCanSaySo(t *testing.T) {
+// etcd's client repeats a put that was carried out, the second copy is refused, and the read
+// of what stands there is not answered.
+func TestPutRefusedByItsOwnEarlierCopyLeavesNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		puts := 0
@@ -275,7 +274,7 @@ func TestPutThatWasRefusedForItselfLeavesNothingWhenNobodyCanSaySo(t *testing.T)
 			txn, ok := c.Request.(*pb.TxnRequest)
 			switch {
 			case !ok:
-			case len(txn.Compare) == 0: // the question
+			case len(txn.Compare) == 0: // the read
 				f.LoseRequest, f.Silent = true, true
 			case isAbout(txn, "x") && puts == 0:
 				f.LoseReply, f.Code = true, codes.Canceled
@@ -284,7 +283,7 @@ func TestPutThatWasRefusedForItselfLeavesNothingWhenNobodyCanSaySo(t *testing.T)
 			return f
 		})
 		if _, err := p.queue("x").Acquire(kit.Within(t, time.Second), Request{}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Lock: %v", err)
+			t.Errorf("Acquire: %v", err)
 		}
 		if kit.PutsEver(srv, entriesX) != 1 {
 			t.Error("no entry was put: this tests nothing")

@@ -11,7 +11,7 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// What the steps of an acquisition send, in round trips and in requests.
+// The requests of each step of an acquisition, and the round trips that it takes.
 func TestRequestsOfEachStep(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := start(t, srv), start(t, srv)
@@ -50,7 +50,7 @@ func TestRequestsOfEachStep(t *testing.T) {
 	})
 }
 
-// A waiter is there, so the watch and the lock delay protect the holder.
+// A waiter was there before the revocation, so it waits for the lock delay.
 func TestHolderWhoseLeaseIsRevokedIsToldBeforeAWaiterHolds(t *testing.T) {
 	for name, c := range map[string]struct {
 		plan func(kind string, n int) etcdfake.Fate // of the holder's requests
@@ -106,8 +106,8 @@ func ifEvent(kind string, d time.Duration) time.Duration {
 	return 0
 }
 
-// Two goroutines of the session whose lease is revoked are one line: the next
-// must not hold by the lease that is gone.
+// A lease is revoked while one goroutine of its session holds and another waits in the line.
+// The next one must not hold by that lease.
 func TestNextInLineDoesNotHoldByARevokedLease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)

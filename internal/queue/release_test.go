@@ -13,10 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// The contexts of a lock end as Unlock begins. That does not cut the release
-// short, and the deadline of a context that outlives the lock counts as it is.
-func TestUnlockIsBoundedByTheContextThatLivesOnceTheLockHasEnded(t *testing.T) {
-	const closeTimeout = 5 * time.Second // the default
+// The contexts of a hold are canceled when Release begins. That does not end the release, and
+// the deadline of a context that outlives the hold counts.
+func TestReleaseIsBoundedByTheContextThatOutlivesTheHold(t *testing.T) {
 	threeSeconds := func(own context.Context) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(context.WithoutCancel(own), 3*time.Second)
 	}
@@ -34,14 +33,14 @@ func TestUnlockIsBoundedByTheContextThatLivesOnceTheLockHasEnded(t *testing.T) {
 		from   func(own context.Context) (context.Context, context.CancelFunc)
 		bound  time.Duration
 	}{
-		"the lock's own": {background, context.WithCancel, closeTimeout},
-		"a child of the lock's own, with a deadline": {background, func(own context.Context) (context.Context, context.CancelFunc) {
+		"the hold's own": {background, context.WithCancel, kit.CloseTimeout},
+		"a child of the hold's own, with a deadline": {background, func(own context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(own, time.Second)
-		}, closeTimeout},
+		}, kit.CloseTimeout},
 		"a clean-up context":                      {background, threeSeconds, 3 * time.Second},
 		"a clean-up context, the parent is dead":  {dead, threeSeconds, 3 * time.Second},
 		"a clean-up context, the parent has 3 ms": {brief, threeSeconds, 3 * time.Second},
-		"the lock's own, the parent has 3 ms":     {brief, context.WithCancel, closeTimeout},
+		"the hold's own, the parent has 3 ms":     {brief, context.WithCancel, kit.CloseTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -61,10 +60,10 @@ func TestUnlockIsBoundedByTheContextThatLivesOnceTheLockHasEnded(t *testing.T) {
 					err := h.Release(ctx)
 					took := time.Since(began)
 					if reachable && (err != nil || took != 2*kit.OneWay) {
-						t.Errorf("Unlock: %v after %v, want success after a round trip", err, took)
+						t.Errorf("Release: %v after %v, want success after a round trip", err, took)
 					}
 					if !reachable && (took != c.bound || !errors.Is(err, holdfast.ErrOutcomeUnknown)) {
-						t.Errorf("cut off, Unlock returned after %v, want %v: %v", took, c.bound, err)
+						t.Errorf("cut off, Release returned after %v, want %v: %v", took, c.bound, err)
 					}
 				}
 				p.Heal()
@@ -75,9 +74,9 @@ func TestUnlockIsBoundedByTheContextThatLivesOnceTheLockHasEnded(t *testing.T) {
 	}
 }
 
-// Scenario 10. The context of Unlock ends at any moment of it: it has released,
-// or says that it does not know, and either way the entry goes at once.
-func TestUnlockCancelledOnTheWayHasReleasedOrSaysUnknown(t *testing.T) {
+// Scenario 10. The context of Release ends at any moment: it has released, or it says that
+// the outcome is unknown. Either way the entry is gone a moment later.
+func TestCanceledReleaseHasReleasedOrSaysUnknown(t *testing.T) {
 	released, unknown := 0, 0
 	atEveryMoment(t, 0, 4*kit.OneWay, func(t *testing.T, srv *etcdfake.Server, offset time.Duration) {
 		a := start(t, srv)
@@ -89,19 +88,19 @@ func TestUnlockCancelledOnTheWayHasReleasedOrSaysUnknown(t *testing.T) {
 		case err == nil:
 			released++
 			if left := kit.Standing(srv, "x"); len(left) != 0 {
-				t.Errorf("Unlock returned nil, entries %v", left)
+				t.Errorf("Release returned nil, entries %v", left)
 			}
 		case errors.Is(err, holdfast.ErrOutcomeUnknown) && errors.Is(err, context.DeadlineExceeded):
 			unknown++
 		default:
-			t.Errorf("Unlock: %v", err)
+			t.Errorf("Release: %v", err)
 		}
 		if err := h.Check(); err != holdfast.ErrReleased {
 			t.Errorf("Check: %v", err)
 		}
 		time.Sleep(2 * kit.OneWay)
 		if left := kit.Standing(srv, "x"); len(left) != 0 {
-			t.Errorf("Unlock returned %v, entries %v", err, left)
+			t.Errorf("Release returned %v, entries %v", err, left)
 		}
 	})
 	if released == 0 || unknown == 0 {
@@ -109,19 +108,19 @@ func TestUnlockCancelledOnTheWayHasReleasedOrSaysUnknown(t *testing.T) {
 	}
 }
 
-// The caller of Unlock sends the request, and leaves before it is answered. What
-// goes on in its stead finds the entry gone, by that very request.
-func TestUnlockThatWasCarriedOutForACallerWhoLeftIsNoLoss(t *testing.T) {
-	for name, nextInLine := range map[string]bool{"nobody is next": false, "somebody joins meanwhile": true} {
+// The caller of Release gives up before its request is answered. The session goes on with the
+// release and finds the entry gone, by that very request.
+func TestReleaseCarriedOutAfterItsCallerGaveUpIsNoLoss(t *testing.T) {
+	for name, nextInLine := range map[string]bool{"no other call waits": false, "another call joins meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
 				q := p.queue("x")
 				h := mustAcquire(t, q)
 				p.Link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true, Silent: true} })
-				ctx, leave := context.WithCancel(kit.Within(t, time.Minute))
-				left := make(chan error, 1)
-				go func() { left <- h.Release(ctx) }() // received below
+				ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+				done := make(chan error, 1)
+				go func() { done <- h.Release(ctx) }() // received below
 				time.Sleep(kit.OneWay + time.Millisecond)
 				if len(kit.Standing(srv, "x")) != 0 {
 					t.Fatal("the entry stands")
@@ -132,15 +131,15 @@ func TestUnlockThatWasCarriedOutForACallerWhoLeftIsNoLoss(t *testing.T) {
 					next = acquireLater(kit.Within(t, time.Minute), q)
 					time.Sleep(time.Millisecond)
 				}
-				leave()
-				if err := <-left; !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
-					t.Errorf("Unlock: %v", err)
+				giveUp()
+				if err := <-done; !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+					t.Errorf("Release: %v", err)
 				}
 				if err := h.Release(kit.Within(t, time.Minute)); err != nil {
-					t.Errorf("Unlock, asked again: %v", err)
+					t.Errorf("Release, called again: %v", err)
 				}
 				if nextInLine {
-					unacquireAll(t, srv, mustHold(t, srv, []<-chan result{next}))
+					releaseAll(t, srv, mustHold(t, srv, []<-chan result{next}))
 				}
 				kit.NothingStands(t, srv)
 			})
@@ -148,8 +147,8 @@ func TestUnlockThatWasCarriedOutForACallerWhoLeftIsNoLoss(t *testing.T) {
 	}
 }
 
-// Unlock waits for no answer about a lease that is lost: with that the lock is gone.
-func TestUnlockThatIsNotAnsweredEndsWithTheLease(t *testing.T) {
+// Release does not wait for an answer once the lease is lost: the hold ends with it.
+func TestUnansweredReleaseEndsWithTheLease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
@@ -158,17 +157,17 @@ func TestUnlockThatIsNotAnsweredEndsWithTheLease(t *testing.T) {
 		time.Sleep(p.Sess.Remaining() - before)
 		began := time.Now()
 		if err := h.Release(kit.Within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
-			t.Errorf("Unlock: %v", err)
+			t.Errorf("Release: %v", err)
 		}
 		if took := time.Since(began); took > before+time.Millisecond {
-			t.Errorf("Unlock took %v, and the lease was lost after %v", took, before)
+			t.Errorf("Release took %v, and the lease was lost after %v", took, before)
 		}
 	})
 }
 
-// etcd tells the rest of a lease in whole seconds, rounded down: a lease of one
-// second that lives has 0 left, one that is gone -1. With the entry of one lock
-// the others must not be lost.
+// etcd answers the rest of a TTL in whole seconds, rounded down: 0 for a lease of one second
+// that exists, -1 for one that does not. The deletion of one entry must not end the other
+// holds.
 func TestEntryDeletedOnALeaseOfOneSecondIsNoLossOfTheLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(&etcdfake.Options{MinTTL: time.Second})
@@ -180,17 +179,16 @@ func TestEntryDeletedOnALeaseOfOneSecondIsNoLossOfTheLease(t *testing.T) {
 		<-deleted.Done()
 		var lost *holdfast.LostError
 		if err := deleted.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
-			t.Errorf("the lock whose entry was deleted: %v", err)
+			t.Errorf("the hold whose entry was deleted: %v", err)
 		}
 		if err := other.Check(); err != nil {
-			t.Errorf("the other lock: %v", err)
+			t.Errorf("the other hold: %v", err)
 		}
 	})
 }
 
-// Scenario 5, to the moment. A release that etcd does not answer returns at its
-// deadline; the lease is renewed as soon as etcd is back, but not for the entry,
-// which goes within one pause between two attempts.
+// Scenario 5. A release that etcd does not answer returns at its deadline. When etcd is back,
+// the lease is renewed, and the entry is removed within one pause between two attempts.
 func TestUnansweredReleaseIsFinishedAsSoonAsEtcdIsBack(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := start(t, srv), start(t, srv)
@@ -202,7 +200,7 @@ func TestUnansweredReleaseIsFinishedAsSoonAsEtcdIsBack(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		if err := h.Release(ctx); !errors.Is(err, holdfast.ErrOutcomeUnknown) || time.Since(begin) != 2*time.Second {
-			t.Errorf("Unlock after %v: %v", time.Since(begin), err)
+			t.Errorf("Release after %v: %v", time.Since(begin), err)
 		}
 		time.Sleep(8 * time.Second)
 		if kvs := kit.Standing(srv, "x"); len(kvs) != 2 {

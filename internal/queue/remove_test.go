@@ -40,9 +40,9 @@ func TestWaiterThatGivesUpWhileTheEntryAheadStandsLeavesAtOnce(t *testing.T) {
 	})
 }
 
-// giveUpAfterRevocation has a waiter give up whose predecessor was revoked, after
-// some time, and returns when the one behind it was granted, counted from the
-// revocation. With next, another goroutine of the waiter's session is in line.
+// giveUpAfterRevocation revokes the entry ahead of a waiter, has the waiter give up after some
+// time, and checks that the next waiter is granted no earlier than a lock delay after the
+// revocation. With next, another goroutine of the waiter's session waits in the line.
 func giveUpAfterRevocation(t *testing.T, unheard bool, after time.Duration, next bool) {
 	t.Helper()
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -73,7 +73,7 @@ func giveUpAfterRevocation(t *testing.T, unheard bool, after time.Duration, next
 		}
 		r := granted(t, srv, last)
 		if took := r.at.Sub(revoked); took < kit.LockDelay || took > kit.LockDelay+kit.Prompt {
-			t.Errorf("the one behind was granted %v after the revocation, want a lock delay", took)
+			t.Errorf("the next waiter was granted %v after the revocation, want a lock delay", took)
 		}
 		mustRelease(t, r.h)
 		if next {
@@ -83,17 +83,16 @@ func giveUpAfterRevocation(t *testing.T, unheard bool, after time.Duration, next
 	})
 }
 
-// The one behind sees the waiter's exit and not the revocation ahead of it.
-func TestOneBehindAWaiterThatGivesUpAfterARevocationIsHeldBack(t *testing.T) {
+// The next waiter sees how this one's entry goes, not the revocation ahead of it.
+func TestWaiterBehindOneThatGivesUpAfterARevocationIsDelayed(t *testing.T) {
 	for name, next := range map[string]bool{"leaves": false, "hands off": true} {
 		t.Run(name+" without having heard of it", func(t *testing.T) { giveUpAfterRevocation(t, true, 0, next) })
 		t.Run(name+" during its lock delay", func(t *testing.T) { giveUpAfterRevocation(t, false, kit.LockDelay/2, next) })
 	}
 }
 
-// The create revision is known, and the caller gives up before it is known what
-// stands ahead.
-func TestEntryWhosePlaceIsNotKnownLeavesByTheRuleForThoseThatNeverHeld(t *testing.T) {
+// The caller gives up when the create revision is known and what stands ahead is not.
+func TestEntryWithUnknownPlaceIsRemovedLikeOneThatNeverHeld(t *testing.T) {
 	for name, next := range map[string]bool{"leaves": false, "hands off": true} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -128,7 +127,7 @@ func TestEntryWhosePlaceIsNotKnownLeavesByTheRuleForThoseThatNeverHeld(t *testin
 				<-waiter
 				r := granted(t, srv, last)
 				if took := r.at.Sub(revoked); took < kit.LockDelay {
-					t.Errorf("the one behind was granted %v after the revocation, want a lock delay", took)
+					t.Errorf("the next waiter was granted %v after the revocation, want a lock delay", took)
 				}
 				mustRelease(t, r.h)
 			})
@@ -136,7 +135,7 @@ func TestEntryWhosePlaceIsNotKnownLeavesByTheRuleForThoseThatNeverHeld(t *testin
 	}
 }
 
-func TestRemovalWhoseAnswerIsLostIsFoundDone(t *testing.T) {
+func TestRemovalWhoseReplyIsLostIsFoundDone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
@@ -148,12 +147,12 @@ func TestRemovalWhoseAnswerIsLostIsFoundDone(t *testing.T) {
 		kit.NothingStands(t, srv)
 		time.Sleep(time.Minute)
 		if n := p.GateMoves(srv); n != 0 {
-			t.Errorf("the session key was put again %d times: a removal can put nothing", n)
+			t.Errorf("the session key was put again %d times, but a removal puts nothing", n)
 		}
 	})
 }
 
-// A copy of a removal arrives long after its key was used for another entry.
+// A copy of a removal arrives after its key was used for another entry.
 func TestLateRemovalSparesTheNextEntryAtItsKey(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -171,8 +170,8 @@ func TestLateRemovalSparesTheNextEntryAtItsKey(t *testing.T) {
 	})
 }
 
-// etcd refuses a removal, as when a role was taken away.
-func TestRefusedRemovalIsTriedUntilEtcdAllowsIt(t *testing.T) {
+// etcd refuses a removal, for instance because a role was withdrawn.
+func TestRefusedRemovalIsRetriedUntilEtcdAllowsIt(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
@@ -216,8 +215,7 @@ func TestReleaseThatFindsTheEntryDeletedReportsTheLoss(t *testing.T) {
 	}
 }
 
-// A removal of the sweeper may be late: it names the entry that it means by its
-// create revision.
+// A late removal compares the create revision, so it spares a later entry at the same key.
 func TestLateSweepSparesTheNextLockOfTheSameSession(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -240,19 +238,19 @@ func TestLateSweepSparesTheNextLockOfTheSameSession(t *testing.T) {
 			return f
 		})
 		if err := h.Release(kit.Within(t, time.Minute)); status.Code(err) != codes.PermissionDenied {
-			t.Errorf("Unlock: %v", err)
+			t.Errorf("Release: %v", err)
 		}
 		time.Sleep(late / 2)
 		if refused != 2 || swept.Load() == 0 {
-			t.Fatalf("%d removals were refused, %d sweeps sent: this tests nothing", refused, swept.Load())
+			t.Fatalf("%d removals were refused, %d sent later: this tests nothing", refused, swept.Load())
 		}
-		srv.Delete(string(kit.Standing(srv, "x")[0].Key)) // by hand, before the sweeper's removal arrives
+		srv.Delete(string(kit.Standing(srv, "x")[0].Key)) // by hand, before the late removal arrives
 		h = mustAcquire(t, q)
 		time.Sleep(late)
 		if err := h.Check(); err != nil || !isFirst(srv, h) {
-			t.Errorf("the late sweep has removed the next lock's entry: %v", err)
+			t.Errorf("the late removal has deleted the next entry: %v", err)
 		}
 		p.Link.Plan(nil)
-		unacquireAll(t, srv, []*Hold{h})
+		releaseAll(t, srv, []*Hold{h})
 	})
 }

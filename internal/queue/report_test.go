@@ -17,8 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Close is the loss of every lock that is held then. A process that ends after
-// it must not take the records of that along.
+// Close ends every hold. It waits for their records, because the process may end after it.
 func TestCloseWaitsUntilTheLossesItCausesAreRecorded(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -43,14 +42,14 @@ func TestCloseWaitsUntilTheLossesItCausesAreRecorded(t *testing.T) {
 	})
 }
 
-// The lease that ends while Unlock waits for its answer is no loss to be warned of.
-func TestLockThatIsBeingReleasedIsNotLoggedAsLost(t *testing.T) {
+// A lease that ends while Release waits for its answer is not worth a warning.
+func TestLossDuringAReleaseIsNotLogged(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var log bytes.Buffer
 		p := start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		h := mustAcquire(t, p.queue("x"))
 		p.Link.BlackHole()
-		_ = h.Release(kit.Within(t, 20*time.Second)) // the lease is lost after 13.5 s
+		_ = h.Release(kit.Within(t, 20*time.Second)) // the lease is lost before
 		time.Sleep(time.Second)
 		synctest.Wait() // nothing is being logged
 		if strings.Contains(log.String(), "msg=\"holdfast: lost\"") {

@@ -18,7 +18,7 @@ func mustClose(t *testing.T, p *process) {
 	}
 }
 
-func TestCloseTakesOutWhatIsHeldAndWhatWaitsAndCostsNoLockDelay(t *testing.T) {
+func TestCloseRemovesHeldAndWaitingEntriesWithoutALockDelay(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b, c := start(t, srv), start(t, srv), start(t, srv)
 		h := mustAcquire(t, a.queue("x"))
@@ -30,7 +30,7 @@ func TestCloseTakesOutWhatIsHeldAndWhatWaitsAndCostsNoLockDelay(t *testing.T) {
 		if r := <-waiter; r.err != holdfast.ErrClosed {
 			t.Errorf("the waiter: %v", r.err)
 		}
-		time.Sleep(20 * kit.OneWay) // the last watches the first
+		time.Sleep(20 * kit.OneWay) // the last one watches the first
 		began := time.Now()
 		mustClose(t, a)
 		if err := h.Check(); err == nil {
@@ -42,8 +42,8 @@ func TestCloseTakesOutWhatIsHeldAndWhatWaitsAndCostsNoLockDelay(t *testing.T) {
 	})
 }
 
-// The lease then takes the entry along, and the one behind is held back.
-func TestCloseOfAWaiterWhoseEntryAheadWasRevokedHoldsBackTheOneBehind(t *testing.T) {
+// The entry stays until the lease takes it along, and the next waiter is delayed.
+func TestCloseOfAWaiterBehindARevokedEntryDelaysTheNextWaiter(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"not heard of": kit.OneWay / 2, "during the lock delay": kit.LockDelay / 2} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -59,15 +59,15 @@ func TestCloseOfAWaiterWhoseEntryAheadWasRevokedHoldsBackTheOneBehind(t *testing
 				mustClose(t, b)
 				<-waiter
 				if took := granted(t, srv, last).at.Sub(revoked); took < kit.LockDelay {
-					t.Errorf("the one behind was granted %v after the revocation", took)
+					t.Errorf("the next waiter was granted %v after the revocation", took)
 				}
 			})
 		})
 	}
 }
 
-// An attempt whose put was never answered leaves its entry to the lease.
-func TestCloseLeavesWhatWasNeverAnsweredToTheLease(t *testing.T) {
+// Whether the entry of an unanswered put stands is not known, so Close does not delete it.
+func TestCloseLeavesUnansweredEntriesToTheLease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		b, c := start(t, srv), start(t, srv)
 		h := mustAcquire(t, c.queue("x"))
@@ -84,8 +84,7 @@ func TestCloseLeavesWhatWasNeverAnsweredToTheLease(t *testing.T) {
 	})
 }
 
-// A lease that the session gave up by its own clock, and one that was revoked:
-// nothing is kept of the entries that went with it.
+// The session forgets the entries of a lease that it gave up, or that was revoked.
 func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 	for name, lose := range map[string]func(*etcdfake.Server, *process){
 		"revoked": func(srv *etcdfake.Server, p *process) { srv.Revoke(p.Sess.Lease()) },
@@ -120,7 +119,7 @@ func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 	}
 }
 
-func TestCloseTakesOutWhatTheSweeperHasFound(t *testing.T) {
+func TestCloseRemovesEntriesThatTheSweeperHasFound(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		b, c := start(t, srv), start(t, srv)
 		release := unansweredPut(t, b, srv)
@@ -139,14 +138,14 @@ func TestCloseTakesOutWhatTheSweeperHasFound(t *testing.T) {
 		began := time.Now()
 		mustClose(t, b)
 		if took := granted(t, srv, last).at.Sub(began); took > kit.Prompt {
-			t.Errorf("the one behind was granted after %v", took)
+			t.Errorf("the next waiter was granted after %v", took)
 		}
 	})
 }
 
-// A lease that was lost is revoked a while later. Close comes in between, and
-// must not leave it: renewals that were stuck may just have kept it alive.
-func TestCloseLeavesNoEntryOfALeaseThatWasLostBefore(t *testing.T) {
+// A lost lease is revoked a while later. If Close comes before that, it must revoke the lease:
+// renewals that were stuck may just have kept it alive.
+func TestCloseRemovesEntriesOfALeaseThatWasLostBefore(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		mustAcquire(t, p.queue("x"))
@@ -163,7 +162,7 @@ func TestCloseLeavesNoEntryOfALeaseThatWasLostBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		if kvs := kit.Standing(srv, "x"); len(kvs) != 0 {
-			t.Errorf("when Close has returned %v stands", kvs)
+			t.Errorf("after Close: %v", kvs)
 		}
 	})
 }

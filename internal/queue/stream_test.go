@@ -27,12 +27,12 @@ func TestStreamsGrowWithTheWatchesThatAreBeingCreated(t *testing.T) {
 	for _, st := range picked {
 		s.armed(st)
 	}
-	// One after the other they need one stream, however many there are.
+	// Created one after the other, any number of watches needs one stream.
 	first := picked[0]
 	for range 100 {
 		st, _ := s.pick()
 		if st != first {
-			t.Errorf("a watch goes to stream %d although the first is not busy", st.number)
+			t.Errorf("a watch is on stream %d although the first is not busy", st.number)
 		}
 		s.armed(st)
 	}

@@ -18,7 +18,7 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// giveUpMany makes n attempts, each about another name and given up after d.
+// giveUpMany makes n attempts, each for another name, and gives each up after d.
 func giveUpMany(t *testing.T, p *process, n int, d time.Duration) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -39,8 +39,8 @@ func giveUpMany(t *testing.T, p *process, n int, d time.Duration) {
 	all.Wait()
 }
 
-// Of the requests some never arrive, some are carried out, and some arrive when
-// it is long over. None is answered.
+// Of the puts some never arrive, some are carried out, and some arrive long after their
+// attempts have ended. None is answered.
 func TestTenThousandAttemptsGivenUpInSilenceLeaveTheSessionKeyAlone(t *testing.T) {
 	n := 10_000
 	if testing.Short() {
@@ -89,7 +89,7 @@ func TestAttemptsWithADeadlineBelowTheRoundTripLeaveNothingAndNoPutOfTheSessionK
 	})
 }
 
-// The sweeper refuses the attempts of others each time it puts the session key.
+// Each put of the session key refuses all puts that are in flight.
 func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 	for _, loss := range []etcdfake.Fate{{LoseRequest: true, Silent: true}, {LoseReply: true, Silent: true}, {LoseReply: true}} {
 		t.Run(fmt.Sprintf("%+v", loss), func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 					if took := time.Since(began); err != nil || took > most {
 						t.Fatalf("attempt %d: after %v: %v", i, took, err)
 					}
-					go func() { _ = h.Release(context.Background()) }() // ends soon after the test heals the link
+					go func() { _ = h.Release(context.Background()) }() // ends when the test heals the link
 				}
 				close(stop)
 				busy.Wait()
@@ -144,8 +144,8 @@ func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 	}
 }
 
-// unansweredPut has an entry of a given-up attempt stand: it was carried out and
-// never answered, nor are reads until release is called.
+// unansweredPut gives up an attempt whose put was carried out and not answered. Reads are not
+// answered until release is called.
 func unansweredPut(t *testing.T, p *process, srv *etcdfake.Server) (release func()) {
 	t.Helper()
 	p.Plan(func(kind string, n int) etcdfake.Fate {
@@ -164,7 +164,7 @@ func unansweredPut(t *testing.T, p *process, srv *etcdfake.Server) (release func
 	return func() { p.Plan(nil) }
 }
 
-func TestSweeperRemovesAnEntryByTheRuleForThoseThatNeverHeld(t *testing.T) {
+func TestSweeperRemovesAnEntryLikeOneThatNeverHeld(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(ahead *kit.Peer)
 		delay bool
@@ -195,16 +195,16 @@ func TestSweeperRemovesAnEntryByTheRuleForThoseThatNeverHeld(t *testing.T) {
 					t.Errorf("removed after %v; lock delay %v", took, c.delay)
 				}
 				if took := r.at.Sub(kit.DeletedAt(t, srv, entry)); c.leave != nil && took > kit.Prompt {
-					t.Errorf("the one behind was granted %v after the removal", took)
+					t.Errorf("the next waiter was granted %v after the removal", took)
 				}
 			})
 		})
 	}
 }
 
-// The session key was put again while the attempt was under way: no copy of its
-// put can come any more, but the one that was carried out stands.
-func TestEntryOfAnUnansweredPutIsRemovedAlthoughTheGateHasMovedSince(t *testing.T) {
+// The session key was put again during the attempt: no copy of its put can be carried out any
+// more, but the entry of an earlier one stands.
+func TestEntryOfAnUnansweredPutIsRemovedAfterTheGateHasMoved(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		p.PlanAll("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
@@ -224,7 +224,7 @@ func TestEntryOfAnUnansweredPutIsRemovedAlthoughTheGateHasMovedSince(t *testing.
 	})
 }
 
-func TestFullStoreKeepsTheSweeperFromNoDeletion(t *testing.T) {
+func TestSweeperDeletesWhileTheStoreIsFull(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		release := unansweredPut(t, p, srv)
@@ -250,8 +250,8 @@ func TestFullStoreKeepsTheSweeperFromNoDeletion(t *testing.T) {
 	})
 }
 
-// A role that was taken away covers some names, and others not.
-func TestEntryThatEtcdRefusesToRemoveKeepsNoOtherStanding(t *testing.T) {
+// A withdrawn role may be about some names only.
+func TestRefusedRemovalDoesNotKeepOtherEntries(t *testing.T) {
 	for _, reads := range []bool{false, true} {
 		t.Run(fmt.Sprint("reads are refused: ", reads), func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -281,8 +281,8 @@ func TestEntryThatEtcdRefusesToRemoveKeepsNoOtherStanding(t *testing.T) {
 	}
 }
 
-// An unanswered put of the session key may have refused others all the same.
-func TestUnansweredPutOfTheSessionKeyWaitsForThoseThatItMayHaveRefused(t *testing.T) {
+// A put of the session key that was not answered may have refused others, too.
+func TestSessionKeyIsNotPutAgainWhileRefusedPutsAreInFlight(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		q := p.queue("x")

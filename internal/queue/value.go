@@ -16,8 +16,8 @@ const (
 	// MaxData bounds Value.Data in bytes.
 	MaxData = 64 << 10
 
-	// maxText bounds each of the other texts of a Value in bytes.
-	maxText = 256
+	// MaxText bounds each of the other texts of a Value, in bytes.
+	MaxText = 256
 
 	// maxValue bounds an encoded Value in bytes. JSON writes each byte of Data as
 	// two bytes at most.
@@ -90,7 +90,7 @@ func DecodeValue(b []byte) (Value, bool) {
 		v.Data = string(enc.Bytes)
 	}
 	ok := enc.V >= valueFormat && len(v.Data) <= MaxData && plausible(v.Queued) &&
-		max(len(v.Owner), len(v.Host), len(v.Mode)) <= maxText && (v.Held.IsZero() || plausible(v.Held))
+		max(len(v.Owner), len(v.Host), len(v.Mode)) <= MaxText && (v.Held.IsZero() || plausible(v.Held))
 	if !ok {
 		return Value{}, false
 	}
@@ -173,7 +173,7 @@ func isText(data string) bool {
 	})
 }
 
-// cut returns text as valid UTF-8 of at most maxText bytes.
+// cut returns text as valid UTF-8 of at most MaxText bytes.
 func cut(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
+	return strings.ToValidUTF8(text[:min(len(text), MaxText)], "")
 }

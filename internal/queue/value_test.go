@@ -11,7 +11,7 @@ import (
 
 var when = time.Date(2026, 2, 3, 4, 5, 6, 7_000_000, time.UTC)
 
-func TestValueIsReadAsItWasWritten(t *testing.T) {
+func TestValueSurvivesEncoding(t *testing.T) {
 	t.Parallel()
 	for what, data := range map[string]string{
 		"nothing": "", "an address": "https://10.0.0.1:8080/?a=1&b=<2>", "JSON": `{"v":1,"queued_at":"x"}`, "lines": "a\n\tb\r\n",
@@ -29,8 +29,8 @@ func TestValueIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// The format, for those who read it without this library; see docs/elections.md.
-func TestValueStandsInEtcdAsDocumented(t *testing.T) {
+// The format is documented in docs/elections.md, for readers without this library.
+func TestValueIsEncodedAsDocumented(t *testing.T) {
 	t.Parallel()
 	v := Value{Identity: lease.Identity{Owner: "billing-7", Host: "db-1", PID: 4711}, Mode: "exclusive", Queued: when.In(time.FixedZone("", 3600))}
 	if got, want := v.Encode(), `{"v":1,"owner":"billing-7","host":"db-1","pid":4711,"mode":"exclusive","queued_at":"2026-02-03T04:05:06.007Z"}`; got != want {
@@ -46,22 +46,22 @@ func TestValueStandsInEtcdAsDocumented(t *testing.T) {
 	}
 }
 
-func TestValueOfAnotherFormIsReadAsNone(t *testing.T) {
+func TestValueOfAnotherFormIsNotDecoded(t *testing.T) {
 	t.Parallel()
 	for what, raw := range map[string]string{
-		"an empty one, of etcd's own locks": "",
-		"a candidate's, as it was given":    "node-1",
+		"empty, of etcd's own locks":        "",
+		"a candidate's data":                "node-1",
 		"JSON of a candidate":               `{"addr":"10.0.0.1"}`,
 		"JSON with a number of its own":     `{"v":1,"addr":"10.0.0.1"}`,
-		"a lock's before there was a v":     `{"owner":"me","host":"h","pid":3,"mode":"exclusive","since":"2026-02-03T04:05:06.007Z"}`,
+		"a lock's, without a format number": `{"owner":"me","host":"h","pid":3,"mode":"exclusive","since":"2026-02-03T04:05:06.007Z"}`,
 		"a session key's":                   `{"v":1,"owner":"me","host":"h","pid":3}`,
-		"a number that is none":             `{"v":0,"queued_at":"2026-02-03T04:05:06Z"}`,
-		"a year that cannot be":             `{"v":1,"queued_at":"9999-12-31T23:59:59-12:00"}`,
+		"format 0":                          `{"v":0,"queued_at":"2026-02-03T04:05:06Z"}`,
+		"an impossible year":                `{"v":1,"queued_at":"9999-12-31T23:59:59-12:00"}`,
 		"a list":                            `[{"v":1}]`,
-		"half of one":                       Value{Queued: when}.Encode()[:20],
-		"a larger owner than is written":    `{"v":1,"queued_at":"2026-02-03T04:05:06Z","owner":"` + strings.Repeat("x", maxText+1) + `"}`,
-		"more than is ever written":         `{"v":1,"queued_at":"2026-02-03T04:05:06Z","value":"` + strings.Repeat("x", MaxData+1) + `"}`,
-		"much more":                         `{"v":1,"queued_at":"2026-02-03T04:05:06Z"` + strings.Repeat(" ", maxValue) + `}`,
+		"truncated":                         Value{Queued: when}.Encode()[:20],
+		"an owner that is too long":         `{"v":1,"queued_at":"2026-02-03T04:05:06Z","owner":"` + strings.Repeat("x", MaxText+1) + `"}`,
+		"data that is too long":             `{"v":1,"queued_at":"2026-02-03T04:05:06Z","value":"` + strings.Repeat("x", MaxData+1) + `"}`,
+		"far too long":                      `{"v":1,"queued_at":"2026-02-03T04:05:06Z"` + strings.Repeat(" ", maxValue) + `}`,
 	} {
 		if v, ok := DecodeValue([]byte(raw)); ok || v != (Value{}) {
 			t.Errorf("%s: %v, %v", what, v, ok)
@@ -73,11 +73,11 @@ func TestValueOfAnotherFormIsReadAsNone(t *testing.T) {
 	}
 }
 
-func TestValueIsBoundedWhenItIsWritten(t *testing.T) {
+func TestValueIsBoundedWhenItIsEncoded(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("é", maxText)
+	long := strings.Repeat("é", MaxText)
 	v, ok := DecodeValue([]byte(Value{Identity: lease.Identity{Owner: "x" + long, Host: long}, Queued: when}.Encode()))
-	if !ok || v.Host != long[:maxText] || v.Owner != "x"+long[:maxText-2] {
+	if !ok || v.Host != long[:MaxText] || v.Owner != "x"+long[:MaxText-2] {
 		t.Errorf("%v: owner of %d bytes, host of %d", ok, len(v.Owner), len(v.Host))
 	}
 }

@@ -12,16 +12,16 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// A member that hangs tells a watch nothing, and others would answer. The waiter
-// finds out that the stream is silent, and looks for itself.
-func TestWaiterWhoseWatchIsOnAMemberThatHangsDoesNotWaitForItsConnectionToEnd(t *testing.T) {
+// A watch on a member that hangs tells nothing, while other members would answer. The waiter
+// notices that its stream is silent and reads.
+func TestWaiterGivesUpAWatchOnAMemberThatHangs(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := start(t, srv), start(t, srv)
 		h := mustAcquire(t, a.queue("x"))
 		waiter := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
 		kit.Queued(t, srv, entriesX, 2)
 		b.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
-			if c.Method == "Watch" && c.Request == nil { // events, and the question for a sign of life
+			if c.Method == "Watch" && c.Request == nil { // events and progress
 				f = etcdfake.Fate{LoseRequest: true, Silent: true, Reply: time.Hour}
 			}
 			return f
@@ -35,9 +35,9 @@ func TestWaiterWhoseWatchIsOnAMemberThatHangsDoesNotWaitForItsConnectionToEnd(t 
 	})
 }
 
-// A stream that lives is kept, however long nothing happens, and asked once for
+// A stream that answers is kept, however long nothing happens. Progress is requested once for
 // all watches on it.
-func TestWatchThatHasNothingToSayIsKept(t *testing.T) {
+func TestQuietWatchIsKept(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := start(t, srv), start(t, srv)
 		const waiters = 10
@@ -58,10 +58,9 @@ func TestWatchThatHasNothingToSayIsKept(t *testing.T) {
 	})
 }
 
-// Between the answer that names a waiter's predecessor and the moment its watch
-// stands there is a gap, and no event will ever tell of a predecessor who left
-// in it: the read after the watch stands has to. Without that read the waiter
-// would be woken by the recheck, 30 s later.
+// The entry ahead is deleted after the answer that names it and before the watch of it is
+// created. No event will tell that. The read after the creation finds it; without that read
+// the waiter would be woken by the recheck, 30 s later.
 func TestPredecessorThatLeavesBeforeTheWatchStandsWakesItsWaiterAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		slow  func(etcdfake.Call) bool
@@ -73,13 +72,13 @@ func TestPredecessorThatLeavesBeforeTheWatchStandsWakesItsWaiterAtOnce(t *testin
 			slow:  func(c etcdfake.Call) bool { return c.Method == "Watch" && c.Request != nil },
 			fate:  etcdfake.Fate{Request: 500 * time.Millisecond},
 			leave: 250 * time.Millisecond,
-			// The put and back, the watch, the read that finds the predecessor gone and how.
+			// The put, the watch, and the read that finds the entry ahead gone and how.
 			held: 500*time.Millisecond + 6*kit.OneWay,
 		},
 		"while the answer to its put travels": {
 			slow: func(c etcdfake.Call) bool {
 				txn, ok := c.Request.(*pb.TxnRequest)
-				return ok && len(txn.Compare) == 2 // an enqueue: own entry, session key
+				return ok && len(txn.Compare) == 2 // a put: own entry, session key
 			},
 			fate:  etcdfake.Fate{Reply: time.Second},
 			leave: 500 * time.Millisecond,
@@ -114,20 +113,19 @@ func TestPredecessorThatLeavesBeforeTheWatchStandsWakesItsWaiterAtOnce(t *testin
 	}
 }
 
-// Scenarios 34 and 35, in virtual time. Whatever becomes of a waiter's watch,
-// the predecessor leaves while it is down, and the waiter acquires all the same:
-// soon after, and without asking over and over in the meantime.
+// Scenarios 34 and 35. A waiter's watch fails, and the entry ahead is deleted meanwhile. The
+// waiter acquires soon after the failure is over, and without a storm of requests before.
 func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
-	const down = 5 * time.Second // less than would suspend the waiter
+	const down = 5 * time.Second // too short to suspend the waiter
 	for name, c := range map[string]struct {
 		fail, mend func(srv *etcdfake.Server, waiter *process)
-		within     time.Duration // of the mending
+		within     time.Duration // after mend
 	}{
 		"the history is compacted while it is disconnected": {
 			fail: func(_ *etcdfake.Server, p *process) { p.Link.Cut() },
 			mend: func(srv *etcdfake.Server, p *process) {
 				for range 10 {
-					srv.Put("other", "") // or what it has seen last is the last there is
+					srv.Put("other", "") // so that the history after its last event is compacted
 				}
 				srv.Compact()
 				p.Heal()
@@ -147,7 +145,7 @@ func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
 		"there is no leader": {
 			fail:   func(srv *etcdfake.Server, _ *process) { srv.LoseLeader() },
 			mend:   func(srv *etcdfake.Server, _ *process) { srv.ChangeLeader(0) },
-			within: 6 * time.Second, // a request that is under way is given up after 4 s
+			within: 6 * time.Second, // a request in flight is given up after 4 s
 		},
 		"its events are late": {
 			fail: func(_ *etcdfake.Server, p *process) {
@@ -180,7 +178,7 @@ func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
 					t.Fatal(r.err)
 				}
 				if took := time.Since(mended); took > c.within {
-					t.Errorf("acquired %v after all was well again", took)
+					t.Errorf("acquired %v after the failure was over", took)
 				}
 				if r.h.Check() != nil || !isFirst(srv, r.h) || r.h.Key() != entry {
 					t.Errorf("Check %v, entries %v, its own was %s", r.h.Check(), kit.Standing(srv, "x"), entry)

@@ -43,7 +43,7 @@ func TestCampaignReturnsATermWhoseEntryStands(t *testing.T) {
 	if err != nil || leader != want || leader.Queued.IsZero() {
 		t.Errorf("Leader %+v, %v, want %+v", leader, err, want)
 	}
-	ctx, cancel := term.Context(t.Context())
+	ctx, cancel := term.WithContext(t.Context())
 	defer cancel()
 	if h, ok := fencing.FromContext(ctx); !ok || h != fencing.Holder(term) {
 		t.Error("the term's context does not carry it")

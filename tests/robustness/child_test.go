@@ -161,7 +161,7 @@ func execute(ctx context.Context, o order, sess *session.Session, states *stateL
 	since := time.Now() // before the report, upon which the test may pause this process
 	ev.What, ev.Token, ev.Lease, ev.Since = "holds", h.Token(), sess.Lease(), since
 	parent.Say(orderEvents, ev)
-	hctx, cancel := h.Context(ctx)
+	hctx, cancel := h.WithContext(ctx)
 	defer cancel()
 	ev.What = "checked"
 	ev.Pause, err = firstCheckAfterAPause(h, since, o.Pause)

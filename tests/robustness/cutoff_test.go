@@ -79,7 +79,7 @@ func cutOffOnce(t *testing.T, srv *etcdtest.Server, name string, slow bool, cut 
 		t.Error(err)
 		return 0
 	}
-	hctx, cancel := lk.Context(context.Background())
+	hctx, cancel := lk.WithContext(context.Background())
 	defer cancel()
 	told := make(chan time.Time, 1)
 	context.AfterFunc(hctx, func() { told <- time.Now() })

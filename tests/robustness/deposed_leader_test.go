@@ -128,7 +128,7 @@ func (r *deposedRound) acquire(t *testing.T, n int) {
 		if h.held, err = kinds[h.kind](deadline(t), h.sess, h.name, "old"); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := h.held.Context(r.ctx)
+		ctx, cancel := h.held.WithContext(r.ctx)
 		t.Cleanup(cancel)
 		context.AfterFunc(ctx, func() { h.told <- time.Now() })
 		r.holders = append(r.holders, h)

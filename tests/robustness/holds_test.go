@@ -14,7 +14,7 @@ type hold interface {
 	fencing.Holder
 	Key() string
 	Done() <-chan struct{}
-	Context(context.Context) (context.Context, context.CancelFunc)
+	WithContext(context.Context) (context.Context, context.CancelFunc)
 }
 
 // kinds acquire a name as a lock or as a term. Each key is also part of the keys of

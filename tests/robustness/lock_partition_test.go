@@ -41,7 +41,7 @@ func checkMinorityDecidesNothing(t *testing.T, cluster *etcdtest.Cluster, minori
 	contender, trier, majority := open(t, here, long), open(t, here, long), open(t, there, long)
 	held := lock(t, open(t, here, session.Options{TTL: 3 * time.Second, Retry: quick}), "x")
 	other := lock(t, contender, "other")
-	hctx, cancel := held.Context(t.Context())
+	hctx, cancel := held.WithContext(t.Context())
 	defer cancel()
 	told := make(chan time.Time, 1)
 	context.AfterFunc(hctx, func() { told <- time.Now() })

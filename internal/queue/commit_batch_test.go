@@ -1,0 +1,398 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// sentTxns records the Txns that a process sends.
+type sentTxns struct {
+	mu    sync.Mutex // protects sizes
+	sizes []int      // the number of Txns in each
+}
+
+// watch has the process's connection record them. fate decides what becomes of each; nil:
+// they arrive.
+func (s *sentTxns) watch(p *process, fate func(*pb.TxnRequest) etcdfake.Fate) {
+	p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+		var f etcdfake.Fate
+		if txn, ok := c.Request.(*pb.TxnRequest); ok {
+			s.mu.Lock()
+			s.sizes = append(s.sizes, sizeOf(txn))
+			s.mu.Unlock()
+			if fate != nil {
+				f = fate(txn)
+			}
+		}
+		return f
+	})
+}
+
+func (s *sentTxns) take() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sizes := s.sizes
+	s.sizes = nil
+	return sizes
+}
+
+// sizeOf returns the number of Txns in a batch; 1 for a Txn that is none.
+func sizeOf(txn *pb.TxnRequest) int {
+	n := 0
+	for _, op := range txn.Success {
+		if op.GetRequestTxn() != nil {
+			n++
+		}
+	}
+	return max(1, n)
+}
+
+// isAbout reports whether a Txn, or one in the batch, puts or deletes an entry of a lock.
+func isAbout(txn *pb.TxnRequest, lock string) bool {
+	return slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool {
+		if inner := op.GetRequestTxn(); inner != nil {
+			return isAbout(inner, lock)
+		}
+		key := append(op.GetRequestPut().GetKey(), op.GetRequestDeleteRange().GetKey()...)
+		return bytes.Contains(key, []byte("/"+lock+"/@/"))
+	})
+}
+
+// acquireAll acquires the locks x0, x1, … at the same moment.
+func acquireAll(ctx context.Context, p *process, n int) []<-chan result {
+	all := make([]<-chan result, n)
+	for i := range all {
+		all[i] = acquireLater(ctx, p.queue(fmt.Sprint("x", i)))
+	}
+	return all
+}
+
+// mustHold receives the holds and checks that their entries are the first.
+func mustHold(t *testing.T, srv *etcdfake.Server, all []<-chan result) []*Hold {
+	t.Helper()
+	var held []*Hold
+	for _, done := range all {
+		r := <-done
+		if r.err != nil {
+			t.Error(r.err)
+			continue
+		}
+		if !isFirst(srv, r.h) {
+			t.Errorf("%s is held, and in etcd stand %v", r.h.Queue().Name(), kit.Standing(srv, r.h.Queue().Name()))
+		}
+		held = append(held, r.h)
+	}
+	return held
+}
+
+// releaseAll releases holds at the same moment, and checks that no entry is left.
+func releaseAll(t *testing.T, srv *etcdfake.Server, held []*Hold) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, h := range held {
+		all.Go(func() {
+			if err := h.Release(kit.Within(t, time.Minute)); err != nil {
+				t.Errorf("%s: Release: %v", h.Queue().Name(), err)
+			}
+		})
+	}
+	all.Wait()
+	kit.NothingStands(t, srv)
+}
+
+func countKeys(srv *etcdfake.Server, part string) (n int) {
+	for _, kv := range srv.Keys("holdfast/lock/") {
+		if strings.Contains(string(kv.Key), part) {
+			n++
+		}
+	}
+	return n
+}
+
+// isRemoval reports whether a Txn deletes an entry of a lock and puts none.
+func isRemoval(txn *pb.TxnRequest, name string) bool {
+	return isAbout(txn, name) && len(txn.Success) == 1 && txn.Success[0].GetRequestDeleteRange() != nil
+}
+
+// sameTxns compares the sizes of Txns in any order: those of one moment are sent by
+// different goroutines.
+func sameTxns(got, want []int) bool {
+	return slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)))
+}
+
+func TestTxnsOfABusySessionAreBatched(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		var sent sentTxns
+		sent.watch(p, nil)
+
+		releaseAll(t, srv, mustHold(t, srv, acquireAll(kit.Within(t, time.Minute), p, maxInFlight)))
+		if got := sent.take(); len(got) != 2*maxInFlight || slices.Max(got) != 1 {
+			t.Errorf("%d locks and unlocks at once sent Txns of sizes %v, want no batch", maxInFlight, got)
+		}
+
+		const rest = 10
+		want := append(slices.Repeat([]int{1}, maxInFlight), maxBatch, rest) // the last batch is not full
+		began := time.Now()
+		all := acquireAll(kit.Within(t, time.Minute), p, maxInFlight+maxBatch+rest)
+		time.Sleep(kit.OneWay + maxWait/2)
+		if n := countKeys(srv, "/@/"); n != maxInFlight+maxBatch {
+			t.Errorf("%d entries stand as soon as they can, want %d: a full batch does not wait", n, maxInFlight+maxBatch)
+		}
+		held := mustHold(t, srv, all)
+		if got := sent.take(); !sameTxns(got, want) {
+			t.Errorf("locks sent Txns of sizes %v, want %v", got, want)
+		}
+		if took := time.Since(began); took != maxWait+2*kit.OneWay {
+			t.Errorf("the last was held after %v, want a round trip after %v", took, maxWait)
+		}
+		releaseAll(t, srv, held)
+		if got := sent.take(); !sameTxns(got, want) {
+			t.Errorf("unlocks sent Txns of sizes %v, want %v", got, want)
+		}
+	})
+}
+
+// An answer lets the batch be sent only if fewer than maxInFlight Txns are in flight then.
+// Otherwise the batch goes on collecting.
+func TestBatchIsNotSentEarlyWhileTooManyTxnsAreInFlight(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		var sent sentTxns
+		n := 0
+		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate { // they are answered in order
+			n++
+			return etcdfake.Fate{Reply: time.Duration(n) * 20 * time.Millisecond}
+		})
+		all := acquireAll(kit.Within(t, time.Minute), p, maxInFlight+maxBatch)
+		firstAnswer := 2*kit.OneWay + 20*time.Millisecond
+		time.Sleep(firstAnswer - maxWait/4)
+		all = append(all, acquireLater(kit.Within(t, time.Minute), p.queue("before")))
+		time.Sleep(maxWait / 2) // four of five requests are still in flight
+		all = append(all, acquireLater(kit.Within(t, time.Minute), p.queue("after")))
+		held := mustHold(t, srv, all)
+		if got := sent.take(); !sameTxns(got, []int{1, 1, 1, 1, maxBatch, 2}) {
+			t.Errorf("Txns of sizes %v: the last two should be one batch", got)
+		}
+		sent.watch(p, nil)
+		releaseAll(t, srv, held)
+	})
+}
+
+func TestEachTxnOfABatchHasItsOwnAnswer(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, other := start(t, srv), start(t, srv)
+		var elsewhere []*Hold // the locks with odd numbers
+		const n = maxInFlight + maxBatch
+		for i := 1; i < n; i += 2 {
+			elsewhere = append(elsewhere, mustAcquire(t, other.queue(fmt.Sprint("x", i))))
+		}
+		all := acquireAll(kit.Within(t, time.Minute), p, n)
+		time.Sleep(time.Second)
+		for i, done := range all {
+			if held := len(done) == 1; held != (i%2 == 0) {
+				t.Errorf("x%d: held is %v", i, held)
+			}
+		}
+		for _, h := range elsewhere {
+			if err := h.Release(kit.Within(t, time.Minute)); err != nil {
+				t.Error(err)
+			}
+		}
+		releaseAll(t, srv, mustHold(t, srv, all))
+	})
+}
+
+// Two entries with one create revision would both be first.
+func TestNestedForeignPrefixesAreNeverInOneBatch(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		busy := acquireAll(kit.Within(t, time.Minute), p, maxInFlight)
+		time.Sleep(time.Microsecond)
+		within := acquireLater(kit.Within(t, time.Minute), p.queueAt("/a/!")) // sorts before "/a/<lease>"
+		time.Sleep(time.Microsecond)
+		around := acquireLater(kit.Within(t, time.Minute), p.queueAt("/a"))
+		inner := <-within
+		if inner.err != nil {
+			t.Fatal(inner.err)
+		}
+		if err := inner.h.Release(kit.Within(t, time.Minute)); err != nil {
+			t.Error(err)
+		}
+		outer := <-around
+		if outer.err != nil {
+			t.Fatal(outer.err)
+		}
+		if outer.h.Token() == inner.h.Token() {
+			t.Error("both were put at one revision")
+		}
+		releaseAll(t, srv, append(mustHold(t, srv, busy), outer.h))
+	})
+}
+
+// All Txns in flight may be on a member that hangs, and the next request goes to another.
+func TestBatchIsSentAfterAMillisecondWhileOthersHang(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		var sent sentTxns
+		n := 0
+		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate {
+			n++
+			return etcdfake.Fate{LoseRequest: n <= maxInFlight, Silent: true}
+		})
+		hang := acquireAll(kit.Within(t, time.Minute), p, maxInFlight)
+		time.Sleep(time.Microsecond)
+		began := time.Now()
+		var rest []<-chan result
+		for i := range 3 {
+			rest = append(rest, acquireLater(kit.Within(t, time.Minute), p.queue(fmt.Sprint("y", i))))
+		}
+		held := mustHold(t, srv, rest)
+		if took := time.Since(began); took > maxWait+2*kit.OneWay {
+			t.Errorf("held after %v, want %v and a round trip", took, maxWait)
+		}
+		if got := sent.take(); !sameTxns(got, []int{1, 1, 1, 1, 3}) {
+			t.Errorf("Txns of %v", got)
+		}
+		releaseAll(t, srv, held)
+		releaseAll(t, srv, mustHold(t, srv, hang)) // they are sent again
+	})
+}
+
+// A Txn is not refused because of another one in its batch.
+func TestTxnsOfARefusedBatchAreSentAlone(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		var sent sentTxns
+		const n, forbidden = maxInFlight + 6, maxInFlight + 3
+		sent.watch(p, func(txn *pb.TxnRequest) etcdfake.Fate {
+			refused := isAbout(txn, fmt.Sprint("x", forbidden))
+			return etcdfake.Fate{LoseRequest: refused, Code: codes.PermissionDenied}
+		})
+		var all []<-chan result
+		for i := range n { // one by one, so that the first are in flight
+			all = append(all, acquireLater(kit.Within(t, time.Minute), p.queue(fmt.Sprint("x", i))))
+			time.Sleep(time.Microsecond)
+		}
+		r := <-all[forbidden]
+		if code := status.Code(r.err); code != codes.PermissionDenied {
+			t.Errorf("the forbidden one: %v", r.err)
+		}
+		releaseAll(t, srv, mustHold(t, srv, slices.Delete(all, forbidden, forbidden+1)))
+		if got := sent.take(); !slices.Contains(got, n-maxInFlight) {
+			t.Errorf("Txns of sizes %v: no batch of all that waited", got)
+		}
+	})
+}
+
+// Without an answer the outcome of each Txn is unknown, so each attempt reads whether its
+// entry stands. The session moves the gate once for all copies that may still arrive.
+func TestUnansweredBatchLeavesNothing(t *testing.T) {
+	for name, loss := range map[string]etcdfake.Fate{
+		"carried out": {LoseReply: true}, "carried out, never answered": {LoseReply: true, Silent: true},
+		"not carried out": {LoseRequest: true}, "repeated by etcd's client": {LoseReply: true, Code: codes.Canceled},
+		"carried out later": {Request: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				var sent sentTxns
+				lost := false
+				sent.watch(p, func(txn *pb.TxnRequest) (f etcdfake.Fate) {
+					if sizeOf(txn) > 1 && !lost {
+						lost, f = true, loss
+					}
+					return f
+				})
+				const n = maxInFlight + 6
+				held := mustHold(t, srv, acquireAll(kit.Within(t, time.Minute), p, n))
+				if !lost {
+					t.Error("no batch was sent")
+				}
+				releaseAll(t, srv, held)
+				time.Sleep(2 * time.Minute)
+				kit.NothingStands(t, srv)
+				if moves := p.GateMoves(srv); moves == 0 || moves > 3 {
+					t.Errorf("the session key was put again %d times, for %d releases", moves, n)
+				}
+			})
+		})
+	}
+}
+
+// A canceled caller's Txn is taken out of the batch while that waits. Once the batch is in
+// flight, it is not canceled with the caller.
+func TestCanceledCallerDoesNotCancelTheRestOfItsBatch(t *testing.T) {
+	for name, after := range map[string]time.Duration{"while the batch waits": maxWait / 2, "while the batch is in flight": maxWait + kit.OneWay} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				var sent sentTxns
+				sent.watch(p, nil)
+				all := acquireAll(kit.Within(t, time.Minute), p, maxInFlight)
+				time.Sleep(time.Microsecond)
+				ctx, cancel := context.WithCancel(kit.Within(t, time.Minute))
+				canceled := acquireLater(ctx, p.queue("canceled"))
+				for i := range 5 {
+					all = append(all, acquireLater(kit.Within(t, time.Minute), p.queue(fmt.Sprint("y", i))))
+				}
+				time.Sleep(after)
+				cancel()
+				if r := <-canceled; !errors.Is(r.err, context.Canceled) {
+					t.Errorf("the canceled call: %v", r.err)
+				}
+				releaseAll(t, srv, mustHold(t, srv, all))
+				if ever := kit.PutsEver(srv, kit.Entries("canceled")); ever > 1 || p.GateMoves(srv) != 0 {
+					t.Errorf("%d entries of the canceled call were put, and the session key again %d times", ever, p.GateMoves(srv))
+				}
+				kit.NothingStands(t, srv)
+				if got := sent.take(); slices.Max(got) < 5 {
+					t.Errorf("Txns of sizes %v: the others were not batched", got)
+				}
+			})
+		})
+	}
+}
+
+func TestCloseEndsBatchedCalls(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		var sent sentTxns
+		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate { return etcdfake.Fate{LoseRequest: true, Silent: true} })
+		all := acquireAll(kit.Within(t, time.Minute), p, maxInFlight+maxBatch+3)
+		time.Sleep(100 * time.Millisecond) // before any is sent again
+		if got := sent.take(); !sameTxns(got, append(slices.Repeat([]int{1}, maxInFlight), maxBatch, 3)) {
+			t.Errorf("Txns of sizes %v: this tests nothing", got)
+		}
+		began := time.Now()
+		if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 4*kit.OneWay {
+			t.Errorf("Close took %v", took)
+		}
+		for _, done := range all {
+			if r := <-done; !errors.Is(r.err, holdfast.ErrClosed) {
+				t.Error(r.err)
+			}
+		}
+		if got := sent.take(); len(got) != 0 {
+			t.Errorf("Txns of sizes %v were sent after Close was called", got)
+		}
+	})
+}
