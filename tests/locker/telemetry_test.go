@@ -241,7 +241,7 @@ func TestLogExplainsALossInOneLineAndIsOtherwiseEmpty(t *testing.T) {
 	}
 	for _, part := range []string{
 		"level=WARN", "kind=lock", fmt.Sprintf("token=%d", int64(lk.Token())), fmt.Sprintf("lease=%x", int64(lk.Lease())),
-		"no longer knows the lease", "last confirmed renewal", "stop its work and acquire again",
+		`msg="holdfast: lost" kind=lock`, "cause=revoked", "held=", "key=" + lk.Key(),
 	} {
 		if !strings.Contains(lines[0], part) {
 			t.Errorf("%q lacks %q", lines[0], part)
