@@ -16,6 +16,10 @@
 //   - [github.com/holdfast-go/holdfast/fencing] has tokens, and the FencedWriter, which writes to etcd only while
 //     its holder still holds. Its packages sqlfence, httpfence and grpcfence check tokens in databases and
 //     services.
+//   - [github.com/holdfast-go/holdfast/inspect] shows which client holds a lock or
+//     leads, which ones wait, and each change, without a session.
+//   - [github.com/holdfast-go/holdfast/audit] records grants, releases, losses and
+//     refusals.
 //   - [github.com/holdfast-go/holdfast/backoff] retries requests, and [github.com/holdfast-go/holdfast/etcderr]
 //     says what an error of etcd means for the request that failed.
 //   - [github.com/holdfast-go/holdfast/etcdfake] is an etcd in memory, for unit tests in virtual time.
