@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -294,8 +295,14 @@ func (w *workload) observe(t *testing.T, d time.Duration) sickReport {
 	sent, took := w.p.links[0].Count().Since(before), time.Since(began)
 	w.end()
 	var report strings.Builder
+	var ttls []time.Duration
+	for _, b := range w.all {
+		if !slices.Contains(ttls, b.ttl) {
+			ttls = append(ttls, b.ttl)
+		}
+	}
 	for _, kind := range []string{"busy", "idle"} {
-		for _, ttl := range sickTTLs {
+		for _, ttl := range ttls {
 			n, lost, suspended := 0, int64(0), int64(0)
 			var unconfirmed time.Duration
 			var lock, unlock maxDuration
@@ -324,7 +331,9 @@ func (w *workload) observe(t *testing.T, d time.Duration) sickReport {
 	for _, p := range w.puts {
 		puts.merge(p)
 	}
-	fmt.Fprintf(&report, "\nlongest bare Put %v", &puts)
+	if len(w.puts) > 0 {
+		fmt.Fprintf(&report, "\nlongest bare Put %v", &puts)
+	}
 	for method, n := range sent {
 		o.rates[method] = float64(n) / float64(len(w.all)) / took.Seconds()
 		fmt.Fprintf(&report, "\n%s: %.2f per session and second", method, o.rates[method])
