@@ -1,6 +1,6 @@
 package queuemodel
 
-// What an attempt does, from its enqueue to its end.
+// The steps of an attempt, from its enqueue to its end.
 
 func (m *model) attemptSteps(s *state, i int8) {
 	a := &s.attempts[i]
@@ -9,10 +9,10 @@ func (m *model) attemptSteps(s *state, i int8) {
 		m.begin(s, i)
 	case enqueuing:
 		m.enqueuingSteps(s, i)
-	case waiting, leaving:
-		m.placeSteps(s, i)
+	case waiting, removing:
+		m.waitingSteps(s, i)
 	case holding:
-		m.leave(m.step(s, "releases", i), i)
+		m.remove(m.step(s, "releases", i), i)
 	}
 	if m.attempts[i].line && !a.handedOn && a.try+1 < maxTries {
 		m.handOffSteps(s, i)
@@ -87,8 +87,8 @@ func (m *model) enqueuingSteps(s *state, i int8) {
 	}
 }
 
-// endUnanswered ends an attempt that has no answer. It deletes nothing that
-// another may be behind: what may stand is the sweeper's business.
+// endUnanswered ends an attempt that has no answer. It deletes no entry that another may wait
+// behind: the sweeper does.
 func (m *model) endUnanswered(s *state, i int8) {
 	a := &s.attempts[i]
 	s.stopAwaiting(i)
@@ -105,28 +105,29 @@ func (m *model) endUnanswered(s *state, i int8) {
 	m.end(s, i)
 }
 
-// end ends an attempt. The sweeper takes over what it leaves in doubt.
+// end ends an attempt. The sweeper takes over what is not known of it.
 func (m *model) end(s *state, i int8) {
-	m.ask(s, i)
-	s.attempts[i] = attempt{stage: done, lease: s.attempts[i].lease, questions: s.attempts[i].questions}
+	m.passToSweeper(s, i)
+	s.attempts[i] = attempt{stage: done, lease: s.attempts[i].lease, suspects: s.attempts[i].suspects}
 }
 
-// ask passes the attempt's present try to the sweeper, if it is in question.
-func (m *model) ask(s *state, i int8) {
+// passToSweeper makes the attempt's present try a suspect, if a copy of it may be carried out or
+// may have been.
+func (m *model) passToSweeper(s *state, i int8) {
 	a := &s.attempts[i]
 	if l := s.leases[a.lease]; a.unanswered == 0 || !l.alive || l.told || m.broken == nothingIsSwept {
 		return
 	}
-	q := &a.questions[a.try]
+	q := &a.suspects[a.try]
 	switch {
 	case a.unanswered == s.sessions[m.attempts[i].session].gate:
-		q.doubt = copyMayCome
+		q.doubt = copyMayArrive
 	case a.place.created == 0 && m.broken != newGateSettles:
 		q.doubt = entryMayStand
 	}
 }
 
-// answer reads what etcd answered to the copy that the attempt awaits.
+// answer handles the answer to the copy that the attempt awaits.
 func (m *model) answer(s *state, c enqueueCopy) {
 	i := c.attempt
 	a, n := &s.attempts[i], &s.sessions[m.attempts[i].session]
@@ -140,11 +141,11 @@ func (m *model) answer(s *state, c enqueueCopy) {
 		if m.broken == foundIsAnswered {
 			a.unanswered = 0
 		}
-		at := own.created // not now: who has left since must be judged
+		at := own.created // not now: how the entries went that have gone since must be judged
 		if m.broken == foundReadsNow {
 			at = s.now
 		}
-		m.placed(s, i, own.created, m.near(s, own, at))
+		m.placed(s, i, own.created, m.nearest(s, own, at))
 		return
 	}
 	key := s.leases[a.lease].key
@@ -166,7 +167,7 @@ func (m *model) answer(s *state, c enqueueCopy) {
 	}
 }
 
-// placed gives an attempt its place in the queue.
+// placed records an attempt's place in the queue.
 func (m *model) placed(s *state, i int8, created, ahead revision) {
 	a := &s.attempts[i]
 	a.stage, a.refused, a.replaces = waiting, false, 0
@@ -183,7 +184,7 @@ func (m *model) placed(s *state, i int8, created, ahead revision) {
 	}
 	switch {
 	case s.sessions[m.attempts[i].session].closing:
-		a.stage = leaving
+		a.stage = removing
 	case ahead == 0 && !a.place.delay.running:
 		s.hold(i)
 	}
@@ -194,7 +195,7 @@ func (s *state) hold(i int8) {
 	a.stage, a.requeued, a.place.seen = holding, false, 0
 }
 
-// startDelay begins a lock delay, also where one is running.
+// startDelay begins a lock delay, or begins it again.
 func (m *model) startDelay(s *state, d *delay) {
 	d.running = true
 	d.until |= s.untold()
@@ -203,8 +204,8 @@ func (m *model) startDelay(s *state, d *delay) {
 	}
 }
 
-// placeSteps are those of an attempt that has a place and does not hold.
-func (m *model) placeSteps(s *state, i int8) {
+// waitingSteps are the steps of an attempt that has a place and does not hold.
+func (m *model) waitingSteps(s *state, i int8) {
 	a, plan := &s.attempts[i], m.attempts[i]
 	p := a.place
 	own := s.standing(p.created)
@@ -213,20 +214,20 @@ func (m *model) placeSteps(s *state, i int8) {
 	case p.ahead != 0 && s.standing(p.ahead) == nil:
 		m.judge(s, i)
 	case p.ahead != 0 && m.unknown && p.seen < s.now:
-		m.step(s, "sees that its predecessor stands", i).attempts[i].place.seen = s.now
+		m.step(s, "sees that its entry ahead stands", i).attempts[i].place.seen = s.now
 	}
-	if a.stage == leaving {
+	if a.stage == removing {
 		if own != nil {
-			m.leaveSteps(s, i)
+			m.removeSteps(s, i)
 		}
 		return
 	}
-	// The Txn that has found the queue free has found the own entry, too. That may
-	// have gone since: then it holds like any holder that is not told yet.
+	// The Txn that has found the queue free has found the own entry, too. That may have gone
+	// since. Then the attempt holds like any holder that is not told yet.
 	if p.ahead == 0 && !p.delay.running {
 		m.step(s, "holds", i).hold(i)
 	}
 	if plan.givesUp {
-		m.step(s, "gives up", i).attempts[i].stage = leaving
+		m.step(s, "gives up", i).attempts[i].stage = removing
 	}
 }

@@ -2,7 +2,7 @@ package queuemodel
 
 import "fmt"
 
-// check looks for what must never be, in one state.
+// check looks for violations in one state.
 func (m *model) check(s *state) {
 	for i := range m.attempts {
 		a := &s.attempts[i]
@@ -13,7 +13,7 @@ func (m *model) check(s *state) {
 		if own == nil {
 			continue // etcd revoked its lease; the other attempt is checked against it
 		}
-		if ahead := m.near(s, own, s.now); ahead != 0 {
+		if ahead := m.nearest(s, own, s.now); ahead != 0 {
 			m.violated(fmt.Sprintf("order: attempt %d holds, and an entry created before its own stands", i))
 		}
 		for k := range m.attempts {
@@ -25,7 +25,7 @@ func (m *model) check(s *state) {
 			case a.newcomerTo.has(b.lease):
 				m.overlaps++
 			default:
-				m.violated(fmt.Sprintf("early: attempt %d holds while %d, whose lease was revoked, still believes", i, k))
+				m.violated(fmt.Sprintf("early: attempt %d holds while %d, whose lease was revoked, believes that it holds", i, k))
 			}
 		}
 	}
@@ -36,17 +36,17 @@ func (m *model) check(s *state) {
 		}
 		a := &s.attempts[e.attempt]
 		lives := a.stage != done && a.stage != idle && (a.try == e.try || a.replaces == e.created)
-		if !lives && a.questions[e.try].doubt == none {
+		if !lives && a.suspects[e.try].doubt == none {
 			m.violated(fmt.Sprintf("orphan: an entry of attempt %d stands, unknown to it and to the sweeper", e.attempt))
 		}
 	}
 }
 
-// finished tells whether everything is over: each attempt has ended, no copy is
-// under way, no entry stands, and each sweeper is idle.
+// finished reports whether each attempt has ended, no copy is in flight, no entry exists, and each
+// sweeper is idle.
 func (m *model) finished(s *state) bool {
 	for i := range m.attempts {
-		if a := &s.attempts[i]; a.stage != done || a.questions != [maxTries]question{} {
+		if a := &s.attempts[i]; a.stage != done || a.suspects != [maxTries]suspect{} {
 			return false
 		}
 	}

@@ -2,20 +2,19 @@ package queuemodel
 
 // What etcd does. Each change has a revision of its own.
 
-// conflicts tells whether two entries exclude each other. All entries are
-// exclusive so far; other modes of a lock come in here.
+// conflicts reports whether two entries exclude each other. All entries are exclusive so far.
 func (m *model) conflicts(a, b *entry) bool {
 	return m.attempts[a.attempt].lock == m.attempts[b.attempt].lock
 }
 
-// stoodAt tells whether e stood at a revision.
+// stoodAt reports whether e stood at a revision.
 func (e *entry) stoodAt(at revision) bool {
 	return e.created <= at && (e.deleted == 0 || e.deleted > at)
 }
 
-// near returns the create revision of the youngest entry that conflicts with
-// own, was created before it, and stood at a revision; 0 when there is none.
-func (m *model) near(s *state, own *entry, at revision) (found revision) {
+// nearest returns the create revision of the youngest entry that conflicts with own, was created
+// before it, and stood at a revision; 0 if there is none.
+func (m *model) nearest(s *state, own *entry, at revision) (found revision) {
 	for i := range s.entryCount {
 		e := &s.entries[i]
 		if e.created < own.created && e.stoodAt(at) && m.conflicts(e, own) {
@@ -69,9 +68,9 @@ func (s *state) revoke(l int8) {
 			e.deleted, e.keyBeforeDeletion = s.now, before
 		}
 	}
-	for i := range s.attempts { // nothing on it is in question any more
+	for i := range s.attempts { // its suspects went with it
 		if a := &s.attempts[i]; a.lease == l {
-			a.questions = [maxTries]question{}
+			a.suspects = [maxTries]suspect{}
 		}
 	}
 }
@@ -81,11 +80,11 @@ func (s *state) putSessionKey(l int8) {
 	s.leases[l].key = s.now
 }
 
-// carryOut is the enqueue's Txn:
+// apply is the enqueue's Txn:
 //
 //	If   create(own entry) = 0, mod(session key) = gate [hand-off: create(released entry) = its revision]
 //	Then [delete the released entry], read near, put the own entry
-func (m *model) carryOut(s *state, c *enqueueCopy) {
+func (m *model) apply(s *state, c *enqueueCopy) {
 	c.answered = true
 	key := s.leases[c.lease].key
 	passes := key == c.gate || m.broken == gateIsNotCompared || m.broken == missingKeyPasses && key == 0
@@ -95,7 +94,7 @@ func (m *model) carryOut(s *state, c *enqueueCopy) {
 	s.now++
 	s.deleteNow(c.replaces)
 	own := s.putEntry(c.attempt, c.try, c.lease)
-	c.accepted, c.created, c.ahead = true, own.created, m.near(s, own, s.now)
+	c.accepted, c.created, c.ahead = true, own.created, m.nearest(s, own, s.now)
 	if a := &s.attempts[c.attempt]; !a.queued && a.stage == enqueuing && a.try == c.try {
 		a.queued, a.newcomerTo = true, s.untold()
 	}

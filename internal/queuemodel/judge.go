@@ -1,28 +1,28 @@
 package queuemodel
 
-// JUDGE: the predecessor's entry has gone. Who is ahead now, and was it a
-// release, or did the entry go together with its lease?
+// The entry ahead is gone. Which entry is ahead now? And was it released, or did it go together
+// with its lease?
 
 func (m *model) judge(s *state, i int8) {
-	m.judgeKnown(m.step(s, "judges: the watch told when its predecessor went", i), i)
+	m.judgeKnown(m.step(s, "judges: the watch told when the entry ahead went", i), i)
 	if m.unknown {
-		m.judgeUnknown(m.step(s, "judges: no watch told when its predecessor went", i), i)
+		m.judgeUnknown(m.step(s, "judges: no watch told when the entry ahead went", i), i)
 	}
 	if m.compacted {
 		m.judgeCompacted(m.step(s, "judges: what it would have to read is compacted", i), i)
 	}
 }
 
-// judgeKnown: the watch's event has the revision of the deletion. One Txn reads
-// who was near, and the predecessor's session key, at that revision.
+// judgeKnown judges with the revision of the deletion, which the watch's event tells. One Txn reads
+// the nearest entry and the session key of the one that went, both at that revision.
 func (m *model) judgeKnown(s *state, i int8) {
 	p := &s.attempts[i].place
 	gone := s.created(p.ahead)
 	at := gone.deleted
-	if m.broken == nearIsReadNow {
+	if m.broken == nearestIsReadNow {
 		at = s.now
 	}
-	p.ahead, p.seen = m.near(s, s.created(p.created), at), at
+	p.ahead, p.seen = m.nearest(s, s.created(p.created), at), at
 	revoked := !gone.keyAtDeletion
 	switch m.broken {
 	case keyIsReadNow:
@@ -37,8 +37,8 @@ func (m *model) judgeKnown(s *state, i int8) {
 	}
 }
 
-// judgeUnknown: any of those that stood ahead when the predecessor was last
-// seen may have been ahead of it when it went, so each key must stand.
+// judgeUnknown judges without it. Any of the entries that stood ahead at the last look may have
+// been the last to go, so the session keys of all of them must exist.
 func (m *model) judgeUnknown(s *state, i int8) {
 	p := &s.attempts[i].place
 	own := s.created(p.created)
@@ -49,16 +49,16 @@ func (m *model) judgeUnknown(s *state, i int8) {
 	if m.anyKeyMissing(s, ahead) {
 		m.startDelay(s, &p.delay)
 	}
-	p.ahead, p.seen = m.near(s, own, s.now), s.now
+	p.ahead, p.seen = m.nearest(s, own, s.now), s.now
 }
 
-// judgeCompacted: nothing can be known of the past.
+// judgeCompacted judges when nothing can be known of the past.
 func (m *model) judgeCompacted(s *state, i int8) {
 	p := &s.attempts[i].place
 	if m.broken != compactedAsksPredecessorNow || s.leases[s.created(p.ahead).lease].key == 0 {
 		m.startDelay(s, &p.delay)
 	}
-	p.ahead, p.seen = m.near(s, s.created(p.created), s.now), s.now
+	p.ahead, p.seen = m.nearest(s, s.created(p.created), s.now), s.now
 }
 
 func (m *model) anyKeyMissing(s *state, set leaseSet) bool {

@@ -6,7 +6,7 @@ import (
 )
 
 // reduce makes states equal that differ in nothing that can still matter: it
-// forgets deleted entries that no read can see, numbers the revisions anew, and
+// forgets deleted entries that no read can see, numbers the revisions again, and
 // orders the copies.
 func (m *model) reduce(s *state) {
 	kept := int8(0)
@@ -35,13 +35,13 @@ func (m *model) reduce(s *state) {
 	s.now = last
 }
 
-// canBeRead tells whether a read of the past can see a deleted entry: as
-// something that stood ahead of an entry whose place is not judged yet.
+// canBeRead reports whether a read of the past can see a deleted entry: one that stood ahead of an
+// entry whose place is not judged yet.
 func (m *model) canBeRead(s *state, e *entry) bool {
 	for i := range m.attempts {
 		a := &s.attempts[i]
 		if m.attempts[i].lock == m.attempts[e.attempt].lock &&
-			(a.stage == waiting || a.stage == leaving) && a.place.ahead != 0 && a.place.created > e.created {
+			(a.stage == waiting || a.stage == removing) && a.place.ahead != 0 && a.place.created > e.created {
 			return true
 		}
 	}
@@ -51,7 +51,7 @@ func (m *model) canBeRead(s *state, e *entry) bool {
 			continue
 		}
 		a := &s.attempts[own.attempt]
-		if a.stage == enqueuing && a.try == own.try || a.questions[own.try].doubt != none {
+		if a.stage == enqueuing && a.try == own.try || a.suspects[own.try].doubt != none {
 			return true
 		}
 	}

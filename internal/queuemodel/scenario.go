@@ -2,27 +2,27 @@ package queuemodel
 
 import "slices"
 
-// A scenario is what is searched: who takes part, and what may go wrong.
+// A scenario is what is searched: the sessions and attempts, and what may go wrong.
 type scenario struct {
 	name     string
 	sessions int8
 	attempts []plan
 
-	revokes      int8   // leases that etcd may revoke though they were renewed
-	revokable    []int8 // whose
+	revokes      int8   // leases that etcd may revoke although they were renewed
+	revokable    []int8 // their sessions
 	giveUpLeases int8   // leases that a session may give up by its own clock while etcd keeps them
 	regrants     []int8 // sessions that get a new lease after a loss
 	closing      []int8 // sessions that may be closed
 	deleteKeys   int8   // session keys that may be deleted by hand
 	latePuts     int8   // puts of a session key that may be carried out late
 
-	copies    int8 // of one enqueue under way at once; 0 is 1
+	copies    int8 // of one enqueue in flight at the same time; 0 means 1
 	lossy     bool // copies and answers may be lost
-	unknown   bool // a watch may not tell when the predecessor went
+	unknown   bool // a watch may not tell when the entry ahead went
 	compacted bool // what is to be read may be compacted
 
-	alwaysInQuestion bool // the sweeper always has a reason to put the session key
-	clean            bool // a delay without a fault is wrong; a Close has time to remove what it can
+	alwaysSuspects bool // the sweeper always has a reason to put the session key
+	clean          bool // a delay without a fault is a violation; a Close has time to remove what it can
 
 	broken rule
 	expect string // what the broken rule leads to
@@ -41,36 +41,36 @@ type plan struct {
 type rule string
 
 const (
-	nothingDelays               rule = "a predecessor that was revoked causes no delay"
-	nearIsReadNow               rule = "who is near is read now, not at the revision of the predecessor's deletion"
-	keyIsReadNow                rule = "the predecessor's session key is read now, not at that revision"
+	nothingDelays               rule = "a revoked entry ahead causes no delay"
+	nearestIsReadNow            rule = "the nearest entry is read now, not at the revision of the deletion"
+	keyIsReadNow                rule = "the session key is read now, not at the revision of the deletion"
 	keyMustGoWithEntry          rule = "a missing key causes a delay only if it stood one revision before the entry went"
-	unknownAsksPredecessorOnly  rule = "with an unknown revision only the predecessor's key is asked for"
-	compactedAsksPredecessorNow rule = "after a compaction the predecessor's present key decides"
-	leaveAtOnce                 rule = "a waiting entry is deleted whatever stands ahead of it"
-	leaveInDelay                rule = "a waiting entry is deleted while its delay runs"
-	leaveByAnEarlierRead        rule = "that the predecessor stands is read before the Txn that deletes"
-	leaveAfterDelay             rule = "a waiting entry is deleted a delay after the one ahead, whatever stands ahead"
-	closeLeavesAtOnce           rule = "Close deletes its waiting entries at once"
+	unknownAsksPredecessorOnly  rule = "with an unknown revision only the session key of the entry ahead is read"
+	compactedAsksPredecessorNow rule = "after a compaction the present session key of the entry ahead decides"
+	removeAtOnce                rule = "a waiting entry is deleted whatever stands ahead of it"
+	removeInDelay               rule = "a waiting entry is deleted while its delay runs"
+	removeByAnEarlierRead       rule = "that the entry ahead stands is read before the Txn that deletes"
+	removeAfterDelay            rule = "a waiting entry is deleted a delay after the one ahead, whatever stands ahead"
+	closeRemovesAtOnce          rule = "Close deletes its waiting entries at once"
 	closeDeletesKeyFirst        rule = "Close deletes its session key first, so that those behind need no delay"
-	placeWithoutDelay           rule = "a place is handed to the next goroutine without the delay that runs"
+	placeWithoutDelay           rule = "a place is handed off without the delay that runs"
 	handOffAtOnce               rule = "a waiting entry is replaced by the next goroutine's whatever stands ahead"
-	requeuedWithoutDelay        rule = "an attempt queued anew after a loss holds without a delay"
-	requeuedDelaysFromGrant     rule = "the delay of an attempt queued anew begins with the new lease"
-	requeuedDelaysOnlyBehind    rule = "an attempt queued anew delays only if another stands ahead of it"
-	foundReadsNow               rule = "an entry found by a read takes who is ahead now, not at its creation"
+	requeuedWithoutDelay        rule = "an attempt that queues again after a loss holds without a delay"
+	requeuedDelaysFromGrant     rule = "the delay of an attempt that queues again begins with the new lease"
+	requeuedDelaysOnlyBehind    rule = "an attempt that queues again delays only if another stands ahead of it"
+	foundReadsNow               rule = "an entry found by a read takes what is ahead now, not at its creation"
 	foundIsAnswered             rule = "an entry found by a read counts as answered"
 	gateIsNotCompared           rule = "an enqueue does not compare the session key"
 	missingKeyPasses            rule = "an enqueue passes when the session key is missing"
 	nothingIsSwept              rule = "an attempt that ended unanswered is forgotten"
-	newGateSettles              rule = "an unanswered attempt is settled when the session key has been put since"
+	newGateSettles              rule = "an unanswered attempt is forgotten when the session key has been put since"
 	sweepWithoutPut             rule = "the sweeper reads without putting the session key before"
 	sweepAtOnce                 rule = "the sweeper deletes what it finds at once"
 	endPutsTheKey               rule = "an attempt that ends unanswered puts the key itself and deletes its entry blindly"
-	putAtAnyTime                rule = "the sweeper puts the key again before those refused have got their place"
+	putAtAnyTime                rule = "the sweeper puts the key again before the attempts it refused have their place"
 )
 
-func (m *model) may(who []int8, n int8) bool { return slices.Contains(who, n) }
+func (m *model) may(sessions []int8, n int8) bool { return slices.Contains(sessions, n) }
 
 // start is the first state: each session has a lease and its session key.
 func (m *model) start() state {

@@ -146,9 +146,9 @@ var (
 		revokes:  1, revokable: []int8{0}, copies: 2, lossy: true,
 	}
 	alwaysSwept = scenario{
-		name: "slow enqueues of one session, something always in question", sessions: 1,
+		name: "slow enqueues of one session, always a suspect", sessions: 1,
 		attempts: []plan{{slow: true}, {lock: 1, slow: true}},
-		copies:   2, alwaysInQuestion: true,
+		copies:   2, alwaysSuspects: true,
 	}
 	clean = scenario{
 		name: "no fault: three in line, all may give up, two close", sessions: 3,
@@ -210,16 +210,16 @@ const (
 // broken are the rules broken on purpose. The search has to notice each.
 var broken = []scenario{
 	with(three, breaking(nothingDelays, early)),
-	with(three, breaking(nearIsReadNow, early)),
+	with(three, breaking(nearestIsReadNow, early)),
 	with(clean, breaking(keyIsReadNow, needless)),
 	with(keyDeleted, breaking(keyMustGoWithEntry, early)),
 	with(three, unknown, breaking(unknownAsksPredecessorOnly, early)),
 	with(three, compacted, breaking(compactedAsksPredecessorNow, early)),
-	with(three, breaking(leaveAtOnce, early)),
-	with(three, breaking(leaveInDelay, early)),
-	with(three, breaking(leaveByAnEarlierRead, early)),
-	with(four, breaking(leaveAfterDelay, early)),
-	with(closing, breaking(closeLeavesAtOnce, early)),
+	with(three, breaking(removeAtOnce, early)),
+	with(three, breaking(removeInDelay, early)),
+	with(three, breaking(removeByAnEarlierRead, early)),
+	with(four, breaking(removeAfterDelay, early)),
+	with(closing, breaking(closeRemovesAtOnce, early)),
 	with(closing, breaking(closeDeletesKeyFirst, early)),
 	with(handingOn, breaking(placeWithoutDelay, early)),
 	with(handingOn, breaking(handOffAtOnce, early)),

@@ -19,14 +19,14 @@ type model struct {
 // A step leads to a state. It names the attempt, session or lease that acts.
 type step struct {
 	state   state
-	who     int8
+	actor   int8
 	what    string
 	refusal bool // by the gate: the attempt has to send its enqueue again
 }
 
 // step copies s for a step; the caller makes the change, before the next step.
-func (m *model) step(s *state, what string, who int8) *state {
-	m.steps = append(m.steps, step{state: *s, who: who, what: what})
+func (m *model) step(s *state, what string, actor int8) *state {
+	m.steps = append(m.steps, step{state: *s, actor: actor, what: what})
 	return &m.steps[len(m.steps)-1].state
 }
 
@@ -136,7 +136,7 @@ func (m *model) trace(g graph, numbers map[state]int32, n int32) (told []string)
 	return told
 }
 
-func (m *model) describe(s step) string { return fmt.Sprintf("%d %s", s.who, s.what) }
+func (m *model) describe(s step) string { return fmt.Sprintf("%d %s", s.actor, s.what) }
 
 // stuck returns a state from which no finished one can be reached.
 func (g *graph) stuck() (int32, bool) {

@@ -91,14 +91,14 @@ func (m *model) sessionSteps(s *state, n int8) {
 	}
 }
 
-// lostForGood tells whether a session has lost its lease and will get no other.
+// lostForGood reports whether a session has lost its lease and gets no other.
 func (m *model) lostForGood(s *state, n int8) bool {
 	l := s.sessions[n].lease
 	return s.leases[l].told && (l%2 == 1 || !m.may(m.regrants, n))
 }
 
-// close ends the holds. Waiting entries go by LEAVE; what stands when the lease
-// is revoked goes with it, and those behind delay.
+// close ends the holds. Waiting entries are removed by the usual rule. An entry that is left when
+// the lease is revoked goes with it, and those behind wait for the lock delay.
 func (m *model) close(s *state, n int8) {
 	s.sessions[n].closing = true
 	if m.broken == closeDeletesKeyFirst {
@@ -116,16 +116,16 @@ func (m *model) close(s *state, n int8) {
 	}
 }
 
-// quit makes an attempt leave. An entry that was held may go at once.
+// quit makes an attempt remove its entry. One that was held may be removed at once.
 func (a *attempt) quit() {
 	if a.stage == holding {
 		a.place.ahead, a.place.delay = 0, delay{}
 	}
-	a.stage = leaving
+	a.stage = removing
 }
 
-// anythingOn tells whether a closing session has anything left to remove. A
-// Close that has time waits for it.
+// anythingOn reports whether a closing session has an entry left to remove. A Close that has time
+// waits for it.
 func (m *model) anythingOn(s *state, n int8) bool {
 	for i := range s.entryCount {
 		if e := &s.entries[i]; e.deleted == 0 && e.lease/2 == n {
@@ -140,8 +140,7 @@ func (m *model) anythingOn(s *state, n int8) bool {
 	return false
 }
 
-// tell ends all that hangs on a lease: its session knows that it is lost, gives
-// it up, or has closed.
+// tell ends what depends on a lease: its session knows that it is lost, gives it up, or has closed.
 func (m *model) tell(s *state, l int8) {
 	n := l / 2
 	s.leases[l].told = true
@@ -150,13 +149,13 @@ func (m *model) tell(s *state, l int8) {
 		a := &s.attempts[i]
 		a.place.delay.until &^= 1 << l
 		a.newcomerTo &^= 1 << l
-		for k := range a.questions {
-			a.questions[k].delay.until &^= 1 << l
+		for k := range a.suspects {
+			a.suspects[k].delay.until &^= 1 << l
 		}
 		if a.lease != l || m.attempts[i].session != n {
 			continue
 		}
-		a.questions = [maxTries]question{}
+		a.suspects = [maxTries]suspect{}
 		switch a.stage {
 		case idle, done:
 		case waiting, enqueuing:
@@ -168,7 +167,7 @@ func (m *model) tell(s *state, l int8) {
 		default:
 			if !s.leases[l].alive || a.stage == enqueuing {
 				*a = attempt{stage: done, lease: l}
-			} else if a.stage != leaving { // given up: what the session has on it goes as by Close
+			} else if a.stage != removing { // given up: its entries are removed as by Close
 				a.quit()
 			}
 		}

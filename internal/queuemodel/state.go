@@ -63,15 +63,14 @@ type stage int8
 const (
 	idle      stage = iota // in a line, or waits for a lease
 	enqueuing              // has sent its enqueue
-	waiting                // its entry is known and was not yet first
-	leaving                // gives its entry up
+	waiting                // its entry is known and was not first yet
+	removing               // gives up and removes its entry
 	holding                // believes that it holds
 	done
 )
 
-// An attempt is one session's wish for one lock: a goroutine in Lock, and the
-// line of goroutines of the same session behind it. Whichever of them is at the
-// head acts as the attempt; the others have no entry.
+// An attempt is a call of Lock in one session, and the line of goroutines of the same session behind
+// it. The head of the line acts as the attempt; the others have no entry.
 type attempt struct {
 	stage      stage
 	try        int8 // names its entry
@@ -80,21 +79,21 @@ type attempt struct {
 	unanswered revision // the largest gate of a copy that was not answered, 0 when each was
 	place      place
 	replaces   revision // in a hand-off: the released entry that the same Txn deletes
-	handedOn   bool     // to the next goroutine of its line
-	requeued   bool     // it was under way when its session lost a lease
-	refused    bool     // the sweeper's last put had etcd refuse it; it has got no place since
-	questions  [maxTries]question
+	handedOn   bool     // handed off to the next goroutine of its line
+	requeued   bool     // its session has lost a lease since it began
+	refused    bool     // the sweeper's last put made etcd refuse it, and it has no place yet
+	suspects   [maxTries]suspect
 
-	// Not known to the attempt; for the check.
+	// For check; the attempt does not know it.
 	queued     bool
 	newcomerTo leaseSet // leases that were revoked, and not told, when it first queued
 }
 
-// A place in the queue is what an attempt knows of it. It is handed on whole.
+// A place is what an attempt knows of its place in the queue. A hand-off passes it on whole.
 type place struct {
 	created revision // of its entry
-	ahead   revision // create revision of the predecessor's entry, 0 when there is none: the queue is free
-	seen    revision // the last revision at which the predecessor is known to have stood
+	ahead   revision // create revision of the nearest entry ahead; 0 if the queue is free
+	seen    revision // the latest revision at which that entry is known to have stood
 	delay   delay
 }
 
@@ -105,9 +104,8 @@ type delay struct {
 	until   leaseSet
 }
 
-// A question is what the sweeper has to find out about an entry that no attempt
-// accounts for any more.
-type question struct {
+// A suspect is an entry that may exist although no attempt accounts for it any more.
+type suspect struct {
 	doubt doubt
 	delay delay
 }
@@ -116,14 +114,13 @@ type doubt int8
 
 const (
 	none           doubt = iota
-	copyMayCome          // a copy sent at the present gate was not answered: only a put of the session key stops it
+	copyMayArrive        // a copy sent at the present gate was not answered: only a put of the session key stops it
 	entryMayStand        // no copy can come any more, but one may have been carried out
 	entryMustDelay       // an entry was found that must not go before its delay is over
 )
 
-// An enqueueCopy is an enqueue that was sent. It stays under way until its
-// sender has read the answer, or, when that has stopped waiting for it, until
-// etcd has carried it out. It may take any time.
+// An enqueueCopy is an enqueue that was sent. It is in flight until its sender has read the answer,
+// or, if the sender no longer waits, until etcd has carried it out. Both may take any time.
 type enqueueCopy struct {
 	attempt, try, lease int8
 	gate                revision

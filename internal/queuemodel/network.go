@@ -1,6 +1,6 @@
 package queuemodel
 
-// The network: copies of an enqueue are carried out and answered at any time, or lost.
+// The network. Copies of an enqueue are carried out and answered at any time, or lost.
 
 func (m *model) copySteps(s *state, k int8) {
 	c := s.copies[k]
@@ -10,7 +10,7 @@ func (m *model) copySteps(s *state, k int8) {
 		return
 	case !c.answered:
 		t := m.step(s, "has a copy reach etcd", c.attempt)
-		m.carryOut(t, &t.copies[k])
+		m.apply(t, &t.copies[k])
 		if !c.awaited {
 			t.dropCopy(k)
 		}
