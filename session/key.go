@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
@@ -83,8 +85,10 @@ func (s *Session) announce(ctx context.Context, l *lease.Lease) error {
 	case etcderr.LeaseGone:
 		return backoff.Again(err) // it took too long
 	case etcderr.Unauthorised:
-		err = fmt.Errorf("%w; grant it to a role of this user: "+
-			"etcdctl role grant-permission --prefix ROLE readwrite %s/session/", err, s.opts.Namespace)
+		if errors.Is(err, rpctypes.ErrPermissionDenied) { // and not, say, a token that has expired
+			err = fmt.Errorf("%w; grant it to a role of this user: "+
+				"etcdctl role grant-permission --prefix ROLE readwrite %s/session/", err, s.opts.Namespace)
+		}
 	}
 	// Either etcd answers, or Close has cut this off and must leave no lease behind.
 	if !etcderr.Pending(err) || s.ctx.Err() != nil {
