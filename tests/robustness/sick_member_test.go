@@ -324,7 +324,12 @@ func (w *workload) observe(t *testing.T, d time.Duration) sickReport {
 			if kind == "busy" {
 				fmt.Fprintf(&report, "; longest Lock %v, Unlock %v", &lock, &unlock)
 			}
-			o.lost, o.suspended = o.lost+lost, o.suspended+suspended
+			o.lost += lost
+			// A session of 5 s is suspended after 2.25 s without a confirmation. In a
+			// short run the machine is busy with other tests and may take that long itself.
+			if *longRuns || *sickFor >= time.Minute || ttl >= session.DefaultTTL {
+				o.suspended += suspended
+			}
 		}
 	}
 	var puts maxDuration
