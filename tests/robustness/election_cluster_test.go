@@ -41,7 +41,7 @@ func campaignLater(t *testing.T, el *election.Election, value string) <-chan *el
 func TestTermSurvivesEtcdLeaderFailure(t *testing.T) {
 	t.Parallel()
 	for range 2 { // each with a new cluster: one that has just lost a leader may take seconds to replace the next
-		cluster := etcdtest.StartCluster(t, 3)
+		cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 		opts := session.Options{TTL: 10 * time.Second, Retry: quick}
 		sess := open(t, cluster.Client(t), opts)
 		term := campaign(t, election.New(sess, "x"), "v")
@@ -75,7 +75,7 @@ func TestTermSurvivesEtcdLeaderFailure(t *testing.T) {
 // Scenario 31.
 func TestTermIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 	el := election.New(open(t, cluster.Client(t), session.Options{TTL: 14 * time.Second, Retry: quick}), "x")
 	term := campaign(t, el, "v")
 	token := term.Token()
@@ -97,7 +97,7 @@ func TestTermIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 // Scenario 32.
 func TestTermIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 	sess := open(t, cluster.Client(t), session.Options{TTL: 2 * time.Second, Retry: quick})
 	el := election.New(sess, "x")
 	term := campaign(t, el, "v")
@@ -128,7 +128,7 @@ func TestTermIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 // linearizable read, and no observer trusts what it says.
 func TestMinorityMemberElectsNoLeader(t *testing.T) {
 	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 	minority, others := leaderAndOthers(t, cluster)
 	here := minority.Client(t)
 	there := open(t, clientTo(t, others...), session.Options{TTL: 60 * time.Second, Retry: quick})
@@ -189,7 +189,7 @@ func TestMinorityMemberElectsNoLeader(t *testing.T) {
 // Scenario 36.
 func TestTermSurvivesARollingRestartAndAMemberReplacement(t *testing.T) {
 	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 	sess := open(t, cluster.Client(t), session.Options{TTL: 12 * time.Second, Retry: quick})
 	term := campaign(t, election.New(sess, "x"), "v")
 	token := term.Token()

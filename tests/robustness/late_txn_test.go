@@ -34,11 +34,11 @@ func TestLateTxnsOfAPausedMemberLeaveNoEntries(t *testing.T) {
 		sessions int
 		late     int // least number of late Txns, or the test proves nothing
 	}{
-		{"canceled acquisitions", 0, cancelWhilePaused, alone, 10},
-		{"repeated and released acquisitions", 1, releaseWhilePaused, alone, 10},
-		{"repeated and released acquisitions in batches", 1, releaseWhilePaused, batched, 4},
-		{"repeated hand-offs", 2, handOffWhilePaused, alone, 10},
-		{"repeated hand-offs in batches", 2, handOffWhilePaused, batched, 4},
+		{"canceled acquisitions", 0, cancelWhilePaused, alone, 4},
+		{"repeated and released acquisitions", 1, releaseWhilePaused, alone, 4},
+		{"repeated and released acquisitions in batches", 1, releaseWhilePaused, batched, 2},
+		{"repeated hand-offs", 2, handOffWhilePaused, alone, 4},
+		{"repeated hand-offs in batches", 2, handOffWhilePaused, batched, 2},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			total, late, orphans, extra := 0, 0, 0, 0

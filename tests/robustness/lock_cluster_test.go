@@ -62,7 +62,7 @@ func identity(lk *locker.Lock) string {
 // Scenario 29.
 func TestLockSurvivesEtcdLeaderFailure(t *testing.T) {
 	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 	opts := session.Options{TTL: 12 * time.Second, Retry: quick}
 	sess := open(t, cluster.Client(t), opts)
 	lk := lock(t, sess, "x")
@@ -90,7 +90,7 @@ func TestLockSurvivesEtcdLeaderFailure(t *testing.T) {
 // Scenario 31.
 func TestLockIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 	events := make(chan session.Event, 10)
 	sess := open(t, cluster.Client(t), session.Options{
 		TTL: 14 * time.Second, Retry: quick, OnStateChange: func(ev session.Event) { events <- ev },
@@ -122,7 +122,7 @@ func TestLockIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 func TestLockIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 	sess := open(t, cluster.Client(t), session.Options{TTL: ttl, Retry: quick})
 	lk := lock(t, sess, "x")
 	stopped, stays := cluster.Members()[:2], cluster.Member(2).Client(t)
@@ -160,7 +160,7 @@ func TestLockIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 // Scenario 36, in which a waiter keeps its place, too.
 func TestLockSurvivesARollingRestartAndAMemberReplacement(t *testing.T) {
 	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 	opts := session.Options{TTL: 12 * time.Second, Retry: quick}
 	sess := open(t, cluster.Client(t), opts)
 	lk := lock(t, sess, "x")
@@ -184,7 +184,7 @@ func TestLockSurvivesARollingRestartAndAMemberReplacement(t *testing.T) {
 // repeated on another member.
 func TestLocksWorkWhileOneMemberIsUnreachable(t *testing.T) {
 	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 	leader, others := leaderAndOthers(t, cluster)
 	link := leader.Link(t)
 	cli := clientTo(t, append(link.Endpoints(), others...)...)
