@@ -16,7 +16,7 @@
 //   - [github.com/holdfast-go/holdfast/fencing] has tokens, and the FencedWriter, which writes to etcd only while
 //     its holder still holds. Its packages sqlfence, httpfence and grpcfence check tokens in databases and
 //     services.
-//   - [github.com/holdfast-go/holdfast/inspect] shows which client holds a lock or
+//   - [github.com/holdfast-go/holdfast/admin] shows which client holds a lock or
 //     leads, which ones wait, and each change, without a session.
 //   - [github.com/holdfast-go/holdfast/audit] records grants, releases, losses and
 //     refusals.

@@ -43,7 +43,7 @@ var layers = map[string][]string{
 	"internal/lease":     above("internal/attempt"),
 	"session":            above("internal/attempt", "internal/lease"),
 	"internal/queue":     above("internal/attempt", "internal/lease", "fencing"),
-	"inspect":            above("internal/attempt", "internal/lease", "fencing", "internal/queue"),
+	"admin":              above("internal/attempt", "internal/lease", "fencing", "internal/queue"),
 	"locker":             above("internal/attempt", "internal/lease", "fencing", "session", "internal/queue"),
 	"election":           above("internal/attempt", "internal/lease", "fencing", "session", "internal/queue"),
 }

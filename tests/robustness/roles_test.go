@@ -13,11 +13,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/inspect"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -77,18 +77,18 @@ var duties = map[string]duty{
 		return err
 	}},
 	"inspect holders and waiters": {[]string{"inspectors"}, func(ctx context.Context, cli *clientv3.Client) error {
-		in := inspect.New(cli, nil)
-		q, err := in.Show(ctx, inspect.Election, "led")
+		adm := admin.New(cli, nil)
+		q, err := adm.Show(ctx, admin.Election, "led")
 		if err == nil && (len(q.Entries) != 1 || q.Entries[0].TTL <= 0) {
 			err = fmt.Errorf("%+v", q)
 		}
-		for _, listErr := range in.List(ctx, inspect.Lock, "") {
+		for _, listErr := range adm.List(ctx, admin.Lock, "") {
 			err = errors.Join(err, listErr)
 		}
-		for _, listErr := range in.Sessions(ctx) {
+		for _, listErr := range adm.Sessions(ctx) {
 			err = errors.Join(err, listErr)
 		}
-		for _, watchErr := range in.Watch(ctx, inspect.Election, "led") {
+		for _, watchErr := range adm.Watch(ctx, admin.Election, "led") {
 			return errors.Join(err, watchErr)
 		}
 		return err

@@ -1,4 +1,4 @@
-package inspect_test
+package admin_test
 
 import (
 	"context"
@@ -16,10 +16,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/inspect"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -28,12 +28,12 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // inBubble runs a test in virtual time, against an etcd in memory.
-func inBubble(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector)) {
+func inBubble(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, adm *admin.Client)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(nil)
 		t.Cleanup(srv.Close)
-		f(t, srv, inspect.New(srv.Link().Client(), nil))
+		f(t, srv, admin.New(srv.Link().Client(), nil))
 	})
 }
 
@@ -82,14 +82,14 @@ func queueUp(t *testing.T, name string, sessions ...*session.Session) (held *loc
 }
 
 func TestShowTellsTheHolderThenTheWaitersInOrder(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, _ := newSession(t, srv, "a")
 		b, _ := newSession(t, srv, "b")
 		c, _ := newSession(t, srv, "c")
 		began := time.Now()
 		lk, _ := queueUp(t, "billing/job-7", a, b, c)
 		time.Sleep(3 * time.Second) // the entry says since when it is held
-		q, err := in.Show(t.Context(), inspect.Lock, "billing/job-7")
+		q, err := adm.Show(t.Context(), admin.Lock, "billing/job-7")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,26 +114,26 @@ func TestShowTellsTheHolderThenTheWaitersInOrder(t *testing.T) {
 }
 
 func TestShowOfAQueueOfThousandsIsReadInPagesAtOneRevision(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		for i := range 2500 {
 			srv.Put(fmt.Sprintf("/locks/x/%04d", (i*1237)%2500), "")
 		}
-		q, err := in.ShowAt(t.Context(), inspect.Lock, "/locks/x")
+		q, err := adm.ShowAt(t.Context(), admin.Lock, "/locks/x")
 		if err != nil || len(q.Entries) != 2500 {
 			t.Fatalf("%d entries, %v", len(q.Entries), err)
 		}
-		if !slices.IsSortedFunc(q.Entries, func(a, b inspect.Entry) int { return int(a.Revision - b.Revision) }) {
+		if !slices.IsSortedFunc(q.Entries, func(a, b admin.Entry) int { return int(a.Revision - b.Revision) }) {
 			t.Error("not in the order of the queue")
 		}
-		if e := q.Entries[0]; !e.Foreign || e.TTL != inspect.NoTTL || e.Token != fencing.Token(e.Revision) {
+		if e := q.Entries[0]; !e.Foreign || e.TTL != admin.NoTTL || e.Token != fencing.Token(e.Revision) {
 			t.Errorf("%+v", e)
 		}
 	})
 }
 
 func TestShowOfAnEmptyQueueIsNoError(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
-		q, err := in.Show(t.Context(), inspect.Election, "nothing")
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		q, err := adm.Show(t.Context(), admin.Election, "nothing")
 		if _, held := q.Holder(); held || err != nil || q.Revision == 0 || q.Waiting() != 0 {
 			t.Errorf("%+v, %v", q, err)
 		}
@@ -141,7 +141,7 @@ func TestShowOfAnEmptyQueueIsNoError(t *testing.T) {
 }
 
 func TestTokenIsThatOfTheEpochWhenTheEntryQueued(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, _ := newSession(t, srv, "a")
 		b, _ := newSession(t, srv, "b")
 		lk, _ := queueUp(t, "x", a)
@@ -150,7 +150,7 @@ func TestTokenIsThatOfTheEpochWhenTheEntryQueued(t *testing.T) {
 		}
 		go func() { _, _ = locker.NewMutex(b, "x").Lock(t.Context()) }()
 		time.Sleep(time.Second)
-		q, err := in.Show(t.Context(), inspect.Lock, "x")
+		q, err := adm.Show(t.Context(), admin.Lock, "x")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestTokenIsThatOfTheEpochWhenTheEntryQueued(t *testing.T) {
 }
 
 func TestListHasEachNameOnceWithItsHolder(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, _ := newSession(t, srv, "a")
 		b, _ := newSession(t, srv, "b")
 		for _, name := range []string{"a", "a/b", "a0", "b"} { // "a/@/" sorts between "a/b/@/" and "a0/@/"
@@ -177,7 +177,7 @@ func TestListHasEachNameOnceWithItsHolder(t *testing.T) {
 			"other": "",
 		} {
 			var got []string
-			for s, err := range in.List(t.Context(), inspect.Lock, prefix) {
+			for s, err := range adm.List(t.Context(), admin.Lock, prefix) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -195,11 +195,11 @@ func TestListHasEachNameOnceWithItsHolder(t *testing.T) {
 }
 
 func TestSessionsListsThoseThatLive(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, _ := newSession(t, srv, "a")
 		b, _ := newSession(t, srv, "b")
 		got := make(map[string]clientv3.LeaseID)
-		for s, err := range in.Sessions(t.Context()) {
+		for s, err := range adm.Sessions(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -212,7 +212,7 @@ func TestSessionsListsThoseThatLive(t *testing.T) {
 }
 
 // watch runs a Watch and returns what it told so far as "what owner waiting".
-func watch(t *testing.T, events iter.Seq2[inspect.Event, error]) (told func() string) {
+func watch(t *testing.T, events iter.Seq2[admin.Event, error]) (told func() string) {
 	t.Helper()
 	var got []string
 	next := make(chan string, 10_000)
@@ -247,7 +247,7 @@ func expect(t *testing.T, told func() string, want string) {
 }
 
 func TestWatchTellsQueuedAcquiredReleasedLeftAndLost(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server, in *inspect.Inspector) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, _ := newSession(t, srv, "a")
 		b, _ := newSession(t, srv, "b")
 		c, _ := newSession(t, srv, "c")
@@ -255,7 +255,7 @@ func TestWatchTellsQueuedAcquiredReleasedLeftAndLost(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		lk, giveUp := queueUp(t, "x", a, b)
-		told := watch(t, in.Watch(ctx, inspect.Lock, "x"))
+		told := watch(t, adm.Watch(ctx, admin.Lock, "x"))
 		expect(t, told, "queued a 0, queued b 1, acquired a 1")
 
 		_, more := queueUp(t, "y", c) // another name is not told
@@ -288,13 +288,13 @@ func TestWatchFindsWhatHappenedWhileItWasInterrupted(t *testing.T) {
 				srv := etcdfake.New(nil)
 				t.Cleanup(srv.Close)
 				link := srv.Link()
-				in := inspect.New(link.Client(), nil)
+				adm := admin.New(link.Client(), nil)
 				a, _ := newSession(t, srv, "a")
 				b, _ := newSession(t, srv, "b")
 				lk, _ := queueUp(t, "x", a, b)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				told := watch(t, in.Watch(ctx, inspect.Lock, "x"))
+				told := watch(t, adm.Watch(ctx, admin.Lock, "x"))
 				expect(t, told, "queued a 0, queued b 1, acquired a 1")
 				interrupt(srv, link)
 				if err := lk.Unlock(t.Context()); err != nil {
@@ -314,31 +314,31 @@ func TestWatchFindsWhatHappenedWhileItWasInterrupted(t *testing.T) {
 }
 
 func TestBadInputIsATypedErrorBeforeAnythingIsSent(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *inspect.Inspector) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
 		link := srv.Link()
-		good := inspect.New(link.Client(), nil)
+		good := admin.New(link.Client(), nil)
 		var argument *holdfast.ArgumentError
 		var name *holdfast.NameError
 		ctx := t.Context()
 		var none context.Context
 		for what, call := range map[string]func() error{
-			"no client":    func() error { _, err := inspect.New(nil, nil).Show(ctx, inspect.Lock, "x"); return err },
-			"zero value":   func() error { _, err := new(inspect.Inspector).Show(ctx, inspect.Lock, "x"); return err },
-			"nil":          func() error { _, err := (*inspect.Inspector)(nil).Show(ctx, inspect.Lock, "x"); return err },
-			"no context":   func() error { _, err := good.Show(none, inspect.Lock, "x"); return err },
+			"no client":    func() error { _, err := admin.New(nil, nil).Show(ctx, admin.Lock, "x"); return err },
+			"zero value":   func() error { _, err := new(admin.Client).Show(ctx, admin.Lock, "x"); return err },
+			"nil":          func() error { _, err := (*admin.Client)(nil).Show(ctx, admin.Lock, "x"); return err },
+			"no context":   func() error { _, err := good.Show(none, admin.Lock, "x"); return err },
 			"no kind":      func() error { _, err := good.Show(ctx, "", "x"); return err },
-			"empty name":   func() error { _, err := good.Show(ctx, inspect.Lock, ""); return err },
-			"bad name":     func() error { return first(good.Watch(ctx, inspect.Lock, "a//b")) },
-			"empty prefix": func() error { return first(good.WatchAt(ctx, inspect.Lock, "")) },
+			"empty name":   func() error { _, err := good.Show(ctx, admin.Lock, ""); return err },
+			"bad name":     func() error { return first(good.Watch(ctx, admin.Lock, "a//b")) },
+			"empty prefix": func() error { return first(good.WatchAt(ctx, admin.Lock, "")) },
 			"list's kind":  func() error { return first(good.List(ctx, "x", "")) },
 			"bad namespace": func() error {
-				return first(inspect.New(link.Client(), &inspect.Options{Namespace: "/x/"}).Sessions(ctx))
+				return first(admin.New(link.Client(), &admin.Options{Namespace: "/x/"}).Sessions(ctx))
 			},
 			"long attempt": func() error {
-				return first(inspect.New(link.Client(), &inspect.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}).Sessions(ctx))
+				return first(admin.New(link.Client(), &admin.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}).Sessions(ctx))
 			},
 			"bad policy": func() error {
-				return first(inspect.New(link.Client(), &inspect.Options{Retry: backoff.Policy{Max: -1}}).Sessions(ctx))
+				return first(admin.New(link.Client(), &admin.Options{Retry: backoff.Policy{Max: -1}}).Sessions(ctx))
 			},
 		} {
 			if err := call(); !errors.As(err, &argument) && !errors.As(err, &name) {

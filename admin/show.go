@@ -1,4 +1,4 @@
-package inspect
+package admin
 
 import (
 	"context"
@@ -45,26 +45,26 @@ func (q Queue) Waiting() int { return max(0, len(q.Entries)-1) }
 // Errors: *holdfast.NameError and *holdfast.ArgumentError before anything is sent; ctx's error, with what the last
 // attempt met (give it a context that ends: with etcd out of reach Show goes on trying until then); what etcd said that
 // no retry can mend, such as that reading is not permitted.
-func (in *Inspector) Show(ctx context.Context, kind Kind, name string) (Queue, error) {
-	return in.show(ctx, func() (place, error) { return in.named(kind, name) })
+func (c *Client) Show(ctx context.Context, kind Kind, name string) (Queue, error) {
+	return c.show(ctx, func() (place, error) { return c.named(kind, name) })
 }
 
 // ShowAt is Show for a prefix as locker.NewMutexAt, election.NewAt and etcd's concurrency package take it.
-func (in *Inspector) ShowAt(ctx context.Context, kind Kind, prefix string) (Queue, error) {
-	return in.show(ctx, func() (place, error) { return foreign(kind, prefix) })
+func (c *Client) ShowAt(ctx context.Context, kind Kind, prefix string) (Queue, error) {
+	return c.show(ctx, func() (place, error) { return foreign(kind, prefix) })
 }
 
-func (in *Inspector) show(ctx context.Context, at func() (place, error)) (Queue, error) {
-	if err := in.usable(ctx); err != nil {
+func (c *Client) show(ctx context.Context, at func() (place, error)) (Queue, error) {
+	if err := c.usable(ctx); err != nil {
 		return Queue{}, err
 	}
 	p, err := at()
 	if err != nil {
 		return Queue{}, err
 	}
-	l, err := in.list(ctx, p)
+	l, err := c.list(ctx, p)
 	if err == nil {
-		err = in.timesToLive(ctx, l.entries)
+		err = c.timesToLive(ctx, l.entries)
 	}
 	if err != nil {
 		return Queue{}, fmt.Errorf("show %v: %w", p, err)
@@ -82,13 +82,13 @@ type listing struct {
 }
 
 // list reads all entries of a queue in order, at one revision.
-func (in *Inspector) list(ctx context.Context, p place) (l listing, err error) {
+func (c *Client) list(ctx context.Context, p place) (l listing, err error) {
 	var epoch []*mvccpb.KeyValue
 	for from, more := int64(0), true; more; {
-		resp, err := in.read(ctx,
+		resp, err := c.read(ctx,
 			clientv3.OpGet(p.entries, clientv3.WithPrefix(), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
 				clientv3.WithMinCreateRev(from), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
-			clientv3.OpGet(in.namespace+"/epoch"),
+			clientv3.OpGet(c.namespace+"/epoch"),
 		)
 		if errors.Is(err, rpctypes.ErrCompacted) { // between two pages
 			l, from = listing{}, 0
@@ -103,7 +103,7 @@ func (in *Inspector) list(ctx context.Context, p place) (l listing, err error) {
 		page := resp.Responses[0].GetResponseRange()
 		for _, kv := range page.Kvs {
 			e := entryOf(kv)
-			if e.Token, err = in.token(ctx, epoch, kv.CreateRevision); err != nil {
+			if e.Token, err = c.token(ctx, epoch, kv.CreateRevision); err != nil {
 				return listing{}, err
 			}
 			l.entries = append(l.entries, e)
@@ -115,9 +115,9 @@ func (in *Inspector) list(ctx context.Context, p place) (l listing, err error) {
 }
 
 // token returns the token of an entry created at rev, given the epoch's key now; 0 if that is not known any more.
-func (in *Inspector) token(ctx context.Context, epoch []*mvccpb.KeyValue, rev int64) (fencing.Token, error) {
+func (c *Client) token(ctx context.Context, epoch []*mvccpb.KeyValue, rev int64) (fencing.Token, error) {
 	if len(epoch) > 0 && epoch[0].ModRevision > rev {
-		resp, err := in.read(ctx, clientv3.OpGet(in.namespace+"/epoch", clientv3.WithRev(rev)))
+		resp, err := c.read(ctx, clientv3.OpGet(c.namespace+"/epoch", clientv3.WithRev(rev)))
 		if errors.Is(err, rpctypes.ErrCompacted) {
 			return 0, nil
 		}
@@ -144,7 +144,7 @@ func (in *Inspector) token(ctx context.Context, epoch []*mvccpb.KeyValue, rev in
 const parallelTTLs = 16
 
 // timesToLive asks for the TTL of each entry's lease.
-func (in *Inspector) timesToLive(ctx context.Context, entries []Entry) error {
+func (c *Client) timesToLive(ctx context.Context, entries []Entry) error {
 	leases := make(chan clientv3.LeaseID)
 	ttls := make(map[clientv3.LeaseID]time.Duration)
 	for _, e := range entries {
@@ -157,7 +157,7 @@ func (in *Inspector) timesToLive(ctx context.Context, entries []Entry) error {
 	for range min(parallelTTLs, len(ids)) {
 		asking.Go(func() {
 			for id := range leases {
-				ttl, err := in.timeToLive(ctx, id)
+				ttl, err := c.timeToLive(ctx, id)
 				mu.Lock()
 				ttls[id] = ttl
 				failed = append(failed, err)
@@ -183,9 +183,9 @@ func (in *Inspector) timesToLive(ctx context.Context, entries []Entry) error {
 
 // timeToLive is the time a lease has left, or NoTTL: it is gone, or the role may not ask. etcd refuses those who may
 // not read every key on the lease.
-func (in *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
-	resp, err := attempt.Ask(ctx, in.sender, attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-		return in.client.TimeToLive(ctx, id)
+func (c *Client) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
+	resp, err := attempt.Ask(ctx, c.sender, attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return c.client.TimeToLive(ctx, id)
 	})
 	switch etcderr.Classify(err) {
 	case etcderr.OK:

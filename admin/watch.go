@@ -1,4 +1,4 @@
-package inspect
+package admin
 
 import (
 	"cmp"
@@ -55,18 +55,18 @@ type Event struct {
 // The loop's body holds the events up: what it does not take piles up in memory.
 //
 // The sequence ends with an error and never without one, unless the loop is left: those of Show.
-func (in *Inspector) Watch(ctx context.Context, kind Kind, name string) iter.Seq2[Event, error] {
-	return in.watch(ctx, func() (place, error) { return in.named(kind, name) })
+func (c *Client) Watch(ctx context.Context, kind Kind, name string) iter.Seq2[Event, error] {
+	return c.watch(ctx, func() (place, error) { return c.named(kind, name) })
 }
 
 // WatchAt is Watch for a prefix; see ShowAt.
-func (in *Inspector) WatchAt(ctx context.Context, kind Kind, prefix string) iter.Seq2[Event, error] {
-	return in.watch(ctx, func() (place, error) { return foreign(kind, prefix) })
+func (c *Client) WatchAt(ctx context.Context, kind Kind, prefix string) iter.Seq2[Event, error] {
+	return c.watch(ctx, func() (place, error) { return foreign(kind, prefix) })
 }
 
-func (in *Inspector) watch(ctx context.Context, at func() (place, error)) iter.Seq2[Event, error] {
+func (c *Client) watch(ctx context.Context, at func() (place, error)) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		if err := in.usable(ctx); err != nil {
+		if err := c.usable(ctx); err != nil {
 			yield(Event{}, err)
 			return
 		}
@@ -75,8 +75,8 @@ func (in *Inspector) watch(ctx context.Context, at func() (place, error)) iter.S
 			yield(Event{}, err)
 			return
 		}
-		w := &watcher{in: in, place: p, yield: yield, standing: make(map[string]Entry)}
-		policy := in.policy
+		w := &watcher{client: c, place: p, yield: yield, standing: make(map[string]Entry)}
+		policy := c.policy
 		policy.Attempt = 0 // a watch lasts as long as it does
 		for {
 			err := backoff.Retry(ctx, policy, w.follow)
@@ -98,7 +98,7 @@ var errLoopLeft = errors.New("the loop was left")
 
 // watcher knows what it has told.
 type watcher struct {
-	in       *Inspector
+	client   *Client
 	place    place
 	yield    func(Event, error) bool
 	revision int64            // all changes up to it are told
@@ -129,7 +129,7 @@ func (w *watcher) follow(ctx context.Context) error {
 	defer cancel()
 	late := time.AfterFunc(armTimeout, cancel) // Watch itself blocks until the member has answered
 	defer late.Stop()
-	answers := w.in.client.Watch(wctx, w.place.entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	answers := w.client.client.Watch(wctx, w.place.entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	if err := receive(ctx, <-answers); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func receive(ctx context.Context, answer clientv3.WatchResponse) error {
 
 // read tells the difference between what was told and what stands now, and reports whether there was one.
 func (w *watcher) read(ctx context.Context) (changed bool, err error) {
-	now, err := w.in.list(ctx, w.place)
+	now, err := w.client.list(ctx, w.place)
 	if err != nil {
 		return false, err
 	}
@@ -255,11 +255,11 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 	e := entryOf(ev.Kv)
 	e.Token = before.Token
 	if !known {
-		epoch, err := w.in.read(ctx, clientv3.OpGet(w.in.namespace+"/epoch"))
+		epoch, err := w.client.read(ctx, clientv3.OpGet(w.client.namespace+"/epoch"))
 		if err != nil {
 			return err
 		}
-		if e.Token, err = w.in.token(ctx, epoch.Responses[0].GetResponseRange().Kvs, e.Revision); err != nil {
+		if e.Token, err = w.client.token(ctx, epoch.Responses[0].GetResponseRange().Kvs, e.Revision); err != nil {
 			return err
 		}
 	}
@@ -288,14 +288,14 @@ func (w *watcher) endedWithSession(ctx context.Context, events []*clientv3.Event
 		if ev.Type != clientv3.EventTypeDelete || !known || e.Foreign {
 			continue
 		}
-		key := fmt.Sprintf("%s%x", w.in.sessionKeys(), int64(e.Lease))
+		key := fmt.Sprintf("%s%x", w.client.sessionKeys(), int64(e.Lease))
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly(), clientv3.WithRev(ev.Kv.ModRevision)))
 		asked = append(asked, i)
 	}
 	if len(ops) == 0 {
 		return how, nil
 	}
-	resp, err := w.in.read(ctx, ops...)
+	resp, err := w.client.read(ctx, ops...)
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return nil, err
 	}

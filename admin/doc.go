@@ -1,10 +1,10 @@
-// Package inspect shows who holds, who waits, and what becomes of them, to operators and to programs.
+// Package admin shows who holds, who waits, and what becomes of them, to operators and to programs.
 //
 // It reads and watches and writes nothing. An etcd client is all it needs: no session, no lease, and a role that may
 // read the namespace. A client whose KV, Watcher and Lease were wrapped by client/v3/namespace works as well.
 //
-//	in := inspect.New(cli, nil)
-//	q, err := in.Show(ctx, inspect.Lock, "billing/job-7")
+//	adm := admin.New(cli, nil)
+//	q, err := adm.Show(ctx, admin.Lock, "billing/job-7")
 //	if err != nil {
 //		return err
 //	}
@@ -14,11 +14,11 @@
 //
 // # What is true, and when
 //
-// [Inspector.Show] shows one queue as it stood at one revision of etcd. [Inspector.List] and [Inspector.Sessions] read
-// page by page, each page at its own revision. [Inspector.Watch] tells each change in the order of etcd's history. By
+// [Client.Show] shows one queue as it stood at one revision of etcd. [Client.List] and [Client.Sessions] read
+// page by page, each page at its own revision. [Client.Watch] tells each change in the order of etcd's history. By
 // the time a caller reads any of it, it may have changed: decide nothing by it that a fencing token should decide.
 //
 // The first entry of a queue is shown as its holder. For up to LockDelay after a holder was lost (see the package
 // session) the next one is first but still waits. Owner, host, pid and times are what the process that queued wrote of
 // itself, by its own clock: text for people, not proof.
-package inspect
+package admin

@@ -1,4 +1,4 @@
-package inspect_test
+package admin_test
 
 import (
 	"context"
@@ -6,8 +6,8 @@ import (
 	"log"
 	"log/slog"
 
+	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/inspect"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -28,25 +28,25 @@ func Example() {
 		log.Panic(err)
 	}
 
-	in := inspect.New(cli, nil)
-	q, err := in.Show(ctx, inspect.Lock, "billing/job-7")
+	adm := admin.New(cli, nil)
+	q, err := adm.Show(ctx, admin.Lock, "billing/job-7")
 	if err != nil {
 		log.Panic(err)
 	}
 	if h, held := q.Holder(); held {
 		fmt.Printf("%s is held by %s, token %d, %d waiting\n", q.Name, h.Owner, h.Token, q.Waiting())
 	}
-	for ev, err := range in.Watch(ctx, inspect.Lock, "billing/job-7") {
+	for ev, err := range adm.Watch(ctx, admin.Lock, "billing/job-7") {
 		if err != nil {
 			log.Panic(err)
 		}
 		fmt.Println(ev.What, "by", ev.Entry.Owner)
-		if ev.What == inspect.Acquired {
+		if ev.What == admin.Acquired {
 			if err := lk.Unlock(ctx); err != nil {
 				log.Panic(err)
 			}
 		}
-		if ev.What == inspect.Released {
+		if ev.What == admin.Released {
 			break
 		}
 	}

@@ -1,4 +1,4 @@
-package inspect
+package admin
 
 import (
 	"context"
@@ -29,7 +29,7 @@ const listPage = 500
 // It reads page by page, each at its own revision: a queue that changes meanwhile may be shown partly as it was before
 // and partly as it is. It holds one page in memory.
 //
-//	for s, err := range in.List(ctx, inspect.Lock, "billing/") {
+//	for s, err := range c.List(ctx, admin.Lock, "billing/") {
 //		if err != nil {
 //			return err
 //		}
@@ -37,9 +37,9 @@ const listPage = 500
 //	}
 //
 // An error is the last element: one of those of Show, with a zero Summary.
-func (in *Inspector) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[Summary, error] {
+func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[Summary, error] {
 	return func(yield func(Summary, error) bool) {
-		if err := in.usable(ctx); err != nil {
+		if err := c.usable(ctx); err != nil {
 			yield(Summary{}, err)
 			return
 		}
@@ -47,9 +47,9 @@ func (in *Inspector) List(ctx context.Context, kind Kind, prefix string) iter.Se
 			yield(Summary{}, err)
 			return
 		}
-		root := in.root(kind)
+		root := c.root(kind)
 		s := Summary{Kind: kind, Waiting: -1} // of the name whose entries are being read
-		for kv, err := range in.pages(ctx, root+prefix) {
+		for kv, err := range c.pages(ctx, root+prefix) {
 			if err != nil {
 				yield(Summary{}, fmt.Errorf("list %ss: %w", kind, err))
 				return
@@ -85,13 +85,13 @@ type Session struct {
 
 // Sessions ranges over the sessions of the namespace, in the order of their leases as text. It reads like List.
 // A session's key goes with its lease: at its Close, or up to its TTL after its process has died.
-func (in *Inspector) Sessions(ctx context.Context) iter.Seq2[Session, error] {
+func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 	return func(yield func(Session, error) bool) {
-		if err := in.usable(ctx); err != nil {
+		if err := c.usable(ctx); err != nil {
 			yield(Session{}, err)
 			return
 		}
-		for kv, err := range in.pages(ctx, in.sessionKeys()) {
+		for kv, err := range c.pages(ctx, c.sessionKeys()) {
 			if err != nil {
 				yield(Session{}, fmt.Errorf("list sessions: %w", err))
 				return
@@ -109,14 +109,14 @@ func (in *Inspector) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 }
 
 // sessionKeys is what every session key begins with.
-func (in *Inspector) sessionKeys() string { return in.namespace + "/session/" }
+func (c *Client) sessionKeys() string { return c.namespace + "/session/" }
 
 // pages ranges over the keys with a prefix, in order of their bytes, a page at a time. An error ends it.
-func (in *Inspector) pages(ctx context.Context, prefix string) iter.Seq2[*mvccpb.KeyValue, error] {
+func (c *Client) pages(ctx context.Context, prefix string) iter.Seq2[*mvccpb.KeyValue, error] {
 	return func(yield func(*mvccpb.KeyValue, error) bool) {
 		end := clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix))
 		for from, more := prefix, true; more; {
-			resp, err := in.read(ctx, clientv3.OpGet(from, end, clientv3.WithLimit(listPage)))
+			resp, err := c.read(ctx, clientv3.OpGet(from, end, clientv3.WithLimit(listPage)))
 			if err != nil {
 				yield(nil, err)
 				return

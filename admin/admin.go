@@ -1,4 +1,4 @@
-package inspect
+package admin
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 	Election Kind = "election"
 )
 
-// Options of an Inspector. The zero value of every field is its default.
+// Options of a Client. The zero value of every field is its default.
 type Options struct {
 	// Namespace is that of the sessions to look at. Default "holdfast".
 	Namespace string
@@ -33,8 +33,8 @@ type Options struct {
 	Retry backoff.Policy
 }
 
-// Inspector looks at queues. It is immutable, does no I/O when made, and is safe for concurrent use.
-type Inspector struct {
+// Client looks at queues. It is immutable, does no I/O when made, and is safe for concurrent use.
+type Client struct {
 	client    *clientv3.Client
 	sender    *attempt.Sender
 	policy    backoff.Policy
@@ -42,17 +42,17 @@ type Inspector struct {
 	err       error // why it cannot be used
 }
 
-// New returns an Inspector. A nil o means all defaults. A bad option or client is an error of the first call, before
+// New returns a Client. A nil o means all defaults. A bad option or client is an error of the first call, before
 // anything is sent: *holdfast.ArgumentError, *holdfast.NameError. The client is the caller's to close.
-func New(cli *clientv3.Client, o *Options) *Inspector {
+func New(cli *clientv3.Client, o *Options) *Client {
 	if o == nil {
 		o = &Options{}
 	}
-	in := &Inspector{client: cli}
-	if in.policy, in.namespace, in.err = o.validate(cli); in.err == nil {
-		in.sender = attempt.New(cli, in.policy)
+	c := &Client{client: cli}
+	if c.policy, c.namespace, c.err = o.validate(cli); c.err == nil {
+		c.sender = attempt.New(cli, c.policy)
 	}
-	return in
+	return c
 }
 
 // validate returns the options in force.
@@ -68,12 +68,12 @@ func (o *Options) validate(cli *clientv3.Client) (policy backoff.Policy, namespa
 }
 
 // usable reports why nothing can be asked for, or nil.
-func (in *Inspector) usable(ctx context.Context) error {
+func (c *Client) usable(ctx context.Context) error {
 	switch {
-	case in == nil || in.err == nil && in.sender == nil:
-		return &holdfast.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with inspect.New"}
-	case in.err != nil:
-		return in.err
+	case c == nil || c.err == nil && c.sender == nil:
+		return &holdfast.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with admin.New"}
+	case c.err != nil:
+		return c.err
 	case ctx == nil:
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	default:
@@ -91,11 +91,11 @@ type place struct {
 func (p place) String() string { return string(p.kind) + " " + names.Quote(p.name) }
 
 // named returns the place of a name in the namespace.
-func (in *Inspector) named(kind Kind, name string) (place, error) {
+func (c *Client) named(kind Kind, name string) (place, error) {
 	if err := errors.Join(kind.check(), queue.CheckName(string(kind), name)); err != nil {
 		return place{}, err
 	}
-	return place{kind, name, in.root(kind) + name + "/@/"}, nil
+	return place{kind, name, c.root(kind) + name + "/@/"}, nil
 }
 
 // foreign returns the place of a prefix as etcd's concurrency package takes it.
@@ -110,7 +110,7 @@ func foreign(kind Kind, prefix string) (place, error) {
 }
 
 // root is where all names of a kind stand.
-func (in *Inspector) root(kind Kind) string { return in.namespace + "/" + string(kind) + "/" }
+func (c *Client) root(kind Kind) string { return c.namespace + "/" + string(kind) + "/" }
 
 func (k Kind) check() error {
 	if k != Lock && k != Election {
@@ -120,8 +120,8 @@ func (k Kind) check() error {
 }
 
 // read puts reads to etcd as one linearizable Txn.
-func (in *Inspector) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return attempt.Ask(ctx, in.sender, attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return in.client.Txn(ctx).Then(ops...).Commit()
+func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	return attempt.Ask(ctx, c.sender, attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return c.client.Txn(ctx).Then(ops...).Commit()
 	})
 }
