@@ -3,7 +3,9 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -28,31 +30,37 @@ const maxJudged = 64
 // does. If no other entry ever stood ahead, the same Txn reads its session key: if the
 // entry is gone, that judges how it went.
 func (e *entry) verify(ctx context.Context) error {
-	ops := []clientv3.Op{e.q.front(e.rev)}
-	onlyOne, ours := e.ahead != nil && e.position == 1, false
+	ops := []clientv3.Op{e.q.nearest(e.rev-1, 0)}
+	onlyOne, ours := e.onlyOneAhead(), false
+	learn := e.mustLearnReaders()
+	if learn {
+		ops = append(ops, e.q.readersAhead(e.rev))
+	}
 	if onlyOne {
 		var key string
 		if key, ours = e.q.sessionKeyOf(e.ahead); ours {
 			ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
 		}
 	}
-	resp, err := e.q.read(ctx, ops...)
+	resp, err := e.readJudgement(ctx, ops...)
+	if learn && errors.Is(err, rpctypes.ErrCompacted) {
+		e.readers.add(e.q, nil, true)
+		return e.verify(ctx)
+	}
 	if err != nil {
 		return err
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
-	if len(kvs) == 0 || string(kvs[0].Key) != e.key || kvs[0].CreateRevision != e.rev {
-		return errEntryGone
+	if learn {
+		e.readers.add(e.q, resp.Responses[2].GetResponseRange().Kvs, false)
 	}
-	e.revision = resp.Header.Revision
-	switch ahead := first(kvs[1:]); {
+	switch ahead := rangeAt(resp, 1); {
 	case e.ahead == nil:
 		return nil
 	case ahead != nil && ahead.CreateRevision == e.ahead.CreateRevision:
 		e.setAhead(e.ahead, resp.Header.Revision, false)
 		return nil
 	case onlyOne:
-		e.setAhead(ahead, resp.Header.Revision, ours && resp.Responses[1].GetResponseRange().Count == 0)
+		e.setAhead(ahead, resp.Header.Revision, ours && resp.Responses[2].GetResponseRange().Count == 0)
 		return nil
 	default:
 		return e.judgeUnknown(ctx)
@@ -66,9 +74,11 @@ func (e *entry) verify(ctx context.Context) error {
 // entries that went after d, and with them whether their leases were revoked.
 func (e *entry) judge(ctx context.Context, d int64) error {
 	ops := []clientv3.Op{e.q.nearest(e.rev-1, d)}
-	key, ours := e.q.sessionKeyOf(e.ahead)
-	if ours {
+	if key, ours := e.q.sessionKeyOf(e.ahead); ours {
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(d), clientv3.WithCountOnly()))
+	}
+	for _, key := range e.readers.sessions {
+		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
 	}
 	resp, err := e.readJudgement(ctx, ops...)
 	if errors.Is(err, rpctypes.ErrCompacted) {
@@ -77,12 +87,16 @@ func (e *entry) judge(ctx context.Context, d int64) error {
 	if err != nil {
 		return err
 	}
+	// With an entry ahead of it, the one that went had never held, or others hold
+	// beside it, which are judged when they have gone.
 	ahead := rangeAt(resp, 1)
-	revoked := ours && resp.Responses[2].GetResponseRange().Count == 0
-	// With an entry ahead of it, the one that went had never held: no holder has to
-	// be told of its end.
-	e.setAhead(ahead, d, ahead == nil && revoked)
+	e.setAhead(ahead, d, ahead == nil && (e.readers.unknown || anyAbsent(resp.Responses[2:])))
 	return nil
+}
+
+// anyAbsent reports whether one of some reads of a key has found none.
+func anyAbsent(responses []*pb.ResponseOp) bool {
+	return slices.ContainsFunc(responses, func(r *pb.ResponseOp) bool { return r.GetResponseRange().Count == 0 })
 }
 
 // judgeUnknown is judge if the revision of the deletion is not known, because no
@@ -91,8 +105,7 @@ func (e *entry) judge(ctx context.Context, d int64) error {
 func (e *entry) judgeUnknown(ctx context.Context) error {
 	stood := []*mvccpb.KeyValue{e.ahead}
 	if e.position != 1 { // others may have stood ahead of that one
-		resp, err := e.q.get(ctx, clientv3.OpGet(e.q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-			clientv3.WithMaxCreateRev(e.rev-1), clientv3.WithRev(e.aheadSeen), clientv3.WithLimit(maxJudged+1)))
+		resp, err := e.q.get(ctx, e.q.ahead(e.rev-1, e.aheadSeen, clientv3.WithLimit(maxJudged+1)))
 		if errors.Is(err, rpctypes.ErrCompacted) {
 			return e.judgeCompacted(ctx)
 		}
@@ -101,21 +114,16 @@ func (e *entry) judgeUnknown(ctx context.Context) error {
 		}
 		stood = resp.Kvs
 	}
+	judged := e.readers.with(e.q, stood)
 	ops := []clientv3.Op{e.q.nearest(e.rev-1, 0)}
-	for _, kv := range stood[:min(len(stood), maxJudged)] {
-		if key, ours := e.q.sessionKeyOf(kv); ours {
-			ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
-		}
+	for _, key := range judged.sessions {
+		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
 	}
 	resp, err := e.readJudgement(ctx, ops...)
 	if err != nil {
 		return err
 	}
-	revoked := len(stood) > maxJudged
-	for _, r := range resp.Responses[2:] {
-		revoked = revoked || r.GetResponseRange().Count == 0
-	}
-	e.setAhead(rangeAt(resp, 1), resp.Header.Revision, revoked)
+	e.setAhead(rangeAt(resp, 1), resp.Header.Revision, judged.unknown || anyAbsent(resp.Responses[2:]))
 	return nil
 }
 

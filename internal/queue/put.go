@@ -89,9 +89,10 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	put := clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.lease.ID()))
 	then := []clientv3.Op{e.q.youngest, e.q.shared.getEpoch, put}
 	if c.empty {
-		// etcd loads every key of the prefix for this, so it is only asked after a
+		// etcd loads every key of the range for this, so it is only asked after a
 		// read has found the queue empty.
-		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(e.q.entries).WithPrefix(), "=", 0))
+		from, end := e.q.conflicting()
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 	}
 	if c.after != nil {
 		cmps = append(cmps, c.after.removalCmps()...)
@@ -99,7 +100,7 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 
 	began := time.Now()
-	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.foreign})
+	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.foreign || e.q.reader})
 	if r.unsent {
 		return err
 	}

@@ -25,10 +25,19 @@ type Queue struct {
 	name    string // as the user gave it
 	entries string // prefix of the entries; ends in "/"
 	foreign bool   // entries of other queues may stand below the prefix
+	reader  bool   // its entries do not exclude one another: see Readers
 	err     error  // why the queue cannot be used
 
-	youngest clientv3.Op // reads the entry that was created last
+	youngest clientv3.Op // reads the conflicting entry that was created last
 }
+
+// readerMark begins the last part of a reader's key, and afterReaders is the first
+// string that sorts behind all that begin with it. So the readers of a queue stand
+// before all other entries, and the entries that a reader waits for are one range.
+const (
+	readerMark   = "!s"
+	afterReaders = "\""
+)
 
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
 func New(host lease.Host, kind, name string) *Queue {
@@ -56,6 +65,34 @@ func (q *Queue) init() *Queue {
 	}
 	q.shared, q.youngest = sharedBy(q.host), q.nearest(0, 0)
 	return q
+}
+
+// Readers returns the queue as readers use it: an entry that is put through it is
+// excluded by all entries but those of other readers.
+func (q *Queue) Readers() *Queue {
+	readers := *q
+	readers.reader = true
+	if q.err == nil {
+		readers.youngest = readers.nearest(0, 0)
+	}
+	return &readers
+}
+
+// keyPrefix is what the keys begin with that are put through q.
+func (q *Queue) keyPrefix() string {
+	if q.reader {
+		return q.entries + readerMark
+	}
+	return q.entries
+}
+
+// conflicting returns the range of the entries that exclude one that is put through q.
+func (q *Queue) conflicting() (from, end string) {
+	end = clientv3.GetPrefixRangeEnd(q.entries)
+	if q.reader {
+		return q.entries + afterReaders, end
+	}
+	return q.entries, end
 }
 
 // entriesPrefix returns the prefix of the entries of a name, or of a foreign prefix.
@@ -106,43 +143,40 @@ func (q *Queue) Same(other *Queue) bool {
 	return q.entries == other.entries && q.host.Client() == other.host.Client()
 }
 
-// front reads the entry created at rev and the nearest one ahead of it.
-func (q *Queue) front(rev int64) clientv3.Op {
-	return clientv3.OpGet(q.entries, append(lastTwo, clientv3.WithMaxCreateRev(rev))...)
+// nearest reads the youngest conflicting entry created at maxCreate or before, as it
+// stood at revision at. 0 means any, and now. The server sorts all keys of the range for
+// it, as it does for every choice by create revision.
+func (q *Queue) nearest(maxCreate, at int64) clientv3.Op {
+	return q.ahead(maxCreate, at, clientv3.WithLimit(1),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
 }
 
-// nearest reads the youngest entry created at maxCreate or before, as it stood at
+// ahead reads the conflicting entries created at maxCreate or before, as they stood at
 // revision at. 0 means any, and now.
-func (q *Queue) nearest(maxCreate, at int64) clientv3.Op {
-	opts := last
+func (q *Queue) ahead(maxCreate, at int64, opts ...clientv3.OpOption) clientv3.Op {
+	from, end := q.conflicting()
+	opts = append(opts, clientv3.WithRange(end), clientv3.WithKeysOnly())
 	if maxCreate > 0 {
 		opts = append(opts, clientv3.WithMaxCreateRev(maxCreate))
 	}
 	if at > 0 {
 		opts = append(opts, clientv3.WithRev(at))
 	}
-	return clientv3.OpGet(q.entries, opts...)
+	return clientv3.OpGet(from, opts...)
 }
 
-// Options to read the youngest entries of a prefix. The server sorts all keys of the
-// prefix for it, as it does for every choice by create revision.
-var (
-	last    = slices.Clip(youngest(1))
-	lastTwo = slices.Clip(youngest(2))
-)
-
-func youngest(n int64) []clientv3.OpOption {
-	return []clientv3.OpOption{
-		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(n),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
-	}
+// readersAhead reads the readers' entries that stood ahead of an entry when it was
+// created, one more than are judged.
+func (q *Queue) readersAhead(created int64) clientv3.Op {
+	return clientv3.OpGet(q.entries+readerMark, clientv3.WithRange(q.entries+afterReaders), clientv3.WithKeysOnly(),
+		clientv3.WithLimit(maxJudged+1), clientv3.WithMaxCreateRev(created-1), clientv3.WithRev(created))
 }
 
 // sessionKeyOf returns the session key of the lease that an entry is bound to, which
 // the entry's key names. An entry of another client's lock has none.
 func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
 	id := string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:])
-	hex, nonce, _ := strings.Cut(id, "-")
+	hex, nonce, _ := strings.Cut(strings.TrimPrefix(id, readerMark), "-")
 	if !isNonce(nonce) { // a UUID, say
 		return "", false
 	}
@@ -194,17 +228,21 @@ func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.Creat
 func (q *Queue) checkEmpty(ctx context.Context) error {
 	open, cancel := withSession(ctx, q.host)
 	defer cancel()
-	resp, err := q.get(open,
-		clientv3.OpGet(q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxJudged)))
+	resp, err := q.get(open, q.ahead(0, 0, clientv3.WithLimit(maxJudged)))
 	if err != nil {
 		return q.closedErr(ctx, err)
 	}
-	own := fmt.Sprintf("%s%x-", q.entries, int64(q.host.Lease().ID()))
-	isOwn := func(kv *mvccpb.KeyValue) bool { return strings.HasPrefix(string(kv.Key), own) }
+	own := fmt.Sprintf("%x-", int64(q.host.Lease().ID()))
+	isOwn := func(kv *mvccpb.KeyValue) bool {
+		id := strings.TrimPrefix(string(kv.Key), q.entries)
+		return strings.HasPrefix(strings.TrimPrefix(id, readerMark), own)
+	}
 	switch {
 	case len(resp.Kvs) == 0:
 		return nil
 	case resp.More || slices.ContainsFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }):
+		return ErrOccupied
+	case !q.reader && q.shared.hasReaders(q):
 		return ErrOccupied
 	default:
 		return ErrUnconfirmed
