@@ -20,10 +20,10 @@ import (
 //	{"election":"scheduler","leader":false,"reason":"another candidate leads",
 //	 "current":{"value":"node-2","token":"1042","age_ms":310,"trusted":true}}
 //
-//   - reason: why this process does not lead; absent if it does.
-//   - current: the leader; absent if none is known, or if the last was a term of this process that has ended.
-//   - current.age_ms: since the read that found it was sent; 0 for a term of this process.
-//   - current.trusted: age_ms is at most MaxAge; for a term of this process, its session is connected.
+// Of its fields reason is absent if this process leads; current is absent if no leader is known, or if the last was a
+// term of this process that has ended; age_ms counts from the sending of the read that found the leader, and is 0 for a
+// term of this process; trusted says that age_ms is at most MaxAge, or, of a term of this process, that its session is
+// connected.
 func (o *Observer) LeaderHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := o.leaderAnswer()
@@ -121,10 +121,8 @@ func (e *Election) leading() (*Term, error) {
 //
 //	{"election":"scheduler","healthy":true,"session":"connected","confirmed_ms_ago":812}
 //
-//   - reason: why it is not healthy; absent if it is.
-//   - session: connected, suspended, lost or closed.
-//   - confirmed_ms_ago: since the last confirmed renewal was sent.
-//   - outlived_ms: how long a function has outlived its term; absent if none has.
+// With healthy false there is a reason; session is connected, suspended, lost or closed; confirmed_ms_ago counts from
+// the sending of the last confirmed renewal; outlived_ms is there if a function has outlived its term.
 func (e *Election) HealthHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := e.health()
