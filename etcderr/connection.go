@@ -26,9 +26,9 @@ const askConnection = 100 * time.Millisecond
 // maintenanceStatus is etcd's Status RPC. Its constant in etcdserverpb is new in 3.7.
 const maintenanceStatus = "/etcdserverpb.Maintenance/Status"
 
-// WithConnection adds to err, the end of a context, why conn is not connected. It
-// returns err unchanged if it is another error, if conn has not failed to
-// connect, or if conn is nil. conn is the ActiveConnection of a client.
+// WithConnection adds to err, the end of a context, why conn is not connected, or
+// that it is still connecting. It returns err unchanged if it is another error, if
+// conn is connected, or if conn is nil. conn is the ActiveConnection of a client.
 //
 // etcd's client waits for a connection until the context of a call ends, and then
 // returns only the context's error. gRPC gives the reason, such as a wrong CA,
@@ -36,8 +36,14 @@ const maintenanceStatus = "/etcdserverpb.Maintenance/Status"
 // sent while there is no connection.
 func WithConnection(conn *grpc.ClientConn, err error) error {
 	if conn == nil || errors.Is(err, ErrNotConnected) ||
-		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) ||
-		conn.GetState() != connectivity.TransientFailure {
+		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	switch conn.GetState() {
+	case connectivity.TransientFailure:
+	case connectivity.Connecting: // one endpoint at least has neither accepted nor refused
+		return fmt.Errorf("%w: %w: still connecting, no answer so far", err, ErrNotConnected)
+	default:
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askConnection)
