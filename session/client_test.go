@@ -88,14 +88,20 @@ func TestNewClientReturnsWhenItsContextEnds(t *testing.T) {
 	reason := errors.New("shutting down")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(reason)
+	life, end := context.WithTimeout(t.Context(), 20*time.Second)
+	defer end()
 	for _, user := range []string{"", "service"} { // without and with a login
 		cfg := session.ClientConfig("http://root:hunter2@127.0.0.1:1")
+		cfg.DialTimeout, cfg.Context = 0, life
 		if user != "" {
 			cfg.Username, cfg.Password = user, "swordfish"
 		}
 		cli, err := session.NewClient(ctx, cfg)
 		if cli != nil || !errors.Is(err, context.Canceled) || !errors.Is(err, reason) {
 			t.Errorf("%v, %v", cli, err)
+		}
+		if life.Err() != nil {
+			t.Error("NewClient waited for the end of cfg.Context")
 		}
 		for _, secret := range []string{"hunter2", "swordfish"} {
 			if strings.Contains(err.Error(), secret) {
