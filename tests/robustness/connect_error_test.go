@@ -33,20 +33,26 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	stopped.Stop()
 	// With TLS 1.3 the client completes its handshake before the server verifies the
 	// client's certificate. It may see a closed connection before it reads the alert.
-	refused := []string{"tls: certificate required", "tls: bad certificate", "tls: unknown certificate", "broken pipe", "connection reset"}
+	refused := []string{"tls: certificate required", "tls: bad certificate", "tls: unknown certificate", "broken pipe",
+		"connection reset"}
 	for name, c := range map[string]struct {
 		srv  *etcdtest.Server
 		tls  *tls.Config
 		want []string // the error contains one of them
 	}{
-		"a CA that is not the server's":        {secure, &tls.Config{RootCAs: otherCA.pool}, []string{"certificate signed by unknown authority"}},
-		"a certificate for another host":       {elsewhere, &tls.Config{RootCAs: serverCA.pool}, []string{"doesn't contain any IP SANs"}},
+		"a CA that is not the server's": {secure, &tls.Config{RootCAs: otherCA.pool},
+			[]string{"certificate signed by unknown authority"}},
+		"a certificate for another host": {elsewhere, &tls.Config{RootCAs: serverCA.pool},
+			[]string{"doesn't contain any IP SANs"}},
 		"no certificate where one is required": {strict, &tls.Config{RootCAs: serverCA.pool}, refused},
-		"a certificate of another CA":          {strict, &tls.Config{RootCAs: serverCA.pool, Certificates: []tls.Certificate{otherCA.issue(t)}}, refused},
-		"TLS to a server without TLS":          {plain, &tls.Config{RootCAs: serverCA.pool}, []string{"authentication handshake failed"}},
-		"no TLS to a server with TLS":          {secure, nil, []string{"server preface"}},
-		"no listener":                          {stopped, nil, []string{"connection refused"}},
-		"no listener, with TLS":                {stopped, &tls.Config{RootCAs: serverCA.pool}, []string{"connection refused"}},
+		"a certificate of another CA": {strict,
+			&tls.Config{RootCAs: serverCA.pool, Certificates: []tls.Certificate{otherCA.issue(t)}}, refused},
+		"TLS to a server without TLS": {plain, &tls.Config{RootCAs: serverCA.pool},
+			[]string{"authentication handshake failed"}},
+		"no TLS to a server with TLS": {secure, nil, []string{"server preface"}},
+		"no listener":                 {stopped, nil, []string{"connection refused"}},
+		"no listener, with TLS": {stopped, &tls.Config{RootCAs: serverCA.pool},
+			[]string{"connection refused"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +75,8 @@ func TestSessionOverTLS(t *testing.T) {
 	srv := etcdtest.Start(t, ca.options(t, ca.issue(t), true))
 	cli := connect(t, srv, &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{ca.issue(t)}})
 	sess := open(t, cli, session.Options{})
-	if err := locker.NewMutex(sess, "x").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }); err != nil {
+	if err := locker.NewMutex(sess, "x").Do(deadline(t),
+		func(context.Context, *locker.Lock) error { return nil }); err != nil {
 		t.Error(err)
 	}
 }
@@ -94,7 +101,8 @@ func TestLockAndLossErrorsReportTheConnectionError(t *testing.T) {
 	}
 	<-held.Done()
 	var lost *holdfast.LostError
-	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || !errors.Is(err, etcderr.ErrNotConnected) ||
+	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired ||
+		!errors.Is(err, etcderr.ErrNotConnected) ||
 		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("Check: %v", err)
 	}
