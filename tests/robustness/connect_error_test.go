@@ -37,7 +37,8 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	trusting := &tls.Config{RootCAs: serverCA.pool}
 	// With TLS 1.3 the client completes its handshake before the server verifies the
 	// client's certificate. It may see a closed connection before it reads the alert.
-	refused := []string{"tls: certificate required", "tls: bad certificate", "tls: unknown certificate", "broken pipe", "connection reset"}
+	refused := []string{"tls: certificate required", "tls: bad certificate", "tls: unknown certificate", "broken pipe",
+		"connection reset"}
 	for name, c := range map[string]struct {
 		endpoints []string
 		tls       *tls.Config
@@ -125,7 +126,8 @@ func TestSessionOverTLS(t *testing.T) {
 	srv := etcdtest.Start(t, ca.options(t, ca.issue(t), true))
 	cli := connect(t, srv, &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{ca.issue(t)}})
 	sess := open(t, cli, session.Options{})
-	if err := locker.NewMutex(sess, "x").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }); err != nil {
+	if err := locker.NewMutex(sess, "x").Do(deadline(t),
+		func(context.Context, *locker.Lock) error { return nil }); err != nil {
 		t.Error(err)
 	}
 }
@@ -150,7 +152,8 @@ func TestLockAndLossErrorsReportTheConnectionError(t *testing.T) {
 	}
 	<-held.Done()
 	var lost *holdfast.LostError
-	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || !errors.Is(err, etcderr.ErrNotConnected) ||
+	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired ||
+		!errors.Is(err, etcderr.ErrNotConnected) ||
 		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("Check: %v", err)
 	}
