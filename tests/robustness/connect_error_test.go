@@ -82,7 +82,8 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 				!slices.ContainsFunc(c.want, func(want string) bool { return strings.Contains(err.Error(), want) }) {
 				t.Errorf("NewClient: %v\nwant ErrNotConnected, with one of %q", err, c.want)
 			}
-			if !strings.Contains(err.Error(), strconv.Quote(c.endpoints[0])) || !strings.Contains(err.Error(), `user "service"`) ||
+			if !strings.Contains(err.Error(), strconv.Quote(c.endpoints[0])) ||
+				!strings.Contains(err.Error(), `user "service"`) ||
 				strings.Contains(err.Error(), password) {
 				t.Errorf("NewClient: %v\nwant the endpoint and the user, without the password", err)
 			}
@@ -109,7 +110,10 @@ func TestNewClientReportsThatItIsStillConnecting(t *testing.T) {
 func cancelOnFailure(parent context.Context, cfg *clientv3.Config) context.Context {
 	ctx, cancel := context.WithCancel(parent)
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		func(
+			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+			opts ...grpc.CallOption,
+		) error {
 			go func() { // ends with parent at the latest
 				awaitFailure(parent, cc)
 				cancel()
@@ -180,7 +184,8 @@ func dial(t *testing.T, cfg clientv3.Config) *clientv3.Client {
 
 // awaitFailure waits until an attempt to connect has failed, or until ctx ends.
 func awaitFailure(ctx context.Context, conn *grpc.ClientConn) {
-	for state := conn.GetState(); state != connectivity.TransientFailure && state != connectivity.Shutdown; state = conn.GetState() {
+	failed := func(s connectivity.State) bool { return s == connectivity.TransientFailure || s == connectivity.Shutdown }
+	for state := conn.GetState(); !failed(state); state = conn.GetState() {
 		if !conn.WaitForStateChange(ctx, state) {
 			return
 		}
