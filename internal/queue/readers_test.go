@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,36 +134,68 @@ func TestWriterDelaysIfAnyReaderAheadWasRevoked(t *testing.T) {
 // The place of a writer that gives up goes to the next in its line, who must learn of
 // the readers that are gone.
 func TestNextInAWritersLineDelaysIfAReaderWasRevoked(t *testing.T) {
-	for _, told := range []bool{false, true} {
+	for _, told := range []bool{false, true} { // the writer has read what is ahead before it gives up
 		for _, revoke := range []bool{false, true} {
-			t.Run(fmt.Sprintf("read before %v, revoked %v", told, revoke), func(t *testing.T) {
-				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-					p := start(t, srv)
-					gone, stays := kit.JoinReader(t, srv, entriesX), kit.JoinReader(t, srv, entriesX)
-					if !told { // the writer has only its put answered when it gives up
-						p.PlanOne("watch", etcdfake.Fate{Request: time.Second / 2})
-					}
-					ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-					writer := acquireLater(ctx, p.queue("x"))
-					kit.Queued(t, srv, entriesX, 3)
-					next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
-					time.Sleep(kit.OneWay)
-					if revoke {
-						gone.Revoke()
-					} else {
-						gone.Release()
-					}
-					time.Sleep(kit.OneWay)
-					giveUp()
-					<-writer
-					kit.Queued(t, srv, entriesX, 2)
-					p.Plan(nil)
-					stays.Release()
-					delayed(t, <-next, srv, stays.Key, revoke)
+			for _, heard := range []bool{false, true} { // the next hears how the last reader goes
+				t.Run(fmt.Sprintf("read before %v, revoked %v, heard %v", told, revoke, heard), func(t *testing.T) {
+					etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+						p := start(t, srv)
+						gone, stays := kit.JoinReader(t, srv, entriesX), kit.JoinReader(t, srv, entriesX)
+						if !told {
+							p.PlanOne("watch", etcdfake.Fate{Request: time.Second / 2})
+						}
+						next := p.giveUpToNext(t, srv, func() {
+							if revoke {
+								gone.Revoke()
+							} else {
+								gone.Release()
+							}
+						})
+						if heard {
+							stays.Release()
+						} else {
+							p.Unheard(srv, stays.Release)
+						}
+						delayed(t, <-next, srv, stays.Key, revoke)
+					})
 				})
-			})
+			}
 		}
 	}
+}
+
+// giveUpToNext has a writer wait and then give up, and returns what the next in its line
+// gets, whose entry is queued by then. happens is called before the writer gives up.
+func (p *process) giveUpToNext(t *testing.T, srv *etcdfake.Server, happens func()) <-chan result {
+	t.Helper()
+	ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+	writer := acquireLater(ctx, p.queue("x"))
+	before := len(srv.Keys(entriesX))
+	kit.Queued(t, srv, entriesX, before+1)
+	next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+	time.Sleep(kit.OneWay)
+	happens()
+	time.Sleep(kit.OneWay)
+	giveUp()
+	<-writer
+	time.Sleep(20 * kit.OneWay)
+	p.Plan(nil)
+	return next
+}
+
+// The next in the line queues at the back, behind readers that the writer was ahead of.
+func TestNextInAWritersLineDelaysIfALaterReaderWasRevoked(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		stays, other := kit.JoinReader(t, srv, entriesX), kit.JoinReader(t, srv, entriesX)
+		var late *kit.Peer
+		next := p.giveUpToNext(t, srv, func() { late = kit.JoinReader(t, srv, entriesX) })
+		late.Revoke()
+		other.Release()
+		time.Sleep(time.Second)
+		stays.Release()
+		delayed(t, <-next, srv, stays.Key, true)
+	})
 }
 
 func TestWriterDelaysIfItCannotKnowTheReadersAhead(t *testing.T) {
@@ -252,46 +284,37 @@ func TestTryAcquireTellsALeftoverReaderFromALock(t *testing.T) {
 }
 
 // Two Txns of one batch would have one create revision, and neither would see the other.
-func TestReadersAreNeverBatchedWithAWriterOfTheirQueue(t *testing.T) {
+func TestReaderIsNeverBatchedWithAWriterOfItsQueue(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
 		p := start(t, srv)
-		var calls []<-chan result
-		for i := range 64 {
-			calls = append(calls, acquireLater(ctx, p.readers("x")))
-			if i%8 == 0 {
-				calls = append(calls, acquireLater(ctx, p.queue("x")))
-			}
-			for n := range 8 { // company for a batch
-				calls = append(calls, acquireLater(ctx, p.queue(fmt.Sprint("other", i, n))))
-			}
+		p.PlanAll("enqueue", etcdfake.Fate{Reply: maxWait / 2})
+		others := acquireAll(ctx, p, maxInFlight) // what comes now waits for a batch
+		synctest.Wait()
+		var sent sentTxns
+		sent.watch(p, nil)
+		reader, writer := acquireLater(ctx, p.readers("x")), acquireLater(ctx, p.queue("x"))
+		company := acquireLater(ctx, p.queue("y"))
+		first, second := reader, writer
+		var r result
+		select {
+		case r = <-first:
+		case r = <-second:
+			first, second = second, first
 		}
-		seen := map[int64]string{}
-		for pending := len(calls); pending > 0; {
-			synctest.Wait()
-			for i, done := range calls {
-				select {
-				case r := <-done:
-					if r.err != nil {
-						t.Fatal(r.err)
-					}
-					key := r.h.Key()
-					if other := seen[r.h.Token().Revision()]; strings.HasPrefix(key, entriesX) && other != "" {
-						t.Errorf("%s and %s have one create revision", key, other)
-					}
-					if strings.HasPrefix(key, entriesX) {
-						seen[r.h.Token().Revision()] = key
-					}
-					go mustRelease(t, r.h)
-					calls[i] = nil
-					pending--
-				default:
-				}
-			}
-			time.Sleep(kit.OneWay)
+		if r.err != nil {
+			t.Fatal(r.err)
 		}
-		time.Sleep(time.Second)
-		kit.NothingStands(t, srv)
+		waits(t, second, "the other")
+		mustRelease(t, r.h)
+		mustRelease(t, (<-second).h)
+		mustRelease(t, granted(t, srv, company).h)
+		if sizes := sent.take(); !slices.Contains(sizes, 2) {
+			t.Errorf("sent Txns of sizes %v, want a batch of the writer and its company", sizes)
+		}
+		for _, h := range mustHold(t, srv, others) {
+			mustRelease(t, h)
+		}
 	})
 }
 
