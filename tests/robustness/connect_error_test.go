@@ -20,7 +20,7 @@ import (
 )
 
 // Scenario 38: if the client cannot connect, New returns when its context ends,
-// and its error has the reason. gRPC by itself would return DeadlineExceeded to a
+// and its error has the reason. gRPC would return DeadlineExceeded to a
 // call that waits for a connection.
 func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	t.Parallel()
