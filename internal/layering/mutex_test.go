@@ -96,7 +96,7 @@ func TestNothingUnderAMutexBlocksOrCallsBack(t *testing.T) {
 	}
 	for what := range harmless {
 		if !used[what] {
-			t.Errorf("no code %s under a mutex any more: remove that from harmless (mutex_test.go)", what)
+			t.Errorf("no code %s under a mutex now: remove that from harmless (mutex_test.go)", what)
 		}
 	}
 	if regions < 30 {
