@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Mutex is the name of an exclusive lock, with its options. Each acquisition is a *Lock. A
@@ -96,23 +97,23 @@ func carries(err error, lost *holdfast.LostError) bool {
 // the answer to a request in flight and for its entry to be removed, for 250 ms at most.
 //
 // Any error is an *AcquireError and means that nothing is held; its Err field lists the
-// reasons to test for. If the session loses its lease, the call does not end: it queues again
+// reasons to test for, and its Place says who holds. If the session loses its lease, the call does not end: it queues again
 // under the session's next lease. Two calls are two contenders, even in one goroutine. But if
 // ctx comes from a Lock of the same name that is still held, through the same client, the
 // error Is holdfast.ErrReentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
-	return m.acquire(ctx, m.queue.Acquire)
+	return m.acquire(ctx, m.queue.Acquire, m.opts.OnWait)
 }
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is
-// ErrLocked, and nothing was queued. If only an entry of this session exists that is being
+// ErrLocked and its Place says who holds; nothing was queued. If only an entry of this session exists that is being
 // removed, the error Is ErrUnconfirmed.
 func (m *Mutex) TryLock(ctx context.Context) (*Lock, error) {
-	return m.acquire(ctx, m.queue.TryAcquire)
+	return m.acquire(ctx, m.queue.TryAcquire, nil)
 }
 
 func (m *Mutex) acquire(
-	ctx context.Context, acquire func(context.Context, queue.Request) (*queue.Hold, error),
+	ctx context.Context, acquire func(context.Context, queue.Request) (*queue.Hold, error), onWait func(view.Place),
 ) (*Lock, error) {
 	start := time.Now()
 	if err := m.opts.validate(); err != nil {
@@ -122,13 +123,16 @@ func (m *Mutex) acquire(
 		return nil, m.failed(0, holdfast.ErrReentrant)
 	}
 	hold, err := acquire(ctx, queue.Request{
-		Owner: m.opts.Owner, Mode: "exclusive", MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
+		Owner: m.opts.Owner, Mode: "exclusive", MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor, OnWait: onWait,
 	})
+	place, err := queue.WithoutPlace(err)
 	if errors.Is(err, queue.ErrOccupied) {
 		err = ErrLocked
 	}
 	if err != nil {
-		return nil, m.failed(time.Since(start), err)
+		failed := m.failed(time.Since(start), err)
+		failed.Place = place
+		return nil, failed
 	}
 	return &Lock{hook: stale.NewHook(hold), hold: hold, strict: m.opts.CancelOnSuspended}, nil
 }
@@ -143,7 +147,7 @@ func (m *Mutex) heldIn(ctx context.Context) bool {
 	return false
 }
 
-func (m *Mutex) failed(waited time.Duration, err error) error {
+func (m *Mutex) failed(waited time.Duration, err error) *AcquireError {
 	e := &AcquireError{Name: m.Name(), Waited: waited, Err: err}
 	if host := m.queue.Host(); host != nil {
 		e.Lease, e.State = host.Lease().ID(), host.State()

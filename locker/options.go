@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Options are the options of a Mutex. The zero value of each field is its default. A value
@@ -27,6 +28,21 @@ type Options struct {
 	// By default they are canceled when the lock is lost: work goes on through a short
 	// outage of etcd, and meanwhile fenced writers refuse to write.
 	CancelOnSuspended bool
+
+	// OnWait is called by Lock and Do while they wait: once when the call is queued behind
+	// others, and each time the wait wakes and goes on. That is when the entry ahead has
+	// left, every 30 s, and when a watch has failed. It costs no request; the reads that the
+	// wait makes anyway ask for more. TryLock does not wait.
+	//
+	//	OnWait: func(p view.Place) { log.Printf("waiting for the lock: %v", p) },
+	//
+	// For each acquisition the calls are made one at a time, in order, on a goroutine of
+	// their own. A slow one delays nothing: of the calls that come due meanwhile only the
+	// last is made. A panic is recovered and logged. No call begins after Lock has returned;
+	// one that is being made then goes on, and Close waits for it as for all callbacks. A
+	// goroutine behind another one of its session is told when it joins the line, and again
+	// when it is the first of them. Default nil.
+	OnWait func(view.Place)
 
 	// Auditor is told of each grant, release and loss. A grant waits for it; a release
 	// and a loss do not, but Close does. Default nil: they are logged with the session's
