@@ -29,19 +29,15 @@ type Options struct {
 	// outage of etcd, and meanwhile fenced writers refuse to write.
 	CancelOnSuspended bool
 
-	// OnWait is called by Lock and Do while they wait: once when the call is queued behind
-	// others, and each time the wait wakes and goes on. That is when the entry ahead has
-	// left, every 30 s, and when a watch has failed. It costs no request; the reads that the
-	// wait makes anyway ask for more. TryLock does not wait.
+	// OnWait is called while Lock and Do wait: once they are queued behind others, and each time the wait wakes and goes
+	// on, at least every 30 s. A goroutine that waits behind others of its session is told when it queues, and when it
+	// is the first of them. It costs no request; reads that are made anyway ask for more. TryLock does not wait.
 	//
 	//	OnWait: func(p view.Place) { log.Printf("waiting for the lock: %v", p) },
 	//
-	// For each acquisition the calls are made one at a time, in order, on a goroutine of
-	// their own. A slow one delays nothing: of the calls that come due meanwhile only the
-	// last is made. A panic is recovered and logged. No call begins after Lock has returned;
-	// one that is being made then goes on, and Close waits for it as for all callbacks. A
-	// goroutine behind another one of its session is told when it joins the line, and again
-	// when it is the first of them. Default nil.
+	// For each acquisition the calls are made one at a time, in order. A slow one delays nothing: of the calls that
+	// come due meanwhile only the last is made. A panic is logged. No call begins after Lock has returned; Close waits
+	// for one that is being made, as for all callbacks. Default nil.
 	OnWait func(view.Place)
 
 	// Auditor is told of each grant, release and loss. A grant waits for it; a release
