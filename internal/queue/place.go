@@ -39,7 +39,7 @@ func WithoutPlace(err error) (view.Place, error) {
 // data and nothing else. The token and the TTL are left out.
 func View(kv *mvccpb.KeyValue, verbatim bool) view.Entry {
 	e := view.Entry{Key: string(kv.Key), Revision: kv.CreateRevision, Lease: clientv3.LeaseID(kv.Lease)}
-	_, ours := leaseOf(e.Key)
+	_, ours := LeaseOf(e.Key)
 	e.Foreign = !ours
 	v, ok := DecodeValue(kv.Value)
 	switch {

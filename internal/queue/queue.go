@@ -141,16 +141,16 @@ func youngest(n int64) []clientv3.OpOption {
 // sessionKeyOf returns the session key of the lease that an entry is bound to, which
 // the entry's key names. An entry of another client's lock has none.
 func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
-	lease, ours := leaseOf(string(kv.Key))
+	lease, ours := LeaseOf(string(kv.Key))
 	if !ours {
 		return "", false
 	}
 	return q.host.SessionKey(lease), true
 }
 
-// leaseOf returns the lease that the key of an entry of ours names. The key of another
-// client's entry has another form.
-func leaseOf(key string) (id clientv3.LeaseID, ours bool) {
+// LeaseOf returns the lease under which an entry was put, which its key names. It reports
+// false for an entry of another client, whose key has another form.
+func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {
 	hex, nonce, _ := strings.Cut(key[strings.LastIndexByte(key, '/')+1:], "-")
 	if !isNonce(nonce) { // a UUID, say
 		return clientv3.NoLease, false
