@@ -42,6 +42,10 @@ func (e *entry) verify(ctx context.Context) error {
 			ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
 		}
 	}
+	looks := e.ticket.request.OnWait != nil
+	if looks {
+		ops = append(ops, e.q.lookAhead(e.rev)...)
+	}
 	resp, err := e.readJudgement(ctx, ops...)
 	if learn && errors.Is(err, rpctypes.ErrCompacted) {
 		e.readers.add(e.q, nil, true)
@@ -49,6 +53,9 @@ func (e *entry) verify(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if looks {
+		e.saw(aheadIn(resp, len(resp.Responses)-lookedAhead, e.rev))
 	}
 	if learn {
 		e.readers.add(e.q, resp.Responses[2].GetResponseRange().Kvs, false)
@@ -58,6 +65,7 @@ func (e *entry) verify(ctx context.Context) error {
 		return nil
 	case ahead != nil && ahead.CreateRevision == e.ahead.CreateRevision:
 		e.setAhead(e.ahead, resp.Header.Revision, false)
+		e.tellWaiting(ctx)
 		return nil
 	case onlyOne:
 		e.setAhead(ahead, resp.Header.Revision, ours && resp.Responses[2].GetResponseRange().Count == 0)

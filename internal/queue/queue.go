@@ -28,7 +28,7 @@ type Queue struct {
 	reader  bool   // its entries do not exclude one another: see Readers
 	err     error  // why the queue cannot be used
 
-	youngest clientv3.Op // reads the conflicting entry that was created last
+	youngest clientv3.Op // reads the conflicting entry that was created last, with its value
 }
 
 // readerMark begins the last part of a reader's key, and afterReaders is the first
@@ -63,7 +63,7 @@ func (q *Queue) init() *Queue {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
-	q.shared, q.youngest = sharedBy(q.host), q.nearest(0, 0)
+	q.shared, q.youngest = sharedBy(q.host), q.first(clientv3.SortDescend)
 	return q
 }
 
@@ -73,7 +73,7 @@ func (q *Queue) Readers() *Queue {
 	readers := *q
 	readers.reader = true
 	if q.err == nil {
-		readers.youngest = readers.nearest(0, 0)
+		readers.youngest = readers.first(clientv3.SortDescend)
 	}
 	return &readers
 }
@@ -143,6 +143,14 @@ func (q *Queue) Same(other *Queue) bool {
 	return q.entries == other.entries && q.host.Client() == other.host.Client()
 }
 
+// first reads the conflicting entry that was created first, or with SortDescend last,
+// with its value.
+func (q *Queue) first(order clientv3.SortOrder) clientv3.Op {
+	from, end := q.conflicting()
+	return clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(1),
+		clientv3.WithSort(clientv3.SortByCreateRevision, order))
+}
+
 // nearest reads the youngest conflicting entry created at maxCreate or before, as it
 // stood at revision at. 0 means any, and now. The server sorts all keys of the range for
 // it, as it does for every choice by create revision.
@@ -175,16 +183,23 @@ func (q *Queue) readersAhead(created int64) clientv3.Op {
 // sessionKeyOf returns the session key of the lease that an entry is bound to, which
 // the entry's key names. An entry of another client's lock has none.
 func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
-	id := string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:])
-	hex, nonce, _ := strings.Cut(strings.TrimPrefix(id, readerMark), "-")
-	if !isNonce(nonce) { // a UUID, say
+	lease, ours := LeaseOf(string(kv.Key))
+	if !ours {
 		return "", false
+	}
+	return q.host.SessionKey(lease), true
+}
+
+// LeaseOf returns the lease under which an entry was put, which its key names. It reports
+// false for an entry of another client, whose key has another form.
+func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {
+	name := strings.TrimPrefix(key[strings.LastIndexByte(key, '/')+1:], readerMark)
+	hex, nonce, _ := strings.Cut(name, "-")
+	if !isNonce(nonce) { // a UUID, say
+		return clientv3.NoLease, false
 	}
 	lease, err := strconv.ParseInt(hex, 16, 64)
-	if err != nil {
-		return "", false
-	}
-	return q.host.SessionKey(clientv3.LeaseID(lease)), true
+	return clientv3.LeaseID(lease), err == nil
 }
 
 // read sends several reads as one linearizable Txn.
@@ -222,28 +237,28 @@ func first(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // isEntry reports whether kv is the entry that was created at rev.
 func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.CreateRevision == rev }
 
-// checkEmpty reads whether the queue is empty, and returns ErrOccupied, or
+// checkEmpty reads whether the queue is empty, and returns ErrOccupied, with the place, or
 // ErrUnconfirmed if all entries are of this session. It is called while no goroutine
 // of this session is in the line, so those are left over.
 func (q *Queue) checkEmpty(ctx context.Context) error {
 	open, cancel := withSession(ctx, q.host)
 	defer cancel()
-	resp, err := q.get(open, q.ahead(0, 0, clientv3.WithLimit(maxJudged)))
+	resp, err := q.read(open, q.lookAhead(0)...)
 	if err != nil {
 		return q.closedErr(ctx, err)
 	}
+	standing := resp.Responses[1].GetResponseRange()
 	own := fmt.Sprintf("%x-", int64(q.host.Lease().ID()))
 	isOwn := func(kv *mvccpb.KeyValue) bool {
 		id := strings.TrimPrefix(string(kv.Key), q.entries)
 		return strings.HasPrefix(strings.TrimPrefix(id, readerMark), own)
 	}
 	switch {
-	case len(resp.Kvs) == 0:
+	case len(standing.Kvs) == 0:
 		return nil
-	case resp.More || slices.ContainsFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }):
-		return ErrOccupied
-	case !q.reader && q.shared.hasReaders(q):
-		return ErrOccupied
+	case standing.More || slices.ContainsFunc(standing.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }),
+		!q.reader && q.shared.hasReaders(q):
+		return &PlacedError{aheadIn(resp, 0, 0).place(q), ErrOccupied}
 	default:
 		return ErrUnconfirmed
 	}

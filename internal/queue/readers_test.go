@@ -18,8 +18,8 @@ import (
 // readers is the queue of a lock as readers use it.
 func (p *process) readers(lock string) *Queue { return p.queue(lock).Readers() }
 
-// waits fails the test if the call returns although time passes.
-func waits(t *testing.T, done <-chan result, who string) {
+// staysQueued fails the test if the call returns although time passes.
+func staysQueued(t *testing.T, done <-chan result, who string) {
 	t.Helper()
 	time.Sleep(kit.LockDelay)
 	select {
@@ -39,19 +39,19 @@ func TestReadersHoldTogetherAndWritersAlone(t *testing.T) {
 		kit.Queued(t, srv, entriesX, 4)
 		late := acquireLater(ctx, one.readers("x"))
 		kit.Queued(t, srv, entriesX, 5)
-		waits(t, writer, "the writer")
-		waits(t, late, "the reader behind the writer")
+		staysQueued(t, writer, "the writer")
+		staysQueued(t, late, "the reader behind the writer")
 
 		mustRelease(t, third)
 		mustRelease(t, first)
-		waits(t, writer, "the writer")
+		staysQueued(t, writer, "the writer")
 		mustRelease(t, second)
 		w := <-writer
 		if w.err != nil {
 			t.Fatal(w.err)
 		}
 		delayed(t, w, srv, second.Key(), false)
-		waits(t, late, "the reader behind the writer")
+		staysQueued(t, late, "the reader behind the writer")
 		mustRelease(t, w.h)
 		mustRelease(t, (<-late).h)
 	})
@@ -305,7 +305,7 @@ func TestReaderIsNeverBatchedWithAWriterOfItsQueue(t *testing.T) {
 		if r.err != nil {
 			t.Fatal(r.err)
 		}
-		waits(t, second, "the other")
+		staysQueued(t, second, "the other")
 		mustRelease(t, r.h)
 		mustRelease(t, (<-second).h)
 		mustRelease(t, granted(t, srv, company).h)
@@ -324,7 +324,7 @@ func TestReadersAtAForeignPrefixAndItsOwnLocksExcludeEachOther(t *testing.T) {
 		theirs := kit.JoinAs(t, srv, "theirs/x/", func(id clientv3.LeaseID) string { return fmt.Sprintf("%x", int64(id)) })
 		p := start(t, srv)
 		reader := acquireLater(kit.Within(t, time.Minute), p.queueAt("theirs/x").Readers())
-		waits(t, reader, "the reader")
+		staysQueued(t, reader, "the reader")
 		theirs.Release()
 		r := <-reader
 		if r.err != nil {
