@@ -184,7 +184,9 @@ func dial(t *testing.T, cfg clientv3.Config) *clientv3.Client {
 
 // awaitFailure waits until an attempt to connect has failed, or until ctx ends.
 func awaitFailure(ctx context.Context, conn *grpc.ClientConn) {
-	failed := func(s connectivity.State) bool { return s == connectivity.TransientFailure || s == connectivity.Shutdown }
+	failed := func(s connectivity.State) bool {
+		return s == connectivity.TransientFailure || s == connectivity.Shutdown
+	}
 	for state := conn.GetState(); !failed(state); state = conn.GetState() {
 		if !conn.WaitForStateChange(ctx, state) {
 			return
