@@ -22,9 +22,9 @@ const (
 // to rounding, and the loop would spin.
 const minInitial = time.Microsecond
 
-// Policy says how long to pause between attempts, and how long one may take. It has no state: it may be copied, and
-// used by any number of goroutines if its functions allow that. A zero field is its default; a value outside its range
-// is an error, also if it only conflicts with another field's default.
+// Policy says how long to pause between attempts, and how long one may take. It may be copied, and used by any number
+// of goroutines if its functions allow that. A zero field is its default; a value outside its range is an error, also
+// if it only conflicts with another field's default.
 type Policy struct {
 	// Initial is the upper bound of the first pause. Default 10 ms, at least 1 µs. Larger than an attempt usually
 	// takes, it only adds delay; much smaller, the first retries come in a burst.
