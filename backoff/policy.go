@@ -92,9 +92,9 @@ func (p Policy) New() (*BackOff, error) {
 	}
 	p = p.withDefaults()
 	return &BackOff{
-		// cenkalti's own jitter cannot be full jitter: a factor f spreads over [1-f, 1+f] times the interval, so f
-		// = 1 means [0, 2×]; and the interval is capped before it is spread, so pauses can exceed Max. With factor
-		// 0 cenkalti returns the exact upper bounds, and NextBackOff draws.
+		// cenkalti's own jitter cannot be full jitter. A factor f spreads over [1-f, 1+f] times the interval, so f = 1
+		// means [0, 2×]. And the interval is capped before it is spread, so pauses can exceed Max. With factor 0
+		// cenkalti returns the exact upper bounds, and NextBackOff draws.
 		bounds: cenkalti.NewExponentialBackOff(
 			cenkalti.WithInitialInterval(p.Initial),
 			cenkalti.WithMaxInterval(p.Max),

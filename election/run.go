@@ -134,9 +134,8 @@ func (e *Election) elect(ctx context.Context, value string) (*Term, error) {
 	}
 }
 
-// resume reports whether to call the function again in the same term, after its
-// context ended with a suspension: the session is connected again on the same
-// lease, and a read has found the term's entry.
+// resume reports whether to call the function again in the same term, after a suspension ended its context: if the
+// session is connected again on the same lease, and a read has found the term's entry.
 func (t *Term) resume(ctx context.Context, o outcome) bool {
 	if ctx.Err() != nil {
 		return false

@@ -104,8 +104,8 @@ type Options struct {
 	Attributes func(kind, name string) []attribute.KeyValue
 }
 
-// validated validates the options as a whole and fills in the defaults.
-func (o *Options) validated() (Options, error) {
+// validate validates the options as a whole, and returns them with the defaults.
+func (o *Options) validate() (Options, error) {
 	var r Options
 	if o != nil {
 		r = *o
