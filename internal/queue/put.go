@@ -98,7 +98,7 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 
 	began := time.Now()
-	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.foreign || e.q.reader})
+	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.foreign})
 	if r.unsent {
 		return err
 	}
