@@ -6,6 +6,7 @@
 //	attempt.go   from the enqueue to the hold
 //	judge.go     the entry ahead is gone: was it released, or was its lease revoked?
 //	remove.go    when an entry may be deleted, and hand-off
+//	minhold.go   names that stay taken after their release
 //	sweeper.go   what unanswered requests of ended attempts have put
 //	session.go   leases: revoked, given up, granted again; the session key; Close
 //	etcd.go      what etcd does, and the Txn that puts an entry
@@ -36,7 +37,8 @@
 // an attempt holds, releases, gives up, or hands off its place or its lock; the sweeper puts the
 // key, reads, and deletes; etcd revokes a lease; its session is told, and is granted another; a
 // session gives up a lease that etcd keeps; a session key is deleted by hand and put again, or put
-// by a late copy; a session closes.
+// by a late copy; a session closes. With MinHold, the entry of a hold that was released is moved to
+// a lease of its own, by a request that may go unanswered, and expires with it; or it is removed.
 //
 // Time is an order and nothing else: a lock delay is over when each session whose lease was
 // revoked before it began has been told. That this is true in seconds is up to the session's watch
@@ -48,6 +50,7 @@
 //     hold by the record, and all hold in order of create revision.
 //   - Early: no attempt holds by the record while another, revoked, believes that it holds. (An
 //     attempt that queued after that revocation is excepted, see below.)
+//   - Kept: a session deletes no entry that is kept by MinHold before its time is over.
 //   - Orphan: each entry on a live lease is known to an attempt or to the sweeper.
 //   - Stuck: each attempt can end, each entry be deleted, and each sweeper become idle.
 //   - Livelock: there is no cycle of states in which the gate refuses an attempt.
@@ -66,6 +69,7 @@
 //     attempt may hold although its entry is gone by then.
 //   - The unanswered hand-off of an entry that never held; it is modelled as answered.
 //   - A key that is used again for a later entry: here each entry has its own.
+//   - How long MinHold lasts: its end may come at any time.
 //   - Txns in a batch. Two about one queue must never be in one.
 //   - A write that etcd's client repeats by itself after its answer was read. Nothing prevents it;
 //     the orphan scanner of internal/queue finds such entries later.
