@@ -122,7 +122,7 @@ func (m *Mutex) acquire(
 		return nil, m.failed(0, holdfast.ErrReentrant)
 	}
 	hold, err := acquire(ctx, queue.Request{
-		Owner: m.opts.Owner, Mode: "exclusive", MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
+		Owner: m.opts.Owner, Mode: "exclusive", MinHold: m.opts.MinHold, MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
 	})
 	if errors.Is(err, queue.ErrOccupied) {
 		err = ErrLocked

@@ -206,6 +206,13 @@ func (q *Queue) checkEmpty(ctx context.Context) error {
 		return nil
 	case resp.More || slices.ContainsFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }):
 		return ErrOccupied
+	}
+	taken, err := q.takenByOwn(open)
+	switch {
+	case err != nil:
+		return q.closedErr(ctx, err)
+	case taken:
+		return ErrOccupied
 	default:
 		return ErrUnconfirmed
 	}

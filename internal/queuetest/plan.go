@@ -14,7 +14,7 @@ import (
 
 // KindOf tells the requests of the queue apart: "enqueue", "hand-off", "remove", "poll",
 // "held" (an entry says since when it is held), "read", "gate" (a put of the session
-// key), "session" (a read of it), "watch", "session watch" and "event"; of any other
+// key), "move" (to a lease of its own), "session" (a read of it), "watch", "session watch" and "event"; of any other
 // call it returns the method.
 func KindOf(c etcdfake.Call) string {
 	switch r := c.Request.(type) {
@@ -25,6 +25,8 @@ func KindOf(c etcdfake.Call) string {
 			return "held"
 		case puts && deletes:
 			return "hand-off"
+		case puts && len(r.Compare) > 0 && r.Compare[0].GetCreateRevision() > 0:
+			return "move"
 		case puts:
 			return "enqueue"
 		case deletes:
