@@ -22,7 +22,12 @@ type Entry struct {
 	PID      int
 	Value    string // of an election: the candidate's value
 	QueuedAt time.Time
-	HeldAt   time.Time     // zero: it does not hold, or has held for less than about a second
+	HeldAt   time.Time // zero: it does not hold, or has held for less than about a second
+
+	// Zero unless it was released, and locker.Options.MinHold keeps the name taken without its session.
+	ReleasedAt time.Time
+	TakenUntil time.Time // by the clock of that process; etcd ends leases up to a second or two later
+
 	Token    fencing.Token // what the entry's writes are guarded with once it holds; 0: not known
 	Revision int64         // the create revision: the order of the queue
 	Lease    clientv3.LeaseID
@@ -48,6 +53,9 @@ func (e Entry) String() string {
 		who = append(who, "another client's key "+names.Quote(e.Key))
 	}
 	switch {
+	case e.taken():
+		who = append(who, "released at "+e.ReleasedAt.Format(time.RFC3339)+
+			", its name taken until "+e.TakenUntil.Format(time.RFC3339))
 	case !e.HeldAt.IsZero():
 		who = append(who, "held since "+e.HeldAt.Format(time.RFC3339))
 	case !e.QueuedAt.IsZero():
@@ -66,5 +74,9 @@ func entryOf(kv *mvccpb.KeyValue) Entry {
 	}
 	e.Owner, e.Host, e.PID, e.Value = v.Owner, v.Host, v.PID, v.Data
 	e.QueuedAt, e.HeldAt = v.Queued, v.Held
+	e.ReleasedAt, e.TakenUntil = v.Released, v.TakenUntil
 	return e
 }
+
+// taken reports whether MinHold keeps the name although the entry was released.
+func (e Entry) taken() bool { return !e.ReleasedAt.IsZero() }
