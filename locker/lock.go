@@ -48,7 +48,8 @@ func (l *Lock) Key() string { return l.hold.Key() }
 func (l *Lock) Client() *clientv3.Client { return l.hold.Client() }
 
 // IsOwner returns a comparison for a Txn of your own, which is true while the entry of
-// this acquisition exists. fencing.NewFencedWriter makes such Txns for you.
+// this acquisition exists: until it is released or lost, or until Options.MinHold has
+// passed. fencing.NewFencedWriter makes such Txns for you.
 func (l *Lock) IsOwner() clientv3.Cmp { return l.hold.IsOwner() }
 
 // Check reports whether the lock is held now, without an RPC: nil, it is;
