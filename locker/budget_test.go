@@ -74,7 +74,7 @@ func TestEveryStepStaysWithinItsRPCBudget(t *testing.T) {
 		expect("Lock, free, with MinHold", b, map[string]int{"Txn": 1}, func() { next = must(minHold.Lock(ctx)) })
 		expect("Unlock, with MinHold", b, map[string]int{"LeaseGrant": 1, "Txn": 1}, func() { mustUnlock(t, next) })
 		expect("TryLock, taken by MinHold of another", a, map[string]int{"Range": 1}, func() { _, _ = muA.TryLock(ctx) })
-		expect("TryLock, taken by MinHold of the same session", b, map[string]int{"Range": 2}, func() { _, _ = muB.TryLock(ctx) })
+		expect("TryLock, taken by its own MinHold", b, map[string]int{"Range": 2}, func() { _, _ = muB.TryLock(ctx) })
 		next = must(locker.NewMutex(b.Sess, "y").Lock(ctx))
 		expect("Unlock again", b, map[string]int{"Txn": 1}, func() {
 			_ = next.Unlock(context.Background())

@@ -79,7 +79,7 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 //   - a *holdfast.LostError: the lock had been lost before, or its lease was revoked
 //     before etcd answered, and so perhaps before Unlock was called.
 //   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before ctx ended.
-//     The session goes on removing the entry; at the latest it goes with the lease.
+//     The session goes on removing the entry, or it expires with the lease.
 //   - any other error: etcd refuses it. The session tries again, or with MinHold keeps the
 //     name taken, until its lease ends.
 //

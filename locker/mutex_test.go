@@ -89,7 +89,8 @@ func TestMinHoldOutOfRangeIsAnArgumentErrorBeforeAnythingIsSent(t *testing.T) {
 		if sent := p.Link.Count(); !maps.Equal(sent, before) {
 			t.Errorf("sent %v after %v", sent, before)
 		}
-		mustUnlock(t, mustLock(t, locker.NewMutex(p.Sess, "x").With(locker.Options{MinHold: time.Minute, MaxHold: time.Minute})))
+		equal := locker.Options{MinHold: time.Minute, MaxHold: time.Minute}
+		mustUnlock(t, mustLock(t, locker.NewMutex(p.Sess, "x").With(equal)))
 	})
 }
 

@@ -85,7 +85,7 @@ func (ln *line) awaitTurn(ctx context.Context, t *ticket) (e *entry, err error) 
 }
 
 // withdraw gives up the place of a caller that no longer wants its turn, or ends
-// the turn if that has come meanwhile.
+// the turn if that has come in the meantime.
 func (ln *line) withdraw(t *ticket) {
 	if !ln.cancel(t) {
 		ln.giveUp(<-t.turn)
@@ -93,7 +93,7 @@ func (ln *line) withdraw(t *ticket) {
 }
 
 // cancel takes t out of the line. It reports false if t has become the head: then
-// its turn is in the channel and has to be ended.
+// its turn is in the channel, and the caller must end it.
 func (ln *line) cancel(t *ticket) bool {
 	ln.shared.mu.Lock()
 	defer ln.shared.mu.Unlock()

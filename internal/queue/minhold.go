@@ -22,9 +22,9 @@ import (
 //
 //   - The move compares the create revision. So a copy that arrives late moves the entry
 //     of this hold, or does nothing.
-//   - A move that was not answered may have been carried out. So its lease is not
+//   - A move without a reply may have been carried out. So its lease is not
 //     revoked: that would free the name. A lease that is not used expires by itself.
-//   - Until the move is answered, the session accounts for the entry. If etcd refuses the
+//   - Until the move has a reply, the session accounts for the entry. If etcd refuses the
 //     move, the session removes the entry when the time is over.
 //   - The key is not used again, since the entry stands there.
 
@@ -124,7 +124,7 @@ type move struct {
 	unanswered bool // a copy may have been carried out, or may be yet
 }
 
-// try sends the Grant, if none was answered yet, and the put.
+// try sends the Grant, if none has a reply yet, and the put.
 func (m *move) try(ctx context.Context) error {
 	if m.lease == clientv3.NoLease {
 		if err := m.grant(ctx); err != nil {
@@ -151,7 +151,7 @@ func (m *move) try(ctx context.Context) error {
 }
 
 // grant obtains a lease for the rest of MinHold. etcd makes short ones longer. Surplus
-// leases, of Grants that were sent twice or not answered, have no keys and expire.
+// leases, of Grants that were sent twice or have no reply, have no keys and expire.
 func (m *move) grant(ctx context.Context) error {
 	seconds := int64((m.takenFor() + time.Second - 1) / time.Second)
 	resp, _, err := attempt.Once(ctx, m.q.host.Sender(), attempt.Write,
@@ -178,8 +178,8 @@ func (e *entry) takenValue(ttl time.Duration) string {
 }
 
 // moveTaken moves the entries whose MinHold has not passed before their lease is
-// revoked, once each. It returns the others. One that cannot be moved goes with the
-// lease: to delete it would free the name even if the move was carried out.
+// revoked, once each. It returns the others. One that cannot be moved expires
+// with the lease: to delete it would free the name even if the move was carried out.
 func (s *shared) moveTaken(ctx context.Context, entries []*entry) (others []*entry) {
 	var all sync.WaitGroup
 	defer all.Wait()

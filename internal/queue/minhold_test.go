@@ -22,7 +22,7 @@ const (
 	worked  = 5 * time.Second
 
 	// keptFor bounds by how much longer a name is taken: leases are granted in seconds,
-	// counted from the answer to the Grant.
+	// counted from the Grant.
 	keptFor = minHold + time.Second + kit.Prompt
 )
 
@@ -208,7 +208,7 @@ func TestMinHoldHoldsWhateverReplyIsLost(t *testing.T) {
 	}
 }
 
-// No move is answered until the time is over: the session removes the entry then,
+// No move has a reply until the time is over: the session removes the entry then,
 // wherever it stands.
 func TestMinHoldEndsInTimeThoughNoMoveIsAnswered(t *testing.T) {
 	for name, fate := range map[string]etcdfake.Fate{"carried out": lostReply, "lost": {LoseRequest: true}} {

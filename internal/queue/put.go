@@ -23,13 +23,13 @@ var (
 	// errKeyGone: the session key does not exist, or only in an older version, from
 	// a backup.
 	errKeyGone = errors.New("the session key does not stand as the session has put it")
-	// errAheadLeft: the entry that is to be handed off is no longer behind the one
+	// errAheadLeft: the entry to hand off is no longer behind the one
 	// that it waited for.
 	errAheadLeft = errors.New("the entry ahead has left")
 )
 
 // giveUpWait is how long a call goes on after its context has ended: for the
-// answer to a request in flight, and then for its entry to be removed. A healthy
+// reply to a request in flight, and then for its entry to be removed. A healthy
 // etcd needs far less, and then the call leaves nothing behind. Otherwise the call
 // returns and the session goes on in the background.
 const giveUpWait = 250 * time.Millisecond
@@ -78,7 +78,7 @@ func (e *entry) put(ctx context.Context, c condition) error {
 	})
 }
 
-// tryPut sends the put and reads its answer. The session key's mod revision is the
+// tryPut sends the put and reads its reply. The session key's mod revision is the
 // gate: a copy of the put that etcd carries out after the sweeper has put that key
 // again does nothing.
 func (e *entry) tryPut(ctx context.Context, c condition) error {
@@ -140,8 +140,8 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	}
 	own, key := rangeAt(resp, 0), rangeAt(resp, 1)
 	if own != nil {
-		// If all copies that we know of were answered, etcd's client sent one more
-		// by itself, and perhaps others.
+		// If all copies that we know of were answered, etcd's client sent one
+		// more, and perhaps others.
 		e.unansweredAt = gate
 		e.q.shared.orphans.scanSoon()
 		e.setCreated(own.CreateRevision)
@@ -165,7 +165,7 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 }
 
 // locate reads what stood ahead of an entry, as of its create revision, unless
-// that is known: an earlier copy of the put, whose answer was lost, put it.
+// that is known: an earlier copy of the put, whose reply was lost, put it.
 func (e *entry) locate(ctx context.Context) error {
 	if e.stage != created {
 		return nil
@@ -173,7 +173,7 @@ func (e *entry) locate(ctx context.Context) error {
 	at, compacted := e.rev, false
 	resp, err := e.q.read(ctx, e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch)
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		// What stood then, and how it left, cannot be known any more.
+		// What stood then, and how it left, can no longer be known.
 		compacted = true
 		if resp, err = e.q.read(ctx, e.q.nearest(e.rev-1, 0), e.q.shared.getEpoch); err == nil {
 			at = resp.Header.Revision

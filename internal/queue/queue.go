@@ -16,7 +16,7 @@ import (
 )
 
 // Queue is the queue of one name, as used by one session. It is immutable and does
-// no I/O by itself. A Queue with a bad name or without a session says so at the
+// no I/O. A Queue with a bad name or without a session says so at the
 // first Acquire.
 type Queue struct {
 	host    lease.Host

@@ -126,7 +126,7 @@ func (h *Hold) outcomeUnknown(err error) error {
 	if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
-	next := "the session removes the entry once etcd answers, or it goes with the lease"
+	next := "the session removes the entry once etcd answers, or it expires with the lease"
 	if h.entry.takenFor() > 0 {
 		next = "the session keeps the name taken until MinHold has passed, as long as its lease lives"
 	}
@@ -156,7 +156,7 @@ func (h *Hold) explain(err error) error {
 }
 
 // lossBeforeRelease returns the loss of the hold if etcd has ended its lease, or
-// nil. That may have been before the release began. So if no answer tells
+// nil. That may have been before the release began. So if no reply tells
 // otherwise, the hold counts as lost.
 func (h *Hold) lossBeforeRelease() *holdfast.LostError {
 	lost := h.entry.lease.Lost()

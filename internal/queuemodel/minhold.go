@@ -30,7 +30,7 @@ func (m *model) keep(s *state, i int8) {
 	}
 }
 
-// keepSteps are the steps of an entry that is kept. Its session does not wait for an answer: a copy
+// keepSteps are the steps of an entry that is kept. Its session does not wait for the reply: a copy
 // of the move may be carried out as long as the entry stands.
 func (m *model) keepSteps(s *state, k int8) {
 	e := s.entries[k]

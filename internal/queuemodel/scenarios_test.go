@@ -152,7 +152,10 @@ var (
 	}
 	minHold = scenario{
 		name: "three in line with MinHold, one revoked, all may give up", sessions: 3,
-		attempts: []plan{{session: 0, minHold: true, givesUp: true}, {session: 1, minHold: true, givesUp: true}, {session: 2, givesUp: true}},
+		attempts: []plan{
+			{session: 0, minHold: true, givesUp: true}, {session: 1, minHold: true, givesUp: true},
+			{session: 2, givesUp: true},
+		},
 		revokes:  1, revokable: []int8{0, 1},
 	}
 	minHoldClosing = scenario{
