@@ -156,7 +156,7 @@ var (
 			{session: 0, minHold: true, givesUp: true}, {session: 1, minHold: true, givesUp: true},
 			{session: 2, givesUp: true},
 		},
-		revokes:  1, revokable: []int8{0, 1},
+		revokes: 1, revokable: []int8{0, 1},
 	}
 	minHoldClosing = scenario{
 		name: "two in line with MinHold, the first revoked or closed", sessions: 3,
