@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // What is what has happened to an entry.
@@ -251,7 +252,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 			return nil
 		}
 		switch {
-		case before.taken(): // it no longer stood on the lease of its session
+		case before.Released(): // it no longer stood on the lease of its session
 			how = Released
 		case how == Released && before.Revision != w.first:
 			how = Left
@@ -261,7 +262,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 		}
 		return w.acquired(rev)
 	}
-	e := entryOf(ev.Kv)
+	e := queue.View(ev.Kv, w.place.verbatim())
 	e.Token = before.Token
 	if !known {
 		epoch, err := w.client.read(ctx, clientv3.OpGet(w.client.namespace+"/epoch"))
@@ -321,7 +322,7 @@ func (w *watcher) endedWithSession(ctx context.Context, events []*clientv3.Event
 
 // taken tells that an entry was released and stays, if it was not so before.
 func (w *watcher) taken(before, now Entry, rev int64) error {
-	if before.taken() || !now.taken() {
+	if before.Released() || !now.Released() {
 		return nil
 	}
 	return w.tell(Event{What: Taken, Entry: now, Revision: rev})

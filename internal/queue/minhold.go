@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -204,18 +205,11 @@ func (s *shared) moveTaken(ctx context.Context, entries []*entry) (others []*ent
 	return others
 }
 
-// takenByOwn reads whether one of the queue's entries, all of which are of this
-// session, is kept by MinHold.
-func (q *Queue) takenByOwn(ctx context.Context) (bool, error) {
-	resp, err := q.get(ctx, clientv3.OpGet(q.entries, clientv3.WithPrefix(), clientv3.WithLimit(maxJudged)))
-	if err != nil {
-		return false, err
+// taken reports whether MinHold keeps the oldest entry of the queue.
+func (q *Queue) taken(oldest *mvccpb.KeyValue) bool {
+	if oldest == nil {
+		return false
 	}
-	for _, kv := range resp.Kvs {
-		v, ok := DecodeValue(kv.Value)
-		if ok && !v.TakenUntil.IsZero() || q.shared.keys.taken(string(kv.Key)) {
-			return true, nil
-		}
-	}
-	return false, nil
+	v, ok := DecodeValue(oldest.Value)
+	return ok && !v.Released.IsZero() || q.shared.keys.taken(string(oldest.Key))
 }
