@@ -48,10 +48,10 @@ func TestEntrySaysWhatIsKnown(t *testing.T) {
 func TestPlaceSaysWhoHoldsAndHowManyAreAhead(t *testing.T) {
 	a := view.Entry{Key: "k", Owner: "a", Lease: 1}
 	for want, p := range map[string]view.Place{
-		"place not known":                                     {},
-		"first in the queue":                                  {Seen: noon},
-		"holder not known; 3 ahead":                           {Ahead: 3, Seen: noon},
-		`held by owner "a", lease 1`:                          {Holder: a, Ahead: 1, Seen: noon},
+		"place not known":            {},
+		"first in the queue":         {Seen: noon},
+		"holder not known; 3 ahead":  {Ahead: 3, Seen: noon},
+		`held by owner "a", lease 1`: {Holder: a, Ahead: 1, Seen: noon},
 		`taken by owner "b", released at 2026-01-31T12:00:00Z, its name taken until 2026-01-31T12:00:00Z, lease 1`: {
 			Holder: view.Entry{Key: "k", Owner: "b", Lease: 1, ReleasedAt: noon, TakenUntil: noon}, Ahead: 1, Seen: noon,
 		},
