@@ -58,6 +58,6 @@
 //   - etcd's leader changes, a member restarts or hangs, history is compacted: nothing, while renewals are confirmed in
 //     time.
 //
-// A Term differs from a locker.Lock in two ways. The function runs on a goroutine of its own, so that DrainTimeout can
+// A Term differs from a locker.Lock in two ways. The function runs on its own goroutine, so that DrainTimeout can
 // leave a stuck one behind. And there is no MaxHold: to take turns, return from the function of Run.
 package election

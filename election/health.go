@@ -72,7 +72,7 @@ func (o *Observer) leaderAnswer() leaderAnswer {
 	case view.Err != nil:
 		a.Reason = "leader unknown: " + view.Err.Error()
 	case !view.Trusted:
-		a.Reason = fmt.Sprintf("leader unknown: no answer from etcd for %v", view.Age.Round(time.Millisecond))
+		a.Reason = fmt.Sprintf("leader unknown: no reply from etcd for %v", view.Age.Round(time.Millisecond))
 	case view.Leader == Leader{}:
 		a.Reason = "no candidate leads"
 	case own != nil:

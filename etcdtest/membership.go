@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Add adds a member at an address of its own, and returns it when it has the data and serves. Endpoints, and clients
+// Add adds a member at its own address, and returns it when it has the data and serves. Endpoints, and clients
 // and links made of them from then on, include it.
 //
 // The present members must have a quorum; otherwise Add fails when ctx ends. After an error the cluster may have a

@@ -106,7 +106,7 @@ func waitFor(c <-chan struct{}, until ...context.Context) {
 }
 
 // endLease runs the hooks and revokes l, which deletes the entries that they have left. It returns nil if the lease
-// does not exist any more.
+// no longer exists.
 func (s *Session) endLease(ctx context.Context, l *lease.Lease) error {
 	policy := s.opts.Retry
 	policy.Attempt = 0 // hooks and requests have timeouts of their own
@@ -149,7 +149,7 @@ func (s *Session) stuck() *CallbackError {
 	select {
 	case <-s.joined:
 	default:
-		stuck.Callbacks = append(stuck.Callbacks, "a audit.Auditor or Retry.Notify")
+		stuck.Callbacks = append(stuck.Callbacks, "an audit.Auditor, OnWait or Retry.Notify")
 	}
 	for _, sub := range s.subscribers() {
 		select {

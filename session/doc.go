@@ -34,7 +34,7 @@
 //
 //   - That code is still right when it acts on a nil Check: the process may be paused in between. Fence the writes: see
 //     package fencing.
-//   - That the holder of a lease that was revoked, by hand or by a former etcd leader, learns of it before another
+//   - That the holder of a lease that was revoked, by hand or by a deposed etcd leader, learns of it before another
 //     client acquires its lock. The watch of the session key usually reports it within milliseconds; if the watch
 //     hangs, the next poll or renewal does. Waiters wait Options.LockDelay for that; a client that never had to wait
 //     does not.

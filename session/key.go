@@ -33,7 +33,7 @@ const (
 	healthyWatch = 10 * time.Second
 
 	// watchKey is metadata that etcd ignores. etcd's client opens one stream for each set of metadata, so each
-	// watch gets a stream of its own, which goes to the next member.
+	// watch gets its own stream, which goes to the next member.
 	watchKey = "holdfast-session"
 )
 

@@ -18,8 +18,8 @@ import (
 
 var (
 	errUnconfirmed    = errors.New("renewal not confirmed: the member that answered it is not of the term that now leads")
-	errClusterChanged = errors.New("the answer came from another etcd cluster")
-	errArrivedLate    = errors.New("the answer arrived after trusted-until")
+	errClusterChanged = errors.New("the reply came from another etcd cluster")
+	errArrivedLate    = errors.New("the reply arrived after trusted-until")
 )
 
 // run keeps one lease after the other alive until no further one will follow.
@@ -165,7 +165,7 @@ type acknowledgement struct {
 
 // renewAndProve sends a renewal and proves that it counts. An etcd leader that was paused and resumed acknowledges
 // renewals which the cluster, led by another member by now, has never seen. So a linearizable read follows, and the
-// renewal counts only if both answers have the same Raft term: no such read can succeed at term T once a quorum has
+// renewal counts only if both replies have the same Raft term: no such read can succeed at term T once a quorum has
 // voted for T+1. left is the trusted time that remained when the proof arrived.
 //
 // A late proof proves just as much, so an acknowledgement whose proof fails is left in kept for the next call. Only

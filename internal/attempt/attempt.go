@@ -62,9 +62,9 @@ func (s *Sender) count(n int) {
 }
 
 // Once calls op until one call is answered: first on the caller's goroutine, then, after pauses, further calls
-// beside those that hang, each time one for each endpoint. The first answer wins, and the other calls are canceled.
-// An answer is a nil error, or an error by which etcd has decided the request for good: refused permission, a lease
-// that is gone, a malformed request. Once returns another error when no call is in flight any more. It does not
+// beside those that hang, each time one for each endpoint. The first reply wins, and the other calls are canceled.
+// A reply is a nil error, or an error by which etcd has decided the request for good: refused permission, a lease
+// that is gone, a malformed request. Once returns another error when no call is left in flight. It does not
 // pause then, so a loop around it has to; see [Ask].
 //
 // Once ends with ctx, and after three times the policy's Attempt with an error that Is context.DeadlineExceeded.

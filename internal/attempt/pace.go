@@ -30,7 +30,7 @@ const (
 	maxAttempts = 3
 )
 
-// pace determines the pause before a request of one kind is sent again: twice as long as the latest answer took,
+// pace determines the pause before a request of one kind is sent again: twice as long as the latest reply took,
 // but at least base and at most most. Only answered requests count. Otherwise one election in etcd would slow down
 // all requests after it.
 type pace struct {

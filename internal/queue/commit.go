@@ -42,7 +42,7 @@ func (t txn) puts() bool {
 	return slices.ContainsFunc(slices.Concat(t.then, t.els), clientv3.Op.IsPut)
 }
 
-// reply is the answer to a txn. unanswered and unsent are also set beside an error.
+// reply is what etcd has answered to a txn. unanswered and unsent are also set beside an error.
 type reply struct {
 	succeeded bool
 	header    *pb.ResponseHeader
@@ -92,7 +92,7 @@ type pending struct {
 	resend bool // its caller must send it again, alone
 }
 
-// commit sends t, alone or in a batch, and returns etcd's answer or error, or ctx's
+// commit sends t, alone or in a batch, and returns etcd's reply or error, or ctx's
 // error. After an error, reply says what may have happened. ctx must end with a
 // lease, so that it is done when the session is closed.
 func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
@@ -210,7 +210,7 @@ func (c *committer) takeLocked() []*pending {
 	return batch
 }
 
-// sendBatches sends a batch, and after its answer the next one, on a goroutine
+// sendBatches sends a batch, and after its reply the next one, on a goroutine
 // that Close joins. If the session is closed, it sends nothing: then the context
 // of each caller is done.
 func (c *committer) sendBatches(batch []*pending) {
@@ -221,7 +221,7 @@ func (c *committer) sendBatches(batch []*pending) {
 	})
 }
 
-// sendBatch sends a batch and gives each Txn its answer. ctx is the session's: a
+// sendBatch sends a batch and gives each Txn its reply. ctx is the session's: a
 // caller that leaves does not cancel the Txns of the others.
 func (c *committer) sendBatch(ctx context.Context, batch []*pending) {
 	var all txn

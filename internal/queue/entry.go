@@ -20,7 +20,7 @@ var (
 	errOccupied = errors.New("the queue is not empty")
 	// errEntryGone: another client deleted the entry.
 	errEntryGone = errors.New("the entry is no longer in the queue")
-	// errEpochMoved: the epoch was raised between the put and its answer.
+	// errEpochMoved: the epoch was raised between the put and its reply.
 	errEpochMoved = errors.New("the fencing epoch was bumped while the entry was being put")
 )
 
@@ -165,7 +165,7 @@ func (e *entry) finish() {
 	shared := e.q.shared
 	switch {
 	case before == ended:
-	case e.lease.Lost() != nil: // the entry goes with the lease
+	case e.lease.Lost() != nil: // the entry expires with the lease
 		shared.keys.unregister(e)
 	case before == sent || e.unansweredAt != 0 && e.unansweredAt == e.lease.Gate():
 		shared.sweeper.add(e)

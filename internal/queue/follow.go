@@ -20,7 +20,7 @@ import (
 // or when etcd answers with an error that no retry can mend. It survives whatever
 // happens to its watch.
 //
-// tell is called on the caller's goroutine and must not block: meanwhile the client
+// tell is called on the caller's goroutine and must not block: while it runs, the client
 // buffers events without a bound.
 func (r *FrontReader) Follow(ctx context.Context, every time.Duration, tell func(Front)) error {
 	if err := r.ended(ctx); err != nil {

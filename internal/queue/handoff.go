@@ -26,7 +26,7 @@ func (ln *line) handOff(e *entry) error {
 		t := ln.takeFirst()
 		if t == nil {
 			record(e.remove(e.lease.Context()))
-			ln.next() // a ticket may have joined meanwhile
+			ln.next() // a ticket may have joined since
 			return outcome
 		}
 		successor, err := ln.replace(e, t)
@@ -38,7 +38,7 @@ func (ln *line) handOff(e *entry) error {
 			ln.next()
 			return outcome
 		}
-		e = successor // t was canceled meanwhile: hand its entry on
+		e = successor // t was canceled since: hand off its entry
 	}
 }
 

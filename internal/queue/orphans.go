@@ -30,7 +30,7 @@ const (
 
 // orphanScanner finds entries on the session's lease that no attempt accounts for.
 //
-// etcd's client repeats a write by itself if a proxy or a member answers that its
+// etcd's client itself repeats a write if a proxy or a member answers that its
 // time is over. If the first copy is carried out after the entry of the second was
 // released, it passes the gate, and nothing else would ever remove its entry.
 type orphanScanner struct {

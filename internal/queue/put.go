@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,13 +24,13 @@ var (
 	// errKeyGone: the session key does not exist, or only in an older version, from
 	// a backup.
 	errKeyGone = errors.New("the session key does not stand as the session has put it")
-	// errAheadLeft: the entry that is to be handed off is no longer behind the one
+	// errAheadLeft: the entry to hand off is no longer behind the one
 	// that it waited for.
 	errAheadLeft = errors.New("the entry ahead has left")
 )
 
 // giveUpWait is how long a call goes on after its context has ended: for the
-// answer to a request in flight, and then for its entry to be removed. A healthy
+// reply to a request in flight, and then for its entry to be removed. A healthy
 // etcd needs far less, and then the call leaves nothing behind. Otherwise the call
 // returns and the session goes on in the background.
 const giveUpWait = 250 * time.Millisecond
@@ -78,7 +79,7 @@ func (e *entry) put(ctx context.Context, c condition) error {
 	})
 }
 
-// tryPut sends the put and reads its answer. The session key's mod revision is the
+// tryPut sends the put and reads its reply. The session key's mod revision is the
 // gate: a copy of the put that etcd carries out after the sweeper has put that key
 // again does nothing.
 func (e *entry) tryPut(ctx context.Context, c condition) error {
@@ -95,7 +96,7 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 	if c.after != nil {
 		cmps = append(cmps, c.after.removalCmps()...)
-		then = append([]clientv3.Op{clientv3.OpDelete(c.after.key)}, then...)
+		then = slices.Concat([]clientv3.Op{clientv3.OpDelete(c.after.key)}, c.after.look(), then)
 	}
 
 	began := time.Now()
@@ -112,6 +113,10 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 		ahead, epoch := responses[0].GetResponseRange(), responses[1].GetResponseRange()
 		e.setPlace(r.header.Revision, first(ahead.Kvs), r.header.Revision, e.requeued)
 		e.position = ahead.Count
+		e.sawAhead(ahead, epoch.Kvs)
+		if c.after != nil && len(r.responses) > 1+lookedAhead {
+			c.after.looked(r, 1)
+		}
 		return e.takeToken(epoch.Kvs)
 	}
 	if err == nil || r.unanswered || etcderr.Classify(err) == etcderr.Unknown {
@@ -131,8 +136,11 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 		getMeta(e.key),
 		getMeta(e.sessionKey()),
 	}
-	if c.after != nil {
+	switch {
+	case c.after != nil:
 		ops = append(ops, getMeta(c.after.key))
+	case c.empty:
+		ops = append(ops, e.q.lookAhead(0)...)
 	}
 	resp, err := e.q.read(ctx, ops...)
 	if err != nil {
@@ -140,8 +148,8 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	}
 	own, key := rangeAt(resp, 0), rangeAt(resp, 1)
 	if own != nil {
-		// If all copies that we know of were answered, etcd's client sent one more
-		// by itself, and perhaps others.
+		// If all copies that we know of were answered, etcd's client sent one
+		// more, and perhaps others.
 		e.unansweredAt = gate
 		e.q.shared.orphans.scanSoon()
 		e.setCreated(own.CreateRevision)
@@ -158,6 +166,7 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	case c.after != nil && c.after.ahead != nil && c.after.stage < held:
 		return errAheadLeft
 	case c.empty:
+		e.saw(aheadIn(resp, 2, 0))
 		return errOccupied
 	default:
 		return errEntryGone // an earlier copy had put it, and another client has deleted it
@@ -165,7 +174,7 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 }
 
 // locate reads what stood ahead of an entry, as of its create revision, unless
-// that is known: an earlier copy of the put, whose answer was lost, put it.
+// that is known: an earlier copy of the put, whose reply was lost, put it.
 func (e *entry) locate(ctx context.Context) error {
 	if e.stage != created {
 		return nil
@@ -173,7 +182,7 @@ func (e *entry) locate(ctx context.Context) error {
 	at, compacted := e.rev, false
 	resp, err := e.q.read(ctx, e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch)
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		// What stood then, and how it left, cannot be known any more.
+		// What stood then, and how it left, can no longer be known.
 		compacted = true
 		if resp, err = e.q.read(ctx, e.q.nearest(e.rev-1, 0), e.q.shared.getEpoch); err == nil {
 			at = resp.Header.Revision

@@ -22,7 +22,7 @@ func (q *Queue) reportAcquire(ctx context.Context, r Request, err error) {
 	case errors.Is(err, holdfast.ErrClosed):
 		r.telemetry.Failed("closed", true)
 	case ctx.Err() != nil:
-		r.telemetry.Failed("cancelled", false)
+		r.telemetry.Failed("canceled", false)
 	case errors.Is(err, holdfast.ErrLost):
 		r.telemetry.Failed("lost", true)
 	default:

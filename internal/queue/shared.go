@@ -48,7 +48,7 @@ func sharedBy(host lease.Host) *shared {
 // entry that goes together with its session key looks like that of a revoked
 // holder, and would cost the waiter behind it a lock delay.
 //
-// An entry that may not be deleted now stays and goes with the lease: its own
+// An entry that may not be deleted now stays and expires with the lease: its own
 // lock delay runs, or its place is not known. No attempt and no hold works on
 // these entries any more, since the lease is lost.
 func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
@@ -64,7 +64,7 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 			continue
 		}
 		if _, err := s.commits.send(ctx, txn{then: ops}); err != nil {
-			return // the entries go with the lease
+			return // the entries expire with the lease
 		}
 	}
 	s.keys.forget(lease)

@@ -39,7 +39,7 @@ const (
 //
 // A stream stays with one member, and with the auth token it was opened with. If
 // that member hangs, or that token has expired or is older than a change of users
-// and roles, no watch can be created on the stream any more, and older watches may
+// and roles, no further watch can be created on the stream, and older watches may
 // keep it open. So later watches go to another stream.
 type streams struct {
 	mu   sync.Mutex // protects what follows

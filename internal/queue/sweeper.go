@@ -159,8 +159,8 @@ func (e *entry) putInFlight() bool {
 }
 
 // removeStanding reads a batch of suspects and removes those that stand. With
-// final, those that are absent cannot appear any more. If etcd refuses to read one
-// of them, the others are removed all the same.
+// final, those that are absent can no longer appear. If etcd refuses to read one
+// of them, the others are still removed.
 func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool) (refused error) {
 	ops := make([]clientv3.Op, len(batch))
 	for i, e := range batch {

@@ -16,7 +16,7 @@ import (
 // What follows is for terms of an election, which last long: locks do not use it.
 
 // errModified: another update of the same entry came first.
-var errModified = errors.New("the value was changed meanwhile")
+var errModified = errors.New("the value was changed in the meantime")
 
 // Update replaces the data in the entry's value. nil: it stands since the revision
 // returned. Otherwise Check's answer, if the hold has ended or ends by what etcd
@@ -26,7 +26,7 @@ var errModified = errors.New("the value was changed meanwhile")
 //
 // The comparison of the mod revision sees to the latter. Only the holder changes the
 // value. So if the mod revision has moved, a request of ours moved it, of Update or
-// of heldWriter, and the answer says which value stands.
+// of heldWriter, and the reply says which value stands.
 func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	if ctx == nil {
 		return 0, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -149,7 +149,7 @@ func (h *Hold) Abandon(cause holdfast.Cause) error {
 }
 
 // Resume waits while the hold is suspended, and then reads whether its entry still
-// stands: another client may have deleted it meanwhile. nil: the hold is connected,
+// stands: another client may have deleted it since. nil: the hold is connected,
 // and a linearizable read after the reconnection has seen the entry. Otherwise
 // Check's answer, if the hold has ended or ends by what etcd says; ctx's error; or
 // what etcd said that no retry can mend.

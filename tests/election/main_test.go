@@ -31,7 +31,7 @@ const prefix = "holdfast/election/x/@/"
 // quickAttempts gives up on an unanswered request after 100 ms.
 var quickAttempts = backoff.Policy{Attempt: 100 * time.Millisecond}
 
-// newElection returns election "x" on a session of its own.
+// newElection returns election "x" on its own session.
 func newElection(t testing.TB, cli *clientv3.Client, o session.Options) *election.Election {
 	t.Helper()
 	return election.New(open(t, cli, o), "x")

@@ -251,7 +251,7 @@ func TestSessionThatMayNotReadItsKeyAnyMoreIsLostAndSaysWhy(t *testing.T) {
 	}
 }
 
-// No password, no token and nobody's value gets into what is logged or returned.
+// No password, no token and no value of an entry gets into what is logged or returned.
 func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)

@@ -27,7 +27,7 @@ type profile struct {
 	every   time.Duration // average time between faults of a connection or of the cluster
 	force   bool          // an administrator deletes entries and session keys and revokes leases
 	revoke  bool          // etcd revokes live leases, one or two at once
-	hasty   bool          // most callers give up before an answer can arrive
+	hasty   bool          // most callers give up before a reply can arrive
 	skip    bool          // all processes are paused
 }
 
@@ -184,7 +184,7 @@ func (s *simulation) injectFaults() {
 			c.link.Reset() // an idle watch starts again from a compacted revision
 			s.noteFault(c, simAttempt)
 		case 8:
-			s.log("watches cancelled")
+			s.log("watches canceled")
 			s.srv.CancelWatches(rpctypes.ErrNoLeader)
 		case 9:
 			if s.profile.skip {

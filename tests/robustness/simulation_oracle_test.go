@@ -243,7 +243,7 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 	}
 	switch {
 	case h.deletion.Cause == etcdfake.ByForce:
-		// It is audited from the grant on, and cannot learn of the deletion while its
+		// It is polled from the grant on, and cannot learn of the deletion while its
 		// connection fails.
 		since := max(h.deletion.At.Sub(s.begin), time.Duration(h.client.healed.Load()), h.since)
 		if d := s.now() - since; d > forcedLossLimit && err == nil {
