@@ -1,4 +1,5 @@
-// Package gocronlock runs the jobs of gocron v2 (github.com/go-co-op/gocron/v2) on one of several schedulers, over etcd.
+// Package gocronlock runs the jobs of gocron v2 (github.com/go-co-op/gocron/v2) on one of several schedulers, over
+// etcd.
 //
 // There are two ways. Both give the job a context that is canceled when it may no longer run, and a fencing token:
 //

@@ -24,14 +24,14 @@ type ElectorOptions struct {
 	// Value is what observers of the election see while this scheduler leads, such as its host name. Default "".
 	Value string
 
-	// Settle is how long a new leader runs no job. Default 1 s. The former leader may have run the slot that is due just
-	// now: Settle must be longer than the difference between the clocks of two schedulers. A slot within that time is
-	// missed if the former leader had ended before it.
+	// Settle is how long a new leader runs no job. Default 1 s. The leader before it may have run the slot that is
+	// due just now: Settle must be longer than the difference between the clocks of two schedulers. A slot within that
+	// time is missed if that leader had ended before it.
 	Settle time.Duration
 }
 
-// Elector makes one scheduler run all jobs: pass it to gocron.WithDistributedElector, and call Run beside the scheduler.
-// It is a gocron.Elector, and safe for concurrent use.
+// Elector makes one scheduler run all jobs: pass it to gocron.WithDistributedElector, and call Run beside the
+// scheduler. It is a gocron.Elector, and safe for concurrent use.
 type Elector struct {
 	election *election.Election
 	opts     ElectorOptions
@@ -62,9 +62,9 @@ func NewElector(el *election.Election, opts *ElectorOptions) (*Elector, error) {
 	return &Elector{election: el, opts: o}, nil
 }
 
-// Run leads term after term until ctx ends, as election.Run does, whose errors it returns. While it does not run, no job
-// runs here. When a term ends, the contexts of its tasks are canceled; Run waits for them, at most for the election's
-// DrainTimeout, before another scheduler may lead.
+// Run leads term after term until ctx ends, as election.Run does, whose errors it returns. While it does not run, no
+// job runs here. When a term ends, the contexts of its tasks are canceled; Run waits for them, at most for the
+// election's DrainTimeout, before another scheduler may lead.
 func (e *Elector) Run(ctx context.Context) error {
 	return e.election.Run(ctx, e.opts.Value, func(ctx context.Context, term *election.Term) error {
 		tasks := new(sync.WaitGroup)

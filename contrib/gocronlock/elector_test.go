@@ -95,7 +95,8 @@ func TestRunWaitsForTasksBeforeItResigns(t *testing.T) {
 		if first.IsLeader(t.Context()) != nil {
 			t.Error("the first does not lead")
 		}
-		if err := second.IsLeader(t.Context()); !errors.Is(err, gocronlock.ErrNotLeader) || !strings.Contains(err.Error(), `"cron"`) {
+		err := second.IsLeader(t.Context())
+		if !errors.Is(err, gocronlock.ErrNotLeader) || !strings.Contains(err.Error(), `"cron"`) {
 			t.Errorf("the second: %v", err)
 		}
 		stopped := time.Now()
@@ -107,7 +108,8 @@ func TestRunWaitsForTasksBeforeItResigns(t *testing.T) {
 			t.Errorf("the first, stopped: %v", err)
 		}
 		synctest.Wait()
-		if err := second.IsLeader(t.Context()); !errors.Is(err, gocronlock.ErrNotLeader) || !strings.Contains(err.Error(), "begun") {
+		err = second.IsLeader(t.Context())
+		if !errors.Is(err, gocronlock.ErrNotLeader) || !strings.Contains(err.Error(), "begun") {
 			t.Errorf("the second, just elected: %v", err)
 		}
 		time.Sleep(time.Second)
@@ -136,7 +138,8 @@ func TestTaskEndsWithItsTerm(t *testing.T) {
 		synctest.Wait()
 		second, _ := b.elector(t, gocronlock.ElectorOptions{})
 		time.Sleep(68 * time.Second)
-		if err := first.IsLeader(t.Context()); !errors.Is(err, gocronlock.ErrNotLeader) || !errors.Is(err, holdfast.ErrSuspended) {
+		err := first.IsLeader(t.Context())
+		if !errors.Is(err, gocronlock.ErrNotLeader) || !errors.Is(err, holdfast.ErrSuspended) {
 			t.Errorf("8 s after it was cut off: %v", err)
 		}
 		for second.IsLeader(t.Context()) != nil {

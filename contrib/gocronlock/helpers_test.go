@@ -61,7 +61,9 @@ func start(t *testing.T, srv *etcdfake.Server, offset time.Duration) *machine {
 }
 
 // schedule starts a scheduler with one job.
-func (m *machine) schedule(t *testing.T, job gocron.JobDefinition, task gocron.Task, o gocron.SchedulerOption, of ...gocron.JobOption) {
+func (m *machine) schedule(
+	t *testing.T, job gocron.JobDefinition, task gocron.Task, o gocron.SchedulerOption, of ...gocron.JobOption,
+) {
 	t.Helper()
 	var err error
 	m.cron, err = gocron.NewScheduler(o, gocron.WithClock(m.clock), gocron.WithLocation(time.UTC))

@@ -29,8 +29,8 @@ var ErrNotHeld = errors.New("the job runs without its lock")
 // LockerOptions are the options of a Locker. The zero value of each field is its default.
 type LockerOptions struct {
 	// MinHold is how long a run's lock is held at least, counted from its acquisition. Default 10 s. It must be longer
-	// than Timeout plus the largest difference between the clocks of two schedulers; and 5 s shorter than the interval of
-	// every job, or the job's next run finds the lock held and is skipped.
+	// than Timeout plus the largest difference between the clocks of two schedulers; and 5 s shorter than the interval
+	// of every job, or the job's next run finds the lock held and is skipped.
 	MinHold time.Duration
 
 	// Timeout bounds the attempt to take a lock. Default 3 s. When etcd does not answer for longer, the run is skipped:
@@ -60,7 +60,8 @@ type Locker struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker whose locks belong to the session. opts may be nil. The error is a *holdfast.ArgumentError.
+// NewLocker returns a Locker whose locks belong to the session. opts may be nil. The error is a
+// *holdfast.ArgumentError.
 func NewLocker(sess *session.Session, opts *LockerOptions) (*Locker, error) {
 	var o LockerOptions
 	if opts != nil {
@@ -108,8 +109,8 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return r, nil
 }
 
-// Task returns a task for the job of that name, which must have gocron.WithName(name) and this Locker. fn is called with
-// the lock of the run, for its token, and with a context that is canceled when the lock is lost, with the
+// Task returns a task for the job of that name, which must have gocron.WithName(name) and this Locker. fn is called
+// with the lock of the run, for its token, and with a context that is canceled when the lock is lost, with the
 // *holdfast.LostError as its context.Cause, and when gocron ends the job. It carries the lock for package fencing.
 //
 // The error of the task, which gocron passes to AfterJobRunsWithError, is fn's, joined with the *holdfast.LostError if
@@ -145,7 +146,8 @@ type run struct {
 	until  time.Time // the lock is held until then at least
 }
 
-// Unlock releases the lock once MinHold is over, or when the job is removed or its scheduler shuts down, which ends ctx.
+// Unlock releases the lock once MinHold is over, or when the job is removed or its scheduler shuts down, which ends
+// ctx.
 func (r *run) Unlock(ctx context.Context) error {
 	r.locker.mu.Lock()
 	if r.locker.runs[r.name] == r {

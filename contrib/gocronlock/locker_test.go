@@ -27,7 +27,8 @@ func TestEachSlotIsRunOnceAlthoughClocksDiffer(t *testing.T) {
 		for _, offset := range []time.Duration{0, 2 * time.Second, -4 * time.Second} {
 			m := start(t, srv, offset)
 			l := m.locker(t, gocronlock.LockerOptions{})
-			m.schedule(t, everyMinute(), l.Task("report", runs.task(m.clock, 10*time.Millisecond)), gocron.WithDistributedLocker(l))
+			task := l.Task("report", runs.task(m.clock, 10*time.Millisecond))
+			m.schedule(t, everyMinute(), task, gocron.WithDistributedLocker(l))
 		}
 		time.Sleep(time.Hour)
 		counts := runs.counts()

@@ -72,7 +72,8 @@ func runScheduler(ctx context.Context, _ string, j job, parent *child.Parent[eve
 	var distributed gocron.SchedulerOption
 	if j.Elector {
 		leader.say = s.say
-		leader.Elector, err = gocronlock.NewElector(election.New(sess, "cron"), &gocronlock.ElectorOptions{Settle: time.Millisecond})
+		o := &gocronlock.ElectorOptions{Settle: time.Millisecond}
+		leader.Elector, err = gocronlock.NewElector(election.New(sess, "cron"), o)
 		if err != nil {
 			return err
 		}
