@@ -110,7 +110,8 @@ func validateValue(value string) error {
 }
 
 func (e *Election) failed(waited time.Duration, err error) error {
-	c := &CampaignError{Name: e.Name(), Waited: waited, Err: err}
+	c := &CampaignError{Name: e.Name(), Waited: waited}
+	c.Place, c.Err = queue.WithoutPlace(err)
 	if host := e.queue.Host(); host != nil {
 		c.Lease, c.State = host.Lease().ID(), host.State()
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 var (
@@ -37,6 +38,10 @@ type CampaignError struct {
 	State  holdfast.State   // the session's when the call returned; 0 without a session
 	Waited time.Duration
 
+	// Place says who leads and how many are ahead, with ctx's error; see
+	// locker.AcquireError. It is zero if nothing was known, or if nothing was ahead.
+	Place view.Place
+
 	// Err is one of:
 	//   - the context's error, joined with that of the last attempt;
 	//   - holdfast.ErrReentrant, holdfast.ErrClosed, or ErrFunctionRuns (Yield only);
@@ -52,8 +57,12 @@ func (e *CampaignError) Error() string {
 	if e.State == 0 {
 		return fmt.Sprintf("election %s not won: %v", names.Quote(e.Name), e.Err)
 	}
-	return fmt.Sprintf("election %s not won after %s (lease %x, session %s): %v",
+	text := fmt.Sprintf("election %s not won after %s (lease %x, session %s): %v",
 		names.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
+	if e.Place.Known() {
+		text += "; " + e.Place.String()
+	}
+	return text
 }
 
 func (e *CampaignError) Unwrap() error { return e.Err }

@@ -147,7 +147,7 @@ func (s *Session) stuck() *CallbackError {
 	select {
 	case <-s.joined:
 	default:
-		stuck.Callbacks = append(stuck.Callbacks, "a audit.Auditor or Retry.Notify")
+		stuck.Callbacks = append(stuck.Callbacks, "an audit.Auditor, OnWait or Retry.Notify")
 	}
 	for _, sub := range s.subscribers() {
 		select {

@@ -42,10 +42,11 @@ var layers = map[string][]string{
 	"fencing/grpcfence":  above("fencing", "internal/fence"),
 	"internal/lease":     above("internal/attempt"),
 	"session":            above("internal/attempt", "internal/lease"),
-	"internal/queue":     above("internal/attempt", "internal/lease", "fencing"),
-	"admin":              above("internal/attempt", "internal/lease", "fencing", "internal/queue"),
-	"locker":             above("internal/attempt", "internal/lease", "fencing", "session", "internal/queue"),
-	"election":           above("internal/attempt", "internal/lease", "fencing", "session", "internal/queue"),
+	"view":               above("fencing"),
+	"internal/queue":     above("internal/attempt", "internal/lease", "fencing", "view"),
+	"admin":              above("internal/attempt", "internal/lease", "fencing", "view", "internal/queue"),
+	"locker":             above("internal/attempt", "internal/lease", "fencing", "session", "view", "internal/queue"),
+	"election":           above("internal/attempt", "internal/lease", "fencing", "session", "view", "internal/queue"),
 }
 
 func above(packages ...string) []string { return slices.Concat(leaves, packages) }

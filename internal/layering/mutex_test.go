@@ -21,8 +21,8 @@ var harmless = map[string]string{
 	"calls slices.Collect": pure, "calls slices.Clone": pure,
 	"calls clientv3.OpTxn(slices.Clone(cs), nil, nil).Txn": pure, "calls maps.Keys": pure, "calls maps.DeleteFunc": pure,
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure,
-	"calls ln.waiting.Len": pure,
-	"calls time.Now":       pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure,
+	"calls ln.waiting.Len": pure, "calls t.place.Prev": pure, "calls el.Prev": pure,
+	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure,
 	"calls lastStream.Add": pure, "calls e.delayUntil.IsZero": pure, "calls h.since.After": pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls s.running.Add": pure,
 

@@ -23,7 +23,8 @@ var mayReadNow = map[string]string{
 var mayUseTheWall = map[string]string{
 	"internal/queue/value.go millis":       "the queueing time in an entry's value, for display",
 	"internal/queue/value.go Value.String": "for display",
-	"admin/entry.go Entry.String":          "for display",
+	"view/view.go Entry.String":            "for display",
+	"view/view.go Place.String":            "for display",
 }
 
 // onlyOfTime lists methods of time.Time that drop the monotonic reading and that time.Duration does not have. Round and

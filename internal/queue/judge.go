@@ -35,9 +35,16 @@ func (e *entry) verify(ctx context.Context) error {
 			ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
 		}
 	}
+	looks := e.ticket.request.OnWait != nil
+	if looks {
+		ops = append(ops, e.q.lookAhead(e.rev)...)
+	}
 	resp, err := e.q.read(ctx, ops...)
 	if err != nil {
 		return err
+	}
+	if looks {
+		e.saw(aheadIn(resp, len(ops)-lookedAhead, e.rev))
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 || string(kvs[0].Key) != e.key || kvs[0].CreateRevision != e.rev {
@@ -49,6 +56,7 @@ func (e *entry) verify(ctx context.Context) error {
 		return nil
 	case ahead != nil && ahead.CreateRevision == e.ahead.CreateRevision:
 		e.setAhead(e.ahead, resp.Header.Revision, false)
+		e.tellWaiting(ctx)
 		return nil
 	case onlyOne:
 		e.setAhead(ahead, resp.Header.Revision, ours && resp.Responses[1].GetResponseRange().Count == 0)

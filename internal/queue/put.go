@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -92,7 +93,7 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 	if c.after != nil {
 		cmps = append(cmps, c.after.removalCmps()...)
-		then = append([]clientv3.Op{clientv3.OpDelete(c.after.key)}, then...)
+		then = slices.Concat([]clientv3.Op{clientv3.OpDelete(c.after.key)}, c.after.look(), then)
 	}
 
 	began := time.Now()
@@ -109,6 +110,10 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 		ahead, epoch := responses[0].GetResponseRange(), responses[1].GetResponseRange()
 		e.setPlace(r.header.Revision, first(ahead.Kvs), r.header.Revision, e.requeued)
 		e.position = ahead.Count
+		e.sawAhead(ahead, epoch.Kvs)
+		if c.after != nil && len(r.responses) > 1+lookedAhead {
+			c.after.looked(r, 1)
+		}
 		return e.takeToken(epoch.Kvs)
 	}
 	if err == nil || r.unanswered || etcderr.Classify(err) == etcderr.Unknown {
@@ -128,8 +133,11 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 		getMeta(e.key),
 		getMeta(e.sessionKey()),
 	}
-	if c.after != nil {
+	switch {
+	case c.after != nil:
 		ops = append(ops, getMeta(c.after.key))
+	case c.empty:
+		ops = append(ops, e.q.lookAhead(0)...)
 	}
 	resp, err := e.q.read(ctx, ops...)
 	if err != nil {
@@ -155,6 +163,7 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	case c.after != nil && c.after.ahead != nil && c.after.stage < held:
 		return errAheadLeft
 	case c.empty:
+		e.saw(aheadIn(resp, 2, 0))
 		return errOccupied
 	default:
 		return errEntryGone // an earlier copy had put it, and another client has deleted it

@@ -22,7 +22,8 @@ func (e *entry) tryRemove(ctx context.Context) error {
 		if err := e.awaitRemovable(ctx); err != nil {
 			return err
 		}
-		t := txn{cmps: e.removalCmps(), then: []clientv3.Op{clientv3.OpDelete(e.key)}}
+		look := e.look()
+		t := txn{cmps: e.removalCmps(), then: append([]clientv3.Op{clientv3.OpDelete(e.key)}, look...)}
 		if len(t.cmps) > 1 { // which of them was false?
 			t.els = []clientv3.Op{getMeta(e.key)}
 		}
@@ -36,6 +37,9 @@ func (e *entry) tryRemove(ctx context.Context) error {
 			e.removing = e.q.reportUnknown("remove", err) || e.removing
 			return err
 		case r.succeeded:
+			if look != nil {
+				e.looked(r, 1)
+			}
 			return nil
 		case len(t.els) > 0 && isEntry(first(r.responses[0].GetResponseRange().Kvs), e.rev):
 			// The entry ahead has left. Leaving now could hide a revoked holder from
