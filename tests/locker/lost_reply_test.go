@@ -110,7 +110,7 @@ func TestLateAcquireAfterAReleasedRetryLeavesNoEntry(t *testing.T) {
 }
 
 // A hand-over within a session is one Txn, which removes the holder's entry and puts that of the next.
-func TestHandOverWithLostReplyHappensOnce(t *testing.T) {
+func TestHandOffWithLostReplyHappensOnce(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	mu := locker.NewMutex(sess, "x")
