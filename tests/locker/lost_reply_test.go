@@ -136,7 +136,7 @@ func TestHandOffWithLostReplyHappensOnce(t *testing.T) {
 }
 
 // The next waiter gives up while the Txn that puts its entry is in flight.
-func TestHandOverToACanceledCallerGoesToTheNext(t *testing.T) {
+func TestHandOffOnARealEtcdToACanceledCallerGoesToTheNext(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	mu := locker.NewMutex(sess, "x")
