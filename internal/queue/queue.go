@@ -239,7 +239,7 @@ func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.Creat
 
 // checkEmpty reads whether the queue is empty, and returns ErrOccupied, with the place, or
 // ErrUnconfirmed if all entries are of this session. It is called while no goroutine
-// of this session is in the line, so those are left over.
+// of this session is in the line, so those are left over, unless MinHold keeps one.
 func (q *Queue) checkEmpty(ctx context.Context) error {
 	open, cancel := withSession(ctx, q.host)
 	defer cancel()
@@ -253,12 +253,13 @@ func (q *Queue) checkEmpty(ctx context.Context) error {
 		id := strings.TrimPrefix(string(kv.Key), q.entries)
 		return strings.HasPrefix(strings.TrimPrefix(id, readerMark), own)
 	}
+	first := aheadIn(resp, 0, 0)
 	switch {
 	case len(standing.Kvs) == 0:
 		return nil
 	case standing.More || slices.ContainsFunc(standing.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }),
-		!q.reader && q.shared.hasReaders(q):
-		return &PlacedError{aheadIn(resp, 0, 0).place(q), ErrOccupied}
+		q.taken(first.holder), !q.reader && q.shared.hasReaders(q):
+		return &PlacedError{first.place(q), ErrOccupied}
 	default:
 		return ErrUnconfirmed
 	}

@@ -207,6 +207,39 @@ var (
 		},
 		clean: true,
 	}
+	minHold = scenario{
+		name: "three in line with MinHold, one revoked, all may give up", sessions: 3,
+		attempts: []plan{
+			{session: 0, minHold: true, givesUp: true}, {session: 1, minHold: true, givesUp: true},
+			{session: 2, givesUp: true},
+		},
+		revokes: 1, revokable: []int8{0, 1},
+	}
+	minHoldClosing = scenario{
+		name: "two in line with MinHold, the first revoked or closed", sessions: 3,
+		attempts: []plan{{session: 0, minHold: true}, {session: 1, minHold: true}, {session: 2}},
+		revokes:  1, revokable: []int8{0}, closing: []int8{0},
+	}
+	minHoldGivenUp = scenario{
+		name: "two in line with MinHold, both may close or give their leases up", sessions: 3,
+		attempts: []plan{{session: 0, minHold: true}, {session: 1, minHold: true}, {session: 2}},
+		revokes:  1, revokable: []int8{0}, closing: []int8{0, 1}, giveUpLeases: 1, regrants: []int8{0},
+	}
+	minHoldLine = scenario{
+		name: "two in line with MinHold, the first with another goroutine behind it, one revoked", sessions: 2,
+		attempts: []plan{{session: 0, minHold: true, line: true}, {session: 1, minHold: true}},
+		revokes:  1, revokable: []int8{0, 1}, closing: []int8{0},
+	}
+	minHoldUnanswered = scenario{
+		name: "unanswered enqueues with MinHold, one revoked", sessions: 2,
+		attempts: []plan{{session: 0, minHold: true, slow: true, givesUp: true}, {session: 1}},
+		revokes:  1, revokable: []int8{0}, copies: 2, lossy: true,
+	}
+	cleanMinHold = scenario{
+		name: "no fault: MinHold, with a line", sessions: 3,
+		attempts: []plan{{session: 0, minHold: true, line: true}, {session: 1, minHold: true, givesUp: true}, {session: 2}},
+		clean:    true,
+	}
 	clean = scenario{
 		name: "no fault: three in line, all may give up, two close", sessions: 3,
 		attempts: []plan{{session: 0, givesUp: true}, {session: 1, givesUp: true}, {session: 2, givesUp: true}},
@@ -245,6 +278,8 @@ var small = []scenario{
 	readers, with(readers, unknown), with(readers, unknown, compacted), readersClose, readersOfOneSession, writerLine,
 	readersClean,
 	clean, cleanLine, with(cleanFour, unknown), cleanUnanswered,
+	minHold, with(minHold, unknown), minHoldClosing, minHoldLine, with(minHoldLine, unknown, compacted),
+	minHoldUnanswered, cleanMinHold,
 }
 
 // large are searched with -model.full only.
@@ -262,6 +297,7 @@ var large = []scenario{
 	with(readersOfOneSession, unknown), with(writerLine, unknown, compacted),
 	writerLineGivesUp,
 	readersUnanswered, with(readersUnanswered, unknown), readerUnanswered, with(readerUnanswered, unknown),
+	minHoldGivenUp,
 }
 
 const (
@@ -269,6 +305,7 @@ const (
 	orphan   = "orphan"
 	needless = "needless"
 	livelock = "livelock"
+	freed    = "kept"
 )
 
 // broken are the rules broken on purpose. The search has to notice each.
@@ -303,4 +340,10 @@ var broken = []scenario{
 	with(readers, breaking(readersAreNotRemembered, early)),
 	with(writerLine, breaking(handOffForgetsReaders, early)),
 	with(readersUnanswered, breaking(readersAreReadNow, early)),
+	with(minHold, breaking(movedBeforeToldAboutIt, early)),
+	with(minHold, breaking(unansweredLeaseIsRevoked, freed)),
+	with(minHoldClosing, breaking(closeDeletesKept, freed)),
+	with(minHoldUnanswered, breaking(keptIsSwept, freed)),
+	with(minHoldLine, breaking(keptKeyIsUsedAgain, freed)),
+	with(cleanMinHold, breaking(delayByTheLeaseOfTheEntry, needless)),
 }
