@@ -203,7 +203,7 @@ func (ln *line) aheadLocked(t *ticket) int {
 func (h *Hold) view() view.Entry {
 	e := h.entry
 	seen := View(&mvccpb.KeyValue{
-		Key: []byte(e.key), Value: []byte(e.value), CreateRevision: e.token.Revision(), Lease: int64(h.Lease()),
+		Key: []byte(e.key), Value: []byte(e.value), CreateRevision: e.rev, Lease: int64(h.Lease()),
 	}, e.q.verbatim())
 	seen.Token, seen.HeldAt = e.token, millis(h.since)
 	return seen

@@ -194,8 +194,12 @@ func (e *entry) locate(ctx context.Context) error {
 }
 
 // takeToken makes the fencing token from the entry's create revision and the epoch at that revision. A later epoch must
-// not be used: entries behind this one may have the older epoch, and would hold later with smaller tokens.
+// not be used: entries behind this one may have the older epoch, and would hold later with smaller tokens. A reader has
+// no token: it is not alone, so nothing could be fenced by one.
 func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
+	if e.q.reader {
+		return nil
+	}
 	var epoch int64
 	if len(epochKVs) > 0 {
 		if epochKVs[0].ModRevision > e.rev {

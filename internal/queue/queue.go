@@ -70,6 +70,9 @@ func (q *Queue) init() *Queue {
 // Readers returns the queue as readers use it: an entry that is put through it is
 // excluded by all entries but those of other readers.
 func (q *Queue) Readers() *Queue {
+	if q == nil {
+		return nil
+	}
 	readers := *q
 	readers.reader = true
 	if q.err == nil {
