@@ -16,26 +16,21 @@ var (
 	// ErrNoLeader is returned by Leader when no candidate leads.
 	ErrNoLeader = errors.New("the election has no leader")
 
-	// ErrFunctionRuns is returned by Yield for a term of Run or RunWhileLeader.
-	// Return from the function instead: Run then resigns and campaigns again.
+	// ErrFunctionRuns is returned by Yield for a term of Run or RunWhileLeader: return from the function instead.
 	ErrFunctionRuns = errors.New("the term belongs to a function of Run or RunWhileLeader; return from it to step down")
 
-	// ErrNotDrained means that a function has not returned within
-	// Options.DrainTimeout of the end of its context. It is still running, without
-	// its term; only fencing stops its writes.
+	// ErrNotDrained means that a function has not returned within Options.DrainTimeout of the end of its context. It is
+	// still running, without its term; only fencing stops its writes.
 	ErrNotDrained = errors.New("the function has not returned after its term ended")
 )
 
-// CheckName reports whether name can name an election: nil or a
-// *holdfast.NameError. A name is one or more non-empty segments joined by "/", none
-// starting with "@", at most 512 bytes. Use it on configuration at boot; Campaign
-// checks too, before it sends anything.
+// CheckName returns nil, or a *holdfast.NameError if name cannot name an election. A name is one or more non-empty
+// segments joined by "/", none starting with "@", at most 512 bytes. Campaign checks too, before it sends anything.
 func CheckName(name string) error { return queue.CheckName("election", name) }
 
-// CampaignError is the reason why a campaign did not lead to a term. Nothing is
-// held, and the campaign's entry is gone. Only if etcd did not answer before the
-// call returned, the entry may still exist or appear, and block those behind it,
-// until the session removes it: as soon as etcd answers, or with the lease.
+// CampaignError says why a campaign did not lead to a term. Nothing is held, and its entry is gone. Only if etcd did
+// not answer may the entry still exist or appear, and block those behind it, until the session removes it: as soon as
+// etcd answers, or with the lease.
 type CampaignError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session

@@ -13,27 +13,21 @@ import (
 )
 
 var (
-	// ErrLocked is returned by TryLock and TryDo if the lock is held or waited for, by
-	// another session or by another goroutine of this one.
+	// ErrLocked is returned by TryLock and TryDo if another session or goroutine holds the lock or waits for it.
 	ErrLocked = errors.New("the lock is held or waited for")
 
-	// ErrUnconfirmed is returned by TryLock and TryDo if no client holds the lock or waits
-	// for it, but an entry of this session may still exist: of a Lock call that gave up, or
-	// of an Unlock that was not answered. The session is removing it, so try again; at the
-	// latest it goes with the lease.
+	// ErrUnconfirmed is returned by TryLock and TryDo if only an entry of this session may still exist, whose removal
+	// etcd has not answered. Try again: the session is removing it, or it expires with the lease.
 	ErrUnconfirmed = queue.ErrUnconfirmed
 )
 
-// CheckName returns nil if name can name a lock, or a *holdfast.NameError. A name has at
-// most 512 bytes and consists of non-empty segments joined by "/", none of which starts with
-// "@". Lock returns the same error, before it sends anything; CheckName is for checking
-// configuration at startup.
+// CheckName returns nil, or a *holdfast.NameError if name cannot name a lock. A name is one or more non-empty segments
+// joined by "/", none starting with "@", at most 512 bytes. Lock checks too, before it sends anything.
 func CheckName(name string) error { return queue.CheckName("lock", name) }
 
-// AcquireError says why a lock was not acquired. Nothing is held, and nothing is left in
-// etcd, with one exception: if etcd did not answer while the call gave up, its entry may
-// still exist or appear, and others wait behind it. The session removes it once etcd
-// answers; at the latest it goes with the lease.
+// AcquireError says why a lock was not acquired. Nothing is held, and no entry is left. Only if etcd did not answer may
+// the entry still exist or appear, and block those behind it, until the session removes it: as soon as etcd answers, or
+// with the lease.
 type AcquireError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session

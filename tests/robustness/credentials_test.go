@@ -264,7 +264,8 @@ func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
 	}
 	cfg := session.ClientConfig(g.srv.Endpoints()...)
 	cfg.Username, cfg.Password = "service", "wrong-"+password
-	if _, err := clientv3.New(cfg); !errors.Is(err, rpctypes.ErrAuthFailed) {
+	if _, err := session.NewClient(deadline(t), cfg); !errors.Is(err, rpctypes.ErrAuthFailed) ||
+		etcderr.Classify(err) != etcderr.Unauthorised || errors.Is(err, etcderr.ErrNotConnected) {
 		t.Errorf("a wrong password: %v", err)
 	} else {
 		note(err)
@@ -281,7 +282,7 @@ func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
 			}
 			return err
 		}))
-	cli, err := clientv3.New(cfg)
+	cli, err := session.NewClient(deadline(t), cfg)
 	must(t)(nil, err)
 	defer func() { _ = cli.Close() }()
 	sess, err := session.New(deadline(t), cli, &session.Options{
