@@ -15,7 +15,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/term"
 
-	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -109,36 +108,15 @@ func (c *connection) dial(ctx context.Context) (*clientv3.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Context = context.WithoutCancel(ctx)
-	cli, err := clientv3.New(cfg)
-	if err == nil {
-		return cli, nil
+	cfg.Context = context.WithoutCancel(ctx) // a signal ends a request, not the releases that follow it
+	cli, err := session.NewClient(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(c.endpoints, ","), err)
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = c.whyNoLogin(ctx, cfg, err)
-	}
-	return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(c.endpoints, ","), err)
+	return cli, nil
 }
 
-// whyNoLogin adds to a login that was not answered why there is no connection. Only a client that does not log in can
-// be asked for that.
-func (c *connection) whyNoLogin(ctx context.Context, cfg clientv3.Config, err error) error {
-	cfg.Username, cfg.Password = "", ""
-	probe, failed := clientv3.New(cfg)
-	if failed != nil {
-		return err
-	}
-	defer probe.Close()
-	ctx, cancel := context.WithTimeout(ctx, c.dialTimeout)
-	defer cancel()
-	_, refused := probe.Get(ctx, "holdfast") // an answer, whatever it says, is a connection
-	if refused == nil || !errors.Is(refused, context.DeadlineExceeded) && etcderr.Recognised(refused) {
-		return fmt.Errorf("%w: etcd can be reached, but has not answered the login", err)
-	}
-	return etcderr.WithConnection(probe.ActiveConnection(), err)
-}
-
-// config is what clientv3.New is called with.
+// config is what session.NewClient is called with.
 func (c *connection) config() (clientv3.Config, error) {
 	cfg := session.ClientConfig(c.endpoints...)
 	cfg.DialTimeout = c.dialTimeout

@@ -53,11 +53,12 @@ with their environment variables: "holdfast help connection".{{end}}
 // app is what the commands share.
 type app struct {
 	connection
-	output string
+	signals *signals
+	output  string
 }
 
-func newRoot() *cobra.Command {
-	a := &app{}
+func newRoot(sig *signals) *cobra.Command {
+	a := &app{signals: sig}
 	root := &cobra.Command{
 		Use: "holdfast COMMAND", Short: "Locks and elections in etcd", Long: rootHelp,
 		Version:       version(),
@@ -95,6 +96,7 @@ func newRoot() *cobra.Command {
 		}
 	}
 	add("see", newLs(a), newShow(a), newWatch(a))
+	add("act", newRun(a))
 	topics := map[string][2]string{
 		"connection": {"flags and variables of the connection to etcd", connectionHelp},
 		"exit-codes": {"what an exit code means", exitHelp},

@@ -56,6 +56,7 @@ type process struct {
 	cmd    *exec.Cmd
 	stdout *output
 	stderr *output
+	copied chan struct{} // if not nil: closed when all that was printed on a terminal is in stdout
 	ended  chan struct{}
 }
 
@@ -99,7 +100,12 @@ func holdfast(t *testing.T, endpoints []string, args ...string) *process {
 // begin starts a command with these variables beside those of the test.
 func begin(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 	t.Helper()
-	p := &process{t, cmd, newOutput(), newOutput(), make(chan struct{})}
+	return (&process{t: t, cmd: cmd, stdout: newOutput(), stderr: newOutput(), ended: make(chan struct{})}).begin(env)
+}
+
+func (p *process) begin(env []string) *process {
+	p.t.Helper()
+	t, cmd := p.t, p.cmd
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
@@ -117,6 +123,12 @@ func begin(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 	go func() { // joined by the cleanup
 		defer close(p.ended)
 		_ = cmd.Wait()
+		if p.copied != nil {
+			select {
+			case <-p.copied:
+			case <-time.After(patience):
+			}
+		}
 	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()

@@ -48,19 +48,15 @@ func commandOnTerminal(t *testing.T, cmd *exec.Cmd, env ...string) *terminal {
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
-	p := begin(t, cmd, env...)
+	p := &process{t: t, cmd: cmd, stdout: newOutput(), stderr: newOutput(), ended: make(chan struct{})}
+	p.copied = make(chan struct{})
+	t.Cleanup(func() { master.Close() })
+	p.begin(env)
 	slave.Close()
-	copied := make(chan struct{})
-	go func() { // joined by the cleanup; ends when the last process has closed the terminal
-		defer close(copied)
+	go func() { // joined through ended; stops when the last process has closed the terminal
+		defer close(p.copied)
 		_, _ = io.Copy(p.stdout, master)
 	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-		<-copied
-		master.Close()
-	})
 	return &terminal{p, master}
 }
 
@@ -71,3 +67,6 @@ func (w *terminal) keys(text string) {
 		w.t.Fatal(err)
 	}
 }
+
+// shell is a command of a shell without job control.
+func shell(text string) *exec.Cmd { return exec.Command("sh", "-c", text) }
