@@ -120,7 +120,11 @@ func (c *child) release() {
 func (c *child) pause() {
 	c.signal(syscall.SIGSTOP)
 	c.release()
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(continued)
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
+	<-continued // the call above may return before we are stopped
 }
 
 // resume continues the child after pause.

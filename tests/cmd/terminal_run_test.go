@@ -58,7 +58,7 @@ func TestCommandThatLostItsLockDuringCtrlZIsKilled(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	w := onTerminal(t, srv.Endpoints(), "run", "--ttl=2s", "x", "--", "sh", "-c",
-		`echo pid $$; trap 'echo went on' CONT; while :; do sleep 0.02; done`)
+		`trap 'echo went on' CONT; echo pid $$; read line; echo went on`)
 	pid := w.pidOf("pid")
 	w.keys("\x1a")
 	eventually(t, "both are stopped", func() bool { return state(w.cmd.Process.Pid) == "T" && state(pid) == "T" })
