@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // What is what has happened to an entry.
@@ -252,7 +253,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 		}
 		return w.acquired(rev)
 	}
-	e := entryOf(ev.Kv)
+	e := queue.View(ev.Kv, w.place.verbatim())
 	e.Token = before.Token
 	if !known {
 		epoch, err := w.client.read(ctx, clientv3.OpGet(w.client.namespace+"/epoch"))

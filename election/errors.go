@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 var (
@@ -29,13 +30,17 @@ var (
 func CheckName(name string) error { return queue.CheckName("election", name) }
 
 // CampaignError says why a campaign did not lead to a term. Nothing is held, and its entry is gone. Only if etcd did
-// not answer may the entry still exist or appear, and block those behind it, until the session removes it: as soon as
-// etcd answers, or with the lease.
+// not answer may the entry still appear, and block those behind it, until the session or the end of the lease removes
+// it.
 type CampaignError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session
 	State  holdfast.State   // the session's when the call returned; 0 without a session
 	Waited time.Duration
+
+	// Place says who leads and how many are ahead, with ctx's error; see
+	// locker.AcquireError. It is zero if nothing was known, or if nothing was ahead.
+	Place view.Place
 
 	// Err is one of:
 	//   - the context's error, joined with that of the last attempt;
@@ -52,8 +57,12 @@ func (e *CampaignError) Error() string {
 	if e.State == 0 {
 		return fmt.Sprintf("election %s not won: %v", names.Quote(e.Name), e.Err)
 	}
-	return fmt.Sprintf("election %s not won after %s (lease %x, session %s): %v",
+	text := fmt.Sprintf("election %s not won after %s (lease %x, session %s): %v",
 		names.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
+	if e.Place.Known() {
+		text += "; " + e.Place.String()
+	}
+	return text
 }
 
 func (e *CampaignError) Unwrap() error { return e.Err }

@@ -84,7 +84,7 @@ func Retryable(err error) bool {
 func Recognised(err error) bool { return judge(err).known }
 
 // Pending reports whether the request that failed with err may still be carried out later: class Unknown, except for an
-// exhausted quota alone, which is an answer.
+// exhausted quota alone, which is a reply.
 func Pending(err error) bool {
 	j := judge(err)
 	return err != nil && (!j.known || j.class == Unknown && !j.settled)

@@ -1,7 +1,7 @@
 // Package etcderr says what an error of etcd means for the request that failed: may it have been carried out
 // (Classify), is it worth sending again (Retryable), and why there was no connection (WithConnection).
 //
-// The class that matters most is Unknown: there was no answer, so the request may have been carried out, may be carried
+// The class that matters most is Unknown: there was no reply, so the request may have been carried out, may be carried
 // out later (seconds later, from the socket of a paused server), or may be lost. With any other class etcd is known to
 // have refused the request before it did anything.
 //

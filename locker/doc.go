@@ -26,5 +26,7 @@
 //   - That a holder whose lease is revoked is told before a client that never waited holds: see package session.
 //   - Prompt notice of an entry that is deleted by hand: it takes up to 2 s while etcd can be reached.
 //
+// Who holds a lock is for package admin to say, which needs no session; a Mutex that could only look would need one.
+//
 // There is no sync.Locker: it has no context, no error, and no way to say that the lock was lost.
 package locker

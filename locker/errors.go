@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 var (
@@ -28,11 +29,21 @@ func CheckName(name string) error { return queue.CheckName("lock", name) }
 // AcquireError says why a lock was not acquired. Nothing is held, and no entry is left. Only if etcd did not answer may
 // the entry still exist or appear, and block those behind it, until the session removes it: as soon as etcd answers, or
 // with the lease.
+//
+//	var failed *locker.AcquireError
+//	if errors.As(err, &failed) && failed.Place.Known() {
+//		log.Print(failed.Place) // who holds, and how many are ahead
+//	}
 type AcquireError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session
 	State  holdfast.State   // the session's when the call ended; 0 without a session
 	Waited time.Duration
+
+	// Place says who holds and how many are ahead, with ErrLocked and with ctx's error. It costs no request. If etcd
+	// did not answer, it is what was known last. It is zero if nothing is known or nothing was ahead.
+	Place view.Place
+
 	// Err is the reason: ctx's error with that of the last attempt, ErrLocked,
 	// ErrUnconfirmed, holdfast.ErrReentrant, holdfast.ErrClosed, a *holdfast.NameError, a
 	// *holdfast.ArgumentError, or an error of etcd.
@@ -43,8 +54,12 @@ func (e *AcquireError) Error() string {
 	if e.State == 0 {
 		return fmt.Sprintf("lock %s not acquired: %v", names.Quote(e.Name), e.Err)
 	}
-	return fmt.Sprintf("lock %s not acquired after %s (lease %x, session %s): %v",
+	text := fmt.Sprintf("lock %s not acquired after %s (lease %x, session %s): %v",
 		names.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
+	if e.Place.Known() {
+		text += "; " + e.Place.String()
+	}
+	return text
 }
 
 func (e *AcquireError) Unwrap() error { return e.Err }

@@ -77,7 +77,7 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 //   - a *holdfast.LostError: the lock had been lost before, or its lease was revoked
 //     before etcd answered, and so perhaps before Unlock was called.
 //   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before ctx ended.
-//     The session goes on removing the entry; at the latest it goes with the lease.
+//     The session goes on removing the entry, or it expires with the lease.
 //
 // The contexts of the lock are canceled first. Then Unlock waits for etcd until ctx ends
 // or, if ctx is already done, for at most the session's CloseTimeout. So ctx may be done,

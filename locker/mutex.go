@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Mutex is the name of an exclusive lock, with its options. It is immutable, does no I/O when made, and may be copied
@@ -85,21 +86,22 @@ func carries(err error, lost *holdfast.LostError) bool {
 // them, on one session in the order of the calls. ctx bounds the acquisition only. When it ends, Lock waits for its
 // entry to be removed, for 250 ms at most.
 //
-// An error is an *AcquireError, whose Err field lists the errors.Is targets, and nothing is held. If the session loses
-// its lease, the call queues again under the next one. Two calls are two contenders, even in one goroutine; but with a
-// context of a Lock of the same name that is still held, the error Is holdfast.ErrReentrant.
+// An error is an *AcquireError, whose Err field lists the errors.Is targets and whose Place says who holds, and nothing
+// is held. If the session loses its lease, the call queues again under the next one. Two calls are two contenders, even
+// in one goroutine; but with a context of a Lock of the same name that is still held, the error Is
+// holdfast.ErrReentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
-	return m.acquire(ctx, m.queue.Acquire)
+	return m.acquire(ctx, m.queue.Acquire, m.opts.OnWait)
 }
 
-// TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked or ErrUnconfirmed,
-// and nothing was queued.
+// TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
+// who holds, or ErrUnconfirmed. Nothing was queued.
 func (m *Mutex) TryLock(ctx context.Context) (*Lock, error) {
-	return m.acquire(ctx, m.queue.TryAcquire)
+	return m.acquire(ctx, m.queue.TryAcquire, nil)
 }
 
 func (m *Mutex) acquire(
-	ctx context.Context, acquire func(context.Context, queue.Request) (*queue.Hold, error),
+	ctx context.Context, acquire func(context.Context, queue.Request) (*queue.Hold, error), onWait func(view.Place),
 ) (*Lock, error) {
 	start := time.Now()
 	if err := m.opts.validate(); err != nil {
@@ -109,13 +111,16 @@ func (m *Mutex) acquire(
 		return nil, m.failed(0, holdfast.ErrReentrant)
 	}
 	hold, err := acquire(ctx, queue.Request{
-		Owner: m.opts.Owner, Mode: "exclusive", MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
+		Owner: m.opts.Owner, Mode: "exclusive", MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor, OnWait: onWait,
 	})
+	place, err := queue.WithoutPlace(err)
 	if errors.Is(err, queue.ErrOccupied) {
 		err = ErrLocked
 	}
 	if err != nil {
-		return nil, m.failed(time.Since(start), err)
+		failed := m.failed(time.Since(start), err)
+		failed.Place = place
+		return nil, failed
 	}
 	return &Lock{hook: stale.NewHook(hold), hold: hold, strict: m.opts.CancelOnSuspended}, nil
 }
@@ -130,7 +135,7 @@ func (m *Mutex) heldIn(ctx context.Context) bool {
 	return false
 }
 
-func (m *Mutex) failed(waited time.Duration, err error) error {
+func (m *Mutex) failed(waited time.Duration, err error) *AcquireError {
 	e := &AcquireError{Name: m.Name(), Waited: waited, Err: err}
 	if host := m.queue.Host(); host != nil {
 		e.Lease, e.State = host.Lease().ID(), host.State()
