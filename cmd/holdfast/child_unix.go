@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -70,6 +71,9 @@ func startChild(path string, argv, env []string) (*child, error) {
 	return c, nil
 }
 
+// fromTerminal are the signals by which a terminal stops a group.
+var fromTerminal = []syscall.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU}
+
 // wait reports what becomes of the child, and reaps it.
 func (c *child) wait() {
 	for {
@@ -78,7 +82,7 @@ func (c *child) wait() {
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err == nil && status.Stopped():
-			if by := status.StopSignal(); c.terminal && (by == syscall.SIGTSTP || by == syscall.SIGTTIN || by == syscall.SIGTTOU) {
+			if c.terminal && slices.Contains(fromTerminal, status.StopSignal()) {
 				c.paused <- struct{}{}
 			}
 		default:

@@ -205,7 +205,7 @@ func finish(lk *locker.Lock, code int, why *stopped, err error) error {
 	case why != nil:
 		return &exitError{why.code, fmt.Errorf("the command was stopped: %w", why.err)}
 	case errors.Is(released, holdfast.ErrLost):
-		return &exitError{exitLost, fmt.Errorf("the command ended with exit code %d, perhaps without the lock: %w", code, released)}
+		return &exitError{exitLost, fmt.Errorf("the command ended with %d, perhaps without the lock: %w", code, released)}
 	case released != nil:
 		fmt.Fprintln(os.Stderr, "holdfast: the command has ended, but the lock may stay until its TTL is over:", released)
 	}

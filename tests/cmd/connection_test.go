@@ -231,5 +231,6 @@ func certificates(t *testing.T, dir string) (ca, cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return write("ca.pem", "CERTIFICATE", caDER), write("cert.pem", "CERTIFICATE", leafDER), write("key.pem", "PRIVATE KEY", keyDER)
+	ca, cert = write("ca.pem", "CERTIFICATE", caDER), write("cert.pem", "CERTIFICATE", leafDER)
+	return ca, cert, write("key.pem", "PRIVATE KEY", keyDER)
 }

@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,11 +15,12 @@ import (
 const candidates = "holdfast/election/x/@/"
 
 // serves is a command that prints its term and runs until a signal ends it.
-var serves = []string{"sh", "-c", `echo "pid $$"; echo "token $HOLDFAST_TOKEN value $HOLDFAST_VALUE"; exec sleep 1000`}
+var serves = []string{"sh", "-c",
+	`echo "pid $$"; echo "token $HOLDFAST_TOKEN value $HOLDFAST_VALUE"; exec sleep 1000`}
 
 func elect(t *testing.T, endpoints []string, flags ...string) *process {
 	t.Helper()
-	return holdfast(t, endpoints, append(append([]string{"elect"}, flags...), append([]string{"x", "--"}, serves...)...)...)
+	return holdfast(t, endpoints, slices.Concat([]string{"elect"}, flags, []string{"x", "--"}, serves)...)
 }
 
 func TestElectStartsTheCommandOfTheLeaderOnly(t *testing.T) {
@@ -28,7 +30,8 @@ func TestElectStartsTheCommandOfTheLeaderOnly(t *testing.T) {
 	a.prints(a.stdout, "value 10.0.0.7:80")
 	b := elect(t, srv.Endpoints())
 	srv.WaitForKeys(t, candidates, 2)
-	if leader, err := election.NewReader(srv.Client(t), "x").Leader(deadline(t)); err != nil || leader.Value != "10.0.0.7:80" {
+	leader, err := election.NewReader(srv.Client(t), "x").Leader(deadline(t))
+	if err != nil || leader.Value != "10.0.0.7:80" {
 		t.Errorf("leader %v, %v", leader, err)
 	}
 	if out := b.stdout.String(); out != "" {
@@ -52,10 +55,17 @@ func TestElectStopsTheCommandWithItsTermAndStartsItInTheNext(t *testing.T) {
 	p.prints(p.stdout, "token ")
 	srv.RevokeHolder(t, candidates)
 	eventually(t, "the command of the first term is killed", func() bool { return gone(first) })
-	eventually(t, "the command of the second term runs", func() bool { return strings.Count(p.stdout.String(), "token ") == 2 })
+	p.runsAgain()
 	p.signal(syscall.SIGINT)
 	p.exits(128 + int(syscall.SIGINT))
 	srv.WaitForKeys(t, "holdfast/", 0)
+}
+
+func (p *process) runsAgain() {
+	p.t.Helper()
+	eventually(p.t, "the command of the second term runs", func() bool {
+		return strings.Count(p.stdout.String(), "token ") == 2
+	})
 }
 
 func TestElectOnceEndsWithItsTerm(t *testing.T) {
@@ -95,7 +105,7 @@ func TestElectSurvivesAnOutageOfEtcd(t *testing.T) {
 	}
 	srv.WaitForKeys(t, candidates, 0)
 	link.Heal()
-	eventually(t, "the command of the second term runs", func() bool { return strings.Count(p.stdout.String(), "token ") == 2 })
+	p.runsAgain()
 	p.signal(syscall.SIGTERM)
 	p.exits(128 + int(syscall.SIGTERM))
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -45,7 +46,13 @@ func (p *process) pidOf(name string) int {
 var reportsItself = []string{"sh", "-c", `echo pid $$; exec sleep 1000`}
 
 // ignoresTERM is a command that SIGTERM does not end, with a child of its own.
-var ignoresTERM = []string{"sh", "-c", `trap 'echo TERM' TERM; sleep 1000 & echo grandchild $!; echo pid $$; while :; do wait; done`}
+var ignoresTERM = []string{"sh", "-c",
+	`trap 'echo TERM' TERM; sleep 1000 & echo grandchild $!; echo pid $$; while :; do wait; done`}
+
+// run is how a command is run, after these flags and the name.
+func run(command []string, flags ...string) []string {
+	return slices.Concat([]string{"run"}, flags, []string{"--"}, command)
+}
 
 func TestRunHoldsTheLockWhileTheCommandRunsAndReleasesIt(t *testing.T) {
 	t.Parallel()
@@ -56,7 +63,8 @@ func TestRunHoldsTheLockWhileTheCommandRunsAndReleasesIt(t *testing.T) {
 	}
 	defer feed.Close()
 	cmd := exec.Command(program, "run", "x", "--", "sh", "-c",
-		`echo "$HOLDFAST_NAME $HOLDFAST_NAMESPACE $HOLDFAST_TOKEN $HOLDFAST_KEY $HOLDFAST_LEASE"; read line; echo "read $line"; exit 42`)
+		`echo "$HOLDFAST_NAME $HOLDFAST_NAMESPACE $HOLDFAST_TOKEN $HOLDFAST_KEY $HOLDFAST_LEASE"
+		read line; echo "read $line"; exit 42`)
 	cmd.Stdin = in
 	p := begin(t, cmd, "ETCDCTL_ENDPOINTS="+srv.Endpoints()[0])
 	in.Close()
@@ -172,7 +180,7 @@ func TestCommandOfASuspendedLockEndsBeforeTheLease(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	p := holdfast(t, link.Endpoints(), append([]string{"run", "--ttl=4s", "x", "--"}, ignoresTERM...)...)
+	p := holdfast(t, link.Endpoints(), run(ignoresTERM, "--ttl=4s", "x")...)
 	pid, grandchild := p.pidOf("pid"), p.pidOf("grandchild")
 	link.BlackHole()
 	p.prints(p.stdout, "TERM\n")
@@ -192,7 +200,7 @@ func TestSuspensionThatEndsInTimeCostsNothing(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	p := holdfast(t, link.Endpoints(), append([]string{"run", "--verbose", "--ttl=4s", "--term-after=1700ms", "x", "--"}, ignoresTERM...)...)
+	p := holdfast(t, link.Endpoints(), run(ignoresTERM, "--verbose", "--ttl=4s", "--term-after=1700ms", "x")...)
 	p.pidOf("pid")
 	link.BlackHole()
 	p.prints(p.stderr, "session suspended")
@@ -224,7 +232,7 @@ func TestCommandIsKilledWhenItsLockIsTakenAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := etcdtest.Start(t)
-			p := holdfast(t, srv.Endpoints(), append([]string{"run", "--ttl=60s", "x", "--"}, ignoresTERM...)...)
+			p := holdfast(t, srv.Endpoints(), run(ignoresTERM, "--ttl=60s", "x")...)
 			pid, grandchild := p.pidOf("pid"), p.pidOf("grandchild")
 			start := time.Now()
 			take(t, srv, string(srv.WaitForKeys(t, entries, 1)[0].Key))
@@ -239,7 +247,7 @@ func TestCommandIsKilledWhenItsLockIsTakenAway(t *testing.T) {
 func TestKernelKillsTheCommandOfAKilledHoldfast(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	p := holdfast(t, srv.Endpoints(), append([]string{"run", "--ttl=2s", "x", "--"}, reportsItself...)...)
+	p := holdfast(t, srv.Endpoints(), run(reportsItself, "--ttl=2s", "x")...)
 	pid := p.pidOf("pid")
 	p.signal(syscall.SIGKILL)
 	eventually(t, "the command is killed", func() bool { return gone(pid) })
@@ -249,7 +257,7 @@ func TestKernelKillsTheCommandOfAKilledHoldfast(t *testing.T) {
 func TestKilledCommandReleasesTheLock(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	p := holdfast(t, srv.Endpoints(), append([]string{"run", "--ttl=600s", "x", "--"}, reportsItself...)...)
+	p := holdfast(t, srv.Endpoints(), run(reportsItself, "--ttl=600s", "x")...)
 	if err := syscall.Kill(p.pidOf("pid"), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +272,7 @@ func TestKilledCommandReleasesTheLock(t *testing.T) {
 func TestStoppedHoldfastKillsItsCommandWhenItGoesOn(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	p := holdfast(t, srv.Endpoints(), append([]string{"run", "--ttl=2s", "x", "--"}, reportsItself...)...)
+	p := holdfast(t, srv.Endpoints(), run(reportsItself, "--ttl=2s", "x")...)
 	pid := p.pidOf("pid")
 	token := srv.WaitForKeys(t, entries, 1)[0].CreateRevision
 	p.signal(syscall.SIGSTOP)
@@ -301,7 +309,7 @@ func TestMaxHoldKeepsTheLockUntilTheCommandHasEnded(t *testing.T) {
 func TestCommandThatIgnoresMaxHoldIsKilledAfterDrain(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	p := holdfast(t, srv.Endpoints(), append([]string{"run", "--max-hold=50ms", "--drain=50ms", "x", "--"}, ignoresTERM...)...)
+	p := holdfast(t, srv.Endpoints(), run(ignoresTERM, "--max-hold=50ms", "--drain=50ms", "x")...)
 	p.exits(124)
 	srv.WaitForKeys(t, "holdfast/", 0)
 }
@@ -309,7 +317,7 @@ func TestCommandThatIgnoresMaxHoldIsKilledAfterDrain(t *testing.T) {
 func TestRunExcludesEtcdctlLock(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	p := holdfast(t, srv.Endpoints(), append([]string{"run", "--at", "/app/locks/report", "--"}, reportsItself...)...)
+	p := holdfast(t, srv.Endpoints(), run(reportsItself, "--at", "/app/locks/report")...)
 	pid := p.pidOf("pid")
 	if n := len(srv.WaitForKeys(t, "/app/locks/report/", 1)); n != 1 {
 		t.Fatal(n)

@@ -192,12 +192,14 @@ func TestJSONOfShowHasTheDocumentedFields(t *testing.T) {
 		t.Errorf("fields %q, want %q", got, want)
 	}
 	want = []string{
-		"foreign", "held_at", "host", "key", "lease", "owner", "pid", "queued_at", "revision", "token", "ttl_seconds", "value",
+		"foreign", "held_at", "host", "key", "lease", "owner", "pid", "queued_at", "revision", "token", "ttl_seconds",
+		"value",
 	}
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
 		t.Errorf("fields of the entry %q, want %q", got, want)
 	}
-	if first["token"] != term.Token().String() || first["lease"] != fmt.Sprintf("%x", int64(term.Lease())) || q["held"] != true {
+	lease := fmt.Sprintf("%x", int64(term.Lease()))
+	if first["token"] != term.Token().String() || first["lease"] != lease || q["held"] != true {
 		t.Errorf("token, lease, held: %v, %v, %v", first["token"], first["lease"], q["held"])
 	}
 	if _, err := time.Parse(time.RFC3339, first["held_at"].(string)); err != nil {
