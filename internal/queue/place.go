@@ -45,7 +45,7 @@ func View(kv *mvccpb.KeyValue, verbatim bool) view.Entry {
 	switch {
 	case ok && !verbatim:
 		e.Owner, e.Host, e.PID, e.Value = v.Owner, v.Host, v.PID, v.Data
-		e.QueuedAt, e.HeldAt = v.Queued, v.Held
+		e.QueuedAt, e.HeldAt, e.ReleasedAt, e.TakenUntil = v.Queued, v.Held, v.Released, v.TakenUntil
 	case verbatim || e.Foreign:
 		e.Value = string(kv.Value[:min(len(kv.Value), MaxData)])
 	}

@@ -176,6 +176,10 @@ func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool
 	}
 	for i, e := range batch {
 		switch kv := rangeAt(resp, i); {
+		case e.moved && isEntry(kv, e.rev): // MinHold keeps it
+			if final {
+				s.clear(e)
+			}
 		case kv != nil:
 			s.remove(e, kv.CreateRevision)
 		case final:
