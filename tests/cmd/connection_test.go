@@ -3,7 +3,6 @@
 package cmd
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -93,7 +92,7 @@ func TestUserAndPassword(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	const password = "a:secret:of-root" // a colon is allowed in it
-	hold(t, open(t, srv.Client(t), ""), "x")
+	srv.Occupy(t, entries)              // without a session, which would have no user
 	enableAuth(t, srv.Client(t), password)
 	at := "ETCDCTL_ENDPOINTS=" + srv.Endpoints()[0]
 	for name, c := range map[string]struct {
@@ -147,19 +146,6 @@ func enableAuth(t *testing.T, cli *clientv3.Client, password string) {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { // for the sessions that close without a user
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		root, err := clientv3.New(clientv3.Config{Endpoints: cli.Endpoints(), Username: "root", Password: password})
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer root.Close()
-		if _, err := root.AuthDisable(ctx); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func TestTLS(t *testing.T) {
