@@ -28,6 +28,9 @@ type Entry struct {
 	Lease    clientv3.LeaseID
 	TTL      time.Duration // until the lease expires unless it is renewed; NoTTL: not known
 	Foreign  bool          // of another client, such as etcd's own locks
+	Notice   Notice        // an administrator's, to the holder
+
+	session clientv3.LeaseID // of the session that put it
 }
 
 // NoTTL says that the time a lease has left is not known: it is gone already, or the role may not ask.
@@ -35,7 +38,21 @@ const NoTTL time.Duration = -1
 
 // String says who it is and since when, on one line.
 func (e Entry) String() string {
-	var who []string
+	who := e.who()
+	switch {
+	case !e.HeldAt.IsZero():
+		who = append(who, "held since "+e.HeldAt.Format(time.RFC3339))
+	case !e.QueuedAt.IsZero():
+		who = append(who, "queued since "+e.QueuedAt.Format(time.RFC3339))
+	}
+	if notice := e.Notice.String(); notice != "" {
+		who = append(who, notice)
+	}
+	return strings.Join(append(who, fmt.Sprintf("lease %x", int64(e.Lease))), ", ")
+}
+
+// who says who the entry is of.
+func (e Entry) who() (who []string) {
 	for _, text := range [][2]string{{"owner", e.Owner}, {"host", e.Host}, {"value", e.Value}} {
 		if text[1] != "" {
 			who = append(who, text[0]+" "+names.Quote(text[1]))
@@ -47,24 +64,21 @@ func (e Entry) String() string {
 	if e.Foreign {
 		who = append(who, "another client's key "+names.Quote(e.Key))
 	}
-	switch {
-	case !e.HeldAt.IsZero():
-		who = append(who, "held since "+e.HeldAt.Format(time.RFC3339))
-	case !e.QueuedAt.IsZero():
-		who = append(who, "queued since "+e.QueuedAt.Format(time.RFC3339))
-	}
-	return strings.Join(append(who, fmt.Sprintf("lease %x", int64(e.Lease))), ", ")
+	return who
 }
 
 // entryOf reads what stands at a key of a queue. Its token and TTL are asked for separately.
 func entryOf(kv *mvccpb.KeyValue) Entry {
-	e := Entry{Key: string(kv.Key), Revision: kv.CreateRevision, Lease: clientv3.LeaseID(kv.Lease), TTL: NoTTL}
+	e := Entry{
+		Key: string(kv.Key), Revision: kv.CreateRevision, Lease: clientv3.LeaseID(kv.Lease), TTL: NoTTL,
+		session: sessionLease(kv),
+	}
 	v, ok := queue.DecodeValue(kv.Value)
 	if !ok {
 		e.Foreign, e.Value = true, string(kv.Value[:min(len(kv.Value), queue.MaxData)])
 		return e
 	}
 	e.Owner, e.Host, e.PID, e.Value = v.Owner, v.Host, v.PID, v.Data
-	e.QueuedAt, e.HeldAt = v.Queued, v.Held
+	e.QueuedAt, e.HeldAt, e.Notice = v.Queued, v.Held, Notice(v.Notice)
 	return e
 }

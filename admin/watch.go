@@ -28,7 +28,11 @@ const (
 	Queued What = "queued"
 	// Acquired: the entry is the first of its queue. See the package comment for LockDelay.
 	Acquired What = "acquired"
-	// Released: the entry was first, and was removed alone: by its holder, or by hand.
+	// Kicked: an administrator has asked the holder to let go; see Entry.Notice.
+	Kicked What = "kicked"
+	// Removed: an administrator is taking the lock away from its holder; see Entry.Notice.
+	Removed What = "removed"
+	// Released: the entry was first, and was removed alone: by its holder, by hand, or at the end of a Remove.
 	Released What = "released"
 	// Left: the entry waited, and was removed alone.
 	Left What = "left"
@@ -205,9 +209,12 @@ func (w *watcher) read(ctx context.Context) (changed bool, err error) {
 		}
 	}
 	for _, e := range now.entries {
-		_, told := w.standing[e.Key]
+		before, told := w.standing[e.Key]
 		w.standing[e.Key] = e
 		if told {
+			if err := w.noticed(before, e, now.revision); err != nil {
+				return changed, err
+			}
 			continue
 		}
 		changed = known
@@ -265,7 +272,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 	}
 	w.standing[e.Key] = e
 	if known {
-		return nil
+		return w.noticed(before, e, rev)
 	}
 	if err := w.tell(Event{What: Queued, Entry: e, Revision: rev}); err != nil {
 		return err
@@ -288,7 +295,7 @@ func (w *watcher) endedWithSession(ctx context.Context, events []*clientv3.Event
 		if ev.Type != clientv3.EventTypeDelete || !known || e.Foreign {
 			continue
 		}
-		key := fmt.Sprintf("%s%x", w.client.sessionKeys(), int64(e.Lease))
+		key := fmt.Sprintf("%s%x", w.client.sessionKeys(), int64(e.session))
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly(), clientv3.WithRev(ev.Kv.ModRevision)))
 		asked = append(asked, i)
 	}
@@ -308,6 +315,18 @@ func (w *watcher) endedWithSession(ctx context.Context, events []*clientv3.Event
 		}
 	}
 	return how, nil
+}
+
+// noticed tells that an administrator has written into an entry.
+func (w *watcher) noticed(before, e Entry, rev int64) error {
+	switch {
+	case e.Notice == before.Notice:
+		return nil
+	case e.Notice.Removed:
+		return w.tell(Event{What: Removed, Entry: e, Revision: rev})
+	default:
+		return w.tell(Event{What: Kicked, Entry: e, Revision: rev})
+	}
 }
 
 // removed tells that an entry is gone.

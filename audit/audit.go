@@ -4,8 +4,8 @@
 // Set an [Auditor] in the options of a mutex, an election, a guard or a fenced
 // writer; without one, records go to a logger (see [Log]). Every hold gives one
 // [Granted] record and then either [Released] or [Lost]. Every refused claim gives
-// one [Refused], and the operator's functions in package fencing give [Bumped] and
-// [Reset].
+// one [Refused]; the operator's functions in package fencing give [Bumped] and
+// [Reset], those in package admin [Kicked] and [Removed].
 //
 // Records are made in this process. If it dies, the records it had not written are
 // gone, and the Released or Lost of what it held is never made.
@@ -33,6 +33,8 @@ const (
 	Refused  Event = "refused"  // a guard refused a claim; Err is the reason
 	Bumped   Event = "bumped"   // an operator raised the epoch
 	Reset    Event = "reset"    // an operator deleted the mark of a resource
+	Kicked   Event = "kicked"   // an administrator asked a holder to let go; Detail is the reason
+	Removed  Event = "removed"  // an administrator took a lock away from its holder; Detail is the reason
 )
 
 // Record describes one event. Fields that do not apply to the event are zero.
@@ -49,7 +51,8 @@ type Record struct {
 	Mark     int64            // Refused: the larger token the guard had seen. Reset: the token deleted
 	Held     time.Duration    // Released, Lost: since Granted
 	Err      error            // Lost, Refused: the reason. Others: nil, or why the outcome is unknown
-	Detail   string           // Bumped: the epochs before and after
+	Detail   string           // Bumped: the epochs before and after. Kicked, Removed: the reason
+	By       string           // Kicked, Removed: the administrator
 }
 
 // Auditor receives records.

@@ -39,7 +39,7 @@ func (r Record) LogValue() slog.Value {
 
 // fields returns the fields that are set, except Event and At, the most important first.
 func (r Record) fields() []slog.Attr {
-	attrs := make([]slog.Attr, 0, 13)
+	attrs := make([]slog.Attr, 0, 14)
 	text := func(key, val string) {
 		if val != "" {
 			attrs = append(attrs, slog.String(key, val))
@@ -69,6 +69,7 @@ func (r Record) fields() []slog.Attr {
 	if err != nil {
 		text("error", err.Error())
 	}
+	text("by", r.By)
 	text("detail", r.Detail)
 	if r.Held != 0 {
 		attrs = append(attrs, slog.Duration("held", r.Held))

@@ -26,6 +26,9 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	// After stop, because ctx may be derived from one of the hold's own contexts.
 	ctx, cancel := h.entry.q.host.Detached(ctx)
 	defer cancel()
+	if keepsEntry(*h.cause.Load()) {
+		return h.releaseKept(ctx)
+	}
 	if ended && h.removeNow(ctx) {
 		return nil
 	}

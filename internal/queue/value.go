@@ -39,7 +39,15 @@ type Value struct {
 	Queued time.Time // when the entry was put
 	Held   time.Time // since when it is held; zero if it is not, or does not say so yet
 	Data   string    // a candidate's value: any bytes, at most MaxData
+
+	// ToldWithin bounds the time until the holder is told of a Notice that is put into
+	// its entry, while it reaches etcd. 0: it does not look for one.
+	ToldWithin time.Duration
+	Notice     Notice // of an administrator; zero if there is none
 }
+
+// maxToldWithin bounds Value.ToldWithin, by which an administrator chooses a lease.
+const maxToldWithin = 10 * time.Minute
 
 // encodedValue is a Value as it is written in etcd: JSON, which people can read with
 // etcdctl. The values of session keys have the same form.
@@ -51,6 +59,9 @@ type encodedValue struct {
 	Held   time.Time `json:"held_since,omitzero"`
 	Text   string    `json:"value,omitempty"`
 	Bytes  []byte    `json:"value_base64,omitempty"` // if Data is not text
+
+	ToldWithin int64  `json:"told_within_ms,omitempty"`
+	Notice     Notice `json:"notice,omitzero"`
 }
 
 // Encode returns the value as it is written in etcd.
@@ -59,6 +70,7 @@ func (v Value) Encode() string {
 		V: valueFormat, Mode: cut(v.Mode),
 		Identity: lease.Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
 		Queued:   millis(v.Queued), Held: millis(v.Held),
+		ToldWithin: v.ToldWithin.Milliseconds(), Notice: v.Notice.bounded(),
 	}
 	if isText(v.Data) {
 		enc.Text = v.Data
@@ -85,6 +97,10 @@ func DecodeValue(b []byte) (Value, bool) {
 	v := Value{
 		Identity: enc.Identity, Mode: enc.Mode,
 		Queued: millis(enc.Queued), Held: millis(enc.Held), Data: enc.Text,
+		Notice: enc.Notice.bounded(),
+	}
+	if most := maxToldWithin.Milliseconds(); 0 < enc.ToldWithin && enc.ToldWithin <= most {
+		v.ToldWithin = time.Duration(enc.ToldWithin) * time.Millisecond
 	}
 	if len(enc.Bytes) > 0 {
 		v.Data = string(enc.Bytes)
@@ -134,7 +150,11 @@ func (q *Queue) entryValue(r Request) string {
 	}
 	who := q.host.Identity()
 	who.Owner = cmp.Or(r.Owner, who.Owner)
-	return Value{Identity: who, Mode: r.Mode, Queued: time.Now(), Data: r.Data}.Encode()
+	v := Value{Identity: who, Mode: r.Mode, Queued: time.Now(), Data: r.Data}
+	if q.takesNotices() {
+		v.ToldWithin = toldWithin(q.shared.lockDelay)
+	}
+	return v.Encode()
 }
 
 // verbatim reports whether the value of an entry is the candidate's data and nothing
