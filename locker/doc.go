@@ -21,6 +21,8 @@
 //   - First in, first out. A waiter that loses its lease or its entry queues again at the
 //     back, within the same call.
 //   - Tokens grow with each acquisition of a name.
+//   - An administrator who asks for the lock (admin.Client.Kick) ends the hold and not the
+//     entry: the name is free when the holder releases it. See docs/operations.md.
 //   - A failed acquisition leaves nothing behind: its entry is gone when it returns. If
 //     etcd did not answer, the session removes the entry once etcd does, or it goes with
 //     the lease.

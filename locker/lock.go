@@ -75,7 +75,8 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 //
 //   - nil: the entry is gone.
 //   - a *holdfast.LostError: the lock had been lost before, or its lease was revoked
-//     before etcd answered, and so perhaps before Unlock was called.
+//     before etcd answered, and so perhaps before Unlock was called. If an administrator
+//     has ended the hold (CauseKicked, CauseRemoved), it is Unlock that frees the name.
 //   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before ctx ended.
 //     The session goes on removing the entry; at the latest it goes with the lease.
 //

@@ -19,7 +19,8 @@ const pollsInFlight = 8
 
 // poller knows the holds of a session. It ends them with their lease, and it ends
 // those whose entries another client has deleted: while the session holds anything,
-// one goroutine asks etcd twice in a lock delay whether the entries still stand.
+// one goroutine asks etcd twice in a lock delay whether the entries still stand. The
+// same question tells it that an administrator has put a Notice into one.
 //
 // The poll also covers a watch of the session key that hangs with its member. Then
 // nothing else would tell a holder that its lease was revoked before the waiter
