@@ -215,6 +215,7 @@ func (r *request) write(ctx context.Context, op clientv3.Op) error {
 		r.unanswered = r.unanswered || open || etcderr.Classify(err) == etcderr.Unknown
 		return etcderr.WithConnection(r.client.ActiveConnection(), err)
 	case !resp.Succeeded:
+		r.unanswered = r.unanswered || open // perhaps it was a copy of this that has changed the entry
 		return backoff.Again(errEntryChanged)
 	default:
 		r.told = true
