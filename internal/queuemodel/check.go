@@ -31,7 +31,7 @@ func (m *model) check(s *state) {
 	}
 	for i := range s.entryCount {
 		e := &s.entries[i]
-		if e.deleted != 0 || s.leases[e.lease].told || s.sessions[e.lease/2].closing {
+		if e.deleted != 0 || e.noticed == moved || s.leases[e.lease].told || s.sessions[e.lease/2].closing {
 			continue
 		}
 		a := &s.attempts[e.attempt]

@@ -10,6 +10,7 @@
 //	session.go   leases: revoked, given up, granted again; the session key; Close
 //	etcd.go      what etcd does, and the Txn that puts an entry
 //	network.go   copies of that Txn
+//	removal.go   an administrator takes a lock away from its holder
 //	check.go     what must hold in each state
 //	scenario.go  what may go wrong, and the rules that can be broken on purpose
 //	state.go, reduce.go, search.go   the search itself
@@ -35,7 +36,8 @@
 // did; the deletion of the entry ahead is judged with its revision known, unknown, or compacted;
 // an attempt holds, releases, gives up, or hands off its place or its lock; the sweeper puts the
 // key, reads, and deletes; etcd revokes a lease; its session is told, and is granted another; a
-// session gives up a lease that etcd keeps; a session key is deleted by hand and put again, or put
+// session gives up a lease that etcd keeps; an administrator asks a holder to let go, and moves its entry
+// to another lease, which ends; a session key is deleted by hand and put again, or put
 // by a late copy; a session closes.
 //
 // Time is an order and nothing else: a lock delay is over when each session whose lease was

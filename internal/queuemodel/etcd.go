@@ -48,6 +48,7 @@ func (s *state) deleteNow(created revision) {
 		e.deleted = s.now
 		e.keyAtDeletion = s.leases[e.lease].key != 0
 		e.keyBeforeDeletion = e.keyAtDeletion
+		e.noticed, e.until = unnoticed, 0 // they matter no more
 	}
 }
 
@@ -64,8 +65,9 @@ func (s *state) revoke(l int8) {
 	before := s.leases[l].key != 0
 	s.leases[l].alive, s.leases[l].key = false, 0
 	for i := range s.entryCount {
-		if e := &s.entries[i]; e.deleted == 0 && e.lease == l {
+		if e := &s.entries[i]; e.deleted == 0 && e.lease == l && e.noticed != moved {
 			e.deleted, e.keyBeforeDeletion = s.now, before
+			e.noticed, e.until = unnoticed, 0
 		}
 	}
 	for i := range s.attempts { // its suspects went with it

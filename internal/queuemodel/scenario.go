@@ -15,6 +15,7 @@ type scenario struct {
 	closing      []int8 // sessions that may be closed
 	deleteKeys   int8   // session keys that may be deleted by hand
 	latePuts     int8   // puts of a session key that may be carried out late
+	removals     int8   // entries that administrators may remove by force
 
 	copies    int8 // of one enqueue in flight at the same time; 0 means 1
 	lossy     bool // copies and answers may be lost
@@ -67,6 +68,10 @@ const (
 	sweepWithoutPut             rule = "the sweeper reads without putting the session key before"
 	sweepAtOnce                 rule = "the sweeper deletes what it finds at once"
 	endPutsTheKey               rule = "an attempt that ends unanswered puts the key itself and deletes its entry blindly"
+	removalDeletes              rule = "a removal deletes the entry instead of moving it"
+	waiterIsMoved               rule = "a removal moves an entry that waits"
+	moveIsTheNotice             rule = "a removal puts its notice with the move, after the lease was granted"
+	moveWithoutDelay            rule = "the lease of a removal does not outlast the lock delay of the entry itself"
 	putAtAnyTime                rule = "the sweeper puts the key again before the attempts it refused have their place"
 )
 

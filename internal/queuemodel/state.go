@@ -30,6 +30,7 @@ type state struct {
 
 	entryCount, copyCount                         int8
 	revoked, keysDeleted, latePuts, givenUpLeases int8 // faults so far
+	removals                                      int8 // by administrators, so far
 }
 
 // An entry is a key of the lock's queue in etcd.
@@ -39,6 +40,8 @@ type entry struct {
 	created, deleted  revision // deleted is 0 while it stands
 	keyAtDeletion     bool     // the session key of its lease stood at the revision of the deletion
 	keyBeforeDeletion bool     // the same, one revision earlier
+	noticed           noticed  // by an administrator
+	until             leaseSet // leases that were revoked, and not told, when it was noticed
 }
 
 // A lease and its session key.
