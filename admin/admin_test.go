@@ -125,7 +125,7 @@ func TestShowOfAQueueOfThousandsIsReadInPagesAtOneRevision(t *testing.T) {
 		if !slices.IsSortedFunc(q.Entries, func(a, b admin.Entry) int { return int(a.Revision - b.Revision) }) {
 			t.Error("not in the order of the queue")
 		}
-		if e := q.Entries[0]; !e.Foreign || e.TTL != admin.NoTTL || e.Token != fencing.Token(e.Revision) {
+		if e := q.Entries[0]; !e.Foreign || e.TTL != 0 || e.Token != fencing.Token(e.Revision) {
 			t.Errorf("%+v", e)
 		}
 	})

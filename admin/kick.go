@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 	"unicode/utf8"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -17,7 +15,6 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
@@ -47,7 +44,7 @@ func (e *HolderError) Error() string {
 	if e.Holder.Key == "" {
 		return fmt.Sprintf("token %v: %v; the lock is free", e.Token, e.Err)
 	}
-	return fmt.Sprintf("token %v: %v; now: token %v, %v", e.Token, e.Err, e.Holder.Token, e.Holder)
+	return fmt.Sprintf("token %v: %v; now: %v", e.Token, e.Err, e.Holder)
 }
 
 // Unwrap returns Err.
@@ -61,8 +58,8 @@ func (e *HolderError) Unwrap() error { return e.Err }
 // the lock: Do does that when its function has returned, other callers with Unlock. So nothing overlaps, and nothing
 // is guaranteed about how long it takes: a holder that hangs, or cannot reach etcd, is not affected at all. See Remove.
 //
-// nil means that the request stands in the entry, this one or that of an earlier Kick or Remove, and not that the holder
-// knows of it. Watch tells how it goes on.
+// nil means that the request stands in the entry, this one or that of an earlier Kick or Remove, and not that the
+// holder knows of it. Watch tells how it goes on.
 //
 // Errors: *HolderError, and nothing was written; *holdfast.ArgumentError and *holdfast.NameError before anything is
 // sent; ctx's error, or what etcd said that no retry can mend. An error that Is holdfast.ErrOutcomeUnknown leaves open
@@ -180,7 +177,7 @@ func (r *request) find(ctx context.Context) error {
 		return failed
 	}
 	kv := first[0]
-	failed.Holder = entryOf(kv)
+	failed.Holder = queue.View(kv, false)
 	if failed.Holder.Token, err = r.Client.token(ctx, epoch, kv.CreateRevision); err != nil {
 		return err
 	}
@@ -242,7 +239,7 @@ func (r *request) finish(ctx context.Context, event audit.Event, err error) erro
 		h := r.holder
 		audit.Tell(ctx, r.auditor, audit.Record{
 			Event: event, Kind: string(r.place.kind), Name: r.place.name, Key: h.key,
-			Lease: holdfast.LeaseID(h.entry.Lease), Token: int64(r.token), Holder: strings.Join(h.entry.who(), ", "),
+			Lease: holdfast.LeaseID(h.entry.Lease), Token: int64(r.token), Holder: h.entry.String(),
 			By: r.notice.By, Detail: r.notice.Reason, Err: err,
 		})
 	}
@@ -250,35 +247,3 @@ func (r *request) finish(ctx context.Context, event audit.Event, err error) erro
 }
 
 var verbs = map[audit.Event]string{audit.Kicked: "kick", audit.Removed: "remove"}
-
-// Notice is what an administrator has written into the entry of a holder, with Kick or Remove.
-type Notice struct {
-	By      string    // who asked
-	Reason  string    // why
-	At      time.Time // by the clock of the administrator; zero: there is no notice
-	Removed bool      // by Remove
-	Until   time.Time // the entry was moved to a lease that ends about then; zero: it was not
-}
-
-// String says what is asked, by whom and why, on one line.
-func (n Notice) String() string {
-	if n.At.IsZero() {
-		return ""
-	}
-	what := "asked to let go"
-	if n.Removed {
-		what = "being removed"
-	}
-	return fmt.Sprintf("%s by %s: %s", what, names.Quote(n.By), names.Quote(n.Reason))
-}
-
-// sessionLease is the lease of the session that put an entry, which the key names. The entry may have been moved to
-// another one.
-func sessionLease(kv *mvccpb.KeyValue) clientv3.LeaseID {
-	id := string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:])
-	var lease int64
-	if _, err := fmt.Sscanf(id, "%x-", &lease); err != nil {
-		return clientv3.LeaseID(kv.Lease)
-	}
-	return clientv3.LeaseID(lease)
-}

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 const jobEntries = "holdfast/lock/job/@/"
@@ -207,8 +208,8 @@ func TestKickedLockOfALostLeaseEndsInGoodOrder(t *testing.T) {
 	})
 }
 
-// A request and a release at the same time: whichever etcd carries out first, the name is free at once, and an error says
-// that the token does not hold.
+// A request and a release at the same time: whichever etcd carries out first, the name is free at once, and an error
+// says that the token does not hold.
 func TestKickAndReleaseAtOnce(t *testing.T) {
 	for delay := range 8 {
 		inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
@@ -234,7 +235,7 @@ func TestKickAndReleaseAtOnce(t *testing.T) {
 			}
 			time.Sleep(5 * time.Second)
 			q, err := ops.Show(t.Context(), admin.Lock, "job")
-			if h, _ := q.Holder(); err != nil || h.Owner != "b" || h.Notice != (admin.Notice{}) || h.HeldAt.IsZero() {
+			if h, _ := q.Holder(); err != nil || h.Owner != "b" || h.Notice != (view.Notice{}) || h.HeldAt.IsZero() {
 				t.Errorf("%d: the next holder: %v, %v", delay, h, err)
 			}
 		})
@@ -307,8 +308,8 @@ func TestTwoKicksAtOnce(t *testing.T) {
 	})
 }
 
-// The holder writes into its entry since when it holds, a second after the grant. That undoes no request, and hides none
-// from the poll, at whichever moment either of them comes, and whether it is answered or not.
+// The holder writes into its entry since when it holds, a second after the grant. That undoes no request, and hides
+// none from the poll, at whichever moment either of them comes, and whether it is answered or not.
 func TestKickAndTheHoldersOwnUpdateAtOnce(t *testing.T) {
 	own := func(c etcdfake.Call) bool {
 		r, ok := c.Request.(*pb.TxnRequest)
@@ -465,8 +466,10 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 			want error
 		}{
 			"a token that never held": {func() error { return ops.Kick(t.Context(), "job", 1, "x") }, admin.ErrNotHeld},
-			"another epoch":           {func() error { return ops.Kick(t.Context(), "job", lk.Token()|1<<48, "x") }, admin.ErrNotHeld},
-			"a free lock":             {func() error { return ops.Kick(t.Context(), "free", lk.Token(), "x") }, admin.ErrNotHeld},
+			"another epoch": {func() error {
+				return ops.Kick(t.Context(), "job", lk.Token()|1<<48, "x")
+			}, admin.ErrNotHeld},
+			"a free lock": {func() error { return ops.Kick(t.Context(), "free", lk.Token(), "x") }, admin.ErrNotHeld},
 			"a waiter": {func() error {
 				return ops.Kick(t.Context(), "job", fencing.Token(waiter.CreateRevision), "x")
 			}, admin.ErrWaits},

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // Summary is one name with entries.
@@ -65,7 +66,7 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 				s = Summary{Kind: kind, Name: name, Waiting: -1}
 			}
 			if s.Waiting++; s.Waiting == 0 || kv.CreateRevision < s.Holder.Revision {
-				s.Holder = entryOf(kv)
+				s.Holder = queue.View(kv, false)
 			}
 		}
 		if s.Waiting >= 0 {

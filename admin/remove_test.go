@@ -96,8 +96,11 @@ func TestRemovedHolderIsToldBeforeTheNextOneHolds(t *testing.T) {
 		if err := lk.Unlock(t.Context()); !errors.As(err, &lost) || lost.Cause != holdfast.CauseRemoved {
 			t.Errorf("Unlock: %v", err)
 		}
-		if r := ops.records; len(r) != 1 || r[0].Event != audit.Removed || r[0].By != "ops" || r[0].Detail != "wedged" || r[0].Err != nil {
-			t.Errorf("records %+v", r)
+		if len(ops.records) != 1 {
+			t.Fatalf("records %+v", ops.records)
+		}
+		if r := ops.records[0]; r.Event != audit.Removed || r.By != "ops" || r.Detail != "wedged" || r.Err != nil {
+			t.Errorf("record %+v", r)
 		}
 	})
 }
@@ -170,7 +173,8 @@ func TestRemovedHolderThatWasCutOffIsToldWhenItReachesEtcd(t *testing.T) {
 	})
 }
 
-// The remover ends at any point. The holder was asked or not, and nothing else has happened; another removal completes it.
+// The remover ends at any point. The holder was asked or not, and nothing else has happened; another removal
+// completes it.
 func TestRemoverThatEndsHalfwayHarmsNothing(t *testing.T) {
 	for step, reaches := range []string{"nothing", "the request", "the lease", "the move"} {
 		inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
@@ -379,7 +383,8 @@ func TestRemovalOfWhatDoesNotHoldWritesNothing(t *testing.T) {
 	})
 }
 
-// An entry that was moved goes with its lease, and its session key stands: that is the end of a removal, and not a loss.
+// An entry that was moved goes with its lease, and its session key stands: that is the end of a removal, and not a
+// loss.
 func TestWatchTellsThatALockWasRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, link := newSession(t, srv, "a")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // What is what has happened to an entry.
@@ -259,7 +260,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 		}
 		return w.acquired(rev)
 	}
-	e := entryOf(ev.Kv)
+	e := queue.View(ev.Kv, w.place.verbatim())
 	e.Token = before.Token
 	if !known {
 		epoch, err := w.client.read(ctx, clientv3.OpGet(w.client.namespace+"/epoch"))
@@ -292,10 +293,11 @@ func (w *watcher) endedWithSession(ctx context.Context, events []*clientv3.Event
 	for i, ev := range events {
 		how[i] = Released
 		e, known := w.standing[string(ev.Kv.Key)]
-		if ev.Type != clientv3.EventTypeDelete || !known || e.Foreign {
+		session, ours := queue.LeaseOf(e.Key) // the entry may have been moved to another lease
+		if ev.Type != clientv3.EventTypeDelete || !known || !ours {
 			continue
 		}
-		key := fmt.Sprintf("%s%x", w.client.sessionKeys(), int64(e.session))
+		key := fmt.Sprintf("%s%x", w.client.sessionKeys(), int64(session))
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly(), clientv3.WithRev(ev.Kv.ModRevision)))
 		asked = append(asked, i)
 	}

@@ -11,8 +11,7 @@ import (
 
 type logAuditor struct{ log *slog.Logger }
 
-// Log returns an auditor that writes to l, with one attribute for each field that
-// is set: grants and releases at Debug, everything else at Warn. A nil l is
+// Log returns an auditor that writes to l: grants and releases at Debug, everything else at Warn. A nil l is
 // slog.Default() at the time of the record.
 func Log(l *slog.Logger) Auditor { return logAuditor{l} }
 

@@ -46,7 +46,7 @@ func TestEveryStepStaysWithinItsRPCBudget(t *testing.T) {
 		var waiter <-chan result
 		ctx := kit.Within(t, time.Minute)
 		expect("Lock, free", a, map[string]int{"Txn": 1}, func() { held = must(muA.Lock(ctx)) })
-		expect("TryLock, held by another", b, map[string]int{"Range": 1}, func() { _, _ = muB.TryLock(ctx) })
+		expect("TryLock, held by another", b, map[string]int{"Txn": 1}, func() { _, _ = muB.TryLock(ctx) })
 		expect("TryLock, held by the same session", a, map[string]int{}, func() { _, _ = muA.TryLock(ctx) })
 		expect("Lock, contended, until it waits for its turn", b, map[string]int{"Txn": 2, "Watch": 1}, func() {
 			waiter = lockLater(ctx, muB)

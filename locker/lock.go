@@ -78,7 +78,7 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 //     before etcd answered, and so perhaps before Unlock was called. If an administrator
 //     has ended the hold (CauseKicked, CauseRemoved), it is Unlock that frees the name.
 //   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before ctx ended.
-//     The session goes on removing the entry; at the latest it goes with the lease.
+//     The session goes on removing the entry, or it expires with the lease.
 //
 // The contexts of the lock are canceled first. Then Unlock waits for etcd until ctx ends
 // or, if ctx is already done, for at most the session's CloseTimeout. So ctx may be done,

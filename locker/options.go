@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Options are the options of a Mutex. The zero value of each field is its default. A value
@@ -27,6 +28,17 @@ type Options struct {
 	// By default they are canceled when the lock is lost: work goes on through a short
 	// outage of etcd, and meanwhile fenced writers refuse to write.
 	CancelOnSuspended bool
+
+	// OnWait is called while Lock and Do wait: once they are queued behind others, and each time the wait wakes and goes
+	// on, at least every 30 s. A goroutine that waits behind others of its session is told when it queues, and when it
+	// is the first of them. It costs no request; reads that are made anyway ask for more. TryLock does not wait.
+	//
+	//	OnWait: func(p view.Place) { log.Printf("waiting for the lock: %v", p) },
+	//
+	// For each acquisition the calls are made one at a time, in order. A slow one delays nothing: of the calls that
+	// come due meanwhile only the last is made. A panic is logged. No call begins after Lock has returned; Close waits
+	// for one that is being made, as for all callbacks. Default nil.
+	OnWait func(view.Place)
 
 	// Auditor is told of each grant, release and loss. A grant waits for it; a release
 	// and a loss do not, but Close does. Default nil: they are logged with the session's

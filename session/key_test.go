@@ -84,7 +84,7 @@ func TestLeaseRevokedByHandIsToldByTheWatchOfItsKey(t *testing.T) {
 		if took := time.Since(revoked); lost.Cause != holdfast.CauseRevoked || took != 30*time.Millisecond {
 			t.Errorf("told after %v: %v", took, lost)
 		}
-		if !strings.Contains(lost.Error(), "former etcd leader") {
+		if !strings.Contains(lost.Error(), "deposed etcd leader") {
 			t.Errorf("%v", lost)
 		}
 		events.next(t, holdfast.Connected)
@@ -248,7 +248,7 @@ func TestRevocationBeforeTheWatchStandsIsFoundByTheReadAfterIt(t *testing.T) {
 	})
 }
 
-// Whatever the answer, the watch is not created again without a pause.
+// Whatever the reply, the watch is not created again without a pause.
 func TestRefusedWatchOfTheSessionKeyIsRetriedWithPauses(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{})

@@ -42,10 +42,11 @@ var layers = map[string][]string{
 	"fencing/grpcfence":  above("fencing", "internal/fence"),
 	"internal/lease":     above("internal/attempt"),
 	"session":            above("internal/attempt", "internal/lease"),
-	"internal/queue":     above("internal/attempt", "internal/lease", "fencing"),
-	"admin":              above("internal/attempt", "internal/lease", "fencing", "internal/queue"),
-	"locker":             above("internal/attempt", "internal/lease", "fencing", "session", "internal/queue"),
-	"election":           above("internal/attempt", "internal/lease", "fencing", "session", "internal/queue"),
+	"view":               above("fencing"),
+	"internal/queue":     above("internal/attempt", "internal/lease", "fencing", "view"),
+	"admin":              above("internal/attempt", "internal/lease", "fencing", "view", "internal/queue"),
+	"locker":             above("internal/attempt", "internal/lease", "fencing", "session", "view", "internal/queue"),
+	"election":           above("internal/attempt", "internal/lease", "fencing", "session", "view", "internal/queue"),
 }
 
 func above(packages ...string) []string { return slices.Concat(leaves, packages) }
@@ -180,7 +181,8 @@ func TestLibraryLinksNoServerAndNoTestLibrary(t *testing.T) {
 		for root, reason := range forbidden {
 			i := slices.IndexFunc(p.Deps, func(dep string) bool { return under(dep, root) })
 			if i >= 0 {
-				t.Errorf("%s must not depend on %s: %s.\nImported through: %s", show(dir), root, reason, chain(all, p.ImportPath, p.Deps[i]))
+				t.Errorf("%s must not depend on %s: %s.\nImported through: %s", show(dir), root, reason,
+					chain(all, p.ImportPath, p.Deps[i]))
 			}
 		}
 	}
@@ -243,7 +245,8 @@ func TestLocksAddOnlyListedDependencies(t *testing.T) {
 			}
 		}
 		for _, root := range beyondClient {
-			if root != "github.com/cespare/xxhash/v2" && !slices.ContainsFunc(p.Deps, func(dep string) bool { return under(dep, root) }) {
+			if root != "github.com/cespare/xxhash/v2" &&
+				!slices.ContainsFunc(p.Deps, func(dep string) bool { return under(dep, root) }) {
 				t.Errorf("%s no longer links %s: remove it from beyondClient (layering_test.go)", dir, root)
 			}
 		}

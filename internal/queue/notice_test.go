@@ -33,7 +33,8 @@ func notify(t *testing.T, srv *etcdfake.Server, kv *mvccpb.KeyValue, n Notice) {
 	}
 }
 
-// Of a hundred holds that share a poll one gets a notice: that one ends, and one read of its value is all that it costs.
+// Of a hundred holds that share a poll one gets a notice: that one ends, and one read of its value is all that it
+// costs.
 func TestNoticeIsFoundByThePollAndCostsOneRead(t *testing.T) {
 	t.Parallel()
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -173,7 +174,8 @@ func TestNoticeSurvivesEncodingAndIsBounded(t *testing.T) {
 			t.Errorf("%s: %v, %v", within, ok, v.ToldWithin)
 		}
 	}
-	long := `{"v":1,"queued_at":"2026-02-03T04:05:06Z","notice":{"by":"` + strings.Repeat("x", 5000) + `","at":"2026-02-03T04:05:06Z"}}`
+	const at = "2026-02-03T04:05:06Z"
+	long := fmt.Sprintf(`{"v":1,"queued_at":%q,"notice":{"by":%q,"at":%q}}`, at, strings.Repeat("x", 5000), at)
 	if v, ok := DecodeValue([]byte(long)); !ok || len(v.Notice.By) != MaxText {
 		t.Errorf("%v, %d bytes", ok, len(v.Notice.By))
 	}

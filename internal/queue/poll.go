@@ -156,7 +156,7 @@ func (p *poller) checkAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 	}
 }
 
-// check ends the holds of a batch whose entries are gone. Without an answer it
+// check ends the holds of a batch whose entries are gone. Without a reply it
 // decides nothing: renewals judge the connection.
 //
 // The first try is brief, so that it ends within the lock delay; meanwhile attempt
@@ -196,8 +196,8 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 }
 
 // read compares the entries of a batch in one read-only Txn, those of locks with
-// what is known of their values. Its else-branch reads them, and the session key. That also makes the Txn linearizable: without a range
-// a member would answer from its own state, however old.
+// what is known of their values. Its else-branch reads them, and the session key. That also makes the Txn
+// linearizable: without a range a member would answer from its own state, however old.
 func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (*clientv3.TxnResponse, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
@@ -236,7 +236,7 @@ func (p *poller) report(err error) {
 	if err == nil {
 		return
 	}
-	p.host.Telemetry().AuditFailed()
+	p.host.Telemetry().PollFailed()
 	if !before {
 		p.host.Logger().Warn("holdfast: could not check whether the entries of held locks and terms exist; "+
 			"a deleted one is noticed once etcd answers",

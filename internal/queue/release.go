@@ -126,7 +126,7 @@ func (h *Hold) outcomeUnknown(err error) error {
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; "+
-		"the session removes the entry once etcd answers, or it goes with the lease",
+		"the session removes the entry once etcd answers, or it expires with the lease",
 		q.kind, names.Quote(q.name), h.entry.token, int64(h.Lease()), q.host.State(), err)
 }
 
@@ -152,7 +152,7 @@ func (h *Hold) explain(err error) error {
 }
 
 // lossBeforeRelease returns the loss of the hold if etcd has ended its lease, or
-// nil. That may have been before the release began. So if no answer tells
+// nil. That may have been before the release began. So if no reply tells
 // otherwise, the hold counts as lost.
 func (h *Hold) lossBeforeRelease() *holdfast.LostError {
 	lost := h.entry.lease.Lost()

@@ -132,7 +132,7 @@ func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
 			},
 			within: 2 * time.Second,
 		},
-		"it is cancelled again and again": {
+		"it is canceled again and again": {
 			fail: func(srv *etcdfake.Server, _ *process) {
 				for range down / (10 * time.Millisecond) {
 					srv.CancelWatches(rpctypes.ErrNoLeader)
@@ -185,7 +185,7 @@ func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
 				}
 				after := b.Link.Count()
 				// The session watches its own key as well. Without a leader etcd's
-				// client repeats each read every 25 ms by itself, and a read that is
+				// client repeats each read every 25 ms, and a read that is
 				// not answered is sent again beside that.
 				watches := after["Watch"] - before["Watch"]
 				reads := after["Range"] + after["Txn"] - before["Range"] - before["Txn"]

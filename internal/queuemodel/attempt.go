@@ -78,16 +78,16 @@ func (m *model) enqueuingSteps(s *state, i int8) {
 		return
 	}
 	if copies < max(m.copies, 1) && !c.keyMissing {
-		t := m.step(s, "has no answer and sends the same enqueue again", i)
+		t := m.step(s, "has no reply and sends the same enqueue again", i)
 		t.stopAwaiting(i)
 		t.send(i)
 	}
 	if plan.givesUp {
-		m.endUnanswered(m.step(s, "gives up without an answer", i), i)
+		m.endUnanswered(m.step(s, "gives up without a reply", i), i)
 	}
 }
 
-// endUnanswered ends an attempt that has no answer. It deletes no entry that another may wait
+// endUnanswered ends an attempt that has no reply. It deletes no entry that another may wait
 // behind: the sweeper does.
 func (m *model) endUnanswered(s *state, i int8) {
 	a := &s.attempts[i]
@@ -127,7 +127,7 @@ func (m *model) passToSweeper(s *state, i int8) {
 	}
 }
 
-// answer handles the answer to the copy that the attempt awaits.
+// answer handles the reply to the copy that the attempt awaits.
 func (m *model) answer(s *state, c enqueueCopy) {
 	i := c.attempt
 	a, n := &s.attempts[i], &s.sessions[m.attempts[i].session]

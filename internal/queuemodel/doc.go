@@ -10,7 +10,6 @@
 //	session.go   leases: revoked, given up, granted again; the session key; Close
 //	etcd.go      what etcd does, and the Txn that puts an entry
 //	network.go   copies of that Txn
-//	removal.go   an administrator takes a lock away from its holder
 //	check.go     what must hold in each state
 //	scenario.go  what may go wrong, and the rules that can be broken on purpose
 //	state.go, reduce.go, search.go   the search itself
@@ -30,15 +29,18 @@
 // # What is modelled
 //
 // A few sessions, each with one or two leases in turn; attempts for exclusive entries of one or
-// two locks, with a line of goroutines behind. Each of these is a step of its own and may happen
-// at any time: an enqueue is sent, carried out and answered; it is sent again, and several copies
-// are in flight; a copy or an answer is lost; the gate refuses; a read finds what an earlier copy
-// did; the deletion of the entry ahead is judged with its revision known, unknown, or compacted;
-// an attempt holds, releases, gives up, or hands off its place or its lock; the sweeper puts the
-// key, reads, and deletes; etcd revokes a lease; its session is told, and is granted another; a
-// session gives up a lease that etcd keeps; an administrator asks a holder to let go, and moves its entry
-// to another lease, which ends; a session key is deleted by hand and put again, or put
-// by a late copy; a session closes.
+// two locks, with a line of goroutines behind. Each of these is a separate step and may happen at
+// any time:
+//
+//   - An enqueue is sent, carried out and answered, or sent again, so that several copies are in
+//     flight. A copy or a reply is lost. The gate refuses. A read finds what an earlier copy did.
+//   - The deletion of the entry ahead is judged: its revision is known, unknown, or compacted.
+//   - An attempt holds, releases, gives up, or hands off its place or its lock.
+//   - The sweeper puts the key, reads, and deletes.
+//   - etcd revokes a lease. Its session is told, and is granted another.
+//   - An administrator asks a holder to let go, and moves its entry to another lease, which ends.
+//   - A session gives up a lease that etcd keeps, or closes.
+//   - A session key is deleted by hand and put again, or put by a late copy.
 //
 // Time is an order and nothing else: a lock delay is over when each session whose lease was
 // revoked before it began has been told. That this is true in seconds is up to the session's watch
@@ -64,12 +66,12 @@
 //     perhaps before the revoked holder is told. Nothing is left that it could see. Only the
 //     session's watch makes this time short. The tests log in how many states it happens.
 //   - Entries deleted by hand. Their holders are told by the poller.
-//   - One Txn and the reading of its answer are one step, except for the enqueue and for a grant: an
+//   - One Txn and the reading of its reply are one step, except for the enqueue and for a grant: an
 //     attempt may hold although its entry is gone by then.
 //   - The unanswered hand-off of an entry that never held; it is modelled as answered.
 //   - A key that is used again for a later entry: here each entry has its own.
 //   - Txns in a batch. Two about one queue must never be in one.
-//   - A write that etcd's client repeats by itself after its answer was read. Nothing prevents it;
+//   - A write that etcd's client itself repeats after its reply was read. Nothing prevents it;
 //     the orphan scanner of internal/queue finds such entries later.
 //   - Other modes: readers, permits, sets of locks. conflicts in etcd.go is where they would begin.
 package queuemodel

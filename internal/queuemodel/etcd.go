@@ -1,6 +1,6 @@
 package queuemodel
 
-// What etcd does. Each change has a revision of its own.
+// What etcd does. Each change has its own revision.
 
 // conflicts reports whether two entries exclude each other. All entries are exclusive so far.
 func (m *model) conflicts(a, b *entry) bool {

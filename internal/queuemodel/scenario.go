@@ -18,9 +18,9 @@ type scenario struct {
 	removals     int8   // entries that administrators may remove by force
 
 	copies    int8 // of one enqueue in flight at the same time; 0 means 1
-	lossy     bool // copies and answers may be lost
+	lossy     bool // copies and replies may be lost
 	unknown   bool // a watch may not tell when the entry ahead went
-	compacted bool // what is to be read may be compacted
+	compacted bool // what a read asks for may be compacted
 
 	alwaysSuspects bool // the sweeper always has a reason to put the session key
 	clean          bool // a delay without a fault is a violation; a Close has time to remove what it can
@@ -34,7 +34,7 @@ type plan struct {
 	session int8
 	lock    int8
 	givesUp bool
-	slow    bool // it may send again before the answer has come, or give up then
+	slow    bool // it may send again before the reply has come, or give up then
 	line    bool // another goroutine of its session waits behind it for the same lock
 }
 

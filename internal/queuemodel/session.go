@@ -98,7 +98,7 @@ func (m *model) lostForGood(s *state, n int8) bool {
 }
 
 // close ends the holds. Waiting entries are removed by the usual rule. An entry that is left when
-// the lease is revoked goes with it, and those behind wait for the lock delay.
+// the lease is revoked is deleted with it, and those behind wait for the lock delay.
 func (m *model) close(s *state, n int8) {
 	s.sessions[n].closing = true
 	if m.broken == closeDeletesKeyFirst {

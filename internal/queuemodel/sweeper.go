@@ -26,7 +26,7 @@ func (m *model) sweepSteps(s *state, n int8) {
 	}
 }
 
-// moveGate puts the session key: no copy that compares the former gate can be carried out any more.
+// moveGate puts the session key: no copy that compares the former gate can still be carried out.
 func (m *model) moveGate(s *state, n int8) {
 	c := &s.sessions[n]
 	if m.broken != sweepWithoutPut {

@@ -33,7 +33,9 @@ type duty struct {
 }
 
 // inSession returns a function that runs do in a new session.
-func inSession(do func(ctx context.Context, sess *session.Session) error) func(context.Context, *clientv3.Client) error {
+func inSession(
+	do func(ctx context.Context, sess *session.Session) error,
+) func(context.Context, *clientv3.Client) error {
 	return func(ctx context.Context, cli *clientv3.Client) error {
 		sess, err := session.New(ctx, cli, &session.Options{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -107,7 +109,8 @@ var duties = map[string]duty{
 			defer func() { _ = (*lk).Unlock(ctx) }()
 		}
 		adm := admin.New(cli, nil)
-		return errors.Join(adm.Kick(ctx, kicked.Name(), kicked.Token(), "x"), adm.Remove(ctx, removed.Name(), removed.Token(), "x"))
+		err := adm.Kick(ctx, kicked.Name(), kicked.Token(), "x")
+		return errors.Join(err, adm.Remove(ctx, removed.Name(), removed.Token(), "x"))
 	}},
 	"guard a resource": {[]string{"marks"}, func(ctx context.Context, cli *clientv3.Client) error {
 		m, err := fencing.NewEtcdMarks(cli, nil)
@@ -189,7 +192,8 @@ func TestDocumentedRolesAreMinimal(t *testing.T) {
 // weaker returns the permissions that grant less than kind; -1 is no permission.
 func weaker(kind clientv3.PermissionType) []clientv3.PermissionType {
 	if kind == clientv3.PermissionType(clientv3.PermReadWrite) {
-		return []clientv3.PermissionType{-1, clientv3.PermissionType(clientv3.PermRead), clientv3.PermissionType(clientv3.PermWrite)}
+		return []clientv3.PermissionType{-1, clientv3.PermissionType(clientv3.PermRead),
+			clientv3.PermissionType(clientv3.PermWrite)}
 	}
 	return []clientv3.PermissionType{-1}
 }
@@ -203,7 +207,8 @@ func TestDocumentedRolesGrantNothingElse(t *testing.T) {
 	_, err := election.New(holders, "led").Campaign(deadline(t), "leader")
 	must(t)(nil, err)
 	for role, forbidden := range map[string][]string{
-		"locks":      {"lead", "watch the leader", "raise the epoch", "guard a resource", "take an etcdctl lock", "write behind a fence"},
+		"locks": {"lead", "watch the leader", "raise the epoch", "guard a resource", "take an etcdctl lock",
+			"write behind a fence"},
 		"elections":  {"take locks", "raise the epoch"},
 		"observers":  {"lead", "take locks", "raise the epoch"},
 		"inspectors": {"lead", "take locks", "raise the epoch", "free locks"},
@@ -232,7 +237,8 @@ func TestHarmARoleCanDoToOtherSessions(t *testing.T) {
 	g.user(t, "other", "job-7")
 	other := g.client(t, "other", nil)
 	events := make(chan session.Event, 100)
-	sess := open(t, g.client(t, "victim", nil), session.Options{TTL: 5 * time.Second, OnStateChange: func(ev session.Event) { events <- ev }})
+	sess := open(t, g.client(t, "victim", nil), session.Options{TTL: 5 * time.Second,
+		OnStateChange: func(ev session.Event) { events <- ev }})
 	mu := locker.NewMutex(sess, "elsewhere")
 	lk, err := mu.Lock(deadline(t))
 	must(t)(nil, err)
