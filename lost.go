@@ -22,7 +22,7 @@ type LostError struct {
 	Token int64         // the holder's fencing token; 0 for the session itself
 	Cause Cause         // why
 	Since time.Duration // from the last confirmed renewal to the loss
-	Err   error         // the error of the last failed renewal; may be nil
+	Err   error         // the error of the last failed renewal, or a *KickError; may be nil
 }
 
 func (e *LostError) Error() string {
