@@ -195,7 +195,8 @@ func TestHolderOfAnotherClientOrFormatIsToldAsFarAsItIsKnown(t *testing.T) {
 			`held by key "holdfast/lock/old/@/694d-AAAAAAAAAAAAAAAA", t`: locker.NewMutex(p.Sess, "old"),
 		} {
 			for how, place := range map[string]view.Place{"TryLock": tryLock(t, mu), "Lock": timedOut(t, mu, time.Second)} {
-				if s := place.String(); !strings.Contains(s, want) || len(s) > 2000 || strings.Contains(s, "\x1b") || place.Ahead != 1 {
+				s := place.String()
+				if !strings.Contains(s, want) || len(s) > 2000 || strings.Contains(s, "\x1b") || place.Ahead != 1 {
 					t.Errorf("%s: %s", how, s)
 				}
 			}

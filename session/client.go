@@ -151,7 +151,8 @@ type startup struct {
 }
 
 func (s *startup) intercept(
-	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
 ) error {
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	if err != nil && ctx.Err() != nil {

@@ -1,8 +1,8 @@
 // Package view has what people see of a queue: its entries, and a caller's place among them.
 //
-// Errors of locker and election, locker.Options.OnWait and package admin tell of queues in these types. Owner, host, pid
-// and times are what the process that queued wrote of itself, by its own clock: text for people, not proof. All texts may
-// come from other clients: treat them as data. The String methods escape them and cut each after 128 bytes.
+// Errors of locker and election, locker.Options.OnWait and package admin tell of queues in these types. Owner, host,
+// pid and times are what the process that queued wrote of itself, by its own clock: text for people, not proof. All
+// texts may come from other clients: treat them as data. The String methods escape them and cut each after 128 bytes.
 package view
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Entry is one holder or waiter. What is not known is zero: an entry of another client has its key and its lease only, and
-// so has one in a format of holdfast that this version does not read.
+// Entry is one holder or waiter. What is not known is zero: an entry of another client has its key and its lease only,
+// and so has one in a format of holdfast that this version does not read.
 type Entry struct {
 	Key      string // in etcd
 	Owner    string // Options.Owner of the lock or the session

@@ -215,7 +215,8 @@ func TestDocumentsNameExistingCode(t *testing.T) {
 			}
 		}
 		// Documents refer to code as `dir/file.go` Func, Type.Method.
-		for _, m := range regexp.MustCompile("`([\\w/]+/\\w+\\.go)` ((?:[\\w.]+, )*[\\w.]+)").FindAllStringSubmatch(text, -1) {
+		listed := regexp.MustCompile("`([\\w/]+/\\w+\\.go)` ((?:[\\w.]+, )*[\\w.]+)")
+		for _, m := range listed.FindAllStringSubmatch(text, -1) {
 			for _, name := range strings.Split(m[2], ", ") {
 				if regexp.MustCompile(`^\w+(\.\w+)?$`).MatchString(name) && !all.funcs[m[1]+" "+name] {
 					t.Errorf("%s names %s in %s, but there is no such function", document, name, m[1])

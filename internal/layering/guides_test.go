@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -199,19 +200,39 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// Tables, links and pictures may be wider.
-func TestDocumentLinesAreAtMost120Columns(t *testing.T) {
+// Tables, links and pictures may be wider. In Go a tab counts as one column.
+func TestLinesAreAtMost120Columns(t *testing.T) {
 	for _, document := range documents(t) {
 		if document == "DESIGN.md" {
 			continue // its paragraphs are single lines
 		}
-		n := 0
-		for line := range strings.Lines(read(t, document)) {
-			n++
-			columns := utf8.RuneCountInString(strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "    "))
-			if columns > 120 && !strings.HasPrefix(line, "|") && !strings.Contains(line, "](") {
-				t.Errorf("%s:%d has %d columns; the limit is 120", document, n, columns)
-			}
+		checkColumns(t, document, func(line string) bool {
+			return strings.HasPrefix(line, "|") || strings.Contains(line, "](")
+		})
+	}
+	for file := range sources(t).parsed {
+		if !slices.Contains(wider, file) {
+			checkColumns(t, file, func(string) bool { return false })
+		}
+	}
+}
+
+// wider lists the Go files that still have longer lines.
+var wider = []string{
+	"admin/admin_test.go", "admin/example_test.go", "admin/list.go", "admin/show.go",
+	"internal/queue/acquire_wait_test.go", "internal/queue/held_test.go", "internal/queue/poll_test.go",
+	"internal/queue/release_test.go", "internal/queue/value_test.go",
+	"locker/lock_test.go", "locker/mutex_bench_test.go",
+}
+
+func checkColumns(t *testing.T, file string, mayBeWider func(line string) bool) {
+	t.Helper()
+	n := 0
+	for line := range strings.Lines(read(t, file)) {
+		n++
+		columns := utf8.RuneCountInString(strings.TrimRight(line, "\n"))
+		if columns > 120 && !mayBeWider(line) {
+			t.Errorf("%s:%d has %d columns; the limit is 120", file, n, columns)
 		}
 	}
 }

@@ -181,7 +181,8 @@ func TestLibraryLinksNoServerAndNoTestLibrary(t *testing.T) {
 		for root, reason := range forbidden {
 			i := slices.IndexFunc(p.Deps, func(dep string) bool { return under(dep, root) })
 			if i >= 0 {
-				t.Errorf("%s must not depend on %s: %s.\nImported through: %s", show(dir), root, reason, chain(all, p.ImportPath, p.Deps[i]))
+				t.Errorf("%s must not depend on %s: %s.\nImported through: %s", show(dir), root, reason,
+					chain(all, p.ImportPath, p.Deps[i]))
 			}
 		}
 	}
@@ -244,7 +245,8 @@ func TestLocksAddOnlyListedDependencies(t *testing.T) {
 			}
 		}
 		for _, root := range beyondClient {
-			if root != "github.com/cespare/xxhash/v2" && !slices.ContainsFunc(p.Deps, func(dep string) bool { return under(dep, root) }) {
+			if root != "github.com/cespare/xxhash/v2" &&
+				!slices.ContainsFunc(p.Deps, func(dep string) bool { return under(dep, root) }) {
 				t.Errorf("%s no longer links %s: remove it from beyondClient (layering_test.go)", dir, root)
 			}
 		}

@@ -37,8 +37,9 @@ type Request struct {
 
 // Acquire queues, waits, and returns the hold. It ends with ctx's error,
 // holdfast.ErrClosed, or what etcd said that no retry can mend; then nothing is
-// held. With ctx's error comes the place in the queue, as a *PlacedError. If etcd did not answer, an entry may still stand or appear, which the
-// session removes once etcd answers.
+// held. With ctx's error comes the place in the queue, as a *PlacedError. If etcd did
+// not answer, an entry may still stand or appear, which the session removes once etcd
+// answers.
 //
 // A lease that is lost on the way costs the place in the queue and does not end the
 // call: it queues again, at the back, under the next lease.

@@ -338,7 +338,8 @@ func TestUnansweredBatchLeavesNothing(t *testing.T) {
 // A canceled caller's Txn is taken out of the batch while that waits. Once the batch is in
 // flight, it is not canceled with the caller.
 func TestCanceledCallerDoesNotCancelTheRestOfItsBatch(t *testing.T) {
-	for name, after := range map[string]time.Duration{"while the batch waits": maxWait / 2, "while the batch is in flight": maxWait + kit.OneWay} {
+	for name, after := range map[string]time.Duration{"while the batch waits": maxWait / 2,
+		"while the batch is in flight": maxWait + kit.OneWay} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)

@@ -39,7 +39,8 @@ func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
 			t.Errorf("two entries of one queue were put at revision %d: neither is ahead of the other", revision)
 		}
 		if revision != ofOther {
-			t.Errorf("entries of different queues were put at revisions %d and %d: the test has seen no batch", revision, ofOther)
+			t.Errorf("entries of different queues were put at revisions %d and %d: the test has seen no batch", revision,
+				ofOther)
 		}
 	})
 }

@@ -138,10 +138,12 @@ func TestReportsMatchTheDocument(t *testing.T) {
 		switch data := m.Data.(type) {
 		case metricdata.Histogram[float64]:
 			r.instrument = "histogram"
-			r.attributes = pointKeys(data.DataPoints, func(p metricdata.HistogramDataPoint[float64]) attribute.Set { return p.Attributes })
+			r.attributes = pointKeys(data.DataPoints,
+				func(p metricdata.HistogramDataPoint[float64]) attribute.Set { return p.Attributes })
 		case metricdata.Gauge[float64]:
 			r.instrument = "gauge"
-			r.attributes = pointKeys(data.DataPoints, func(p metricdata.DataPoint[float64]) attribute.Set { return p.Attributes })
+			r.attributes = pointKeys(data.DataPoints,
+				func(p metricdata.DataPoint[float64]) attribute.Set { return p.Attributes })
 		case metricdata.Sum[int64]:
 			r.instrument = "up-down counter"
 			if data.IsMonotonic {

@@ -37,7 +37,8 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	trusting := &tls.Config{RootCAs: serverCA.pool}
 	// With TLS 1.3 the client completes its handshake before the server verifies the
 	// client's certificate. It may see a closed connection before it reads the alert.
-	refused := []string{"tls: certificate required", "tls: bad certificate", "tls: unknown certificate", "broken pipe", "connection reset"}
+	refused := []string{"tls: certificate required", "tls: bad certificate", "tls: unknown certificate", "broken pipe",
+		"connection reset"}
 	for name, c := range map[string]struct {
 		endpoints []string
 		tls       *tls.Config
@@ -81,7 +82,8 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 				!slices.ContainsFunc(c.want, func(want string) bool { return strings.Contains(err.Error(), want) }) {
 				t.Errorf("NewClient: %v\nwant ErrNotConnected, with one of %q", err, c.want)
 			}
-			if !strings.Contains(err.Error(), strconv.Quote(c.endpoints[0])) || !strings.Contains(err.Error(), `user "service"`) ||
+			if !strings.Contains(err.Error(), strconv.Quote(c.endpoints[0])) ||
+				!strings.Contains(err.Error(), `user "service"`) ||
 				strings.Contains(err.Error(), password) {
 				t.Errorf("NewClient: %v\nwant the endpoint and the user, without the password", err)
 			}
@@ -108,7 +110,10 @@ func TestNewClientReportsThatItIsStillConnecting(t *testing.T) {
 func cancelOnFailure(parent context.Context, cfg *clientv3.Config) context.Context {
 	ctx, cancel := context.WithCancel(parent)
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		func(
+			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+			opts ...grpc.CallOption,
+		) error {
 			go func() { // ends with parent at the latest
 				awaitFailure(parent, cc)
 				cancel()
@@ -125,7 +130,8 @@ func TestSessionOverTLS(t *testing.T) {
 	srv := etcdtest.Start(t, ca.options(t, ca.issue(t), true))
 	cli := connect(t, srv, &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{ca.issue(t)}})
 	sess := open(t, cli, session.Options{})
-	if err := locker.NewMutex(sess, "x").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }); err != nil {
+	if err := locker.NewMutex(sess, "x").Do(deadline(t),
+		func(context.Context, *locker.Lock) error { return nil }); err != nil {
 		t.Error(err)
 	}
 }
@@ -150,7 +156,8 @@ func TestLockAndLossErrorsReportTheConnectionError(t *testing.T) {
 	}
 	<-held.Done()
 	var lost *holdfast.LostError
-	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || !errors.Is(err, etcderr.ErrNotConnected) ||
+	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired ||
+		!errors.Is(err, etcderr.ErrNotConnected) ||
 		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("Check: %v", err)
 	}
@@ -177,7 +184,10 @@ func dial(t *testing.T, cfg clientv3.Config) *clientv3.Client {
 
 // awaitFailure waits until an attempt to connect has failed, or until ctx ends.
 func awaitFailure(ctx context.Context, conn *grpc.ClientConn) {
-	for state := conn.GetState(); state != connectivity.TransientFailure && state != connectivity.Shutdown; state = conn.GetState() {
+	failed := func(s connectivity.State) bool {
+		return s == connectivity.TransientFailure || s == connectivity.Shutdown
+	}
+	for state := conn.GetState(); !failed(state); state = conn.GetState() {
 		if !conn.WaitForStateChange(ctx, state) {
 			return
 		}

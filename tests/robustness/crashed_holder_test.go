@@ -40,7 +40,8 @@ func TestCrashedHolderThatReturnsQueuesBehindTheWaiters(t *testing.T) {
 		if again.Since.Before(before) {
 			t.Errorf("%s: the restarted process held together with the waiter", kind)
 		}
-		if waiter.Token() <= held[kind].Token || again.Token <= waiter.Token() || int64(again.Token) != kvs[1].CreateRevision {
+		if waiter.Token() <= held[kind].Token || again.Token <= waiter.Token() ||
+			int64(again.Token) != kvs[1].CreateRevision {
 			t.Errorf("%s: tokens %v, %v, %v; entries %v", kind, held[kind].Token, waiter.Token(), again.Token, kvs)
 		}
 	}

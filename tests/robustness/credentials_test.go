@@ -72,7 +72,9 @@ func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 		}()
 		return over
 	}
-	for what, watch := range map[string]func(t *testing.T, sess *session.Session) (standing chan error, later func() chan error){
+	for what, watch := range map[string]func(
+		t *testing.T, sess *session.Session,
+	) (standing chan error, later func() chan error){
 		"a waiter": func(t *testing.T, sess *session.Session) (chan error, func() chan error) {
 			return wait(t, sess, "y"), func() chan error { return wait(t, sess, "x") }
 		},
@@ -144,7 +146,8 @@ func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
 	observing := g.srv.Link(t)
 	apart := open(t, g.client(t, "service", observing), session.Options{TTL: 5 * time.Second})
 	go func() { // joined below
-		for _, err := range election.New(apart, "observed").With(election.Options{MaxAge: 3 * time.Second}).Observe(deadline(t)) {
+		el := election.New(apart, "observed").With(election.Options{MaxAge: 3 * time.Second})
+		for _, err := range el.Observe(deadline(t)) {
 			if err != nil {
 				observer <- err
 			}
@@ -240,8 +243,10 @@ func TestSessionThatMayNotReadItsKeyAnyMoreIsLostAndSaysWhy(t *testing.T) {
 	}})
 	key := "holdfast/session/"
 	g.revoke(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key)})
-	g.grant(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key), kind: clientv3.PermissionType(clientv3.PermWrite)})
-	if ev := <-lost; !errors.Is(ev.Err, rpctypes.ErrPermissionDenied) || !strings.Contains(ev.Err.Error(), lease.Open(sess.Ref()).SessionKey(ev.Lease)) {
+	g.grant(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key),
+		kind: clientv3.PermissionType(clientv3.PermWrite)})
+	if ev := <-lost; !errors.Is(ev.Err, rpctypes.ErrPermissionDenied) ||
+		!strings.Contains(ev.Err.Error(), lease.Open(sess.Ref()).SessionKey(ev.Lease)) {
 		t.Errorf("%v", ev.Err)
 	}
 }
@@ -273,7 +278,8 @@ func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
 	cfg.Password = password
 	var secrets []string // at first the token, which only the client's own RPCs show
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+			opts ...grpc.CallOption) error {
 			err := invoke(ctx, method, req, reply, cc, opts...)
 			if login, ok := reply.(*pb.AuthenticateResponse); ok && err == nil {
 				mu.Lock()

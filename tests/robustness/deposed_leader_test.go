@@ -116,14 +116,16 @@ type successor struct {
 func (r *deposedRound) acquire(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {
-		h := &deposedHolder{kind: []string{"lock", "election"}[i/2%2], name: fmt.Sprint(r.prefix, i), told: make(chan time.Time, 1), next: make(chan successor, 1)}
+		h := &deposedHolder{kind: []string{"lock", "election"}[i/2%2], name: fmt.Sprint(r.prefix, i),
+			told: make(chan time.Time, 1), next: make(chan successor, 1)}
 		cli := r.toOld()
 		inner := cli.Lease
 		if i%2 == 0 {
 			cli = r.others()
 		}
 		cli.Lease = &ackCounter{Lease: inner, term: &r.term, stale: &r.staleAcks}
-		h.sess = open(t, cli, session.Options{TTL: deposedTTL, Retry: slowRetry, CloseTimeout: 100 * time.Millisecond, StayLost: true})
+		h.sess = open(t, cli, session.Options{TTL: deposedTTL, Retry: slowRetry, CloseTimeout: 100 * time.Millisecond,
+			StayLost: true})
 		var err error
 		if h.held, err = kinds[h.kind](deadline(t), h.sess, h.name, "old"); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -96,7 +97,9 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 	must(t)(nil, held.Unlock(deadline(t)))
 	must(t)(nil, <-waiter)
 
-	if kvs := append(srv.Keys(t, "holdfast/lock/new/"), append(srv.Keys(t, "holdfast/lock/in-process/"), srv.Keys(t, "holdfast/election/")...)...); len(kvs) != 0 {
+	kvs := slices.Concat(srv.Keys(t, "holdfast/lock/new/"), srv.Keys(t, "holdfast/lock/in-process/"),
+		srv.Keys(t, "holdfast/election/"))
+	if len(kvs) != 0 {
 		t.Errorf("failed acquisitions left %v", kvs)
 	}
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
@@ -132,7 +135,8 @@ func TestSweepEndsWhenTheStoreHasSpaceAgain(t *testing.T) {
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
 	eventually(t, "the session has put its key", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > gate })
 	swept := link.Count()["Txn"]
-	must(t)(nil, link.Wait(deadline(t), "Txn", before["Txn"]+link.Count().Since(before)["Put"]+1)) // a sweep after each put
+	// A sweep after each put.
+	must(t)(nil, link.Wait(deadline(t), "Txn", before["Txn"]+link.Count().Since(before)["Put"]+1))
 	atEnd, clock := link.Count(), srv.Link(t)
 	if atEnd["Txn"] > swept+1 {
 		t.Errorf("%d sweeps after the last put", atEnd["Txn"]-swept)

@@ -24,10 +24,12 @@ import (
 
 // The full test takes half an hour or more on an idle machine:
 //
-//	go test ./tests/robustness -run TestSickMinorityLosesAndSuspendsNoSession -sick.for 5m -sick.sessions 15 -timeout 3h -v
+//	go test ./tests/robustness -run TestSickMinorityLosesAndSuspendsNoSession -v -timeout 3h \
+//	    -sick.for 5m -sick.sessions 15
 var (
-	sickFor      = flag.Duration("sick.for", 6*time.Second, "how long members are faulty in the tests of sick members")
-	sickTrace    = flag.Duration("sick.trace", time.Hour, "log the requests of each pair of Lock and Unlock that took longer")
+	sickFor   = flag.Duration("sick.for", 6*time.Second, "how long members are faulty in the tests of sick members")
+	sickTrace = flag.Duration("sick.trace", time.Hour,
+		"log the requests of each pair of Lock and Unlock that took longer")
 	sickSessions = flag.Int("sick.sessions", 4, "number of busy sessions with each TTL, and of idle ones")
 )
 

@@ -59,7 +59,8 @@ type held struct {
 
 // grant records an acquisition that has returned.
 func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding) *held {
-	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(), rev: lk.Token().Revision(), prefix: lk.Key()[:strings.LastIndex(lk.Key(), "/")+1]}
+	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(), rev: lk.Token().Revision(),
+		prefix: lk.Key()[:strings.LastIndex(lk.Key(), "/")+1]}
 	s.log(fmt.Sprintf("%s: granted, token %v, %s", who, lk.Token(), h.key))
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -251,7 +252,8 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 	case h.deletion.Cause == etcdfake.ByExpiry && errors.Is(err, holdfast.ErrSuspended):
 		s.fail("%s: the entry expired at %v, and Check reports only a suspension", h.who, h.deletion.At.Sub(s.begin))
 	case err == nil:
-		s.fail("%s: Check returns %v, and the entry was deleted at %v (cause %d); at the front is %q", h.who, err, h.deletion.At.Sub(s.begin), h.deletion.Cause, front.Key)
+		s.fail("%s: Check returns %v, and the entry was deleted at %v (cause %d); at the front is %q", h.who, err,
+			h.deletion.At.Sub(s.begin), h.deletion.Cause, front.Key)
 	}
 }
 
