@@ -167,11 +167,11 @@ func TestListHasEachNameOnceWithItsHolder(t *testing.T) {
 		for _, name := range []string{"a", "a/b", "a0", "b"} { // "a/@/" sorts between "a/b/@/" and "a0/@/"
 			queueUp(t, name, a, b)
 		}
-		for i := range 1200 { // several pages of one name
+		for i := range 6000 { // two pages of one name
 			srv.Put(fmt.Sprintf("holdfast/lock/big/@/%x-AAAAAAAAAAAAAAAA", 0xffff-i), "")
 		}
 		for prefix, want := range map[string]string{
-			"":      "a by a +1, a/b by a +1, a0 by a +1, b by a +1, big by  +1199",
+			"":      "a by a +1, a/b by a +1, a0 by a +1, b by a +1, big by  +5999",
 			"a":     "a by a +1, a/b by a +1, a0 by a +1",
 			"a/":    "a/b by a +1",
 			"other": "",
