@@ -111,7 +111,7 @@ func (c Cause) explain() string {
 		return "no renewal was confirmed in time (etcd unreachable, or this process was paused)"
 	case CauseRevoked:
 		return "etcd no longer knows the lease " +
-			"(revoked by hand, or by a former etcd leader that was paused and resumed; or etcd was restored)"
+			"(revoked by hand, or by a deposed etcd leader; or etcd was restored)"
 	case CauseEntryDeleted:
 		return "its entry is gone from etcd " +
 			"(deleted by another client; or the lease was revoked, which the session will report next)"
@@ -126,7 +126,7 @@ func (c Cause) explain() string {
 	case CauseKeyDeleted:
 		return "its session key was deleted, perhaps with the lease, and could not be put again"
 	case CauseClientClosed:
-		return "nothing can renew it any more"
+		return "its etcd client was closed: nothing can renew it"
 	default:
 		return c.String()
 	}

@@ -30,7 +30,10 @@ const (
 	Queued What = "queued"
 	// Acquired: the entry is the first of its queue. See the package comment for LockDelay.
 	Acquired What = "acquired"
-	// Released: the entry was first, and was removed alone: by its holder, or by hand.
+	// Taken: the holder has released it, and the name stays taken until Entry.TakenUntil
+	// (locker.Options.MinHold). Released follows.
+	Taken What = "taken"
+	// Released: the entry was first, and was removed alone: by its holder, or by hand; or MinHold has passed.
 	Released What = "released"
 	// Left: the entry waited, and was removed alone.
 	Left What = "left"
@@ -210,9 +213,12 @@ func (w *watcher) read(ctx context.Context) error {
 		}
 	}
 	for _, e := range now.entries {
-		_, told := w.standing[e.Key]
+		before, told := w.standing[e.Key]
 		w.standing[e.Key] = e
 		if told {
+			if err := w.taken(before, e, now.revision); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := w.tell(Event{What: Queued, Entry: e, Revision: e.Revision}); err != nil {
@@ -233,7 +239,7 @@ func (w *watcher) behind(ctx context.Context) (bool, error) {
 		w.revision = 0
 		return true, nil
 	}
-	same := func(a, b Entry) bool { return a.Revision == b.Revision }
+	same := func(a, b Entry) bool { return a.Revision == b.Revision && a.Released() == b.Released() }
 	return !maps.EqualFunc(now.byKey(), w.standing, same), nil
 }
 
@@ -276,7 +282,10 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoc
 		if !known {
 			return nil
 		}
-		if how == Released && before.Revision != w.first {
+		switch {
+		case before.Released(): // it no longer stood on the lease of its session
+			how = Released
+		case how == Released && before.Revision != w.first:
 			how = Left
 		}
 		if err := w.removed(before, how, rev); err != nil {
@@ -293,7 +302,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoc
 	}
 	w.standing[e.Key] = e
 	if known {
-		return nil
+		return w.taken(before, e, rev)
 	}
 	if err := w.tell(Event{What: Queued, Entry: e, Revision: rev}); err != nil {
 		return err
@@ -338,6 +347,14 @@ func (w *watcher) ask(ctx context.Context, events []*clientv3.Event) (how []What
 		}
 	}
 	return how, resp.Responses[0].GetResponseRange().Kvs, nil
+}
+
+// taken tells that an entry was released and stays, if it was not so before.
+func (w *watcher) taken(before, now Entry, rev int64) error {
+	if before.Released() || !now.Released() {
+		return nil
+	}
+	return w.tell(Event{What: Taken, Entry: now, Revision: rev})
 }
 
 // removed tells that an entry is gone.

@@ -42,6 +42,7 @@ type Record struct {
 	Resource string           // Refused, Reset: the guarded resource
 	Mark     int64            // Refused: the larger token the guard had seen. Reset: the token deleted
 	Held     time.Duration    // Released, Lost: since Granted
+	TakenFor time.Duration    // Released: how long MinHold keeps the name taken after it
 	Err      error            // Lost, Refused: the reason. Others: nil, or why the outcome is unknown
 	Detail   string           // Bumped: the epochs before and after
 }

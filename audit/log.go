@@ -38,7 +38,7 @@ func (r Record) LogValue() slog.Value {
 
 // fields returns the fields that are set, except Event and At, the most important first.
 func (r Record) fields() []slog.Attr {
-	attrs := make([]slog.Attr, 0, 13)
+	attrs := make([]slog.Attr, 0, 14)
 	text := func(key, val string) {
 		if val != "" {
 			attrs = append(attrs, slog.String(key, val))
@@ -71,6 +71,9 @@ func (r Record) fields() []slog.Attr {
 	text("detail", r.Detail)
 	if r.Held != 0 {
 		attrs = append(attrs, slog.Duration("held", r.Held))
+	}
+	if r.TakenFor != 0 {
+		attrs = append(attrs, slog.Duration("taken_for", r.TakenFor))
 	}
 	if r.Lease != 0 {
 		text("lease", r.Lease.String())

@@ -30,8 +30,8 @@ var (
 func CheckName(name string) error { return queue.CheckName("election", name) }
 
 // CampaignError says why a campaign did not lead to a term. Nothing is held, and its entry is gone. Only if etcd did
-// not answer may the entry still exist or appear, and block those behind it, until the session removes it: as soon as
-// etcd answers, or with the lease.
+// not answer may the entry still appear, and block those behind it, until the session or the end of the lease removes
+// it.
 type CampaignError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session

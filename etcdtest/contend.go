@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// contenders counts the calls of Occupy: each has a key of its own.
+// contenders counts the calls of Occupy: each has its own key.
 var contenders atomic.Int64
 
 // Occupy puts the entry of another client under prefix, such as "holdfast/lock/NAME/@/" or "holdfast/election/NAME/@/",

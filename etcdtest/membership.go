@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Add adds a member at an address of its own, and returns it when it has the data and serves. Endpoints, and clients
+// Add adds a member at its own address, and returns it when it has the data and serves. Endpoints, and clients
 // and links made of them from then on, include it.
 //
 // The present members must have a quorum; otherwise Add fails when ctx ends. After an error the cluster may have a
@@ -57,8 +57,8 @@ func (c *Cluster) Remove(ctx context.Context, s *Server) error {
 	return s.Close()
 }
 
-// Replace stops s if it runs, removes it, adds a new member without data at the same address, and returns when that has
-// caught up and serves. From then on s is the new member. Clients and links need no change.
+// Replace stops s if it runs, removes it, adds a new member without data at the same address, and returns when that
+// serves. From then on s is the new member. Clients and links need no change.
 //
 // The others must be a quorum of at least three members, and must reach s; otherwise Replace fails, at the latest when
 // ctx ends. After an error s is stopped and may be no member: try again, or close the cluster.

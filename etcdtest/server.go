@@ -34,13 +34,13 @@ type Options struct {
 	// between members.
 	Configure func(*embed.Config)
 
-	// Processes runs each member in a process of its own, which can be paused: this program, started again with
+	// Processes runs each member in its own process, which can be paused: this program, started again with
 	// ETCDTEST_MEMBER in its environment, which runs a member before main. The start takes a few times as long. Linux
 	// only; Configure must be nil. Default: members run in this process.
 	Processes bool
 }
 
-// A Server is one etcd member, with a store of its own or as a member of a [Cluster]. Its methods are safe for
+// A Server is one etcd member, with its own store or as a member of a [Cluster]. Its methods are safe for
 // concurrent use.
 type Server struct {
 	access

@@ -48,7 +48,8 @@ func (l *Lock) Key() string { return l.hold.Key() }
 func (l *Lock) Client() *clientv3.Client { return l.hold.Client() }
 
 // IsOwner returns a comparison for a Txn of your own, which is true while the entry of
-// this acquisition exists. fencing.NewFencedWriter makes such Txns for you.
+// this acquisition exists: until it is released or lost, or until Options.MinHold has
+// passed. fencing.NewFencedWriter makes such Txns for you.
 func (l *Lock) IsOwner() clientv3.Cmp { return l.hold.IsOwner() }
 
 // Check reports whether the lock is held now, without an RPC: nil, it is;
@@ -73,11 +74,14 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 
 // Unlock releases the lock. After the call the lock is not held, whatever is returned:
 //
-//   - nil: the entry is gone.
+//   - nil: the entry is gone; or, until Options.MinHold has passed, it stands without
+//     this session.
 //   - a *holdfast.LostError: the lock had been lost before, or its lease was revoked
 //     before etcd answered, and so perhaps before Unlock was called.
 //   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before ctx ended.
-//     The session goes on removing the entry; at the latest it goes with the lease.
+//     The session goes on removing the entry, or it expires with the lease.
+//   - any other error: etcd refuses it. The session tries again, or with MinHold keeps the
+//     name taken, until its lease ends.
 //
 // The contexts of the lock are canceled first. Then Unlock waits for etcd until ctx ends
 // or, if ctx is already done, for at most the session's CloseTimeout. So ctx may be done,

@@ -111,7 +111,8 @@ func (m *Mutex) acquire(
 		return nil, m.failed(0, holdfast.ErrReentrant)
 	}
 	hold, err := acquire(ctx, queue.Request{
-		Owner: m.opts.Owner, Mode: "exclusive", MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor, OnWait: onWait,
+		Owner: m.opts.Owner, Mode: "exclusive", MinHold: m.opts.MinHold, MaxHold: m.opts.MaxHold,
+		Auditor: m.opts.Auditor, OnWait: onWait,
 	})
 	place, err := queue.WithoutPlace(err)
 	if errors.Is(err, queue.ErrOccupied) {

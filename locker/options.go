@@ -18,6 +18,17 @@ type Options struct {
 	// goroutines with the same Owner exclude each other.
 	Owner string
 
+	// MinHold keeps the name taken until that long after the grant, also after Unlock and
+	// after Session.Close: no other client can hold it before. Then TryDo runs a job at most once
+	// per interval in any number of processes, although they tick at slightly different
+	// times; see docs/cron.md. An error or a panic of the work changes nothing. Only a loss
+	// or an administrator ends it early, so a crash may give one more run.
+	//
+	// It costs Unlock one more request. etcd counts in seconds and ends leases late: the
+	// name is taken for some 3 s longer, after a change of etcd's leader for up to twice as
+	// long. Default 0. At most MaxHold, if that is set, and 31 days.
+	MinHold time.Duration
+
 	// MaxHold ends a hold that lasts longer: the Lock is lost with holdfast.CauseMaxHold,
 	// and its entry is removed. It bounds how long a stuck holder blocks the others.
 	// Default 0: no limit.
@@ -46,6 +57,10 @@ type Options struct {
 	Auditor audit.Auditor
 }
 
+// maxMinHold bounds MinHold: only an administrator can free a name that is taken by
+// mistake.
+const maxMinHold = 31 * 24 * time.Hour
+
 func (o Options) validate() error {
 	switch {
 	case len(o.Owner) > queue.MaxText:
@@ -53,6 +68,12 @@ func (o Options) validate() error {
 		return &holdfast.ArgumentError{Argument: "Options.Owner", Reason: reason}
 	case o.MaxHold < 0:
 		return &holdfast.ArgumentError{Argument: "Options.MaxHold", Reason: "is negative"}
+	case o.MinHold < 0:
+		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is negative"}
+	case o.MinHold > maxMinHold:
+		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is longer than 31 days"}
+	case o.MaxHold > 0 && o.MinHold > o.MaxHold:
+		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is longer than MaxHold"}
 	default:
 		return nil
 	}

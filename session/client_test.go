@@ -130,7 +130,7 @@ func TestDeafConnectionIsGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := time.Since(start); len(n.conns) != 2 || d < 10*time.Second || d > 15*time.Second {
-			t.Errorf("%d connections; answered after %v, documented are 10 s to the ping and 3 s for its answer",
+			t.Errorf("%d connections; answered after %v, documented are 10 s to the ping and 3 s for its reply",
 				len(n.conns), d)
 		}
 	})

@@ -21,11 +21,9 @@ const joinGrace = time.Second
 // removes its entries from etcd, revokes the lease, and joins every goroutine and callback. It does not wait for work
 // under a lock.
 //
-// Close returns when ctx ends; if ctx is already dead, after Options.CloseTimeout. The rest is finished or given up in
-// the background within CloseTimeout. Later calls wait for the same end.
-//
-// Nil means that the lease is revoked and everything is joined. Otherwise test for holdfast.ErrOutcomeUnknown (entries
-// may stay until etcd expires the lease), holdfast.ErrClientClosed (likewise), and *CallbackError.
+// Close returns when ctx ends; if ctx is already dead, after Options.CloseTimeout. The rest ends in the background
+// within CloseTimeout. Errors: holdfast.ErrOutcomeUnknown and holdfast.ErrClientClosed (entries may stay until etcd
+// expires the lease), *CallbackError. Later calls wait for the same end.
 func (s *Session) Close(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -106,7 +104,7 @@ func waitFor(c <-chan struct{}, until ...context.Context) {
 }
 
 // endLease runs the hooks and revokes l, which deletes the entries that they have left. It returns nil if the lease
-// does not exist any more.
+// no longer exists.
 func (s *Session) endLease(ctx context.Context, l *lease.Lease) error {
 	policy := s.opts.Retry
 	policy.Attempt = 0 // hooks and requests have timeouts of their own

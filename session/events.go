@@ -33,7 +33,7 @@ type subscriber struct {
 	queue callback.Queue
 }
 
-// Subscribe calls fn for every change of state from now on, one at a time, in order, on a goroutine of its own. A slow
+// Subscribe calls fn for every change of state from now on, one at a time, in order, on its own goroutine. A slow
 // fn delays nothing else; beyond 64 waiting events the oldest is dropped that is neither a loss nor the close. A panic
 // in fn is recovered and logged. After cancel no further call begins; cancel does not wait.
 func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
@@ -55,7 +55,7 @@ func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
 	}
 }
 
-// pruneLocked forgets cancelled subscribers, except those whose last call is
+// pruneLocked forgets canceled subscribers, except those whose last call is
 // still running: Close joins it.
 func (s *Session) pruneLocked() {
 	for sub := range s.subs {

@@ -32,7 +32,14 @@ type Entry struct {
 	Lease    clientv3.LeaseID // its end removes the entry
 	TTL      time.Duration    // what the lease has left, rounded up to seconds; only package admin asks for it
 	Foreign  bool             // of another client, such as etcd's own locks
+
+	// ReleasedAt is not zero if the holder has released it, and MinHold (see locker.Options)
+	// keeps the name taken until TakenUntil. etcd removes the entry a moment later.
+	ReleasedAt, TakenUntil time.Time
 }
+
+// Released reports whether the entry was released and only keeps the name taken.
+func (e Entry) Released() bool { return !e.ReleasedAt.IsZero() }
 
 // String says who it is and since when, on one line.
 func (e Entry) String() string {
@@ -55,6 +62,9 @@ func (e Entry) String() string {
 		who = append(who, "value "+names.Quote(e.Value))
 	}
 	switch {
+	case e.Released():
+		who = append(who, "released at "+e.ReleasedAt.Format(time.RFC3339)+
+			", its name taken until "+e.TakenUntil.Format(time.RFC3339))
 	case !e.HeldAt.IsZero():
 		who = append(who, "held since "+e.HeldAt.Format(time.RFC3339))
 	case !e.QueuedAt.IsZero():
@@ -101,6 +111,9 @@ func (p Place) String() string {
 		return "place not known"
 	case p.Holder.Key != "":
 		text = "held by " + p.Holder.String()
+		if p.Holder.Released() {
+			text = "taken by " + p.Holder.String()
+		}
 		more--
 	case p.Ahead == 0:
 		text = "first in the queue"

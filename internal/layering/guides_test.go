@@ -19,7 +19,9 @@ import (
 func documents(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*/README.md", "tests/*/README.md", "tests/README.md"} {
+	for _, pattern := range []string{
+		"*.md", "docs/*.md", "contrib/*/README.md", "examples/*/README.md", "tests/*/README.md", "tests/README.md",
+	} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)

@@ -47,6 +47,9 @@ var layers = map[string][]string{
 	"admin":              above("internal/attempt", "internal/lease", "fencing", "view", "internal/queue"),
 	"locker":             above("internal/attempt", "internal/lease", "fencing", "session", "view", "internal/queue"),
 	"election":           above("internal/attempt", "internal/lease", "fencing", "session", "view", "internal/queue"),
+
+	// Each a module of its own.
+	"contrib/gocronlock": above("fencing", "session", "locker", "election"),
 }
 
 func above(packages ...string) []string { return slices.Concat(leaves, packages) }

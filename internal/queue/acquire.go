@@ -27,6 +27,7 @@ type Request struct {
 	Mode  string // for the entry's value: "exclusive" for a lock
 	Data  string // for the entry's value: a candidate's
 
+	MinHold time.Duration // the name stays taken for so long, also after a release
 	MaxHold time.Duration // the hold is lost after it; 0: never
 	Auditor audit.Auditor // is told of the hold; nil: the session's logger is
 

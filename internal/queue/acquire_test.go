@@ -52,7 +52,7 @@ func TestWaiterCanceledAsItIsGrantedHoldsOrLeavesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			granted, cancelled := 0, 0
+			granted, canceled := 0, 0
 			atEveryMoment(t, 0, 12*kit.OneWay, func(t *testing.T, srv *etcdfake.Server, offset time.Duration) {
 				a, b := start(t, srv), start(t, srv)
 				release := waiting(t, srv, a, b)
@@ -72,7 +72,7 @@ func TestWaiterCanceledAsItIsGrantedHoldsOrLeavesNothing(t *testing.T) {
 					}
 					mustRelease(t, r.h)
 				} else {
-					cancelled++
+					canceled++
 					if !errors.Is(r.err, context.Canceled) {
 						t.Error(r.err)
 					}
@@ -88,8 +88,8 @@ func TestWaiterCanceledAsItIsGrantedHoldsOrLeavesNothing(t *testing.T) {
 					}
 				}
 			})
-			if granted == 0 || cancelled == 0 {
-				t.Errorf("granted %d times, cancelled %d times: the moments are not around the grant", granted, cancelled)
+			if granted == 0 || canceled == 0 {
+				t.Errorf("granted %d times, canceled %d times: the moments are not around the grant", granted, canceled)
 			}
 		})
 	}

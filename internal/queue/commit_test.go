@@ -67,7 +67,7 @@ func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 	})
 }
 
-// The batch may still be carried out, whatever the answer is when its Txns are sent again.
+// The batch may still be carried out, whatever the reply is when its Txns are sent again.
 func TestTxnOfAnUnansweredBatchCountsAsUnanswered(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -79,7 +79,7 @@ func TestTxnOfAnUnansweredBatchCountsAsUnanswered(t *testing.T) {
 		p.Link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true} })
 		r, err := c.commit(t.Context(), txn{queue: "/q/", then: []clientv3.Op{clientv3.OpPut("/q/1", "")}})
 		if err == nil || !r.unanswered || r.unsent {
-			t.Errorf("a batch whose answer was lost: %+v, %v, want it unanswered", r, err)
+			t.Errorf("a batch whose reply was lost: %+v, %v, want it unanswered", r, err)
 		}
 	})
 }

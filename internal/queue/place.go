@@ -45,14 +45,14 @@ func View(kv *mvccpb.KeyValue, verbatim bool) view.Entry {
 	switch {
 	case ok && !verbatim:
 		e.Owner, e.Host, e.PID, e.Value = v.Owner, v.Host, v.PID, v.Data
-		e.QueuedAt, e.HeldAt = v.Queued, v.Held
+		e.QueuedAt, e.HeldAt, e.ReleasedAt, e.TakenUntil = v.Queued, v.Held, v.Released, v.TakenUntil
 	case verbatim || e.Foreign:
 		e.Value = string(kv.Value[:min(len(kv.Value), MaxData)])
 	}
 	return e
 }
 
-// ahead is what an answer of etcd says of the entries ahead.
+// ahead is what a reply of etcd says of the entries ahead.
 type ahead struct {
 	holder *mvccpb.KeyValue // the oldest, with its value; nil if that is not known
 	epoch  []*mvccpb.KeyValue
@@ -61,11 +61,11 @@ type ahead struct {
 }
 
 // lookAhead reads who holds, and the entries that were created before rev; with 0 some
-// of all. aheadIn reads the answers.
+// of all. aheadIn reads the replies.
 func (q *Queue) lookAhead(rev int64) []clientv3.Op {
 	count := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxJudged)}
 	if rev > 0 {
-		// The count in an answer does not regard the revision, so the keys are counted.
+		// The count in a reply does not regard the revision, so the keys are counted.
 		count = append(count, clientv3.WithMaxCreateRev(rev-1), clientv3.WithLimit(view.MaxAhead))
 	}
 	return []clientv3.Op{
@@ -76,7 +76,7 @@ func (q *Queue) lookAhead(rev int64) []clientv3.Op {
 // lookedAhead is the number of operations of lookAhead.
 const lookedAhead = 3
 
-// aheadIn reads the answers to lookAhead(rev), the first of which is response i.
+// aheadIn reads the replies to lookAhead(rev), the first of which is response i.
 func aheadIn(resp *clientv3.TxnResponse, i int, rev int64) ahead {
 	before := resp.Responses[i+1].GetResponseRange()
 	a := ahead{count: before.Count, epoch: resp.Responses[i+2].GetResponseRange().Kvs, at: time.Now()}
@@ -124,7 +124,7 @@ func (e *entry) look() []clientv3.Op {
 	return e.q.lookAhead(e.rev)
 }
 
-// looked reads the answers to look, the first of which is response i.
+// looked reads the replies to look, the first of which is response i.
 func (e *entry) looked(r reply, i int) {
 	e.saw(aheadIn(&clientv3.TxnResponse{Responses: r.responses}, i, e.rev))
 }

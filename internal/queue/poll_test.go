@@ -133,7 +133,7 @@ func TestUnansweredPollsAreCountedAndLoggedOnce(t *testing.T) {
 		if err := h.Check(); err != nil {
 			t.Errorf("an unanswered poll has ended the hold: %v", err)
 		}
-		if n := metrics.Points(t)["audits.unanswered "]; n < 10 {
+		if n := metrics.Points(t)["polls.unanswered "]; n < 10 {
 			t.Errorf("%d unanswered polls are counted: %v", n, metrics.Points(t))
 		}
 		if n := strings.Count(log.String(), "could not check whether the entries"); n != 1 {

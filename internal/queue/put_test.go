@@ -243,7 +243,7 @@ func TestEntryWithUnknownEpochIsQueuedAgain(t *testing.T) {
 	})
 }
 
-// A put in flight is not canceled with its caller, so that its answer becomes known. But it is
+// A put in flight is not canceled with its caller, so that its reply becomes known. But it is
 // not sent again.
 func TestPutIsNotSentAgainForACallerWhoHasGivenUp(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -147,7 +147,7 @@ func TestReleaseCarriedOutAfterItsCallerGaveUpIsNoLoss(t *testing.T) {
 	}
 }
 
-// Release does not wait for an answer once the lease is lost: the hold ends with it.
+// Release does not wait for a reply once the lease is lost: the hold ends with it.
 func TestUnansweredReleaseEndsWithTheLease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)

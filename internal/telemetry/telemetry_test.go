@@ -60,7 +60,7 @@ func reportAll(t *telemetry.Telemetry) {
 	t.SessionLost("expired", time.Second)
 	t.Ambiguous("lock", "enqueue")
 	t.Sweeping("lock")
-	t.AuditFailed()
+	t.PollFailed()
 }
 
 // row describes a metric or span, as a row of a table in docs/telemetry.md does.

@@ -104,8 +104,8 @@ func TestHolderNoticesThatItsEntryWasDeleted(t *testing.T) {
 	}
 }
 
-// Invariant 6. The entry of a waiter is deleted while it waits. When its predecessor leaves, it must not believe that
-// it holds the lock.
+// Invariant 6. The entry of a waiter is deleted while it waits. When the entry ahead is removed, it must not
+// believe that it holds the lock.
 func TestWaiterQueuesAgainAfterItsEntryIsDeleted(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

@@ -1,7 +1,7 @@
 //go:build unix
 
 // Package mixedfleet tests that the last release and the present code share locks and elections: while a service is
-// updated, both run on the same etcd. The last release is built from its sources, as a program of its own.
+// updated, both run on the same etcd. The last release is built from its sources, as its own program.
 package mixedfleet
 
 import (

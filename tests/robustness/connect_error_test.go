@@ -22,7 +22,7 @@ import (
 )
 
 // Scenario 38: if the client cannot connect, New and NewClient return when their context ends, and the error has the
-// reason. gRPC by itself would return DeadlineExceeded to a call that waits for a connection. The rows are those of
+// reason. gRPC would return DeadlineExceeded to a call that waits for a connection. The rows are those of
 // docs/client.md.
 func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	t.Parallel()

@@ -82,12 +82,12 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 	if err := <-second; !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("Lock behind another goroutine: %v", err)
 	}
-	// For longer than the TTL the session sends only renewals and audits of its
+	// For longer than the TTL the session sends only renewals and polls of its
 	// entry. It does not retry the acquisitions that failed.
 	before, began := link.Count(), time.Now()
 	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", before["LeaseKeepAlive"]+4))
 	sent, took := link.Count().Since(before), time.Since(began)
-	if audits := int(took/auditEvery) + 1; sent["Txn"] > 2*audits || sent["Put"] != 0 { // a slow audit is sent twice
+	if polls := int(took/pollEvery) + 1; sent["Txn"] > 2*polls || sent["Put"] != 0 { // a slow poll is sent twice
 		t.Errorf("sent %v in %v", sent, took)
 	}
 	if err := held.Check(); err != nil {
@@ -159,7 +159,7 @@ func TestFullStoreReleasesLocksBatchedWithNewOnes(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	// No renewal and no audit is sent during the test.
+	// No renewal and no poll is sent during the test.
 	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second, LockDelay: time.Minute})
 	const inFlight, half, tries = 4, 8, 10 // internal/queue sends up to 4 Txns alone; 8 are half of a full batch
 	var held [tries][]*locker.Lock

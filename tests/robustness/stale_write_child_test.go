@@ -78,7 +78,7 @@ type writerEvent struct {
 	Token fencing.Token `json:",omitzero"`
 	Err   string        // the writer failed otherwise
 
-	// If stale: how many writes were acknowledged, and how many had no answer.
+	// If stale: how many writes were acknowledged, and how many had no reply.
 	Acknowledged, Unknown int
 }
 
