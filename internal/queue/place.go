@@ -40,7 +40,7 @@ func WithoutPlace(err error) (view.Place, error) {
 func View(kv *mvccpb.KeyValue, verbatim bool) view.Entry {
 	e := view.Entry{Key: string(kv.Key), Revision: kv.CreateRevision, Lease: clientv3.LeaseID(kv.Lease)}
 	_, ours := LeaseOf(e.Key)
-	e.Foreign = !ours
+	e.Foreign, e.Shared = !ours, ours && isReader(e.Key)
 	v, ok := DecodeValue(kv.Value)
 	switch {
 	case ok && !verbatim:

@@ -154,6 +154,13 @@ func (q *Queue) first(order clientv3.SortOrder) clientv3.Op {
 		clientv3.WithSort(clientv3.SortByCreateRevision, order))
 }
 
+// OldestWriter reads the oldest entry below a prefix that is not a reader's.
+func OldestWriter(entries string) clientv3.Op {
+	return clientv3.OpGet(entries+afterReaders, clientv3.WithRange(clientv3.GetPrefixRangeEnd(entries)),
+		clientv3.WithLimit(1), clientv3.WithKeysOnly(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+}
+
 // nearest reads the youngest conflicting entry created at maxCreate or before, as it
 // stood at revision at. 0 means any, and now. The server sorts all keys of the range for
 // it, as it does for every choice by create revision.
@@ -196,14 +203,18 @@ func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
 // LeaseOf returns the lease under which an entry was put, which its key names. It reports
 // false for an entry of another client, whose key has another form.
 func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {
-	name := strings.TrimPrefix(key[strings.LastIndexByte(key, '/')+1:], readerMark)
-	hex, nonce, _ := strings.Cut(name, "-")
+	hex, nonce, _ := strings.Cut(strings.TrimPrefix(lastPart(key), readerMark), "-")
 	if !isNonce(nonce) { // a UUID, say
 		return clientv3.NoLease, false
 	}
 	lease, err := strconv.ParseInt(hex, 16, 64)
 	return clientv3.LeaseID(lease), err == nil
 }
+
+// isReader reports whether an entry of ours is a reader's.
+func isReader(key string) bool { return strings.HasPrefix(lastPart(key), readerMark) }
+
+func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
 // read sends several reads as one linearizable Txn.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
@@ -253,8 +264,7 @@ func (q *Queue) checkEmpty(ctx context.Context) error {
 	standing := resp.Responses[1].GetResponseRange()
 	own := fmt.Sprintf("%x-", int64(q.host.Lease().ID()))
 	isOwn := func(kv *mvccpb.KeyValue) bool {
-		id := strings.TrimPrefix(string(kv.Key), q.entries)
-		return strings.HasPrefix(strings.TrimPrefix(id, readerMark), own)
+		return strings.HasPrefix(strings.TrimPrefix(string(kv.Key[len(q.entries):]), readerMark), own)
 	}
 	first := aheadIn(resp, 0, 0)
 	switch {
