@@ -28,6 +28,8 @@ func TestSlowCommitsLoseNoMoreSessionsThanKeepAlive(t *testing.T) {
 	}{
 		{"half a second to one, TTL 5 s", 250 * time.Millisecond, 5 * time.Second, seconds(long(300, 30, 8))},
 		{"one second to two, TTL 15 s", 500 * time.Millisecond, 15 * time.Second, seconds(long(300, 30, 0))},
+		{"one second to two, TTL 5 s", 500 * time.Millisecond, 5 * time.Second, seconds(long(120, 0, 0))},
+		{"three seconds to six, TTL 15 s", 1500 * time.Millisecond, 15 * time.Second, seconds(long(120, 0, 0))},
 		{"three seconds to six, TTL 30 s", 1500 * time.Millisecond, 30 * time.Second, seconds(long(300, 0, 0))},
 	} {
 		if c.observed == 0 {
