@@ -75,8 +75,8 @@ func TestHolderStoppedPastItsTTLIsLostAtTheFirstCheck(t *testing.T) {
 // the same token. How long it is trusted is exact: a stop that ends just in
 // time for a renewal to be confirmed loses nothing.
 func TestHolderStoppedForLessThanItsTTLStillHolds(t *testing.T) {
-	// A renewal is one message and one read.
-	const confirm = 4 * kit.OneWay
+	// A renewal is one message and one read, sent at the same time.
+	const confirm = 2 * kit.OneWay
 	again := []holdfast.State{holdfast.Suspended, holdfast.Connected}
 	lost := []holdfast.State{holdfast.Suspended, holdfast.Lost, holdfast.Connected}
 	for name, c := range map[string]struct {
