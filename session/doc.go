@@ -31,7 +31,7 @@
 //
 //   - A loss is reported (by Check, the contexts of locks and terms, and events) before any etcd leader can expire the
 //     lease. Trust is counted from when a renewal was sent, minus a margin for clock drift, and a renewal counts only
-//     after a read has proved that the leader which acknowledged it is the one the cluster follows.
+//     if a read, sent together with it, proves that the leader which acknowledged it had not been deposed before.
 //   - A loss is final. The session gets a new lease, but locks and terms of the old one stay lost.
 //   - One hung member of several costs neither the lease nor a suspension while a quorum is healthy: requests that
 //     may be repeated are sent to the other members as well.
@@ -47,7 +47,8 @@
 //   - That the holder of a revoked lease learns of it before another client acquires its lock. An administrator can
 //     revoke a lease, and so can a former etcd leader that was paused. The watch of the session key usually reports
 //     it within milliseconds; if the watch hangs, the next look at the held entries or the next renewal does.
-//     Waiters wait Options.LockDelay for that; a client that never had to wait does not.
+//     Waiters wait Options.LockDelay for that; a client that never had to wait does not. A holder that reaches no
+//     member of etcd learns of it when its lease is no longer trusted.
 //   - Anything through etcd's grpc-proxy, which may answer one renewal with the reply to another.
 //
 // # What happens when
@@ -60,6 +61,7 @@
 //	the wall clock jumps           nothing
 //	etcd's leader changes          nothing; etcd gives the lease its full TTL again
 //	one member of several hangs    nothing; requests go to the others as well
+//	etcd answers slowly            nothing is lost while a linearizable read takes less than half of the trusted time
 //	permission is withdrawn        renewals fail; Lost at trusted-until, with the reason
 //	the lease is revoked           Lost at once; a new lease follows
 //	the session key is deleted     the session puts it again and logs a warning; Lost if etcd does not answer within
