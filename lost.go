@@ -7,18 +7,14 @@ import (
 	"time"
 )
 
-// LeaseID is the ID of a lease in etcd. Convert it to clientv3.LeaseID for
-// requests about it.
+// LeaseID is the ID of a lease in etcd: a clientv3.LeaseID, without the import.
 type LeaseID int64
 
 // String returns the ID in hexadecimal, as etcdctl prints it.
 func (id LeaseID) String() string { return strconv.FormatInt(int64(id), 16) }
 
-// LostError says that a lease, or a lock or term on it, is gone. That is final:
-// acquire again to continue.
-//
-// errors.Is(err, ErrLost) is true for every LostError; for CauseClosed
-// errors.Is(err, ErrClosed) is true as well.
+// LostError says that a lease, or a lock or term on it, is lost for good. It Is ErrLost, and with CauseClosed also
+// ErrClosed.
 type LostError struct {
 	Kind  string        // "lock" or "election"; empty for the session itself
 	Name  string        // of the lock or election; empty for the session itself
@@ -49,8 +45,7 @@ func (e *LostError) Error() string {
 	return b.String()
 }
 
-// Is makes errors.Is(err, ErrLost) true, and errors.Is(err, ErrClosed) if the
-// session was closed.
+// Is reports whether target is ErrLost, or ErrClosed if the session was closed.
 func (e *LostError) Is(target error) bool {
 	return target == ErrLost || e.Cause == CauseClosed && target == ErrClosed
 }
@@ -66,10 +61,8 @@ const (
 	CauseExpired Cause = iota + 1
 	// CauseRevoked: etcd says that the lease does not exist.
 	CauseRevoked
-	// CauseEntryDeleted: the entry of the lock or term is gone from etcd, and the
-	// session knows of no loss of its lease. Usually the entry was deleted by
-	// hand. After a refused write the lease may have been revoked instead, which
-	// the session reports next.
+	// CauseEntryDeleted: the entry of the lock or term is gone from etcd. Usually it was deleted by hand. After a
+	// refused write the lease may have been revoked instead, which the session reports next.
 	CauseEntryDeleted
 	// CauseClusterChanged: the endpoints now lead to another etcd cluster.
 	CauseClusterChanged
@@ -77,17 +70,15 @@ const (
 	CauseClosed
 	// CauseMaxHold: the lock was held for longer than Options.MaxHold.
 	CauseMaxHold
-	// CauseNotDrained: the work of a term did not stop in time, and the term was
-	// given up while the work still runs.
+	// CauseNotDrained: a term's function did not return in time. It may still run.
 	CauseNotDrained
-	// CauseKeyDeleted: the session key was deleted, as it is by a revocation, and
-	// could not be put again within a quarter of the lock delay.
+	// CauseKeyDeleted: the session key was deleted and could not be put again within a quarter of the lock delay.
 	CauseKeyDeleted
 	// CauseClientClosed: the etcd client was closed before the session.
 	CauseClientClosed
 )
 
-// String returns the cause as it is written in logs, such as "entry deleted".
+// String returns the cause as logs have it, such as "entry deleted".
 func (c Cause) String() string {
 	switch c {
 	case CauseExpired:
@@ -120,7 +111,7 @@ func (c Cause) explain() string {
 		return "no renewal was confirmed in time (etcd unreachable, or this process was paused)"
 	case CauseRevoked:
 		return "etcd no longer knows the lease " +
-			"(revoked by hand, or by a former etcd leader that was paused and resumed; or etcd was restored)"
+			"(revoked by hand, or by a deposed etcd leader; or etcd was restored)"
 	case CauseEntryDeleted:
 		return "its entry is gone from etcd " +
 			"(deleted by another client; or the lease was revoked, which the session will report next)"
@@ -135,7 +126,7 @@ func (c Cause) explain() string {
 	case CauseKeyDeleted:
 		return "its session key was deleted, perhaps with the lease, and could not be put again"
 	case CauseClientClosed:
-		return "nothing can renew it any more"
+		return "its etcd client was closed: nothing can renew it"
 	default:
 		return c.String()
 	}

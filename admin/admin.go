@@ -86,7 +86,11 @@ type place struct {
 	kind    Kind
 	name    string // or prefix, as it was given
 	entries string // every entry's key begins with it
+	foreign bool   // a prefix
 }
+
+// verbatim reports whether the value of an entry is a candidate's and nothing else.
+func (p place) verbatim() bool { return p.foreign && p.kind == Election }
 
 func (p place) String() string { return string(p.kind) + " " + names.Quote(p.name) }
 
@@ -95,7 +99,7 @@ func (c *Client) named(kind Kind, name string) (place, error) {
 	if err := errors.Join(kind.check(), queue.CheckName(string(kind), name)); err != nil {
 		return place{}, err
 	}
-	return place{kind, name, c.root(kind) + name + "/@/"}, nil
+	return place{kind, name, c.root(kind) + name + "/@/", false}, nil
 }
 
 // foreign returns the place of a prefix as etcd's concurrency package takes it.
@@ -106,7 +110,7 @@ func foreign(kind Kind, prefix string) (place, error) {
 	if prefix == "" {
 		return place{}, &holdfast.NameError{Kind: string(kind) + " prefix", Name: prefix, Reason: "is empty"}
 	}
-	return place{kind, prefix, prefix + "/"}, nil
+	return place{kind, prefix, prefix + "/", true}, nil
 }
 
 // root is where all names of a kind stand.

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // Summary is one name with entries.
@@ -21,8 +22,8 @@ type Summary struct {
 	Waiting int   // entries behind the holder
 }
 
-// listPage bounds the keys of one read. Memory is bounded by it: an entry's value has about 200 bytes, of an election at
-// most 128 KiB.
+// listPage bounds the keys of one read, and so the memory: an entry's value has about 200 bytes, of an election at most
+// 128 KiB.
 const listPage = 500
 
 // List ranges over the names of a kind that begin with prefix ("": all) and have entries, in the order of their bytes.
@@ -65,7 +66,7 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 				s = Summary{Kind: kind, Name: name, Waiting: -1}
 			}
 			if s.Waiting++; s.Waiting == 0 || kv.CreateRevision < s.Holder.Revision {
-				s.Holder = entryOf(kv)
+				s.Holder = queue.View(kv, false)
 			}
 		}
 		if s.Waiting >= 0 {

@@ -18,7 +18,12 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/view"
 )
+
+// Entry is one holder or waiter. TTL is set by Show only, and 0 if the lease is gone or the role may not ask for it.
+type Entry = view.Entry
 
 // Queue is one name's queue as it stood at one revision of etcd.
 type Queue struct {
@@ -102,7 +107,7 @@ func (c *Client) list(ctx context.Context, p place) (l listing, err error) {
 		}
 		page := resp.Responses[0].GetResponseRange()
 		for _, kv := range page.Kvs {
-			e := entryOf(kv)
+			e := queue.View(kv, p.verbatim())
 			if e.Token, err = c.token(ctx, epoch, kv.CreateRevision); err != nil {
 				return listing{}, err
 			}
@@ -148,7 +153,7 @@ func (c *Client) timesToLive(ctx context.Context, entries []Entry) error {
 	leases := make(chan clientv3.LeaseID)
 	ttls := make(map[clientv3.LeaseID]time.Duration)
 	for _, e := range entries {
-		ttls[e.Lease] = NoTTL
+		ttls[e.Lease] = 0
 	}
 	ids := slices.Collect(maps.Keys(ttls))
 	var mu sync.Mutex // protects ttls and failed
@@ -181,21 +186,20 @@ func (c *Client) timesToLive(ctx context.Context, entries []Entry) error {
 	return errors.Join(failed...)
 }
 
-// timeToLive is the time a lease has left, or NoTTL: it is gone, or the role may not ask. etcd refuses those who may
-// not read every key on the lease.
+// timeToLive is the time a lease has left, rounded up to seconds, or 0: the lease is gone, or the role may not ask.
+// etcd refuses a role that may not read every key on the lease.
 func (c *Client) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
-	resp, err := attempt.Ask(ctx, c.sender, attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+	resp, err := attempt.Ask(ctx, c.sender, attempt.Read, func(
+		ctx context.Context,
+	) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return c.client.TimeToLive(ctx, id)
 	})
 	switch etcderr.Classify(err) {
 	case etcderr.OK:
-		if resp.TTL < 0 {
-			return NoTTL, nil
-		}
-		return time.Duration(resp.TTL) * time.Second, nil
+		return time.Duration(min(resp.TTL+1, resp.GrantedTTL)) * time.Second, nil // etcd rounds down; -1: gone
 	case etcderr.LeaseGone, etcderr.Unauthorised:
-		return NoTTL, nil
+		return 0, nil
 	default:
-		return NoTTL, err
+		return 0, err
 	}
 }

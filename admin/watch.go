@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // What is what has happened to an entry.
@@ -28,7 +29,10 @@ const (
 	Queued What = "queued"
 	// Acquired: the entry is the first of its queue. See the package comment for LockDelay.
 	Acquired What = "acquired"
-	// Released: the entry was first, and was removed alone: by its holder, or by hand.
+	// Taken: the holder has released it, and the name stays taken until Entry.TakenUntil
+	// (locker.Options.MinHold). Released follows.
+	Taken What = "taken"
+	// Released: the entry was first, and was removed alone: by its holder, or by hand; or MinHold has passed.
 	Released What = "released"
 	// Left: the entry waited, and was removed alone.
 	Left What = "left"
@@ -205,9 +209,12 @@ func (w *watcher) read(ctx context.Context) (changed bool, err error) {
 		}
 	}
 	for _, e := range now.entries {
-		_, told := w.standing[e.Key]
+		before, told := w.standing[e.Key]
 		w.standing[e.Key] = e
 		if told {
+			if err := w.taken(before, e, now.revision); err != nil {
+				return changed, err
+			}
 			continue
 		}
 		changed = known
@@ -244,7 +251,10 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 		if !known {
 			return nil
 		}
-		if how == Released && before.Revision != w.first {
+		switch {
+		case before.Released(): // it no longer stood on the lease of its session
+			how = Released
+		case how == Released && before.Revision != w.first:
 			how = Left
 		}
 		if err := w.removed(before, how, rev); err != nil {
@@ -252,7 +262,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 		}
 		return w.acquired(rev)
 	}
-	e := entryOf(ev.Kv)
+	e := queue.View(ev.Kv, w.place.verbatim())
 	e.Token = before.Token
 	if !known {
 		epoch, err := w.client.read(ctx, clientv3.OpGet(w.client.namespace+"/epoch"))
@@ -265,7 +275,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 	}
 	w.standing[e.Key] = e
 	if known {
-		return nil
+		return w.taken(before, e, rev)
 	}
 	if err := w.tell(Event{What: Queued, Entry: e, Revision: rev}); err != nil {
 		return err
@@ -308,6 +318,14 @@ func (w *watcher) endedWithSession(ctx context.Context, events []*clientv3.Event
 		}
 	}
 	return how, nil
+}
+
+// taken tells that an entry was released and stays, if it was not so before.
+func (w *watcher) taken(before, now Entry, rev int64) error {
+	if before.Released() || !now.Released() {
+		return nil
+	}
+	return w.tell(Event{What: Taken, Entry: now, Revision: rev})
 }
 
 // removed tells that an entry is gone.

@@ -19,7 +19,7 @@ type evidence struct {
 	proof *proof
 }
 
-// acknowledgement is a member's answer to a renewal.
+// acknowledgement is a member's reply to a renewal.
 type acknowledgement struct {
 	sent    time.Duration // by the session's clock
 	ttl     time.Duration
@@ -58,14 +58,14 @@ func (s *Session) acknowledge(ctx context.Context, l *lease.Lease) (*acknowledge
 
 // prove sends a linearizable read of the session key, and sees to it that the key exists.
 func (s *Session) prove(ctx context.Context, l *lease.Lease) (*proof, error) {
-	type answer struct {
+	type reply struct {
 		sent time.Duration
 		read *clientv3.GetResponse
 	}
-	got, _, err := attempt.Once(ctx, s.sender, attempt.Proof, func(ctx context.Context) (answer, error) {
+	got, _, err := attempt.Once(ctx, s.sender, attempt.Proof, func(ctx context.Context) (reply, error) {
 		sent := s.opts.Clock()
 		read, err := s.readSessionKey(ctx, l)
-		return answer{sent, read}, err
+		return reply{sent, read}, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.ID()), err)

@@ -15,8 +15,8 @@ import (
 
 var (
 	errUnconfirmed    = errors.New("renewal not confirmed: the member that answered it is not of the term that now leads")
-	errClusterChanged = errors.New("the answer came from another etcd cluster")
-	errArrivedLate    = errors.New("the answer arrived after trusted-until")
+	errClusterChanged = errors.New("the reply came from another etcd cluster")
+	errArrivedLate    = errors.New("the reply arrived after trusted-until")
 )
 
 // run keeps one lease after the other alive until no further one will follow.
@@ -59,9 +59,9 @@ func (s *Session) successor() *lease.Lease {
 	return l
 }
 
-// watchdog wakes when the answer of l.Check changes, and publishes the new state. It sends no RPC, so nothing keeps
-// it from doing so in time. (For the reason of a suspension it asks the connection, for 100 ms at most.) When l is
-// lost it returns the last state published.
+// watchdog wakes when the result of l.Check changes, and publishes the new state. It sends no RPC that could delay it.
+// (For the reason of a suspension it asks the connection, for 100 ms at most.) When l is lost it returns the last state
+// published.
 func (s *Session) watchdog(l *lease.Lease) holdfast.State {
 	state := holdfast.Connected
 	timer := time.NewTimer(l.UntilChange())
@@ -118,13 +118,13 @@ func (s *Session) renew(l *lease.Lease) {
 
 // renewOnce sends a renewal and, at the same time, a linearizable read of the session key. The renewal alone proves
 // nothing: an etcd leader that was paused and resumed acknowledges renewals which the cluster, led by another member
-// by now, has never seen. It counts from the earlier of the two sends if both answers have the same Raft term:
+// by now, has never seen. It counts from the earlier of the two sends if both replies have the same Raft term:
 //
 //   - If the member that acknowledged it still led at that moment, the lease has its full TTL from then on.
 //   - If it did not, its successor was elected after the read: no read succeeds at term T once a quorum has voted for
 //     T+1. The lease existed when it was read, and a new leader gives every lease its full TTL.
 //
-// Both are repeated until the loss, each by itself, and an answer is kept while the other one is missing.
+// Both are repeated until the loss, each by itself, and a reply is kept while the other one is missing.
 func (s *Session) renewOnce(ctx context.Context, l *lease.Lease, policy backoff.Policy, e *evidence) error {
 	began := time.Now()
 	var proving sync.WaitGroup
@@ -160,17 +160,17 @@ func (s *Session) renewOnce(ctx context.Context, l *lease.Lease, policy backoff.
 func untilAnswered[T any](
 	ctx context.Context, s *Session, l *lease.Lease, policy backoff.Policy,
 	send func(context.Context, *lease.Lease) (*T, error),
-) (answer *T) {
+) (reply *T) {
 	_ = backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		began := time.Now()
 		v, err := send(ctx, l)
 		if err != nil {
 			return s.renewalFailed(l, began, err)
 		}
-		answer = v
+		reply = v
 		return nil
 	})
-	return answer
+	return reply
 }
 
 // renewalFailed records a failure, and returns err so that backoff.Retry goes on unless l is lost.

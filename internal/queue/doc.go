@@ -32,17 +32,17 @@
 //
 // # Requests that are not answered
 //
-// A request without an answer may have been carried out, or may be at any later time.
+// A request without a reply may have been carried out, or may be at any later time.
 //
 //   - The put of an entry is sent again until it is answered. Its key belongs to one
 //     attempt at a time, so a read finds what an earlier copy did.
 //   - The put compares the mod revision of the session key, the gate. When an attempt
 //     ends with an unanswered copy, the sweeper puts the session key again. From then
 //     on the copy does nothing. Then the sweeper removes the entry, if it stands.
-//   - A copy that etcd's client sends by itself may pass the gate after its entry was
+//   - A copy that etcd's client itself sends may pass the gate after its entry was
 //     released. The orphan scanner lists the keys of the lease and has the sweeper
 //     remove entries that no attempt accounts for.
-//   - Whatever is missed goes with the lease.
+//   - Whatever is missed expires with the lease.
 //
 // # While held
 //

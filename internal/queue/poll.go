@@ -153,7 +153,7 @@ func (p *poller) checkAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 	}
 }
 
-// check ends the holds of a batch whose entries are gone. Without an answer it
+// check ends the holds of a batch whose entries are gone. Without a reply it
 // decides nothing: renewals judge the connection.
 //
 // The first try is brief, so that it ends within the lock delay; meanwhile attempt
@@ -228,7 +228,7 @@ func (p *poller) report(err error) {
 	if err == nil {
 		return
 	}
-	p.host.Telemetry().AuditFailed()
+	p.host.Telemetry().PollFailed()
 	if !before {
 		p.host.Logger().Warn("holdfast: could not check whether the entries of held locks and terms exist; "+
 			"a deleted one is noticed once etcd answers",

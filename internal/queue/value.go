@@ -39,6 +39,10 @@ type Value struct {
 	Queued time.Time // when the entry was put
 	Held   time.Time // since when it is held; zero if it is not, or does not say so yet
 	Data   string    // a candidate's value: any bytes, at most MaxData
+
+	// Of an entry that MinHold keeps after its release: when that was, and when the
+	// lease of its own ends. Zero otherwise.
+	Released, TakenUntil time.Time
 }
 
 // encodedValue is a Value as it is written in etcd: JSON, which people can read with
@@ -50,7 +54,15 @@ type encodedValue struct {
 	Queued time.Time `json:"queued_at"`
 	Held   time.Time `json:"held_since,omitzero"`
 	Text   string    `json:"value,omitempty"`
-	Bytes  []byte    `json:"value_base64,omitempty"` // if Data is not text
+
+	Bytes []byte `json:"value_base64,omitempty"` // if Data is not text
+
+	Taken *taken `json:"taken,omitempty"` // by MinHold
+}
+
+type taken struct {
+	Released time.Time `json:"released_at"`
+	Until    time.Time `json:"until"`
 }
 
 // Encode returns the value as it is written in etcd.
@@ -59,6 +71,9 @@ func (v Value) Encode() string {
 		V: valueFormat, Mode: cut(v.Mode),
 		Identity: lease.Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
 		Queued:   millis(v.Queued), Held: millis(v.Held),
+	}
+	if !v.Released.IsZero() {
+		enc.Taken = &taken{millis(v.Released), millis(v.TakenUntil)}
 	}
 	if isText(v.Data) {
 		enc.Text = v.Data
@@ -86,11 +101,17 @@ func DecodeValue(b []byte) (Value, bool) {
 		Identity: enc.Identity, Mode: enc.Mode,
 		Queued: millis(enc.Queued), Held: millis(enc.Held), Data: enc.Text,
 	}
+	if enc.Taken != nil {
+		v.Released, v.TakenUntil = millis(enc.Taken.Released), millis(enc.Taken.Until)
+	}
 	if len(enc.Bytes) > 0 {
 		v.Data = string(enc.Bytes)
 	}
 	ok := enc.V >= valueFormat && len(v.Data) <= MaxData && plausible(v.Queued) &&
-		max(len(v.Owner), len(v.Host), len(v.Mode)) <= MaxText && (v.Held.IsZero() || plausible(v.Held))
+		max(len(v.Owner), len(v.Host), len(v.Mode)) <= MaxText
+	for _, t := range []time.Time{v.Held, v.Released, v.TakenUntil} {
+		ok = ok && (t.IsZero() || plausible(t))
+	}
 	if !ok {
 		return Value{}, false
 	}
@@ -102,6 +123,10 @@ func (v Value) String() string {
 	since := "queued since " + v.Queued.Format(time.RFC3339Nano)
 	if !v.Held.IsZero() {
 		since = "held since " + v.Held.Format(time.RFC3339Nano)
+	}
+	if !v.Released.IsZero() {
+		since = "released at " + v.Released.Format(time.RFC3339Nano) + ", its name taken until " +
+			v.TakenUntil.Format(time.RFC3339Nano)
 	}
 	return strings.Join(append(v.who(), since), ", ")
 }

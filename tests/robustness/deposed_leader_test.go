@@ -144,7 +144,8 @@ type successor struct {
 func (r *deposedRound) acquire(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {
-		h := &deposedHolder{kind: []string{"lock", "election"}[i/2%2], name: fmt.Sprint(r.prefix, i), cutOff: i%2 == 1, next: make(chan successor, 1), ended: make(chan struct{})}
+		h := &deposedHolder{kind: []string{"lock", "election"}[i/2%2], name: fmt.Sprint(r.prefix, i),
+			cutOff: i%2 == 1, next: make(chan successor, 1), ended: make(chan struct{})}
 		cli := r.toOld()
 		inner := cli.Lease
 		if !h.cutOff {
@@ -154,7 +155,8 @@ func (r *deposedRound) acquire(t *testing.T, n int) {
 		if !h.cutOff { // it can try to confirm a stale acknowledgement
 			cli.Lease = &ackCounter{Lease: inner, term: &r.term, stale: &r.staleAcks}
 		}
-		h.sess = open(t, cli, session.Options{TTL: deposedTTL, Retry: slowRetry, CloseTimeout: 100 * time.Millisecond, StayLost: true})
+		h.sess = open(t, cli, session.Options{TTL: deposedTTL, Retry: slowRetry, CloseTimeout: 100 * time.Millisecond,
+			StayLost: true})
 		h.lease = h.sess.Lease()
 		var err error
 		if h.held, err = kinds[h.kind](deadline(t), h.sess, h.name, "old"); err != nil {

@@ -79,7 +79,8 @@ func (l *raftLog) early(t *testing.T, id clientv3.LeaseID) (early bool, why stri
 	if !ok || leader == 0 {
 		t.Fatalf("lease %x: etcd's log has no revocation or no leader of its term: %+v", int64(id), r)
 	}
-	return r.proposer != leader, fmt.Sprintf("revoked by member %x at term %d, whose leader was %x", r.proposer, r.term, leader)
+	why = fmt.Sprintf("revoked by member %x at term %d, whose leader was %x", r.proposer, r.term, leader)
+	return r.proposer != leader, why
 }
 
 // readRaftLog reads the logs of a cluster whose Options.Dir is dir. Members may be

@@ -30,7 +30,9 @@ type duty struct {
 }
 
 // inSession returns a function that runs do in a new session.
-func inSession(do func(ctx context.Context, sess *session.Session) error) func(context.Context, *clientv3.Client) error {
+func inSession(
+	do func(ctx context.Context, sess *session.Session) error,
+) func(context.Context, *clientv3.Client) error {
 	return func(ctx context.Context, cli *clientv3.Client) error {
 		sess, err := session.New(ctx, cli, &session.Options{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -172,7 +174,8 @@ func TestDocumentedRolesAreMinimal(t *testing.T) {
 // weaker returns the permissions that grant less than kind; -1 is no permission.
 func weaker(kind clientv3.PermissionType) []clientv3.PermissionType {
 	if kind == clientv3.PermissionType(clientv3.PermReadWrite) {
-		return []clientv3.PermissionType{-1, clientv3.PermissionType(clientv3.PermRead), clientv3.PermissionType(clientv3.PermWrite)}
+		return []clientv3.PermissionType{-1, clientv3.PermissionType(clientv3.PermRead),
+			clientv3.PermissionType(clientv3.PermWrite)}
 	}
 	return []clientv3.PermissionType{-1}
 }
@@ -185,7 +188,8 @@ func TestDocumentedRolesGrantNothingElse(t *testing.T) {
 	_, err := election.New(open(t, g.admin, session.Options{}), "led").Campaign(deadline(t), "leader")
 	must(t)(nil, err)
 	for role, forbidden := range map[string][]string{
-		"locks":      {"lead", "watch the leader", "raise the epoch", "guard a resource", "take an etcdctl lock", "write behind a fence"},
+		"locks": {"lead", "watch the leader", "raise the epoch", "guard a resource", "take an etcdctl lock",
+			"write behind a fence"},
 		"elections":  {"take locks", "raise the epoch"},
 		"observers":  {"lead", "take locks", "raise the epoch"},
 		"inspectors": {"lead", "take locks", "raise the epoch"},
@@ -213,7 +217,8 @@ func TestHarmARoleCanDoToOtherSessions(t *testing.T) {
 	g.user(t, "other", "job-7")
 	other := g.client(t, "other", nil)
 	events := make(chan session.Event, 100)
-	sess := open(t, g.client(t, "victim", nil), session.Options{TTL: 5 * time.Second, OnStateChange: func(ev session.Event) { events <- ev }})
+	sess := open(t, g.client(t, "victim", nil), session.Options{TTL: 5 * time.Second,
+		OnStateChange: func(ev session.Event) { events <- ev }})
 	mu := locker.NewMutex(sess, "elsewhere")
 	lk, err := mu.Lock(deadline(t))
 	must(t)(nil, err)

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// In a cluster with slow commits, no more sessions are lost than leases that etcd's
-// client keeps alive, and requests do not pile up. Sessions may be suspended, because a
-// renewal counts only after a linearizable read, which is as slow as a commit.
+// In a cluster with slow commits, no more sessions are lost than leases that etcd's client keeps alive, and requests do
+// not pile up. Sessions may be suspended, because a renewal counts only after a linearizable read, which is as slow as
+// a commit.
 //
 // The delay is between members. A commit takes two delays through the leader and four
 // through a follower. A linearizable read takes as long, and up to twice as long if it
