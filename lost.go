@@ -76,6 +76,8 @@ const (
 	CauseKeyDeleted
 	// CauseClientClosed: the etcd client was closed before the session.
 	CauseClientClosed
+	// CauseIdle: the work under the lock did not call Progress for Options.MaxIdle.
+	CauseIdle
 )
 
 // String returns the cause as logs have it, such as "entry deleted".
@@ -99,6 +101,8 @@ func (c Cause) String() string {
 		return "session key deleted"
 	case CauseClientClosed:
 		return "client closed"
+	case CauseIdle:
+		return "no progress"
 	default:
 		return fmt.Sprintf("Cause(%d)", int(c))
 	}
@@ -127,6 +131,8 @@ func (c Cause) explain() string {
 		return "its session key was deleted, perhaps with the lease, and could not be put again"
 	case CauseClientClosed:
 		return "its etcd client was closed: nothing can renew it"
+	case CauseIdle:
+		return "its work did not call Progress for MaxIdle (it is stuck, or its process was paused)"
 	default:
 		return c.String()
 	}

@@ -46,8 +46,8 @@
 //
 // # While held
 //
-// A hold ends once: it is released, its lease is lost, its entry is deleted, or
-// MaxHold has passed. Its contexts are canceled before its entry is removed. The
+// A hold ends once: it is released, its lease is lost, its entry is deleted, MaxHold
+// has passed, or its work makes no progress (idle.go). Its contexts are canceled before its entry is removed. The
 // poller checks several times in a lock delay, in one Txn for many holds, that the
 // entries still stand.
 //
