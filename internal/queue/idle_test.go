@@ -32,9 +32,15 @@ func TestHoldWhoseWorkIsStuckIsLostAfterMaxIdle(t *testing.T) {
 			}
 		}
 		progressed := time.Now()
-		<-h.Done()
+		select {
+		case <-h.Done():
+		case <-time.After(time.Minute):
+		}
 		if idled := time.Since(progressed); idled != maxIdle || !isIdle(h.Check()) || !isIdle(h.Progress()) {
 			t.Errorf("after %v: Check %v, Progress %v", idled, h.Check(), h.Progress())
+		}
+		if !isIdle(h.Check()) {
+			_ = h.Release(t.Context())
 		}
 		r := granted(t, srv, next)
 		delayed(t, r, srv, h.Key(), false)
@@ -51,7 +57,11 @@ func TestIdleWorkIsToldAtOnceAfterAPause(t *testing.T) {
 		"a context": func(h *Hold) error {
 			ctx, cancel := h.Context(context.Background(), false)
 			defer cancel()
-			<-ctx.Done()
+			select {
+			case <-ctx.Done():
+			case <-time.After(kit.Prompt):
+				return nil
+			}
 			return h.Check()
 		},
 	} {
