@@ -22,9 +22,9 @@ const (
 // to rounding, and the loop would spin.
 const minInitial = time.Microsecond
 
-// Policy says how long to pause between attempts, and how long one may take. It has no state: it may be copied, and
-// used by any number of goroutines if its functions allow that. A zero field is its default; a value outside its range
-// is an error, also if it only conflicts with another field's default.
+// Policy says how long to pause between attempts, and how long one may take. It may be copied, and used by any number
+// of goroutines if its functions allow that. A zero field is its default; a value outside its range is an error, also
+// if it only conflicts with another field's default.
 type Policy struct {
 	// Initial is the upper bound of the first pause. Default 10 ms, at least 1 µs. Larger than an attempt usually
 	// takes, it only adds delay; much smaller, the first retries come in a burst.
@@ -92,9 +92,9 @@ func (p Policy) New() (*BackOff, error) {
 	}
 	p = p.withDefaults()
 	return &BackOff{
-		// cenkalti's own jitter cannot be full jitter: a factor f spreads over [1-f, 1+f] times the interval, so f
-		// = 1 means [0, 2×]; and the interval is capped before it is spread, so pauses can exceed Max. With factor
-		// 0 cenkalti returns the exact upper bounds, and NextBackOff draws.
+		// cenkalti's own jitter cannot be full jitter. A factor f spreads over [1-f, 1+f] times the interval, so f = 1
+		// means [0, 2×]. And the interval is capped before it is spread, so pauses can exceed Max. With factor 0
+		// cenkalti returns the exact upper bounds, and NextBackOff draws.
 		bounds: cenkalti.NewExponentialBackOff(
 			cenkalti.WithInitialInterval(p.Initial),
 			cenkalti.WithMaxInterval(p.Max),

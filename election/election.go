@@ -50,12 +50,12 @@ func (e *Election) With(o Options) *Election {
 func (e *Election) Name() string { return e.queue.Name() }
 
 // Campaign queues as a candidate and returns when it leads: first in, first out, across processes in the order in which
-// etcd received them, on one session in the order of the calls. Observers see value: any bytes, at most MaxValue. ctx
+// etcd received them, on one session in the order of the calls. Observers see value, of at most MaxValue bytes. ctx
 // bounds the campaign, not the term. Prefer Run, which waits for the work before it resigns.
 //
-// An error is a *CampaignError, whose Err field lists the errors.Is targets. A candidate whose session loses its lease
-// queues again under the next one. With a context that carries a live term of the same election and client the call
-// could only wait for itself, and returns holdfast.ErrReentrant.
+// An error is a *CampaignError, whose Err field lists the errors.Is targets. If the session loses its lease, the call
+// queues again under the next one. With a context that carries a live term of the same election and client the error Is
+// holdfast.ErrReentrant.
 func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 	start := time.Now()
 	if err := e.validate(ctx, value); err != nil {

@@ -30,8 +30,8 @@ var (
 func CheckName(name string) error { return queue.CheckName("election", name) }
 
 // CampaignError says why a campaign did not lead to a term. Nothing is held, and its entry is gone. Only if etcd did
-// not answer may the entry still exist or appear, and block those behind it, until the session removes it: as soon as
-// etcd answers, or with the lease.
+// not answer may the entry still appear, and block those behind it, until the session or the end of the lease removes
+// it.
 type CampaignError struct {
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session
@@ -45,8 +45,8 @@ type CampaignError struct {
 	// Err is one of:
 	//   - the context's error, joined with that of the last attempt;
 	//   - holdfast.ErrReentrant, holdfast.ErrClosed, or ErrFunctionRuns (Yield only);
-	//   - ErrNotDrained, joined with the context's error: a function of an earlier
-	//     term was still running (Run and RunWhileLeader only);
+	//   - ErrNotDrained, joined with the context's error: a function of an earlier term was still running (Run and
+	//     RunWhileLeader only);
 	//   - a *holdfast.LostError (only under session.Options.StayLost, or from Yield);
 	//   - a *holdfast.NameError or *holdfast.ArgumentError: nothing was sent;
 	//   - etcd's error, where a retry cannot help.

@@ -11,19 +11,18 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// LeaderHandler answers 200 while this process holds a term of the election on the observer's session, otherwise 503. A
-// suspended term counts for Options.HealthTolerance. An observer of a Reader answers 503.
+// LeaderHandler answers 200 while this process holds a term of the election on the observer's session, or for
+// Options.HealthTolerance while that is suspended; otherwise, and for a Reader, 503.
 //
-// Use it to show the leader or to route to it, not as a readiness probe: a rollout would wait for every replica to
-// lead. It answers at once, without an RPC, in JSON:
+// Do not use it as a readiness probe: a rollout would wait for every replica to lead. It sends no RPC and answers in
+// JSON:
 //
 //	{"election":"scheduler","leader":false,"reason":"another candidate leads",
 //	 "current":{"value":"node-2","token":"1042","age_ms":310,"trusted":true}}
 //
-// Of its fields reason is absent if this process leads; current is absent if no leader is known, or if the last was a
-// term of this process that has ended; age_ms counts from the sending of the read that found the leader, and is 0 for a
-// term of this process; trusted says that age_ms is at most MaxAge, or, of a term of this process, that its session is
-// connected.
+// A leader has no reason. current is absent if no leader is known, or if the last was a term of this process. age_ms
+// counts from the sending of the read that found the leader, and is 0 for a term of this process; trusted says that
+// age_ms is at most MaxAge, or that the session of this process's term is connected.
 func (o *Observer) LeaderHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := o.leaderAnswer()
@@ -114,15 +113,14 @@ func (e *Election) leading() (*Term, error) {
 }
 
 // HealthHandler answers 200 while the session is connected and no function has outlived its term, or for
-// Options.HealthTolerance after that; otherwise 503. It does not matter whether this process leads.
-//
-// Use it as a readiness probe. As a liveness probe give it a tolerance longer than an outage of etcd should take to
-// restart every candidate. It answers at once, without an RPC, in JSON:
+// Options.HealthTolerance after that; otherwise 503, whether this process leads or not. It is a readiness probe; as a
+// liveness probe give it a tolerance longer than an outage of etcd should take to restart every candidate. It sends no
+// RPC and answers in JSON:
 //
 //	{"election":"scheduler","healthy":true,"session":"connected","confirmed_ms_ago":812}
 //
-// With healthy false there is a reason; session is connected, suspended, lost or closed; confirmed_ms_ago counts from
-// the sending of the last confirmed renewal; outlived_ms is there if a function has outlived its term.
+// confirmed_ms_ago counts from the sending of the last confirmed renewal. With healthy false there is a reason, and
+// outlived_ms if a function has outlived its term.
 func (e *Election) HealthHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := e.health()

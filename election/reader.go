@@ -97,7 +97,7 @@ func (e *Election) reader() *Reader {
 // Name is the name or prefix given to NewReader or NewReaderAt.
 func (r *Reader) Name() string { return r.name }
 
-// Leader asks etcd who leads, with one linearizable read. While etcd cannot be reached it retries until ctx ends.
+// Leader asks etcd who leads, with one linearizable read, and retries until ctx ends.
 //
 // errors.Is targets: ErrNoLeader; ctx's error, joined with that of the last attempt; holdfast.ErrClientClosed; etcd's
 // error where a retry cannot help. A *holdfast.NameError or *holdfast.ArgumentError comes before anything is sent.
@@ -116,18 +116,17 @@ func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 }
 
 // Observe ranges over the leaders: the present one, then each change of the leader or its value, in etcd's order. The
-// zero Leader means that no candidate leads. A slow consumer misses changes, but not the latest. Compaction, hanging
-// members and disconnections only delay changes.
+// zero Leader means that no candidate leads. A slow consumer misses changes, but not the latest; failures of etcd only
+// delay them.
 //
 //	for leader, err := range r.Observe(ctx) {
 //		if err != nil {
-//			return err // it has ended: ctx, the client, or etcd refuses
+//			return err // one of Leader's, without ErrNoLeader; the range has ended
 //		}
 //		…
 //	}
 //
-// The last pair has an error: one of Leader's, without ErrNoLeader. Each range has a watch, and reads at each change of
-// the leader and each third of MaxAge.
+// Each range has a watch, and reads at each change of the leader and each third of MaxAge.
 func (r *Reader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := r.validate(); err != nil {

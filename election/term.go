@@ -81,14 +81,10 @@ func (t *Term) WithContext(ctx context.Context) (context.Context, context.Cancel
 	return t.hold.Context(fencing.NewContext(ctx, t), t.election.opts.CancelOnSuspended)
 }
 
-// Proclaim changes the value that observers see, to at most MaxValue bytes, also while the session is suspended.
-// errors.Is targets:
-//
-//   - nil: the value stands, and no earlier Proclaim can undo it;
-//   - holdfast.ErrLost or holdfast.ErrReleased: the term has ended;
-//   - holdfast.ErrOutcomeUnknown: ctx ended before etcd answered. The value may take effect until a later Proclaim
-//     succeeds or the term ends;
-//   - any other error: it did not take effect.
+// Proclaim changes the value that observers see, to at most MaxValue bytes. After nil no earlier Proclaim can undo it.
+// An error that Is holdfast.ErrLost or holdfast.ErrReleased means that the term has ended; holdfast.ErrOutcomeUnknown
+// that ctx ended before etcd answered: the value may take effect until a later Proclaim succeeds or the term ends.
+// After any other error it did not take effect.
 func (t *Term) Proclaim(ctx context.Context, value string) error {
 	if err := validateValue(value); err != nil {
 		return err
@@ -105,20 +101,14 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 	return nil
 }
 
-// Resign ends the term and removes its entry. From the call on the term is not held, whatever is returned. errors.Is
-// targets:
-//
-//   - nil: the entry is gone;
-//   - holdfast.ErrLost: the term was lost before; nothing was sent;
-//   - holdfast.ErrOutcomeUnknown: ctx ended before etcd answered. The session keeps removing the entry, or it expires
-//     with the lease.
-//
-// If ctx has ended already, Resign waits for at most session.Options.CloseTimeout. Further calls return the same
-// result.
+// Resign ends the term, whatever is returned, and removes its entry: nil; holdfast.ErrLost, if the term was lost
+// before; or holdfast.ErrOutcomeUnknown, if ctx ended before etcd answered. Then the session keeps removing the entry,
+// or it expires with the lease. If ctx has ended already, Resign waits for at most session.Options.CloseTimeout.
+// Further calls return the same result.
 func (t *Term) Resign(ctx context.Context) error { return t.hold.Release(ctx) }
 
-// Yield resigns and queues again at the back in one Txn, and returns the next term when its turn comes. The last
-// proclaimed value is kept.
+// Yield resigns and queues again at the back in one Txn, with the last proclaimed value, and returns the next term when
+// its turn comes.
 //
 // An error is a *CampaignError. The term goes on if the error Is ErrFunctionRuns or holdfast.ErrReentrant (ctx comes
 // from this term), contains a *holdfast.ArgumentError, or if ctx had ended before the call. Otherwise the term has

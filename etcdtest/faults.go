@@ -16,12 +16,9 @@ func (l *Link) LoseRequest(method string, n int, conditions ...func(request any)
 	l.rpcs.add(&fault{kind: loseRequest, method: mustKnow(method), left: n, conditions: conditions})
 }
 
-// LoseReply loses the replies to the next n RPCs of a method that succeed: they are carried out and look failed. n ≤ 0
-// means all until Heal. With code Unavailable they fail at once, with DeadlineExceeded when the caller's context ends;
-// any other code is returned as it is.
-//
-// Method and conditions are as for LoseRequest. In streams each reply is an RPC, conditions apply to the reply, and
-// losing one breaks the stream.
+// LoseReply loses the replies to the next n RPCs of a method that succeed; n ≤ 0 means all until Heal. With code
+// Unavailable they fail at once, with DeadlineExceeded when the caller's context ends; any other code is returned as it
+// is. Method and conditions are as for LoseRequest; in streams, conditions apply to the reply.
 func (l *Link) LoseReply(method string, n int, code codes.Code, conditions ...func(request any) bool) {
 	l.rpcs.add(&fault{kind: loseReply, method: mustKnow(method), left: n, conditions: conditions, code: code})
 }

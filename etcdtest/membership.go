@@ -57,8 +57,8 @@ func (c *Cluster) Remove(ctx context.Context, s *Server) error {
 	return s.Close()
 }
 
-// Replace stops s if it runs, removes it, adds a new member without data at the same address, and returns when that has
-// caught up and serves. From then on s is the new member. Clients and links need no change.
+// Replace stops s if it runs, removes it, adds a new member without data at the same address, and returns when that
+// serves. From then on s is the new member. Clients and links need no change.
 //
 // The others must be a quorum of at least three members, and must reach s; otherwise Replace fails, at the latest when
 // ctx ends. After an error s is stopped and may be no member: try again, or close the cluster.

@@ -37,10 +37,10 @@ func (c *Cluster) Heal() { c.wires.change(func() { c.wires.apart, c.wires.delay 
 
 // wires are the networks between the members of a cluster, one for each pair.
 //
-// Members reach each other through proxies, one in front of each. A proxy must know which member calls: the address
-// does not tell, as all are 127.0.0.1, and not every request of etcd does, for example not a renewal that a follower
-// forwards to the leader. But TLS begins with the server name the caller expects, and etcd can be told which: each
-// member uses its own name. So members speak TLS to the proxies, which terminate it; behind them is plain HTTP.
+// Members reach each other through proxies, one in front of each. A proxy must know which member calls. The address
+// does not tell, as all are 127.0.0.1, and neither do all requests: a renewal that a follower forwards to the leader
+// does not. But TLS begins with the server name the caller expects, and etcd can be told which: each member uses its
+// own name. So members speak TLS to the proxies, which terminate it; behind them is plain HTTP.
 type wires struct {
 	mu    sync.Mutex // protects the rest
 	all   map[[2]string]*network

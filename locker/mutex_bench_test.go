@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -235,4 +236,20 @@ func BenchmarkProgress(b *testing.B) {
 			})
 		})
 	}
+}
+
+func TestProgressOfManyGoroutinesKeepsTheLock(t *testing.T) {
+	lk := progressing(t)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { // joined below
+			for range 20_000 {
+				if err := lk.Progress(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }

@@ -21,28 +21,20 @@ import (
 )
 
 // ClientConfig returns settings of etcd's client that suit sessions. Add TLS, Username and Password; append to
-// DialOptions.
-//
-//	cfg := session.ClientConfig("https://10.0.0.1:2379", "https://10.0.0.2:2379", "https://10.0.0.3:2379")
-//	cfg.TLS = tlsConfig
-//	cli, err := session.NewClient(ctx, cfg)
-//
-// A session works with any client. With etcd's defaults it recovers up to two minutes after an outage, and the client
-// logs a lot. Changed are:
+// DialOptions. A session works with any client, but with etcd's defaults it recovers up to two minutes after an outage,
+// and the client logs a lot. Changed are:
 //
 //   - DialTimeout 5 s bounds the login in clientv3.New, which otherwise waits forever.
-//   - DialKeepAliveTime 10 s (gRPC's minimum) and DialKeepAliveTimeout 3 s: by default a half-open connection is kept
-//     for a quarter of an hour. On Linux the 3 s also bound unacknowledged bytes; they are less than the 4 s of a
-//     session's request, so the next one finds a new connection.
+//   - DialKeepAliveTime 10 s (gRPC's minimum) and DialKeepAliveTimeout 3 s: otherwise a half-open connection is kept
+//     for a quarter of an hour. On Linux the 3 s also bound unacknowledged bytes.
 //   - PermitWithoutStream false: etcd closes connections that ping while no request is in flight.
-//   - Pauses between attempts to connect: 100 ms, growing to 2 s, with jitter (by default to 2 minutes). An attempt may
-//     take 5 s.
+//   - Pauses between attempts to connect: 100 ms, growing to 2 s, with jitter. An attempt may take 5 s.
 //   - MaxUnaryRetries 5, BackoffWaitBetween 50 ms, BackoffJitterFraction 0.5: enough to ask each member of a usual
-//     cluster. After that the session repeats, with growing pauses.
+//     cluster; after that the session repeats.
 //   - AutoSyncInterval 0: advertised addresses may not be reachable, or not be in the certificate.
 //   - Message sizes: 2 MiB to send, more than etcd accepts, so that etcd refuses what is too large; no limit to
 //     receive.
-//   - Logger zap.NewNop(): the session's log and errors have what matters. Set one to debug the client.
+//   - Logger zap.NewNop(): errors have what matters. Set one to debug the client.
 func ClientConfig(endpoints ...string) clientv3.Config {
 	return clientv3.Config{
 		Endpoints:             endpoints,
@@ -67,15 +59,14 @@ func ClientConfig(endpoints ...string) clientv3.Config {
 
 // NewClient is clientv3.New with an error that says why it failed. Close the client after its sessions.
 //
-// clientv3.New connects in the background, and waits only if it has to log in (Username and Password) or to ask for
-// versions (RejectOldCluster). If it cannot connect meanwhile, its error is a bare context.DeadlineExceeded. That of
-// NewClient Is etcderr.ErrNotConnected as well and has the reason, such as an untrusted certificate. Without a login
-// the first call that waits, such as New, reports the reason.
+// clientv3.New connects in the background, and waits only to log in (Username and Password) or to ask for versions
+// (RejectOldCluster). If it cannot connect, its error is a bare context.DeadlineExceeded; that of NewClient Is
+// etcderr.ErrNotConnected as well and has the reason, such as an untrusted certificate. Without a login the first call
+// that waits, such as New, reports the reason.
 //
-// ctx and cfg.DialTimeout bound the call; cfg.Context bounds the client's life, as in clientv3.New. After an error
-// there is nothing to close. Other errors to test for: rpctypes.ErrAuthFailed (wrong user or password),
-// clientv3.ErrOldCluster, and *holdfast.ArgumentError for a cfg without Endpoints, or with a Username and no
-// Password, with which clientv3.New does not log in at all. No error contains the password.
+// ctx and cfg.DialTimeout bound the call, cfg.Context the client's life. Other errors: rpctypes.ErrAuthFailed (wrong
+// user or password), clientv3.ErrOldCluster, and *holdfast.ArgumentError for a cfg without Endpoints, or with a
+// Username and no Password. No error contains the password.
 func NewClient(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, error) {
 	switch {
 	case ctx == nil:

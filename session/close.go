@@ -21,11 +21,9 @@ const joinGrace = time.Second
 // removes its entries from etcd, revokes the lease, and joins every goroutine and callback. It does not wait for work
 // under a lock.
 //
-// Close returns when ctx ends; if ctx is already dead, after Options.CloseTimeout. The rest is finished or given up in
-// the background within CloseTimeout. Later calls wait for the same end.
-//
-// Nil means that the lease is revoked and everything is joined. Otherwise test for holdfast.ErrOutcomeUnknown (entries
-// may stay until etcd expires the lease), holdfast.ErrClientClosed (likewise), and *CallbackError.
+// Close returns when ctx ends; if ctx is already dead, after Options.CloseTimeout. The rest ends in the background
+// within CloseTimeout. Errors: holdfast.ErrOutcomeUnknown and holdfast.ErrClientClosed (entries may stay until etcd
+// expires the lease), *CallbackError. Later calls wait for the same end.
 func (s *Session) Close(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}

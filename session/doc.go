@@ -18,26 +18,23 @@
 //	Close, from any state ─────▶ Closed
 //
 // The trusted time is the TTL (300 s at most) minus Options.DriftMargin, counted from when the last confirmed renewal
-// was sent. With the default TTL of 15 s it is 13.5 s: a renewal is sent after 5.06 s (three eighths), the session is
-// suspended after 6.75 s (half) and lost after 13.5 s.
+// was sent: by default 13.5 s. A renewal is sent after three eighths of it (5.06 s).
 //
 // # Guarantees
 //
 //   - A loss is reported (by Check, contexts and events) before any etcd leader can expire the lease. A renewal counts
 //     only after a read has proved that the leader which acknowledged it is the one the cluster follows.
 //   - A loss is final. Locks and terms of the old lease stay lost when the session gets a new one.
-//   - One hung member of several costs neither the lease nor a suspension while a quorum is healthy: requests are sent
-//     to the others as well.
+//   - One hung member of several costs neither the lease nor a suspension while a quorum is healthy.
 //   - Callbacks cannot delay renewals.
 //
 // # Not guaranteed
 //
 //   - That code is still right when it acts on a nil Check: the process may be paused in between. Fence the writes: see
 //     package fencing.
-//   - That the holder of a lease that was revoked, by hand or by a deposed etcd leader, learns of it before another
-//     client acquires its lock. The watch of the session key usually reports it within milliseconds; if the watch
-//     hangs, the next poll or renewal does. Waiters wait Options.LockDelay for that; a client that never had to wait
-//     does not.
+//   - That the holder of a lease that was revoked, by hand or by a deposed etcd leader, is told before another client
+//     acquires its lock. The watch of the session key reports it, usually within milliseconds; if that hangs, the next
+//     poll or renewal. Waiters wait Options.LockDelay for that; a client that never had to wait does not.
 //   - Anything through etcd's grpc-proxy.
 //
 // # What happens when

@@ -102,8 +102,8 @@ func TestRevokedLeaseIsLostWithItsCause(t *testing.T) {
 	})
 }
 
-// Another cluster knows the lease if it was restored from a backup, and does not if it was set up anew. If the
-// cluster does not answer the question who it is, the loss is reported without that, a quarter of a second later.
+// Another cluster knows the lease if it was restored from a backup, and does not if it was set up anew. If the cluster
+// does not tell its ID, the loss is reported without that, a quarter of a second later.
 func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 	for name, tc := range map[string]struct {
 		restored, hangs bool

@@ -36,7 +36,7 @@ func (s *Session) grantOnce(ctx context.Context) (*lease.Lease, error) {
 	return l, nil
 }
 
-// grant sends a Grant, and further ones while it is not answered. Each has an ID of its own, chosen here. So the
+// grant sends a Grant, and further ones while it is not answered. Each has its own ID, chosen here. So the
 // surplus leases can be revoked even if their Grants are never answered, and a late Grant cannot bring back a lease
 // that was lost.
 func (s *Session) grant(ctx context.Context) (*lease.Lease, error) {

@@ -42,9 +42,9 @@ const (
 // Options of a session. The zero value of every field is its default. An invalid value is a *holdfast.ArgumentError or
 // *holdfast.NameError from New.
 type Options struct {
-	// TTL of the lease: how long etcd keeps the locks of a process that has vanished. Default 15 s; whole seconds from
-	// 1 s to 600 s. etcd grants at least 1.5 election timeouts (2 s with its defaults), and the session uses what was
-	// granted. A shorter TTL frees locks sooner after a crash, and tolerates shorter pauses and outages.
+	// TTL is how long etcd keeps the locks of a process that has vanished. Default 15 s; whole seconds from 1 s to 600
+	// s; etcd grants at least 1.5 election timeouts (2 s with its defaults). Shorter frees locks sooner after a crash,
+	// and tolerates shorter pauses and outages.
 	TTL time.Duration
 
 	// Namespace is the first segment of every key, except below prefixes given to NewMutexAt and NewAt. Default
@@ -58,15 +58,14 @@ type Options struct {
 	// Anonymous keeps the host name and the process ID out of etcd. Owner is then empty by default.
 	Anonymous bool
 
-	// DriftMargin is subtracted from the TTL before it is trusted, for clock drift and late timers. Default the larger
-	// of TTL/10 and 200 ms; at most TTL/4. Too small, a process with a slow clock trusts its lease for longer than etcd
-	// keeps it; too large, short outages cost the lease.
+	// DriftMargin is subtracted from the TTL, for clock drift and late timers. Default the larger of TTL/10 and 200 ms;
+	// at most TTL/4. Too small, a process with a slow clock trusts its lease for longer than etcd keeps it; too large,
+	// short outages cost the lease.
 	DriftMargin time.Duration
 
 	// LockDelay is how long a waiter of this session waits when the holder ahead lost its lease instead of releasing,
-	// so that this holder learns of its loss. It protects the holders ahead: use the same value in all processes. A
-	// release, a Close, and an entry deleted by hand cost no delay. Default 1 s; 200 ms (holders have learned of a loss
-	// up to 150 ms late) to 60 s. Negative: no delay, for tests.
+	// so that this holder learns of its loss. It protects the holders ahead: use the same value in all processes.
+	// Default 1 s; 200 ms (holders have learned of a loss up to 150 ms late) to 60 s. Negative: no delay, for tests.
 	LockDelay time.Duration
 
 	// OnStateChange is a callback as if passed to Subscribe before New returns. It may be slow, block or panic.
@@ -81,8 +80,8 @@ type Options struct {
 	CloseTimeout time.Duration
 
 	// Retry paces the retries; for renewals at most TTL/6, and without Notify. Its Attempt bounds each write that is
-	// sent: default 4 s, less than 5 s (later, etcd's client may repeat a write itself). A request that is not answered
-	// soon is sent again beside the first, for three times Attempt in all. The zero value is backoff's default.
+	// sent: default 4 s, less than 5 s. An unanswered request is sent again beside the first, for three times Attempt
+	// in all.
 	Retry backoff.Policy
 
 	// Clock returns the time since some fixed moment. It must never run backwards, must count on while the machine
@@ -99,14 +98,14 @@ type Options struct {
 	// MeterProvider receives the metrics, likewise.
 	MeterProvider metric.MeterProvider
 
-	// Attributes returns additional attributes for the spans and metrics of a lock or election ("lock" or "election",
-	// and its name). Default none: no name leaves the process. It is called in every acquisition, on the goroutine that
-	// acquires. Each set of attributes is a time series of its own, so return "billing" rather than "billing/job-7".
+	// Attributes returns additional attributes for the spans and metrics of a lock or election, given its kind ("lock"
+	// or "election") and name. Default none. It is called on the goroutine that acquires. Each set of attributes is a
+	// time series, so return "billing" rather than "billing/job-7".
 	Attributes func(kind, name string) []attribute.KeyValue
 }
 
-// validated validates the options as a whole and fills in the defaults.
-func (o *Options) validated() (Options, error) {
+// validate validates the options as a whole, and returns them with the defaults.
+func (o *Options) validate() (Options, error) {
 	var r Options
 	if o != nil {
 		r = *o

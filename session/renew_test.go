@@ -37,7 +37,7 @@ func TestAnHourOfRenewalsIsOneMessageAndOneReadEach(t *testing.T) {
 	})
 }
 
-// A leader that was paused and resumed acknowledges renewals that the cluster, by now led by another, has never seen.
+// A deposed leader that was paused and resumed acknowledges renewals that the cluster has never seen.
 func TestRenewalAcknowledgedAtAnotherTermDoesNotCount(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()

@@ -62,7 +62,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	if cli == nil || cli.KV == nil || cli.Lease == nil || cli.Watcher == nil {
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Lease or Watcher"}
 	}
-	resolved, err := opts.validated()
+	resolved, err := opts.validate()
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +178,7 @@ func (s *Session) install(next *lease.Lease) bool {
 	return true
 }
 
-// dropLease revokes a lease other than the latest after Close has begun. s.ctx is done by then, so it has a timeout
-// of its own.
+// dropLease revokes a lease other than the latest after Close has begun. It has its own timeout, since s.ctx is done.
 func (s *Session) dropLease(l *lease.Lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
 	defer cancel()

@@ -38,7 +38,7 @@ func (s *Sender) SetRenewal(base, most time.Duration) {
 	s.paces[Proof].set(base, most)
 }
 
-// Wait waits for the sends in flight. Those of calls that have returned are canceled, so the wait is short.
+// Wait waits for the sends in flight. Those of calls that have returned are canceled, so it is short.
 func (s *Sender) Wait() {
 	s.mu.Lock()
 	idle := s.idle
@@ -48,7 +48,7 @@ func (s *Sender) Wait() {
 	}
 }
 
-// count adds to the number of sends on goroutines of their own.
+// count adds to the number of sends on separate goroutines.
 func (s *Sender) count(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

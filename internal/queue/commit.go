@@ -183,16 +183,14 @@ func (c *committer) cancel(p *pending) bool {
 	return len(c.batch) < n
 }
 
-// done notes that a request has been answered, and sends the batch that waited
-// for it.
+// done records that a request was answered, and sends the batch that waited for it.
 func (c *committer) done() {
 	if batch := c.next(); batch != nil {
 		c.sendBatches(batch)
 	}
 }
 
-// next notes that a request has been answered. It returns the batch to send in
-// its place, or nil.
+// next records that a request was answered, and returns the batch to send in its place, or nil.
 func (c *committer) next() []*pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,8 +219,8 @@ func (c *committer) sendBatches(batch []*pending) {
 	})
 }
 
-// sendBatch sends a batch and gives each Txn its reply. ctx is the session's: a
-// caller that leaves does not cancel the Txns of the others.
+// sendBatch sends a batch and gives each Txn its reply. ctx is the session's, so a caller that gives up does not cancel
+// the Txns of others.
 func (c *committer) sendBatch(ctx context.Context, batch []*pending) {
 	var all txn
 	for _, p := range batch {

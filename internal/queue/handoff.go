@@ -8,13 +8,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// handOff ends the head's turn: it removes e from etcd and makes the next ticket
-// the head. If a ticket waits, one Txn removes e and puts the entry of that ticket,
-// at the back of the queue.
+// handOff ends the head's turn: it removes e from etcd and makes the next ticket the head. If a ticket waits, one Txn
+// removes e and puts the entry of that ticket, at the back of the queue.
 //
-// It runs on the lease's context, until etcd has answered or the lease is lost and
-// takes its entries along. So neither caller breaks it by giving up. It returns
-// what remove returns for e.
+// It runs on the lease's context, until etcd has answered or the lease is lost, so neither caller interrupts it by
+// giving up. It returns what remove returns for e.
 func (ln *line) handOff(e *entry) error {
 	outcome, first := error(nil), true
 	record := func(err error) { // of e; later entries are those of canceled tickets

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -117,28 +116,5 @@ func TestExpiredLeaseIsReportedBeforeIdleWork(t *testing.T) {
 		if err := h.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 			t.Errorf("%v", err)
 		}
-	})
-}
-
-func TestGoroutinesThatReportProgressTogetherKeepTheHold(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		h := mustAcquireAs(t, p.queue("x"), Request{MaxIdle: maxIdle})
-		for range 5 {
-			time.Sleep(maxIdle - time.Nanosecond)
-			var all sync.WaitGroup
-			for range 8 {
-				all.Go(func() {
-					for range 1000 {
-						if err := h.Progress(); err != nil {
-							t.Error(err)
-							return
-						}
-					}
-				})
-			}
-			all.Wait()
-		}
-		mustRelease(t, h)
 	})
 }

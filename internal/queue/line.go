@@ -89,8 +89,7 @@ func (ln *line) awaitTurn(ctx context.Context, t *ticket) (e *entry, err error) 
 	return nil, err
 }
 
-// withdraw gives up the place of a caller that no longer wants its turn, or ends
-// the turn if that has come in the meantime.
+// withdraw takes a caller that gives up out of the line. If it has its turn by now, withdraw ends that.
 func (ln *line) withdraw(t *ticket) {
 	if !ln.cancel(t) {
 		ln.giveUp(<-t.turn)
@@ -110,9 +109,8 @@ func (ln *line) cancel(t *ticket) bool {
 	return true
 }
 
-// occupancy returns nil if no goroutine of this session is in the line of q,
-// ErrUnconfirmed if all have returned and only the removal of an entry is not
-// confirmed, and otherwise ErrOccupied, with the place.
+// occupancy returns nil if no goroutine of this session is in the line of q; ErrUnconfirmed if all have returned and
+// only the removal of an entry is unconfirmed; otherwise ErrOccupied, with the place.
 func (s *shared) occupancy(q *Queue) error {
 	s.mu.Lock()
 	ln := s.lines[q.entries]
@@ -136,9 +134,8 @@ func (ln *line) callerReturned(e *entry) {
 	ln.returned = e.ticket
 }
 
-// newEntry returns an entry for t under a lease. It is requeued if the session has
-// lost a lease since the ticket was taken, unless another caller in the line has
-// held, and so waited for the lock delay, since.
+// newEntry returns an entry for t under a lease. It is requeued if the session has lost a lease since t joined, unless
+// another caller in the line has held since then, which means that the lock delay is over.
 func (ln *line) newEntry(t *ticket, lease *lease.Lease) *entry {
 	before := t.lease
 	if before == nil {

@@ -20,19 +20,18 @@ import (
 
 var (
 	// errGateMoved: the session key was put again after the request was made.
-	errGateMoved = errors.New("the session key has moved on")
+	errGateMoved = errors.New("the session key was put again after this request")
 	// errKeyGone: the session key does not exist, or only in an older version, from
 	// a backup.
-	errKeyGone = errors.New("the session key does not stand as the session has put it")
+	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
 	// errAheadLeft: the entry to hand off is no longer behind the one
 	// that it waited for.
-	errAheadLeft = errors.New("the entry ahead has left")
+	errAheadLeft = errors.New("the entry ahead is gone")
 )
 
-// giveUpWait is how long a call goes on after its context has ended: for the
-// reply to a request in flight, and then for its entry to be removed. A healthy
-// etcd needs far less, and then the call leaves nothing behind. Otherwise the call
-// returns and the session goes on in the background.
+// giveUpWait is how long a call continues after its context has ended: for the reply to a request in flight, then for
+// the removal of its entry. A healthy etcd needs far less. Otherwise the call returns, and the session continues in the
+// background.
 const giveUpWait = 250 * time.Millisecond
 
 // slowPut is the duration after which etcd's client may have sent a put twice:
@@ -46,13 +45,11 @@ type condition struct {
 	after *entry // this entry stands and may be removed, which the same Txn does
 }
 
-// put puts the entry into the queue, once however often the request is sent, and
-// finds out what stands ahead of it. It returns ctx's error, errOccupied,
-// errEntryGone (c.after or this entry was deleted by another client), or what etcd
-// said.
+// put puts the entry into the queue, once however often the request is sent, and finds out which entry is ahead. It
+// returns ctx's error, errOccupied, errEntryGone (another client deleted c.after or this entry), or etcd's error.
 //
-// Requests get giveUpWait after ctx has ended. An entry whose put is answered can
-// be removed by its revision; one whose put is not answered needs the sweeper.
+// Requests get giveUpWait after ctx has ended, because the entry of an answered put can be removed by its revision;
+// otherwise it needs the sweeper.
 func (e *entry) put(ctx context.Context, c condition) error {
 	rctx, cancel := e.requestContext(ctx, giveUpWait)
 	defer cancel()
@@ -129,8 +126,8 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	return e.whyRefused(ctx, gate, c)
 }
 
-// whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put
-// the entry, whose create revision is known now.
+// whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put the entry, and its create revision
+// is known now.
 func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	ops := []clientv3.Op{
 		getMeta(e.key),
@@ -173,8 +170,8 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	}
 }
 
-// locate reads what stood ahead of an entry, as of its create revision, unless
-// that is known: an earlier copy of the put, whose reply was lost, put it.
+// locate reads which entry was ahead at the entry's create revision. That is unknown if an earlier copy of the put,
+// whose reply was lost, put the entry.
 func (e *entry) locate(ctx context.Context) error {
 	if e.stage != created {
 		return nil
@@ -195,12 +192,8 @@ func (e *entry) locate(ctx context.Context) error {
 	return e.takeToken(resp.Responses[1].GetResponseRange().Kvs)
 }
 
-// takeToken makes the fencing token from the entry's create revision and the epoch
-// of that time.
-//
-// An epoch that was raised after the entry was put must not be used. Entries queued
-// behind this one may have taken the older epoch, and would hold later with
-// smaller tokens.
+// takeToken makes the fencing token from the entry's create revision and the epoch at that revision. A later epoch must
+// not be used: entries behind this one may have the older epoch, and would hold later with smaller tokens.
 func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 	var epoch int64
 	if len(epochKVs) > 0 {
@@ -225,10 +218,8 @@ func (e *entry) commit(ctx context.Context, t txn) (reply, error) {
 	return e.q.shared.commits.commit(ctx, t)
 }
 
-// retry calls op, and again with the session's pauses while its error says that
-// repeating can help, until ctx ends or the lease is lost. Each request of op bounds
-// itself. Contexts and pauses are made only if the first call fails, as almost none
-// does.
+// retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends or the lease is lost.
+// Each request of op has its own timeout. Contexts and pauses are made only after the first failure.
 func (e *entry) retry(ctx context.Context, op func(ctx context.Context) error) error {
 	err := op(ctx)
 	if err == nil {

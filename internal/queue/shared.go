@@ -44,13 +44,11 @@ func sharedBy(host lease.Host) *shared {
 	}).(*shared)
 }
 
-// beforeRevoke deletes the entries of a lease before the session revokes it. An
-// entry that goes together with its session key looks like that of a revoked
-// holder, and would cost the waiter behind it a lock delay.
+// beforeRevoke deletes the entries of a lease before the session revokes it. An entry deleted together with its session
+// key looks like that of a revoked holder, and would cost the waiter behind it a lock delay.
 //
-// An entry that MinHold keeps is moved instead. One that may not be deleted now stays
-// and expires with the lease: its own lock delay runs, or its place is not known. No
-// attempt and no hold works on these entries any more, since the lease is lost.
+// An entry that MinHold keeps is moved instead. One that may not be deleted now, because its own lock delay runs or its
+// place is unknown, expires with the lease. The lease is lost, so no attempt and no hold uses these entries.
 func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 	s.poll.endHolds(lease) // before its entry goes: no work may believe that it still holds
 	for batch := range slices.Chunk(s.moveTaken(ctx, s.keys.of(lease)), maxOps) {

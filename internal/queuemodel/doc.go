@@ -30,15 +30,20 @@
 // # What is modelled
 //
 // A few sessions, each with one or two leases in turn; attempts for exclusive entries of one or
-// two locks, with a line of goroutines behind. Each of these is its own step and may happen
-// at any time: an enqueue is sent, carried out and answered; it is sent again, and several copies
-// are in flight; a copy or a reply is lost; the gate refuses; a read finds what an earlier copy
-// did; the deletion of the entry ahead is judged with its revision known, unknown, or compacted;
-// an attempt holds, releases, gives up, or hands off its place or its lock; the sweeper puts the
-// key, reads, and deletes; etcd revokes a lease; its session is told, and is granted another; a
-// session gives up a lease that etcd keeps; a session key is deleted by hand and put again, or put
-// by a late copy; a session closes. With MinHold, the entry of a hold that was released is moved to
-// a lease of its own, by a request that may go unanswered, and expires with it; or it is removed.
+// two locks, with a line of goroutines behind. Each of these is a separate step and may happen at
+// any time:
+//
+//   - An enqueue is sent, carried out and answered, or sent again, so that several copies are in
+//     flight. A copy or a reply is lost. The gate refuses. A read finds what an earlier copy did.
+//   - The deletion of the entry ahead is judged: its revision is known, unknown, or compacted.
+//   - An attempt holds, releases, gives up, or hands off its place or its lock.
+//   - With MinHold, the entry of a hold that was released is moved to a lease of its own, by a
+//     request that may go unanswered. It expires with that lease, or is removed.
+//   - The sweeper puts the key, reads, and deletes.
+//   - etcd revokes a lease. Its session is told, and is granted another.
+//   - An administrator asks a holder to let go, and moves its entry to another lease, which ends.
+//   - A session gives up a lease that etcd keeps, or closes.
+//   - A session key is deleted by hand and put again, or put by a late copy.
 //
 // Time is an order and nothing else: a lock delay is over when each session whose lease was
 // revoked before it began has been told. That this is true in seconds is up to the session's watch

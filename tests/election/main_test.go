@@ -54,9 +54,8 @@ func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Sessio
 	return sess
 }
 
-// settled returns the RPC counts of a link once its session sends nothing but
-// renewals: the last requests of session.New are the query of the server's version
-// and the read after the watch of the session key is created.
+// settled returns the RPC counts of a link once its session sends nothing but renewals. The last requests of
+// session.New are the query of the server's version and the read after the watch of the session key is created.
 func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
 	t.Helper()
 	for _, method := range []string{"Status", "Range"} {

@@ -47,9 +47,8 @@ func TestCrashedHolderThatReturnsQueuesBehindTheWaiters(t *testing.T) {
 	}
 }
 
-// Scenario 40 with a real process: the process that waits waiter the holder and
-// the last waiter is killed. Its entry expires, which wakes the last waiter, and
-// that goes on waiting for the holder.
+// Scenario 40 with a real process: the process that waits between the holder and the last waiter is killed. The expiry
+// of its entry wakes the last waiter, which must keep waiting for the holder.
 func TestWaiterKilledMidQueueDoesNotPromoteTheNext(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

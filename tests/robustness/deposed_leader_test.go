@@ -27,8 +27,8 @@ func TestRenewalsAckedByDeposedLeaderDoNotCount(t *testing.T) {
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})
 	var told, trusted durations
 	var staleAcks int64
-	// On a busy machine the resumed leader may learn of its successor before it
-	// acknowledges any renewal. Then the test makes another round.
+	// On a busy machine the resumed leader may learn of its successor before it acknowledges any renewal. Then the test
+	// runs another round.
 	for round := 0; round < rounds(2, 1) || staleAcks == 0 && round < 4; round++ {
 		r := newDeposedRound(t, cluster, fmt.Sprintf("round-%d-", round))
 		r.acquire(t, 24)
@@ -177,9 +177,8 @@ func (r *deposedRound) depose(t *testing.T) {
 	}
 }
 
-// measure waits until all holders have successors. It adds to told how long before
-// its successor each holder was told of the loss, and to trusted how long before
-// the deletion of its entry each session ceased to trust its lease.
+// measure waits until all holders have successors. It adds two durations for each holder: to told, from the report of
+// its loss to its successor; to trusted, from the end of the session's trust to the deletion of its entry.
 func (r *deposedRound) measure(t *testing.T, told, trusted *durations) {
 	t.Helper()
 	for _, h := range r.holders {

@@ -190,7 +190,7 @@ func (p *faultyCluster) newWorkload(t *testing.T) *workload {
 	return w
 }
 
-// settle waits until each client has had three answers.
+// settle waits until each client has had three replies.
 func (w *workload) settle(t *testing.T) {
 	t.Helper()
 	const answers = 3
@@ -349,9 +349,8 @@ func (w *workload) observe(t *testing.T, d time.Duration) sickReport {
 	return o
 }
 
-// Measures the longest Lock and Unlock when etcd's leader is killed or paused, and for
-// comparison the longest Put of a client that repeats it every half second. Asserts
-// nothing of them.
+// Measures the longest Lock and Unlock while etcd's leader is killed or paused, and for comparison the longest Put of a
+// client that repeats it every half second. The durations are only logged.
 func TestLockLatencyAcrossALeaderFailure(t *testing.T) {
 	for i := range long(8, 0, 0) {
 		name, fault := "leader killed", func(m *etcdtest.Server) error { m.Stop(); return nil }

@@ -51,9 +51,9 @@ func upTo(r *rand.Rand, limit time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(limit)))
 }
 
-// fates draws the fate of each call of a connection. Each kind of call has its own random
-// source, because the Go scheduler decides in which order goroutines that wake at the
-// same instant send, and that order must not change which request is lost.
+// fates draws the fate of each call of a connection. Each kind of call has its own random source: the Go scheduler
+// decides which of several goroutines that wake at the same instant sends first, and that must not change which request
+// is lost.
 func (s *simulation) fates(c *simClient, part uint64) func(etcdfake.Call) etcdfake.Fate {
 	var mu sync.Mutex // protects sources
 	sources := make(map[string]*rand.Rand)

@@ -212,9 +212,8 @@ func (o *oracle) checkSession(s *simulation, c *simClient) {
 	}
 }
 
-// checkHold reads the store first and calls Check afterwards. No entry can join the queue
-// ahead of another, so the entry of a holder that is not at the front has been deleted,
-// and a Check after that read must report it.
+// checkHold reads the store first and calls Check afterwards. No entry can join the queue ahead of another. So if the
+// entry of a holder is not at the front, it was deleted, and a later Check must report that.
 func (o *oracle) checkHold(s *simulation, h *held) {
 	var front mvccpb.KeyValue
 	if h.ended == nil {

@@ -136,9 +136,8 @@ type pairEvent struct {
 	err  error
 }
 
-// pair runs two processes that take turns: the one that writes is paused until the
-// other has written. On a busy machine a lease may expire without a pause, and the two
-// change roles by themselves.
+// pair runs two processes that take turns: the one that writes is paused until the other has written. On a busy machine
+// a lease may expire without a pause, and the two change roles then.
 func (s *staleWriters) pair(t *testing.T, name string, each int) {
 	p := &writerPair{name: name, events: make(chan pairEvent, 64)}
 	var listening sync.WaitGroup
