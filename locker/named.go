@@ -34,7 +34,7 @@ func (n named) acquire(ctx context.Context, mode string, try bool) (*queue.Hold,
 	}
 	r := queue.Request{
 		Owner: n.opts.Owner, Mode: mode, MinHold: n.opts.MinHold, MaxHold: n.opts.MaxHold,
-		Auditor: n.opts.Auditor, OnWait: n.opts.OnWait,
+		MaxIdle: n.opts.MaxIdle, Auditor: n.opts.Auditor, OnWait: n.opts.OnWait,
 	}
 	if mode == shared {
 		r.MinHold = 0

@@ -46,6 +46,9 @@ func (l *ReadLock) IsOwner() clientv3.Cmp { return l.hold.IsOwner() }
 // Check reports whether the lock is held now, without an RPC, as [Lock.Check] does.
 func (l *ReadLock) Check() error { return l.hold.Check() }
 
+// Progress says that the work under the lock goes on, for Options.MaxIdle, as [Lock.Progress] does.
+func (l *ReadLock) Progress() error { return l.hold.Progress() }
+
 // Done returns a channel that is closed when the lock is lost or released. Check says which.
 func (l *ReadLock) Done() <-chan struct{} { return l.hold.Done() }
 
