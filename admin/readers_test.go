@@ -118,7 +118,8 @@ func TestReaderIsKickedAndRemovedBesideAnother(t *testing.T) {
 					t.Error(err)
 				}
 				time.Sleep(time.Second)
-				if q, err := adm.Show(t.Context(), admin.Lock, "job"); err != nil || len(q.Holders()) != 1 || q.Holders()[0].Shared {
+				q, err = adm.Show(t.Context(), admin.Lock, "job")
+				if err != nil || len(q.Holders()) != 1 || q.Holders()[0].Shared {
 					t.Errorf("after the readers: %+v, %v", q, err)
 				}
 			})

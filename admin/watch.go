@@ -29,7 +29,8 @@ type What string
 const (
 	// Queued: the entry is in the queue. One that holds at once is queued first.
 	Queued What = "queued"
-	// Acquired: the entry is the first of its queue, or a reader's that no writer is ahead of. See the package comment for LockDelay.
+	// Acquired: the entry is the first of its queue, or a reader's that no writer is ahead of. See the package comment
+	// for LockDelay.
 	Acquired What = "acquired"
 	// Taken: the holder has released it, and the name stays taken until Entry.TakenUntil
 	// (locker.Options.MinHold). Released follows.

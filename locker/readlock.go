@@ -14,8 +14,8 @@ import (
 // after that. It is safe for concurrent use.
 //
 // A ReadLock has no token: others read at the same time, so a token could not tell who is late. Guards that compare
-// tokens do not take it. fencing.NewFencedWriter does, and writes to etcd while the lock's entry exists: while no writer
-// holds.
+// tokens do not take it. fencing.NewFencedWriter does, and writes to etcd while the lock's entry exists: while no
+// writer holds.
 type ReadLock struct {
 	hook   // ends the hold when a fenced write is refused
 	hold   *queue.Hold

@@ -57,8 +57,8 @@ func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lk *R
 // waits in between would make both wait for ever.
 func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, false) }
 
-// TryRLock acquires the lock for reading if no writer holds it or waits. Otherwise the error Is ErrLocked, and its Place
-// says who holds, or ErrUnconfirmed. Nothing was queued.
+// TryRLock acquires the lock for reading if no writer holds it or waits. Otherwise the error Is ErrLocked, and its
+// Place says who holds, or ErrUnconfirmed. Nothing was queued.
 func (m *RWMutex) TryRLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, true) }
 
 func (m *RWMutex) rlock(ctx context.Context, try bool) (*ReadLock, error) {

@@ -3,6 +3,7 @@ package robustness
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/locker"
 )
 
 // forcedLossLimit is the time within which a holder must report that its entry was
@@ -35,12 +37,13 @@ type oracle struct {
 	fronts  map[string]front // by prefix of their queue
 	granted int
 	forced  int
+
+	together int // readers that were granted while another one held
 }
 
-// holding is a Lock or a Term.
+// holding is a Lock, a ReadLock or a Term.
 type holding interface {
 	Key() string
-	Token() fencing.Token
 	Check() error
 	Done() <-chan struct{}
 }
@@ -50,6 +53,7 @@ type holding interface {
 type held struct {
 	who, prefix, key string
 	rev              int64
+	token            fencing.Token // 0: it reads
 	client           *simClient
 	lock             holding
 	since, until     time.Duration    // from the grant to the end
@@ -59,9 +63,19 @@ type held struct {
 
 // grant records an acquisition that has returned.
 func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding) *held {
-	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(), rev: lk.Token().Revision(),
+	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(),
 		prefix: lk.Key()[:strings.LastIndex(lk.Key(), "/")+1]}
-	s.log(fmt.Sprintf("%s: granted, token %v, %s", who, lk.Token(), h.key))
+	switch lk := lk.(type) {
+	case fencing.Source:
+		h.token, h.rev = lk.Token(), lk.Token().Revision()
+	case *locker.ReadLock:
+		for _, c := range s.srv.History(h.key) {
+			if !c.Deleted && c.Revision <= lk.AcquiredRevision() {
+				h.rev = c.Kv.CreateRevision
+			}
+		}
+	}
+	s.log(fmt.Sprintf("%s: granted, token %v, %s", who, h.token, h.key))
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.highest == nil {
@@ -70,10 +84,15 @@ func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding
 	o.granted++
 	o.checkRevoked(s, h)
 	o.checkHold(s, h)
-	if o.highest[name] >= lk.Token() && (h.deletion == nil || h.deletion.Cause != etcdfake.ByForce) {
-		s.fail("%s: granted token %v after token %v", who, lk.Token(), o.highest[name])
+	if !h.reads() && o.highest[name] >= h.token && (h.deletion == nil || h.deletion.Cause != etcdfake.ByForce) {
+		s.fail("%s: granted token %v after token %v", who, h.token, o.highest[name])
 	}
-	o.highest[name] = max(o.highest[name], lk.Token())
+	o.highest[name] = max(o.highest[name], h.token)
+	if h.reads() && slices.ContainsFunc(o.all, func(other *held) bool {
+		return other.prefix == h.prefix && other.ended == nil && other.lock.Check() == nil
+	}) {
+		o.together++
+	}
 	o.all = append(o.all, h)
 	return h
 }
@@ -83,7 +102,7 @@ func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding
 // holders whose connections failed, which cannot be told.
 func (o *oracle) checkRevoked(s *simulation, granted *held) {
 	for _, h := range o.all {
-		if h.prefix != granted.prefix || h.ended != nil || h.lock.Check() != nil {
+		if !h.excludes(granted) || h.ended != nil || h.lock.Check() != nil {
 			continue
 		}
 		revoked, at := s.revokedAt(h)
@@ -91,7 +110,7 @@ func (o *oracle) checkRevoked(s *simulation, granted *held) {
 			continue
 		}
 		s.fail("%s: granted token %v before %s, token %v, was told that its lease was revoked at %v",
-			granted.who, granted.lock.Token(), h.who, h.lock.Token(), at)
+			granted.who, granted.token, h.who, h.token, at)
 	}
 }
 
@@ -110,13 +129,25 @@ func (s *simulation) revokedAt(h *held) (revoked bool, at time.Duration) {
 	return revoked, at
 }
 
-// waited reports whether an entry was ahead of that of h when it was put.
+// reads reports whether it is a ReadLock.
+func (h *held) reads() bool { return h.token == 0 }
+
+// excludes reports whether two may not be held at the same time.
+func (h *held) excludes(other *held) bool {
+	return h.prefix == other.prefix && !(h.reads() && other.reads())
+}
+
+// isReader reports whether an entry is one of readers.
+func isReader(key string) bool { return strings.Contains(key, "/@/!s") }
+
+// waited reports whether a conflicting entry was ahead of that of h when it was put.
 func (s *simulation) waited(h *held) bool {
 	existing := make(map[string]bool)
 	for _, c := range s.srv.History(h.prefix) {
 		switch {
 		case c.Revision >= h.rev:
 			return len(existing) > 0
+		case h.reads() && isReader(string(c.Kv.Key)):
 		case c.Deleted:
 			delete(existing, string(c.Kv.Key))
 		default:
@@ -215,10 +246,14 @@ func (o *oracle) checkSession(s *simulation, c *simClient) {
 // checkHold reads the store first and calls Check afterwards. No entry can join the queue ahead of another. So if the
 // entry of a holder is not at the front, it was deleted, and a later Check must report that.
 func (o *oracle) checkHold(s *simulation, h *held) {
-	var front mvccpb.KeyValue
+	var front mvccpb.KeyValue // the entry itself, if no conflicting entry is ahead of it
 	if h.ended == nil {
-		if kvs := s.srv.Keys(h.prefix); len(kvs) > 0 {
-			front.Key, front.CreateRevision = kvs[0].Key, kvs[0].CreateRevision
+		for _, kv := range s.srv.Keys(h.prefix) {
+			if kv.CreateRevision != h.rev && h.reads() && isReader(string(kv.Key)) {
+				continue
+			}
+			front.Key, front.CreateRevision = kv.Key, kv.CreateRevision
+			break
 		}
 	}
 	err := h.lock.Check()

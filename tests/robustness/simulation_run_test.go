@@ -35,6 +35,7 @@ type simulation struct {
 	// once acquires and releases; it returns the operation that failed.
 	once    func(ctx context.Context, c *simClient, name string) (string, error)
 	busy    bool // so many goroutines that Txns are batched
+	readers bool // most mutexes are acquired for reading
 	srv     *etcdfake.Server
 	begin   time.Time
 	names   []string

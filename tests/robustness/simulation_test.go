@@ -46,6 +46,21 @@ func TestSimulationOfBusySessions(t *testing.T) {
 	})
 }
 
+// The same with more readers than writers.
+func TestSimulationOfReadersAndWriters(t *testing.T) {
+	var together atomic.Int64
+	t.Cleanup(func() {
+		if t.Logf("%d readers were granted beside others", together.Load()); together.Load() < int64(*simulationCount) {
+			t.Error("the test proves nothing: too few readers held together")
+		}
+	})
+	simulateAll(t, func(seed uint64) *simulation {
+		s := &simulation{seed: seed, work: useMutexes, once: lockOnce, readers: true}
+		t.Cleanup(func() { together.Add(int64(s.oracle.together)) })
+		return s
+	})
+}
+
 func simulateAll(t *testing.T, plan func(seed uint64) *simulation) {
 	start := time.Now()
 	var grants, forced atomic.Int64

@@ -26,14 +26,14 @@ func useMutexes(s *simulation, c *simClient, i int) {
 		bound = upTo(r, bound) + time.Nanosecond
 		holds := []time.Duration{2 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second, 8 * time.Second}
 		hold := upTo(r, holds[r.IntN(4)]) + time.Nanosecond
-		acquire := mu.Lock
-		if r.IntN(4) == 0 {
-			acquire = mu.TryLock
-		}
-		if r.IntN(3) == 0 {
+		reads := s.readers && r.IntN(3) > 0
+		switch {
+		case reads:
+			s.useLock(c, mu.Name(), who+" reading", bound, hold, readWith(locker.NewRWMutex(c.sess, mu.Name()), r), r)
+		case r.IntN(3) == 0:
 			s.useDo(c, mu, who, bound, hold)
-		} else {
-			s.useLock(c, mu, who, bound, hold, acquire, r)
+		default:
+			s.useLock(c, mu.Name(), who, bound, hold, lockWith(mu, r), r)
 		}
 		time.Sleep(upTo(r, 100*time.Millisecond) + time.Microsecond)
 	}
@@ -47,9 +47,31 @@ func lockOnce(ctx context.Context, c *simClient, name string) (string, error) {
 	return "unlock", lk.Unlock(ctx)
 }
 
+// unlocker is a Lock or a ReadLock.
+type unlocker interface {
+	holding
+	Unlock(ctx context.Context) error
+}
+
+// lockWith returns Lock, or one time of four TryLock.
+func lockWith(mu *locker.Mutex, r *rand.Rand) func(context.Context) (unlocker, error) {
+	if r.IntN(4) == 0 {
+		return func(ctx context.Context) (unlocker, error) { return mu.TryLock(ctx) }
+	}
+	return func(ctx context.Context) (unlocker, error) { return mu.Lock(ctx) }
+}
+
+// readWith is lockWith for readers.
+func readWith(rw *locker.RWMutex, r *rand.Rand) func(context.Context) (unlocker, error) {
+	if r.IntN(4) == 0 {
+		return func(ctx context.Context) (unlocker, error) { return rw.TryRLock(ctx) }
+	}
+	return func(ctx context.Context) (unlocker, error) { return rw.RLock(ctx) }
+}
+
 // useLock calls acquire, holds the lock, and calls Unlock.
-func (s *simulation) useLock(c *simClient, mu *locker.Mutex, who string, bound, hold time.Duration,
-	acquire func(context.Context) (*locker.Lock, error), r *rand.Rand) {
+func (s *simulation) useLock(c *simClient, name, who string, bound, hold time.Duration,
+	acquire func(context.Context) (unlocker, error), r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	start := s.now()
@@ -58,7 +80,7 @@ func (s *simulation) useLock(c *simClient, mu *locker.Mutex, who string, bound, 
 	if err != nil {
 		return
 	}
-	h := s.oracle.grant(s, c, mu.Name(), who, lk)
+	h := s.oracle.grant(s, c, name, who, lk)
 	for range 1 + r.IntN(2) { // a second Unlock is allowed
 		select {
 		case <-lk.Done():
