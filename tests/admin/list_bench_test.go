@@ -21,24 +21,35 @@ func BenchmarkList(b *testing.B) {
 			cli := etcdtest.Start(b).Client(b)
 			hold(b, cli, names)
 			adm := admin.New(cli, nil)
-			var live uint64
+			before, live := liveBytes(), int64(0)
 			for b.Loop() {
 				got := 0
 				for _, err := range adm.List(b.Context(), admin.Lock, "") {
 					if err != nil {
 						b.Fatal(err)
 					}
-					got++
+					if got++; got%(names/4) == names/8 {
+						b.StopTimer()
+						live = max(live, liveBytes()-before)
+						b.StartTimer()
+					}
 				}
 				if got != names {
 					b.Fatalf("%d names", got)
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*names), "ns/name")
-			_ = live
-			_ = runtime.NumCPU
+			b.ReportMetric(float64(live)/1024, "live-KiB")
 		})
 	}
+}
+
+// liveBytes is the memory in use, of the etcd as well.
+func liveBytes() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // hold puts entries as that many held locks have them.
