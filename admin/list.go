@@ -22,9 +22,9 @@ type Summary struct {
 	Waiting int   // entries behind the holder
 }
 
-// listPage bounds the keys of one read, and with them the memory of a List: two MiB, as an entry of a lock has about 400
-// bytes. etcd counts all keys up to the end of the range for each page, so that smaller pages are slower: 100,000 names
-// took 5.1 s in pages of 500 and 1.5 s in pages of 5000. A candidate's value has up to 128 KiB.
+// listPage bounds the keys of one read, and with them the memory of a List: two MiB, as an entry of a lock has about
+// 400 bytes. etcd counts all keys up to the end of the range for each page, so that smaller pages are slower: 100,000
+// names took 5.1 s in pages of 500 and 1.5 s in pages of 5000. A candidate's value has up to 128 KiB.
 const (
 	listPage          = 5000
 	listPageElections = 200

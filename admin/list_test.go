@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 )
 
-// A dashboard lists what a fleet holds: however many names that are, one page of them is in memory. With 1,000,000 names
-// it takes 7 s: 200 requests, 1.3 MiB of live memory.
+// A dashboard lists what a fleet holds: however many names that are, one page of them is in memory. With 1,000,000
+// names it takes 7 s: 200 requests, 1.3 MiB of live memory.
 func TestListHoldsOnePageInMemory(t *testing.T) {
 	const names, most = 100_000, 8 << 20
 	srv := etcdfake.New(nil)

@@ -33,7 +33,12 @@ const (
 	// Taken: the holder has released it, and the name stays taken until Entry.TakenUntil
 	// (locker.Options.MinHold). Released follows.
 	Taken What = "taken"
-	// Released: the entry was first, and was removed alone: by its holder, or by hand; or MinHold has passed.
+	// Kicked: an administrator has asked the holder to let go; see Entry.Notice.
+	Kicked What = "kicked"
+	// Removed: an administrator is taking the lock away from its holder; see Entry.Notice.
+	Removed What = "removed"
+	// Released: the entry was first, and was removed alone: by its holder, by hand, or because MinHold has passed or a
+	// Remove was completed.
 	Released What = "released"
 	// Left: the entry waited, and was removed alone.
 	Left What = "left"
@@ -217,7 +222,7 @@ func (w *watcher) read(ctx context.Context) error {
 		before, told := w.standing[e.Key]
 		w.standing[e.Key] = e
 		if told {
-			if err := w.taken(before, e, now.revision); err != nil {
+			if err := w.modified(before, e, now.revision); err != nil {
 				return err
 			}
 			continue
@@ -303,7 +308,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoc
 	}
 	w.standing[e.Key] = e
 	if known {
-		return w.taken(before, e, rev)
+		return w.modified(before, e, rev)
 	}
 	if err := w.tell(Event{What: Queued, Entry: e, Revision: rev}); err != nil {
 		return err
@@ -350,12 +355,22 @@ func (w *watcher) ask(ctx context.Context, events []*clientv3.Event) (how []What
 	return how, resp.Responses[0].GetResponseRange().Kvs, nil
 }
 
-// taken tells that an entry was released and stays, if it was not so before.
-func (w *watcher) taken(before, now Entry, rev int64) error {
-	if before.Released() || !now.Released() {
-		return nil
+// modified tells what was written into an entry: that its holder has released it and it stays, or what an
+// administrator asks for.
+func (w *watcher) modified(before, now Entry, rev int64) error {
+	if !before.Released() && now.Released() {
+		if err := w.tell(Event{What: Taken, Entry: now, Revision: rev}); err != nil {
+			return err
+		}
 	}
-	return w.tell(Event{What: Taken, Entry: now, Revision: rev})
+	switch {
+	case now.Notice == before.Notice:
+		return nil
+	case now.Notice.Removed:
+		return w.tell(Event{What: Removed, Entry: now, Revision: rev})
+	default:
+		return w.tell(Event{What: Kicked, Entry: now, Revision: rev})
+	}
 }
 
 // removed tells that an entry is gone.
