@@ -245,7 +245,9 @@ func (w *watcher) behind(ctx context.Context) (bool, error) {
 		w.revision = 0
 		return true, nil
 	}
-	same := func(a, b Entry) bool { return a.Revision == b.Revision && a.Released() == b.Released() }
+	same := func(a, b Entry) bool {
+		return a.Revision == b.Revision && a.Released() == b.Released() && a.Notice == b.Notice
+	}
 	return !maps.EqualFunc(now.byKey(), w.standing, same), nil
 }
 

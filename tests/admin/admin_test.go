@@ -232,7 +232,7 @@ func TestAMemberThatHangsHidesNothing(t *testing.T) {
 	t.Cleanup(func() { _ = cli.Close() })
 	healthy := cluster.Client(t)
 	lk := mustLock(t, locker.NewMutex(open(t, healthy, "a"), "x"))
-	// An attempt that waits for the member that hangs lasts longer than the test waits for an answer.
+	// An attempt that waits for the member that hangs lasts longer than the test waits.
 	adm := admin.New(cli, &admin.Options{Retry: backoff.Policy{Attempt: 4900 * time.Millisecond}})
 	show(t, adm, admin.Lock, "x") // all members are connected
 	links[1].BlackHole()
