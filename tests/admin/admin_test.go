@@ -160,7 +160,8 @@ func TestEntriesOfOtherClientsAreShownAndWatched(t *testing.T) {
 	if err != nil || len(q.Entries) != 2 {
 		t.Fatalf("%+v, %v", q, err)
 	}
-	if h, e := q.Entries[0], q.Entries[1]; !h.Foreign || h.Key != theirs.Key() || h.Lease != upstream.Lease() || h.TTL <= 0 ||
+	h, e := q.Entries[0], q.Entries[1]
+	if !h.Foreign || h.Key != theirs.Key() || h.Lease != upstream.Lease() || h.TTL <= 0 ||
 		!strings.Contains(h.String(), "another client's key") || e.Foreign || e.Owner != "ours" {
 		t.Errorf("%+v", q.Entries)
 	}
@@ -214,8 +215,8 @@ func TestWatchGoesOnAfterACompaction(t *testing.T) {
 	}
 }
 
-// A third of the requests goes to each member. One that hangs costs a moment: reads are sent to another, too, and a watch
-// that is not created goes to the next.
+// A third of the requests goes to each member. One that hangs costs a moment: reads are sent to another, too, and a
+// watch that is not created goes to the next.
 func TestAMemberThatHangsHidesNothing(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
@@ -270,7 +271,8 @@ func TestListOfSeveralPages(t *testing.T) {
 	hold(t, srv.Client(t), names)
 	before := link.Count()
 	all := list(deadline(t), admin.New(link.Client(), nil), admin.Lock, "job/")
-	if len(all) != names || all[0] != "job/0000000 worker-a 0" || all[names-1] != fmt.Sprintf("job/%07d worker-a 0", names-1) {
+	first, last := "job/0000000 worker-a 0", fmt.Sprintf("job/%07d worker-a 0", names-1)
+	if len(all) != names || all[0] != first || all[names-1] != last {
 		t.Errorf("%d names, %v to %v", len(all), all[0], all[len(all)-1])
 	}
 	if n := link.Count()["Txn"] - before["Txn"]; n < 2 { // more if one was slow and sent again
