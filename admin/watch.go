@@ -147,7 +147,8 @@ func (w *watcher) follow(ctx context.Context) error {
 		opts = append(opts, clientv3.WithRev(w.revision+1))
 	}
 	answers := w.client.client.Watch(wctx, w.place.entries, opts...)
-	if err := w.receive(ctx, <-answers); err != nil {
+	created, ok := <-answers
+	if err := w.receive(ctx, created, ok); err != nil {
 		return err
 	}
 	late.Stop()
@@ -161,8 +162,8 @@ func (w *watcher) follow(ctx context.Context) error {
 	defer again.Stop()
 	for {
 		select {
-		case answer := <-answers:
-			if err := w.receive(ctx, answer); err != nil {
+		case answer, ok := <-answers:
+			if err := w.receive(ctx, answer, ok); err != nil {
 				if time.Since(armed) >= healthyWatch && ctx.Err() == nil && etcderr.Retryable(err) {
 					return nil
 				}
@@ -185,8 +186,8 @@ func (w *watcher) follow(ctx context.Context) error {
 	}
 }
 
-// receive returns why a watch has ended, or nil.
-func (w *watcher) receive(ctx context.Context, answer clientv3.WatchResponse) error {
+// receive returns why a watch has ended, or nil. ok: its channel is open.
+func (w *watcher) receive(ctx context.Context, answer clientv3.WatchResponse, ok bool) error {
 	err := answer.Err()
 	switch {
 	case ctx.Err() != nil:
@@ -194,7 +195,7 @@ func (w *watcher) receive(ctx context.Context, answer clientv3.WatchResponse) er
 	case errors.Is(err, rpctypes.ErrCompacted):
 		w.revision = 0
 		return backoff.Again(err)
-	case err == nil && answer.Header.ClusterId == 0 && !answer.Created:
+	case !ok:
 		return backoff.Again(errors.New("the watch was closed"))
 	case err != nil && etcderr.Classify(err) != etcderr.Unauthorised:
 		return backoff.Again(err)
