@@ -121,6 +121,29 @@ func ExampleMutex_With() {
 	// Output: <nil>
 }
 
+// Readers of a table hold together; the job that rebuilds it holds alone.
+func ExampleRWMutex() {
+	_, mine, theirs, end := example()
+	defer end()
+
+	ctx := context.Background()
+	table, rebuild := locker.NewRWMutex(mine, "table"), locker.NewRWMutex(theirs, "table")
+	err := table.RDo(ctx, func(ctx context.Context, _ *locker.ReadLock) error {
+		_, err := rebuild.TryLock(ctx)
+		fmt.Println("rebuild beside a reader:", errors.Is(err, locker.ErrLocked))
+		return table.With(locker.Options{}).RDo(context.WithoutCancel(ctx), read)
+	})
+	fmt.Println("a reader that reads again:", errors.Is(err, holdfast.ErrReentrant))
+	err = rebuild.Do(ctx, func(context.Context, *locker.Lock) error { return nil })
+	fmt.Println("rebuild alone:", err)
+	// Output:
+	// rebuild beside a reader: true
+	// a reader that reads again: true
+	// rebuild alone: <nil>
+}
+
+func read(context.Context, *locker.ReadLock) error { return nil }
+
 // An error says who holds.
 func ExampleAcquireError() {
 	_, mine, theirs, end := example()
