@@ -128,21 +128,26 @@ func ExampleRWMutex() {
 
 	ctx := context.Background()
 	table, rebuild := locker.NewRWMutex(mine, "table"), locker.NewRWMutex(theirs, "table")
-	err := table.RDo(ctx, func(ctx context.Context, _ *locker.ReadLock) error {
+	err := table.RDo(ctx, func(context.Context, *locker.ReadLock) error {
 		_, err := rebuild.TryLock(ctx)
 		fmt.Println("rebuild beside a reader:", errors.Is(err, locker.ErrLocked))
-		return table.With(locker.Options{}).RDo(context.WithoutCancel(ctx), read)
+		lk, err := locker.NewRWMutex(theirs, "table").TryRLock(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Println("another reader:", lk.Check())
+		return lk.Unlock(ctx)
 	})
-	fmt.Println("a reader that reads again:", errors.Is(err, holdfast.ErrReentrant))
+	if err != nil {
+		log.Fatal(err)
+	}
 	err = rebuild.Do(ctx, func(context.Context, *locker.Lock) error { return nil })
 	fmt.Println("rebuild alone:", err)
 	// Output:
 	// rebuild beside a reader: true
-	// a reader that reads again: true
+	// another reader: <nil>
 	// rebuild alone: <nil>
 }
-
-func read(context.Context, *locker.ReadLock) error { return nil }
 
 // An error says who holds.
 func ExampleAcquireError() {
