@@ -83,8 +83,12 @@ func TestTermsAreFenced(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := t.Context()
 		a, b := candidate(t, srv.Link(), "a"), candidate(t, srv.Link(), "b")
-		if a.Term() != nil {
+		none := a.Term()
+		if none != nil || none.Token() != 0 || !errors.Is(none.Check(), fencing.ErrNoToken) {
 			t.Error("a term before the first record")
+		}
+		if _, err := fencing.NewFencedWriter(none).Put(ctx, "state", "0"); !errors.Is(err, fencing.ErrNoToken) {
+			t.Errorf("without a term: %v", err)
 		}
 		if err := errors.Join(a.Create(ctx, of("a")), a.Update(ctx, of("a"))); err != nil {
 			t.Fatal(err)

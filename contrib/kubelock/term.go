@@ -27,8 +27,14 @@ var _ fencing.Holder = (*Term)(nil)
 // Name returns the name of the lock.
 func (t *Term) Name() string { return t.lock.name }
 
-// Token returns the fencing token: larger than that of each earlier term of this name.
-func (t *Term) Token() fencing.Token { return t.token }
+// Token returns the fencing token: larger than that of each earlier term of this name. That of a nil Term is 0, which
+// nothing that compares tokens accepts.
+func (t *Term) Token() fencing.Token {
+	if t == nil {
+		return 0
+	}
+	return t.token
+}
 
 // Client returns the etcd client of the lock.
 func (t *Term) Client() *clientv3.Client { return t.lock.cli }
@@ -41,8 +47,11 @@ func (t *Term) IsOwner() clientv3.Cmp {
 // Check reports whether the term is held now, without an RPC: nil, a *holdfast.LostError, or holdfast.ErrReleased. It
 // is trusted for nine tenths of client-go's LeaseDuration after the last confirmed renewal was sent; other candidates
 // wait for the whole of it. It reads the clock, so it is right after a pause. Time passes between a Check and what
-// follows it: only a fence closes that gap.
+// follows it: only a fence closes that gap. That of a nil Term is fencing.ErrNoToken.
 func (t *Term) Check() error {
+	if t == nil {
+		return fencing.ErrNoToken
+	}
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
