@@ -17,7 +17,7 @@
 //
 //	Close, from any state ─────▶ Closed
 //
-// The trusted time is the TTL (300 s at most) minus Options.DriftMargin, counted from when the last confirmed renewal
+// The trusted time is the TTL (300 s at most) minus [Options].DriftMargin, counted from when the last confirmed renewal
 // was sent: by default 13.5 s. A renewal is sent after three eighths of it (5.06 s).
 //
 // # Guarantees

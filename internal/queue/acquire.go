@@ -199,7 +199,7 @@ func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 		e.abandon()
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
-		e.log().Warn("holdfast: queueing again at the back: the waiting entry cannot be used any more", "reason", err)
+		e.log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used", "reason", err)
 		e.q.host.Go(func(context.Context) { _ = e.remove(e.lease.Context()) }) // joined by Close
 		return true
 	default:
