@@ -24,7 +24,7 @@ import (
 
 const (
 	defaultNamespace = "holdfast"
-	defaultTimeout   = 5 * time.Second
+	defaultTimeout   = 2 * time.Second
 )
 
 // leases is the resource that errors name: client-go keeps its records in objects of this kind.
@@ -38,8 +38,10 @@ type Options struct {
 	// Namespace is the first segment of the keys in etcd. Default "holdfast".
 	Namespace string
 
-	// Timeout bounds each request. Default 5 s, half of client-go's default RenewDeadline, so that one request that
-	// hangs does not end a leadership.
+	// Timeout bounds each request. Default 2 s. It must be shorter than LeaseDuration − RenewDeadline − RetryPeriod, 3
+	// s with client-go's defaults. When renewals fail, client-go with ReleaseOnCancel asks for the record once more
+	// before it cancels the context of the work. If that takes longer, the next leader starts before the work has
+	// ended.
 	Timeout time.Duration
 
 	// Logger gets an event, at Info, when a leadership begins or ends. Default slog.Default().

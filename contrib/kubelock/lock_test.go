@@ -130,8 +130,8 @@ func TestTermsAreFenced(t *testing.T) {
 		if err := second.Check(); b.Term() != nil || !errors.Is(err, holdfast.ErrReleased) {
 			t.Errorf("released: %v", err)
 		}
-		if _, err := fencing.NewFencedWriter(second).With(fencing.WriterOptions{}).Put(ctx, "state", "late"); err == nil {
-			t.Error("a released leader writes")
+		if keys := srv.Keys(recordKey + "/@"); len(keys) != 0 { // what the writes of the term compare
+			t.Errorf("released, but its holder is still there: %v", keys)
 		}
 
 		if _, err := fencing.BumpEpoch(ctx, srv.Client().KV, "", 1, nil); err != nil {
@@ -210,7 +210,7 @@ func TestRequestIsBounded(t *testing.T) {
 		link.BlackHole()
 		start := time.Now()
 		_, _, err := a.Get(t.Context())
-		if d := time.Since(start); err == nil || apierrors.IsNotFound(err) || d != 5*time.Second ||
+		if d := time.Since(start); err == nil || apierrors.IsNotFound(err) || d != 2*time.Second ||
 			!strings.Contains(err.Error(), recordKey) {
 			t.Errorf("after %v: %v", d, err)
 		}
