@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,13 +36,14 @@ var errNoRecord = errors.New("update before Get or Create")
 
 // Options are the options of a Lock. The zero value of each field is its default.
 type Options struct {
-	// Namespace is the first segment of the keys in etcd. Default "holdfast".
+	// Namespace is the first segment of the keys in etcd, and the one whose epoch counts: that of session.Options.
+	// Default "holdfast".
 	Namespace string
 
-	// Timeout bounds each request. Default 2 s. It must be shorter than LeaseDuration − RenewDeadline − RetryPeriod, 3
-	// s with client-go's defaults. When renewals fail, client-go with ReleaseOnCancel asks for the record once more
-	// before it cancels the context of the work. If that takes longer, the next leader starts before the work has
-	// ended.
+	// Timeout bounds each request. Default 2 s. It must be shorter than LeaseDuration − RenewDeadline − RetryPeriod,
+	// which is 3 s with client-go's defaults. When renewals fail, client-go with ReleaseOnCancel asks for the record
+	// once more before it cancels the context of the work. If that takes longer, the next leader starts before the work
+	// has ended.
 	Timeout time.Duration
 
 	// Logger gets an event, at Info, when a leadership begins or ends. Default slog.Default().
@@ -63,9 +65,9 @@ type Lock struct {
 
 var _ resourcelock.Interface = (*Lock)(nil)
 
-// New returns the lock of that name for a candidate. identity must differ between all candidates, such as the host name
-// and a UUID: of two with the same identity each takes the record from the other. The session-less Lock needs only a
-// client, which it does not close. opts may be nil. Errors are *holdfast.ArgumentError and *holdfast.NameError.
+// New returns the lock of that name for a candidate. identity must differ between all candidates, such as the host
+// name and a UUID: of two with the same identity each takes the record from the other. A Lock has no session. It needs
+// only a client, and does not close it. opts may be nil. Errors are *holdfast.ArgumentError and *holdfast.NameError.
 func New(cli *clientv3.Client, name, identity string, opts *Options) (*Lock, error) {
 	var o Options
 	if opts != nil {
@@ -81,6 +83,8 @@ func New(cli *clientv3.Client, name, identity string, opts *Options) (*Lock, err
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV"}
 	case identity == "":
 		return nil, &holdfast.ArgumentError{Argument: "identity", Reason: "is empty"}
+	case strings.Contains(o.Namespace, "/"):
+		return nil, &holdfast.ArgumentError{Argument: "Options.Namespace", Reason: "is not a single segment"}
 	case o.Timeout < 0:
 		return nil, &holdfast.ArgumentError{Argument: "Options.Timeout", Reason: "is negative"}
 	}

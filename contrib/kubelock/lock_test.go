@@ -227,6 +227,11 @@ func TestNewRefusesBadArguments(t *testing.T) {
 		if _, err := kubelock.New(srv.Client(), "x", "", nil); !errors.As(err, &argument) || argument.Argument != "identity" {
 			t.Errorf("%v", err)
 		}
+		o := &kubelock.Options{Namespace: "a/b"}
+		_, err := kubelock.New(srv.Client(), "x", "a", o)
+		if !errors.As(err, &argument) || argument.Argument != "Options.Namespace" {
+			t.Errorf("%v", err)
+		}
 		if _, err := kubelock.New(srv.Client(), "x/@", "a", nil); !errors.As(err, &name) {
 			t.Errorf("%v", err)
 		}
