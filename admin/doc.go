@@ -23,4 +23,6 @@
 // session) the next one is first but still waits. One that was released is shown with TakenUntil while MinHold (see
 // locker.Options) keeps its name taken. Owner, host, pid and times are what the process that queued wrote of
 // itself, by its own clock: text for people, not proof.
+//
+// Reading and watching has no telemetry: each call is one of the caller's own, which sees its error and its duration.
 package admin
