@@ -54,6 +54,7 @@ func TestClientGoElectsOneAfterTheOther(t *testing.T) {
 		time.Sleep(time.Second)
 		b := startReplica(t, srv, "b", true)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if a.started.IsZero() || !a.canceled.IsZero() || !b.started.IsZero() {
 			t.Fatalf("a leads from %v to %v, b from %v", a.started, a.canceled, b.started)
 		}
@@ -61,14 +62,17 @@ func TestClientGoElectsOneAfterTheOther(t *testing.T) {
 		released := time.Now()
 		a.stop()
 		time.Sleep(6 * time.Second)
+		synctest.Wait()
 		if b.started.IsZero() || b.started.Sub(released) > 4500*time.Millisecond || b.token <= a.token {
 			t.Fatalf("b leads %v after the release, with token %v after %v", b.started.Sub(released), b.token, a.token)
 		}
 
 		c := startReplica(t, srv, "c", true)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		b.link.BlackHole()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if c.started.IsZero() || !b.canceled.Before(c.started) || c.token <= b.token {
 			t.Errorf("b leads until %v with token %v, c from %v with %v", b.canceled, b.token, c.started, c.token)
 		}
