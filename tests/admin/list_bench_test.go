@@ -12,9 +12,9 @@ import (
 )
 
 // BenchmarkList lists all names of a real etcd, and reports the time of each and the live memory on the way, which is
-// that of the etcd in this process as well. etcd counts the names that are left for each page, so that each of a
-// million takes longer than each of a thousand: on two busy cores 100,000 names took 1.5 s, and 1,000,000 took 106 s
-// with 34 MiB of live memory more than before. The last size takes minutes.
+// that of the etcd in this process as well. etcd counts the names that are left for each page, so each of a million
+// takes longer than each of a thousand: on two busy cores 100,000 names took 1.5 s, and 1,000,000 took 106 s with 34
+// MiB of live memory more than before. The last size takes minutes.
 //
 //	go test -run '^$' -bench 'List/names=1000$' ./tests/admin
 func BenchmarkList(b *testing.B) {
