@@ -61,7 +61,9 @@ func ends(t *testing.T, lk *locker.Lock, cause holdfast.Cause) time.Duration {
 
 func mustLock(t *testing.T, sess *session.Session, name string) *locker.Lock {
 	t.Helper()
-	lk, err := locker.NewMutex(sess, name).Lock(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	lk, err := locker.NewMutex(sess, name).Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
