@@ -35,7 +35,8 @@ func TestHolderOfAnOlderVersionTakesNoRequests(t *testing.T) {
 	holder.do(worker.Order{What: worker.Unlock})
 }
 
-// A waiter of an older version takes an entry that was moved for one like any other: it holds after the holder was told.
+// A waiter of an older version takes an entry that was moved for one like any other: it holds after the holder was
+// told.
 func TestRemovedHolderIsToldBeforeAnOlderVersionHolds(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

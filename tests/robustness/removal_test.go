@@ -134,8 +134,8 @@ func TestRemovedHolderIsToldBeforeOthersHoldInARealEtcd(t *testing.T) {
 	mustSucceed(t, release(deadline(t), next))
 }
 
-// Scenario 57: a holder that is cut off is not told. Its lock is free before its lease ends. Only the fence stops it, and
-// it is told as soon as it reaches etcd.
+// Scenario 57: a holder that is cut off is not told. Its lock is free before its lease ends. Only the fence stops it,
+// and it is told as soon as it reaches etcd.
 func TestRemovedHolderThatIsCutOffIsFencedInARealEtcd(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -167,8 +167,8 @@ func TestRemovedHolderThatIsCutOffIsFencedInARealEtcd(t *testing.T) {
 	mustSucceed(t, release(deadline(t), next))
 }
 
-// Scenario 57: the remover is killed before its lease is granted, or before it moves the entry. The holder was asked, and
-// the next holder is another's after that; a dead holder's name is as it was, and another removal frees it.
+// Scenario 57: the remover is killed before its lease is granted, or before it moves the entry. The holder was asked,
+// and the next holder is another's after that; a dead holder's name is as it was, and another removal frees it.
 func TestKilledRemoverHarmsNothingInARealEtcd(t *testing.T) {
 	t.Parallel()
 	for _, granted := range []bool{false, true} {
