@@ -278,6 +278,42 @@ func TestWatchTellsQueuedAcquiredReleasedLeftAndLost(t *testing.T) {
 	})
 }
 
+func TestShowAndWatchTellThatANameStaysTaken(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+			a, _ := newSession(t, srv, "a")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			lk, err := locker.NewMutex(a, "x").With(locker.Options{MinHold: time.Minute}).Lock(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := watch(t, adm.Watch(ctx, admin.Lock, "x"))
+			expect(t, told, "queued a 0, acquired a 0")
+			if err := lk.Unlock(ctx); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, told, "taken a 0")
+			if closed {
+				_ = a.Close(ctx)
+			}
+			q, err := adm.Show(ctx, admin.Lock, "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, held := q.Holder()
+			if !held || e.ReleasedAt.Before(e.HeldAt) || e.TakenUntil.Sub(e.ReleasedAt) != time.Minute ||
+				e.TTL <= 0 || e.Lease == lk.Lease() || e.Foreign || !strings.Contains(e.String(), "its name taken until") {
+				t.Errorf("%+v", e)
+			}
+			time.Sleep(time.Minute)
+			expect(t, told, "released a 0")
+			cancel()
+			expect(t, told, "error: context canceled")
+		})
+	}
+}
+
 func TestWatchFindsWhatHappenedWhileItWasInterrupted(t *testing.T) {
 	for name, interrupt := range map[string]func(srv *etcdfake.Server, link *etcdfake.Link){
 		"cancelled by etcd": func(srv *etcdfake.Server, _ *etcdfake.Link) { srv.CancelWatches(errors.New("no leader")) },

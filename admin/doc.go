@@ -20,6 +20,7 @@
 // the time a caller reads any of it, it may have changed: decide nothing by it that a fencing token should decide.
 //
 // The first entry of a queue is shown as its holder. For up to LockDelay after a holder was lost (see the package
-// session) the next one is first but still waits. Owner, host, pid and times are what the process that queued wrote of
+// session) the next one is first but still waits. One that was released is shown with TakenUntil while MinHold (see
+// locker.Options) keeps its name taken. Owner, host, pid and times are what the process that queued wrote of
 // itself, by its own clock: text for people, not proof.
 package admin

@@ -21,7 +21,8 @@ func Example() {
 	srv := etcdfake.New(nil) // in memory; with a real one: clientv3.New
 	defer srv.Close()
 	cli := srv.Link().Client()
-	sess, err := session.New(ctx, cli, &session.Options{Owner: "worker-a", Anonymous: true, Logger: slog.New(slog.DiscardHandler)})
+	sess, err := session.New(ctx, cli, &session.Options{Owner: "worker-a", Anonymous: true,
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		log.Panic(err)
 	}

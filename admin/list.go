@@ -22,8 +22,8 @@ type Summary struct {
 	Waiting int   // entries behind the holder
 }
 
-// listPage bounds the keys of one read. Memory is bounded by it: an entry's value has about 200 bytes, of an election at
-// most 128 KiB.
+// listPage bounds the keys of one read, and so the memory: an entry's value has about 200 bytes, of an election at most
+// 128 KiB.
 const listPage = 500
 
 // List ranges over the names of a kind that begin with prefix ("": all) and have entries, in the order of their bytes.

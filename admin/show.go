@@ -186,10 +186,12 @@ func (c *Client) timesToLive(ctx context.Context, entries []Entry) error {
 	return errors.Join(failed...)
 }
 
-// timeToLive is the time a lease has left, rounded up to seconds, or 0: it is gone, or the role may not ask. etcd refuses
-// those who may not read every key on the lease.
+// timeToLive is the time a lease has left, rounded up to seconds, or 0: the lease is gone, or the role may not ask.
+// etcd refuses a role that may not read every key on the lease.
 func (c *Client) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
-	resp, err := attempt.Ask(ctx, c.sender, attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+	resp, err := attempt.Ask(ctx, c.sender, attempt.Read, func(
+		ctx context.Context,
+	) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return c.client.TimeToLive(ctx, id)
 	})
 	switch etcderr.Classify(err) {

@@ -29,11 +29,15 @@ const (
 	Queued What = "queued"
 	// Acquired: the entry is the first of its queue. See the package comment for LockDelay.
 	Acquired What = "acquired"
+	// Taken: the holder has released it, and the name stays taken until Entry.TakenUntil
+	// (locker.Options.MinHold). Released follows.
+	Taken What = "taken"
 	// Kicked: an administrator has asked the holder to let go; see Entry.Notice.
 	Kicked What = "kicked"
 	// Removed: an administrator is taking the lock away from its holder; see Entry.Notice.
 	Removed What = "removed"
-	// Released: the entry was first, and was removed alone: by its holder, by hand, or at the end of a Remove.
+	// Released: the entry was first, and was removed alone: by its holder, by hand, or because MinHold has passed or a
+	// Remove was completed.
 	Released What = "released"
 	// Left: the entry waited, and was removed alone.
 	Left What = "left"
@@ -213,7 +217,7 @@ func (w *watcher) read(ctx context.Context) (changed bool, err error) {
 		before, told := w.standing[e.Key]
 		w.standing[e.Key] = e
 		if told {
-			if err := w.noticed(before, e, now.revision); err != nil {
+			if err := w.modified(before, e, now.revision); err != nil {
 				return changed, err
 			}
 			continue
@@ -252,7 +256,10 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 		if !known {
 			return nil
 		}
-		if how == Released && before.Revision != w.first {
+		switch {
+		case before.Released(): // it no longer stood on the lease of its session
+			how = Released
+		case how == Released && before.Revision != w.first:
 			how = Left
 		}
 		if err := w.removed(before, how, rev); err != nil {
@@ -273,7 +280,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 	}
 	w.standing[e.Key] = e
 	if known {
-		return w.noticed(before, e, rev)
+		return w.modified(before, e, rev)
 	}
 	if err := w.tell(Event{What: Queued, Entry: e, Revision: rev}); err != nil {
 		return err
@@ -319,15 +326,21 @@ func (w *watcher) endedWithSession(ctx context.Context, events []*clientv3.Event
 	return how, nil
 }
 
-// noticed tells that an administrator has written into an entry.
-func (w *watcher) noticed(before, e Entry, rev int64) error {
+// modified tells what was written into an entry: that its holder has released it and it stays, or what an
+// administrator asks for.
+func (w *watcher) modified(before, now Entry, rev int64) error {
+	if !before.Released() && now.Released() {
+		if err := w.tell(Event{What: Taken, Entry: now, Revision: rev}); err != nil {
+			return err
+		}
+	}
 	switch {
-	case e.Notice == before.Notice:
+	case now.Notice == before.Notice:
 		return nil
-	case e.Notice.Removed:
-		return w.tell(Event{What: Removed, Entry: e, Revision: rev})
+	case now.Notice.Removed:
+		return w.tell(Event{What: Removed, Entry: now, Revision: rev})
 	default:
-		return w.tell(Event{What: Kicked, Entry: e, Revision: rev})
+		return w.tell(Event{What: Kicked, Entry: now, Revision: rev})
 	}
 }
 

@@ -45,6 +45,7 @@ type Record struct {
 	Resource string           // Refused, Reset: the guarded resource
 	Mark     int64            // Refused: the larger token the guard had seen. Reset: the token deleted
 	Held     time.Duration    // Released, Lost: since Granted
+	TakenFor time.Duration    // Released: how long MinHold keeps the name taken after it
 	Err      error            // Lost, Refused: the reason. Others: nil, or why the outcome is unknown
 	By       string           // Kicked, Removed: the administrator
 	Detail   string           // Bumped: the epochs before and after. Kicked, Removed: the reason

@@ -73,6 +73,9 @@ func (r Record) fields() []slog.Attr {
 	if r.Held != 0 {
 		attrs = append(attrs, slog.Duration("held", r.Held))
 	}
+	if r.TakenFor != 0 {
+		attrs = append(attrs, slog.Duration("taken_for", r.TakenFor))
+	}
 	if r.Lease != 0 {
 		text("lease", r.Lease.String())
 	}

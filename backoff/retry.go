@@ -13,18 +13,11 @@ import (
 
 // Retry calls op until it returns nil, fails with an error that is not etcderr.Retryable, or ctx ends; it pauses
 // between the calls as p says. So op must be a read, or a write that may be carried out twice; Final and Again override
-// that for a single error.
+// that for a single error. The context of op ends with ctx, and after p.Attempt if that is set.
 //
-// The context of op ends with ctx, and after p.Attempt if that is set. Retry does not abandon a call that is running.
-// If ctx has ended before the first call, op is not called.
-//
-// Retry returns
-//
-//   - nil if op did, even if ctx has ended since;
-//   - op's error, without the mark, if it must not be retried;
-//   - if ctx ended first, an error that wraps ctx.Err(), context.Cause(ctx) and the error of the last attempt that did
-//     more than notice the end of ctx;
-//   - a *holdfast.ArgumentError, without calling op, if p is invalid.
+// Retry returns op's error, without the mark, if it must not be retried; if ctx ended first, an error that wraps
+// ctx.Err(), context.Cause(ctx) and the error of the last attempt that did more than notice the end of ctx; a
+// *holdfast.ArgumentError if p is invalid. It does not abandon a call that is running.
 func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) error {
 	if err := p.Validate(); err != nil {
 		return err

@@ -45,8 +45,8 @@ type CampaignError struct {
 	// Err is one of:
 	//   - the context's error, joined with that of the last attempt;
 	//   - holdfast.ErrReentrant, holdfast.ErrClosed, or ErrFunctionRuns (Yield only);
-	//   - ErrNotDrained, joined with the context's error: a function of an earlier
-	//     term was still running (Run and RunWhileLeader only);
+	//   - ErrNotDrained, joined with the context's error: a function of an earlier term was still running (Run and
+	//     RunWhileLeader only);
 	//   - a *holdfast.LostError (only under session.Options.StayLost, or from Yield);
 	//   - a *holdfast.NameError or *holdfast.ArgumentError: nothing was sent;
 	//   - etcd's error, where a retry cannot help.

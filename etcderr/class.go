@@ -52,12 +52,11 @@ func (c Class) String() string {
 }
 
 // Classify returns what err says about the request that failed with it. It recognises gRPC status errors, etcd's
-// rpctypes errors, context errors and holdfast.ErrOutcomeUnknown, also wrapped and joined. Unknown are, among others:
+// rpctypes errors, context errors and holdfast.ErrOutcomeUnknown, also wrapped and joined.
 //
-//   - An exhausted quota (rpctypes.ErrNoSpace): the request that first exceeds it is carried out.
-//   - "No leader": a stream of renewals can end with it after one of them was passed on. For single requests see
-//     LeaderRequired.
-//   - A TLS handshake that fails: etcd's client returns only the end of the context. See WithConnection.
+// Unknown are also an exhausted quota (rpctypes.ErrNoSpace), since the request that first exceeds it is carried out;
+// "no leader", except for single requests: see LeaderRequired; and a failed TLS handshake, for which etcd's client
+// returns only the end of the context: see WithConnection.
 func Classify(err error) Class {
 	if err == nil {
 		return OK
@@ -69,12 +68,11 @@ func Classify(err error) Class {
 }
 
 // Retryable reports whether the same request is worth sending again, provided that carrying it out twice does no harm:
-// class Transient, and errors of class Unknown that may pass.
+// class Transient, and errors of class Unknown that may pass. The end of a context may have been that of one attempt: a
+// loop has to check its own context as well.
 //
-// The end of a context may pass, since it may have been that of one attempt: a loop has to check its own context as
-// well, as backoff.Retry does. Not retryable are nil, holdfast.ErrOutcomeUnknown, an exhausted quota, messages that are
-// too large, a closed client, and errors that are not recognised. The marks of backoff.Again and backoff.Final override
-// this.
+// Not retryable are nil, holdfast.ErrOutcomeUnknown, an exhausted quota, messages that are too large, a closed client,
+// and errors that are not recognised. The marks of backoff.Again and backoff.Final override this.
 func Retryable(err error) bool {
 	j := judge(err)
 	return j.known && j.again

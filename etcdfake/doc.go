@@ -24,23 +24,21 @@
 //	release := srv.Occupy("holdfast/lock/NAME/@/") // another client holds the lock, until release
 //	link.BlackHole()                               // this client's packets are dropped, until link.Heal
 //	link.LoseReply("Txn", 1, codes.Unavailable)    // one transaction is carried out and looks failed
+//	link.Plan(f)                                   // f decides the fate of every RPC
 //	srv.ChangeLeader(3 * time.Second)              // a new leader; the old one acknowledges renewals for 3 s
-//
-// Link.Plan decides the fate of every single RPC, for instance from a seeded random source.
 //
 // # How faithful it is
 //
 // Requests and replies are those of etcd 3.7: a conformance suite sends the same random operations to this package and
-// to an embedded etcd: all of KV and Lease, and watches with every option but those below. A lease expires exactly at
-// its TTL, the earliest moment at which etcd may expire it. On the client's side, KV and Lease are clientv3's own code;
-// its retries of reads, grants and revocations are imitated.
+// to an embedded etcd. A lease expires exactly at its TTL, the earliest moment at which etcd may expire it. KV and
+// Lease are clientv3's own code; its retries are imitated.
 //
 // # What it does not do
 //
-//   - Members, Raft, disks. There is one logical store, and the leader is a term number. No read returns stale data.
+//   - Members, Raft, disks: there is one logical store, the leader is a term number, no read returns stale data.
 //   - Authentication, quotas, alarms, request sizes, learners. The client's Cluster, Auth and Maintenance are nil.
-//   - Range streams (Client.GetStream panics), fragmented watch responses, unrequested progress notifications.
+//   - Range streams (Client.GetStream panics), fragmented watch responses, unrequested progress notifications, lease
+//     checkpoints, a watch stream for each set of outgoing metadata.
 //   - etcd's delays: it looks for expired leases every 500 ms, and serves watches from old revisions every 100 ms.
-//   - Lease checkpoints, and a watch stream for each set of outgoing metadata.
 //   - Freeing memory: the whole history is kept for Server.History.
 package etcdfake

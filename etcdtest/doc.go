@@ -21,27 +21,23 @@
 //	srv.Stop()                                        // etcd crashes; srv.Restart
 //	cluster.Partition(leader)                         // the leader is cut off from the other members
 //
-// Link.Heal ends a link's faults. Bytes and requests that a fault has held arrive then, as TCP would retransmit them:
-// that finds programs that take "no reply" for "not done".
+// Bytes and requests that a fault has held arrive after Heal, as TCP would retransmit them: that finds programs that
+// take "no reply" for "not done".
 //
 // # How real it is
 //
-// Members are those of go.etcd.io/etcd/server/v3/embed, in this process or, with Options.Processes, in processes of
-// their own. They differ from a default etcd in timing only: a heartbeat is 10 ms and an election timeout 100 ms, which
-// makes 1 s the smallest TTL of a lease, and writes do not wait for the disk. With these timeouts a busy machine may
-// make a Cluster change its leader. Options has etcd's own values.
+// Members are those of go.etcd.io/etcd/server/v3/embed. They differ from a default etcd in timing: a heartbeat is 10
+// ms, an election timeout 100 ms, and so the smallest TTL of a lease 1 s; writes do not wait for the disk. A busy
+// machine may make a Cluster change its leader. Options has etcd's own values.
 //
 // # Waiting without sleeping
 //
-// Wait for the condition the test is about: Server.WaitForKeys until something is held or queued, Link.Wait until an
-// RPC was sent, Held.Arrived until a request is held. Server.Record returns etcd's own history, which tells who held
-// what, and when.
+// Wait for conditions: Server.WaitForKeys until something is held or queued, Link.Wait until an RPC was sent,
+// Held.Arrived until a request is held. Server.Record returns etcd's own history: who held what, and when.
 //
-// # What is left afterwards
-//
-// What takes a testing.TB cleans up when the test ends: no port, file or goroutine remains. One exception: after a call
-// of etcd's own v3lock or v3election service goleak reports goroutines that etcd does not join. Programs use New,
-// NewCluster and Server.NewLink, and close what they get.
+// What takes a testing.TB cleans up when the test ends; no port, file or goroutine remains. (After a call of etcd's own
+// v3lock or v3election service goleak reports goroutines that etcd does not join.) Programs use New, NewCluster and
+// Server.NewLink, and close what they get.
 //
 // # What it does not do
 //

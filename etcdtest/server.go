@@ -17,12 +17,12 @@ const startTimeout = time.Minute
 
 // Options configure the members of a Server or a Cluster.
 type Options struct {
-	// Dir is the directory of the data, with a subdirectory for each member. Close keeps it, and a Server started in it
-	// has its data. Default: a new directory in os.TempDir, which Close removes.
+	// Dir is the directory of the data, with a subdirectory for each member, which Close keeps. Default: a new
+	// directory in os.TempDir, which Close removes.
 	Dir string
 
-	// Fsync makes every commit wait for the disk, as in production. Set it to measure time. Default: no fsync, about
-	// ten times faster; data survives Stop and Restart, but not a crash of the machine.
+	// Fsync makes every commit wait for the disk. Set it to measure time. Default: no fsync, about ten times faster;
+	// data survives Stop and Restart, but not a crash of the machine.
 	Fsync bool
 
 	// DefaultTicks gives members etcd's own heartbeat (100 ms) and election timeout (1 s), for a stable leader on a
@@ -34,9 +34,8 @@ type Options struct {
 	// between members.
 	Configure func(*embed.Config)
 
-	// Processes runs each member in its own process, which can be paused: this program, started again with
-	// ETCDTEST_MEMBER in its environment, which runs a member before main. The start takes a few times as long. Linux
-	// only; Configure must be nil. Default: members run in this process.
+	// Processes runs each member in a process of its own, which can be paused: this program again, with ETCDTEST_MEMBER
+	// in its environment. The start takes a few times as long. Linux only; Configure must be nil.
 	Processes bool
 }
 

@@ -69,6 +69,13 @@ func TestEveryStepStaysWithinItsRPCBudget(t *testing.T) {
 			}
 			next = got(waiter)
 		})
+		minHold := muB.With(locker.Options{MinHold: time.Minute})
+		mustUnlock(t, next)
+		expect("Lock, free, with MinHold", b, map[string]int{"Txn": 1}, func() { next = must(minHold.Lock(ctx)) })
+		expect("Unlock, with MinHold", b, map[string]int{"LeaseGrant": 1, "Txn": 1}, func() { mustUnlock(t, next) })
+		expect("TryLock, taken by MinHold of another", a, map[string]int{"Txn": 1}, func() { _, _ = muA.TryLock(ctx) })
+		expect("TryLock, taken by its own MinHold", b, map[string]int{"Txn": 1}, func() { _, _ = muB.TryLock(ctx) })
+		next = must(locker.NewMutex(b.Sess, "y").Lock(ctx))
 		expect("Unlock again", b, map[string]int{"Txn": 1}, func() {
 			_ = next.Unlock(context.Background())
 			_ = next.Unlock(context.Background())

@@ -11,9 +11,8 @@
 // # Guarantees
 //
 //   - Lock returns only after a linearizable read has seen its entry at the front of the queue.
-//   - A holder is told, by its contexts and by Check, before etcd can give the lock to a waiter.
-//   - If the lease of the entry ahead ended without a release, the waiter holds only after session.Options.LockDelay, 1
-//     s by default.
+//   - A holder is told, by its contexts and by Check, before etcd can give the lock to a waiter. If the lease of the
+//     entry ahead ended without a release, the waiter also waits session.Options.LockDelay, 1 s by default.
 //   - First in, first out. A waiter that loses its lease or its entry queues again at the back, within the same call.
 //   - Tokens grow with each acquisition of a name.
 //   - An administrator who asks for the lock (admin.Client.Kick) ends the hold and not the entry: the name is free when
@@ -28,7 +27,5 @@
 //   - That a holder whose lease is revoked is told before a client that never waited holds: see package session.
 //   - Prompt notice of an entry that is deleted by hand: it takes up to 2 s while etcd can be reached.
 //
-// Who holds a lock is for package admin to say, which needs no session; a Mutex that could only look would need one.
-//
-// There is no sync.Locker: it has no context, no error, and no way to say that the lock was lost.
+// There is no sync.Locker: it could not say that the lock was lost.
 package locker

@@ -27,8 +27,7 @@ var (
 func CheckName(name string) error { return queue.CheckName("lock", name) }
 
 // AcquireError says why a lock was not acquired. Nothing is held, and no entry is left. Only if etcd did not answer may
-// the entry still exist or appear, and block those behind it, until the session removes it: as soon as etcd answers, or
-// with the lease.
+// the entry still appear, and block those behind it, until the session or the end of the lease removes it.
 //
 //	var failed *locker.AcquireError
 //	if errors.As(err, &failed) && failed.Place.Known() {

@@ -43,8 +43,8 @@ func (m *Mutex) Name() string { return m.queue.Name() }
 // carries the lock for package fencing and is canceled when the lock is lost; context.Cause says why.
 //
 // If fn was not called, the error is an *AcquireError. Otherwise it is fn's own, joined with the *holdfast.LostError if
-// the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release whose outcome is
-// unknown is not an error: the session goes on releasing. If fn panics, Do releases the lock and the panic continues.
+// the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release with an unknown
+// outcome is not an error. If fn panics, Do releases the lock and the panic continues.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
 	return m.do(ctx, fn, m.Lock)
 }
@@ -86,10 +86,9 @@ func carries(err error, lost *holdfast.LostError) bool {
 // them, on one session in the order of the calls. ctx bounds the acquisition only. When it ends, Lock waits for its
 // entry to be removed, for 250 ms at most.
 //
-// An error is an *AcquireError, whose Err field lists the errors.Is targets and whose Place says who holds, and nothing
-// is held. If the session loses its lease, the call queues again under the next one. Two calls are two contenders, even
-// in one goroutine; but with a context of a Lock of the same name that is still held, the error Is
-// holdfast.ErrReentrant.
+// An error is an *AcquireError, whose Err field lists the errors.Is targets and whose Place says which client holds. If
+// the session loses its lease, the call queues again under the next one. Two calls are two contenders, even in one
+// goroutine; but with a context of a Lock of the same name that is still held, the error Is holdfast.ErrReentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, m.queue.Acquire, m.opts.OnWait)
 }
@@ -111,7 +110,8 @@ func (m *Mutex) acquire(
 		return nil, m.failed(0, holdfast.ErrReentrant)
 	}
 	hold, err := acquire(ctx, queue.Request{
-		Owner: m.opts.Owner, Mode: "exclusive", MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor, OnWait: onWait,
+		Owner: m.opts.Owner, Mode: "exclusive", MinHold: m.opts.MinHold, MaxHold: m.opts.MaxHold,
+		Auditor: m.opts.Auditor, OnWait: onWait,
 	})
 	place, err := queue.WithoutPlace(err)
 	if errors.Is(err, queue.ErrOccupied) {

@@ -59,15 +59,14 @@ func ClientConfig(endpoints ...string) clientv3.Config {
 
 // NewClient is clientv3.New with an error that says why it failed. Close the client after its sessions.
 //
-// clientv3.New connects in the background, and waits only if it has to log in (Username and Password) or to ask for
-// versions (RejectOldCluster). If it cannot connect meanwhile, its error is a bare context.DeadlineExceeded. That of
-// NewClient Is etcderr.ErrNotConnected as well and has the reason, such as an untrusted certificate. Without a login
-// the first call that waits, such as New, reports the reason.
+// clientv3.New connects in the background, and waits only to log in (Username and Password) or to ask for versions
+// (RejectOldCluster). If it cannot connect, its error is a bare context.DeadlineExceeded; that of NewClient Is
+// etcderr.ErrNotConnected as well and has the reason, such as an untrusted certificate. Without a login the first call
+// that waits, such as New, reports the reason.
 //
-// ctx and cfg.DialTimeout bound the call; cfg.Context bounds the client's life, as in clientv3.New. After an error
-// there is nothing to close. Other errors to test for: rpctypes.ErrAuthFailed (wrong user or password),
-// clientv3.ErrOldCluster, and *holdfast.ArgumentError for a cfg without Endpoints, or with a Username and no
-// Password, with which clientv3.New does not log in at all. No error contains the password.
+// ctx and cfg.DialTimeout bound the call, cfg.Context the client's life. Other errors: rpctypes.ErrAuthFailed (wrong
+// user or password), clientv3.ErrOldCluster, and *holdfast.ArgumentError for a cfg without Endpoints, or with a
+// Username and no Password. No error contains the password.
 func NewClient(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, error) {
 	switch {
 	case ctx == nil:

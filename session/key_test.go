@@ -22,7 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-func TestSessionKeySaysWhoseItIsAndStandsAsLongAsTheLease(t *testing.T) {
+func TestSessionKeyNamesItsOwnerAndExistsAsLongAsTheLease(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts session.Options
 		want map[string]bool // fields of the value beside v
@@ -231,7 +231,7 @@ func TestWatchOfTheSessionKeyIsArmedAgain(t *testing.T) {
 	}
 }
 
-func TestRevocationBeforeTheWatchStandsIsFoundByTheReadAfterIt(t *testing.T) {
+func TestRevocationBeforeTheWatchExistsIsFoundByTheReadAfterIt(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()
 		sess := c.open(t, session.Options{OnStateChange: events.record})

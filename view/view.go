@@ -33,6 +33,10 @@ type Entry struct {
 	TTL      time.Duration    // what the lease has left, rounded up to seconds; only package admin asks for it
 	Foreign  bool             // of another client, such as etcd's own locks
 	Notice   Notice           // an administrator's, to the holder
+
+	// ReleasedAt is not zero if the holder has released it, and MinHold (see locker.Options)
+	// keeps the name taken until TakenUntil. etcd removes the entry a moment later.
+	ReleasedAt, TakenUntil time.Time
 }
 
 // Notice is what an administrator has written into the entry of a holder, with Kick or Remove of package admin.
@@ -56,6 +60,9 @@ func (n Notice) String() string {
 	return fmt.Sprintf("%s by %s: %s", what, names.Quote(n.By), names.Quote(n.Reason))
 }
 
+// Released reports whether the entry was released and only keeps the name taken.
+func (e Entry) Released() bool { return !e.ReleasedAt.IsZero() }
+
 // String says who it is and since when, on one line.
 func (e Entry) String() string {
 	var who []string
@@ -77,6 +84,9 @@ func (e Entry) String() string {
 		who = append(who, "value "+names.Quote(e.Value))
 	}
 	switch {
+	case e.Released():
+		who = append(who, "released at "+e.ReleasedAt.Format(time.RFC3339)+
+			", its name taken until "+e.TakenUntil.Format(time.RFC3339))
 	case !e.HeldAt.IsZero():
 		who = append(who, "held since "+e.HeldAt.Format(time.RFC3339))
 	case !e.QueuedAt.IsZero():
@@ -126,6 +136,9 @@ func (p Place) String() string {
 		return "place not known"
 	case p.Holder.Key != "":
 		text = "held by " + p.Holder.String()
+		if p.Holder.Released() {
+			text = "taken by " + p.Holder.String()
+		}
 		more--
 	case p.Ahead == 0:
 		text = "first in the queue"

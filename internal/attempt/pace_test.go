@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
-func TestPauseIsTwiceTheLatestAnswer(t *testing.T) {
+func TestPauseIsTwiceTheTimeOfTheLatestReply(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1)
 		send := func(replies ...reply) []time.Duration {

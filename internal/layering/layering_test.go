@@ -47,6 +47,9 @@ var layers = map[string][]string{
 	"admin":              above("internal/attempt", "internal/lease", "fencing", "view", "internal/queue"),
 	"locker":             above("internal/attempt", "internal/lease", "fencing", "session", "view", "internal/queue"),
 	"election":           above("internal/attempt", "internal/lease", "fencing", "session", "view", "internal/queue"),
+
+	// Each a module of its own.
+	"contrib/gocronlock": above("fencing", "session", "locker", "election"),
 }
 
 func above(packages ...string) []string { return slices.Concat(leaves, packages) }
@@ -56,7 +59,7 @@ func above(packages ...string) []string { return slices.Concat(leaves, packages)
 var testKits = []string{"etcdtest", "etcdfake", "internal/child", "internal/bubble"}
 
 // free lists the packages that may import everything, because no package imports them.
-var free = []string{"examples", "internal/layering", "internal/queuemodel", "internal/queuetest", "tests"}
+var free = []string{"cmd", "examples", "internal/layering", "internal/queuemodel", "internal/queuetest", "tests"}
 
 // forbidden maps the dependencies that a library package must not have to the reason.
 var forbidden = map[string]string{

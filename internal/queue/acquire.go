@@ -27,6 +27,7 @@ type Request struct {
 	Mode  string // for the entry's value: "exclusive" for a lock
 	Data  string // for the entry's value: a candidate's
 
+	MinHold time.Duration // the name stays taken for so long, also after a release
 	MaxHold time.Duration // the hold is lost after it; 0: never
 	Auditor audit.Auditor // is told of the hold; nil: the session's logger is
 
@@ -198,7 +199,7 @@ func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 		e.abandon()
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
-		e.log().Warn("holdfast: queueing again at the back: the waiting entry cannot be used any more", "reason", err)
+		e.log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used", "reason", err)
 		e.q.host.Go(func(context.Context) { _ = e.remove(e.lease.Context()) }) // joined by Close
 		return true
 	default:

@@ -194,7 +194,7 @@ func TestBatchIsNotSentEarlyWhileTooManyTxnsAreInFlight(t *testing.T) {
 	})
 }
 
-func TestEachTxnOfABatchHasItsOwnAnswer(t *testing.T) {
+func TestEachTxnOfABatchHasItsOwnReply(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p, other := start(t, srv), start(t, srv)
 		var elsewhere []*Hold // the locks with odd numbers

@@ -57,6 +57,7 @@ type entry struct {
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
 	removing     bool  // a removal was sent and not answered
 	refused      bool  // the session key was put again since the attempt began; the sweeper's
+	moved        bool  // it stands on a lease of its own: see MinHold
 
 	// mu protects what follows from beforeRevoke, which reads it on another
 	// goroutine. Only the working goroutine writes, so it reads without mu.
@@ -66,6 +67,7 @@ type entry struct {
 	ahead      *mvccpb.KeyValue // the nearest entry ahead; nil if the queue is free
 	aheadSeen  int64            // the latest revision at which ahead stood
 	delayUntil time.Time        // end of the lock delay; zero if none has begun
+	takenUntil time.Duration    // by the session's clock: end of MinHold; 0 if the name may be free
 }
 
 // log returns the session's logger with what identifies the entry.
@@ -162,6 +164,8 @@ func (e *entry) finish() {
 		shared.keys.unregister(e)
 	case before == sent || e.unansweredAt != 0 && e.unansweredAt == e.lease.Gate():
 		shared.sweeper.add(e)
+	case e.moved: // the entry stands at its key
+		shared.keys.unregister(e)
 	default:
 		shared.keys.recycle(e)
 	}

@@ -16,7 +16,7 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-func TestHandOffToTheNextInLineWhileTheEntryAheadStands(t *testing.T) {
+func TestHandOffToTheNextInLineBehindAnotherEntry(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		ahead := kit.Join(t, srv, entriesX)

@@ -52,6 +52,9 @@ func newHold(ln *line, e *entry) *Hold {
 		entry: e, line: ln, revision: e.revision, since: time.Now(),
 		auditor: r.Auditor, telemetry: r.telemetry, removed: make(chan struct{}),
 	}
+	if r.MinHold > 0 {
+		e.takeFor(r.MinHold)
+	}
 	h.recordGrant() // before anything can end the hold
 	h.joined = e.q.host.Joining()
 	h.endAfter(r.MaxHold)
@@ -180,6 +183,9 @@ func (h *Hold) stop(cause error) (ended bool) {
 	h.stopped.Do(func() {
 		ended = true
 		h.until = time.Now()
+		if cause != holdfast.ErrReleased && !errors.Is(cause, holdfast.ErrClosed) {
+			h.entry.dropMinHold()
+		}
 		h.cause.Store(&cause)
 		for cancel := range h.takeContexts() {
 			(*cancel)(cause)

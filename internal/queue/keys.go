@@ -97,6 +97,14 @@ func (k *keys) recycle(e *entry) {
 	}
 }
 
+// taken reports whether MinHold keeps the entry at key, which is not moved yet.
+func (k *keys) taken(key string) bool {
+	k.mu.Lock()
+	e := k.inUse[key]
+	k.mu.Unlock()
+	return e != nil && e.takenFor() > 0
+}
+
 // forget unregisters all entries of a lost lease.
 func (k *keys) forget(lease *lease.Lease) {
 	k.mu.Lock()

@@ -87,7 +87,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	if len(holds) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.interval()/2)
+	ctx, cancel := context.WithTimeout(ctx, p.host.RetryPolicy().Attempt)
 	defer cancel()
 	gets := make([]clientv3.Op, len(holds))
 	for i, h := range holds {

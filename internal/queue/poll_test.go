@@ -43,7 +43,8 @@ func TestRevokedLeaseEndsEveryLockOnIt(t *testing.T) {
 		revoked := time.Now()
 		srv.Revoke(a.Sess.Lease())
 		for _, h := range locks {
-			if lost, _ := noticed(t, h); lost.Cause != holdfast.CauseRevoked || lost.Name != h.Queue().Name() || time.Since(revoked) > 2*time.Second {
+			if lost, _ := noticed(t, h); lost.Cause != holdfast.CauseRevoked || lost.Name != h.Queue().Name() ||
+				time.Since(revoked) > 2*time.Second {
 				t.Errorf("%s after %v: %v", h.Queue().Name(), time.Since(revoked), lost)
 			}
 		}
@@ -66,7 +67,8 @@ func TestHoldersAreToldAtOnceWhenManyEntriesAreDeleted(t *testing.T) {
 				srv.Delete(h.Key())
 			}
 		}, holdfast.CauseEntryDeleted, 0},
-		"revoked": {func(srv *etcdfake.Server, p *process, _ []*Hold) { srv.Revoke(p.Sess.Lease()) }, holdfast.CauseRevoked, 1},
+		"revoked": {func(srv *etcdfake.Server, p *process, _ []*Hold) { srv.Revoke(p.Sess.Lease()) },
+			holdfast.CauseRevoked, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -20,13 +20,13 @@ import (
 
 var (
 	// errGateMoved: the session key was put again after the request was made.
-	errGateMoved = errors.New("the session key has moved on")
+	errGateMoved = errors.New("the session key was put again after this request")
 	// errKeyGone: the session key does not exist, or only in an older version, from
 	// a backup.
-	errKeyGone = errors.New("the session key does not stand as the session has put it")
+	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
 	// errAheadLeft: the entry to hand off is no longer behind the one
 	// that it waited for.
-	errAheadLeft = errors.New("the entry ahead has left")
+	errAheadLeft = errors.New("the entry ahead is gone")
 )
 
 // giveUpWait is how long a call continues after its context has ended: for the reply to a request in flight, then for

@@ -196,7 +196,7 @@ func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.Creat
 
 // checkEmpty reads whether the queue is empty, and returns ErrOccupied, with the place, or
 // ErrUnconfirmed if all entries are of this session. It is called while no goroutine
-// of this session is in the line, so those are left over.
+// of this session is in the line, so those are left over, unless MinHold keeps one.
 func (q *Queue) checkEmpty(ctx context.Context) error {
 	open, cancel := withSession(ctx, q.host)
 	defer cancel()
@@ -207,11 +207,13 @@ func (q *Queue) checkEmpty(ctx context.Context) error {
 	standing := resp.Responses[1].GetResponseRange()
 	own := fmt.Sprintf("%s%x-", q.entries, int64(q.host.Lease().ID()))
 	isOwn := func(kv *mvccpb.KeyValue) bool { return strings.HasPrefix(string(kv.Key), own) }
+	first := aheadIn(resp, 0, 0)
 	switch {
 	case len(standing.Kvs) == 0:
 		return nil
-	case standing.More || slices.ContainsFunc(standing.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }):
-		return &PlacedError{aheadIn(resp, 0, 0).place(q), ErrOccupied}
+	case standing.More || slices.ContainsFunc(standing.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }),
+		q.taken(first.holder):
+		return &PlacedError{first.place(q), ErrOccupied}
 	default:
 		return ErrUnconfirmed
 	}

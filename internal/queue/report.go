@@ -79,6 +79,7 @@ func (h *Hold) recordEnd() {
 	case h.audited():
 		r := h.record(audit.Released, h.until)
 		r.Held, r.Err = held, h.outcome
+		r.TakenFor = max(0, h.entry.ticket.request.MinHold-held)
 		h.tell(r)
 	}
 	h.telemetry.Released(held)

@@ -47,11 +47,11 @@ func sharedBy(host lease.Host) *shared {
 // beforeRevoke deletes the entries of a lease before the session revokes it. An entry deleted together with its session
 // key looks like that of a revoked holder, and would cost the waiter behind it a lock delay.
 //
-// An entry that may not be deleted now, because its own lock delay runs or its place is unknown, expires with the
-// lease. The lease is lost, so no attempt and no hold uses these entries.
+// An entry that MinHold keeps is moved instead. One that may not be deleted now, because its own lock delay runs or its
+// place is unknown, expires with the lease. The lease is lost, so no attempt and no hold uses these entries.
 func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 	s.poll.endHolds(lease) // before its entry goes: no work may believe that it still holds
-	for batch := range slices.Chunk(s.keys.of(lease), maxOps) {
+	for batch := range slices.Chunk(s.moveTaken(ctx, s.keys.of(lease)), maxOps) {
 		var ops []clientv3.Op
 		for _, e := range batch {
 			if cmps := e.removableNow(); cmps != nil {

@@ -36,7 +36,7 @@ func newSweeper(host lease.Host) sweeper {
 }
 
 // errPutsInFlight: the sweeper must not put the session key yet.
-var errPutsInFlight = backoff.Again(errors.New("puts that the session key has refused are still in flight"))
+var errPutsInFlight = backoff.Again(errors.New("puts refused by the new session key are still in flight"))
 
 // add makes the sweeper responsible for an entry whose attempt has ended.
 func (s *sweeper) add(e *entry) {
@@ -176,6 +176,10 @@ func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool
 	}
 	for i, e := range batch {
 		switch kv := rangeAt(resp, i); {
+		case e.moved && isEntry(kv, e.rev): // MinHold keeps it
+			if final {
+				s.clear(e)
+			}
 		case kv != nil:
 			s.remove(e, kv.CreateRevision)
 		case final:

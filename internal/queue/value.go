@@ -40,6 +40,10 @@ type Value struct {
 	Held   time.Time // since when it is held; zero if it is not, or does not say so yet
 	Data   string    // a candidate's value: any bytes, at most MaxData
 
+	// Of an entry that MinHold keeps after its release: when that was, and when the
+	// lease of its own ends. Zero otherwise.
+	Released, TakenUntil time.Time
+
 	// ToldWithin bounds the time until the holder is told of a Notice that is put into
 	// its entry, while it reaches etcd. 0: it does not look for one.
 	ToldWithin time.Duration
@@ -60,8 +64,15 @@ type encodedValue struct {
 	Text   string    `json:"value,omitempty"`
 	Bytes  []byte    `json:"value_base64,omitempty"` // if Data is not text
 
+	Taken *taken `json:"taken,omitempty"` // by MinHold
+
 	ToldWithin int64  `json:"told_within_ms,omitempty"`
 	Notice     Notice `json:"notice,omitzero"`
+}
+
+type taken struct {
+	Released time.Time `json:"released_at"`
+	Until    time.Time `json:"until"`
 }
 
 // Encode returns the value as it is written in etcd.
@@ -71,6 +82,9 @@ func (v Value) Encode() string {
 		Identity: lease.Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
 		Queued:   millis(v.Queued), Held: millis(v.Held),
 		ToldWithin: v.ToldWithin.Milliseconds(), Notice: v.Notice.bounded(),
+	}
+	if !v.Released.IsZero() {
+		enc.Taken = &taken{millis(v.Released), millis(v.TakenUntil)}
 	}
 	if isText(v.Data) {
 		enc.Text = v.Data
@@ -102,11 +116,17 @@ func DecodeValue(b []byte) (Value, bool) {
 	if most := maxToldWithin.Milliseconds(); 0 < enc.ToldWithin && enc.ToldWithin <= most {
 		v.ToldWithin = time.Duration(enc.ToldWithin) * time.Millisecond
 	}
+	if enc.Taken != nil {
+		v.Released, v.TakenUntil = millis(enc.Taken.Released), millis(enc.Taken.Until)
+	}
 	if len(enc.Bytes) > 0 {
 		v.Data = string(enc.Bytes)
 	}
 	ok := enc.V >= valueFormat && len(v.Data) <= MaxData && plausible(v.Queued) &&
-		max(len(v.Owner), len(v.Host), len(v.Mode)) <= MaxText && (v.Held.IsZero() || plausible(v.Held))
+		max(len(v.Owner), len(v.Host), len(v.Mode)) <= MaxText
+	for _, t := range []time.Time{v.Held, v.Released, v.TakenUntil} {
+		ok = ok && (t.IsZero() || plausible(t))
+	}
 	if !ok {
 		return Value{}, false
 	}
@@ -118,6 +138,10 @@ func (v Value) String() string {
 	since := "queued since " + v.Queued.Format(time.RFC3339Nano)
 	if !v.Held.IsZero() {
 		since = "held since " + v.Held.Format(time.RFC3339Nano)
+	}
+	if !v.Released.IsZero() {
+		since = "released at " + v.Released.Format(time.RFC3339Nano) + ", its name taken until " +
+			v.TakenUntil.Format(time.RFC3339Nano)
 	}
 	return strings.Join(append(v.who(), since), ", ")
 }

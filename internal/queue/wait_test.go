@@ -61,7 +61,7 @@ func TestQuietWatchIsKept(t *testing.T) {
 // The entry ahead is deleted after the answer that names it and before the watch of it is
 // created. No event will tell that. The read after the creation finds it; without that read
 // the waiter would be woken by the recheck, 30 s later.
-func TestPredecessorThatLeavesBeforeTheWatchStandsWakesItsWaiterAtOnce(t *testing.T) {
+func TestReleaseBeforeTheWatchExistsWakesTheWaiterAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		slow  func(etcdfake.Call) bool
 		fate  etcdfake.Fate

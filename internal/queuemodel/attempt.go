@@ -12,13 +12,25 @@ func (m *model) attemptSteps(s *state, i int8) {
 	case waiting, removing:
 		m.waitingSteps(s, i)
 	case holding:
-		m.remove(m.step(s, "releases", i), i)
+		m.release(s, i)
 	}
-	if m.attempts[i].line && !a.handedOn && a.try+1 < maxTries {
+	if m.attempts[i].line && !m.attempts[i].minHold && !a.handedOn && a.try+1 < maxTries {
 		m.handOffSteps(s, i)
 	}
 	if a.place.delay.running && a.place.delay.until == 0 {
 		m.step(s, "has waited for its lock delay", i).attempts[i].place.delay.running = false
+	}
+}
+
+func (m *model) release(s *state, i int8) {
+	switch own := s.standing(s.attempts[i].place.created); {
+	case !m.attempts[i].minHold:
+		m.remove(m.step(s, "releases", i), i)
+	case m.broken == movedBeforeToldAboutIt && own != nil && own.kept == notKept:
+		t := m.step(s, "has its entry moved while its work runs", i)
+		t.standing(own.created).kept = moved
+	default:
+		m.keep(m.step(s, "releases, and its name stays taken", i), i)
 	}
 }
 

@@ -15,7 +15,7 @@ type noticed int8
 const (
 	unnoticed noticed = iota
 	asked             // a notice stands in it
-	moved             // it is on a lease of its own
+	takenAway         // it is on a lease of its own
 )
 
 func (m *model) removalSteps(s *state, k int8) {
@@ -33,11 +33,11 @@ func (m *model) removalSteps(s *state, k int8) {
 		case removalDeletes:
 			t.deleteEntry(e.created)
 		case moveIsTheNotice:
-			t.entries[k].noticed = moved
+			t.entries[k].noticed = takenAway
 		}
 	case e.noticed == asked:
-		m.step(s, "has its entry moved to another lease by an administrator", e.attempt).entries[k].noticed = moved
-	case e.noticed == moved && m.moveMayEnd(s, e):
+		m.step(s, "has its entry moved to another lease by an administrator", e.attempt).entries[k].noticed = takenAway
+	case e.noticed == takenAway && m.moveMayEnd(s, e):
 		m.step(s, "has its entry go with the lease it was moved to", e.attempt).deleteEntry(e.created)
 	}
 	if a := &s.attempts[e.attempt]; e.noticed != unnoticed && a.stage == holding && a.place.created == e.created {

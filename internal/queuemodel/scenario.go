@@ -36,6 +36,7 @@ type plan struct {
 	givesUp bool
 	slow    bool // it may send again before the reply has come, or give up then
 	line    bool // another goroutine of its session waits behind it for the same lock
+	minHold bool // its name stays taken after its release
 }
 
 // A rule is broken on purpose, to see that the search notices.
@@ -68,6 +69,12 @@ const (
 	sweepWithoutPut             rule = "the sweeper reads without putting the session key before"
 	sweepAtOnce                 rule = "the sweeper deletes what it finds at once"
 	endPutsTheKey               rule = "an attempt that ends unanswered puts the key itself and deletes its entry blindly"
+	movedBeforeToldAboutIt      rule = "an entry is moved to a lease of its own before its holder's work has ended"
+	unansweredLeaseIsRevoked    rule = "the lease of a move that was not answered is revoked as unused"
+	closeDeletesKept            rule = "Close deletes the entry of a hold whose MinHold has not passed"
+	keptIsSwept                 rule = "the sweeper deletes an entry that is kept"
+	keptKeyIsUsedAgain          rule = "the next goroutine's entry has the key of the one that is kept"
+	delayByTheLeaseOfTheEntry   rule = "the session key of the lease an entry is on decides, not of the one in its name"
 	removalDeletes              rule = "a removal deletes the entry instead of moving it"
 	waiterIsMoved               rule = "a removal moves an entry that waits"
 	moveIsTheNotice             rule = "a removal puts its notice with the move, after the lease was granted"

@@ -175,6 +175,39 @@ var (
 		attempts: []plan{{slow: true}, {lock: 1, slow: true}},
 		copies:   2, alwaysSuspects: true,
 	}
+	minHold = scenario{
+		name: "three in line with MinHold, one revoked, all may give up", sessions: 3,
+		attempts: []plan{
+			{session: 0, minHold: true, givesUp: true}, {session: 1, minHold: true, givesUp: true},
+			{session: 2, givesUp: true},
+		},
+		revokes: 1, revokable: []int8{0, 1},
+	}
+	minHoldClosing = scenario{
+		name: "two in line with MinHold, the first revoked or closed", sessions: 3,
+		attempts: []plan{{session: 0, minHold: true}, {session: 1, minHold: true}, {session: 2}},
+		revokes:  1, revokable: []int8{0}, closing: []int8{0},
+	}
+	minHoldGivenUp = scenario{
+		name: "two in line with MinHold, both may close or give their leases up", sessions: 3,
+		attempts: []plan{{session: 0, minHold: true}, {session: 1, minHold: true}, {session: 2}},
+		revokes:  1, revokable: []int8{0}, closing: []int8{0, 1}, giveUpLeases: 1, regrants: []int8{0},
+	}
+	minHoldLine = scenario{
+		name: "two in line with MinHold, the first with another goroutine behind it, one revoked", sessions: 2,
+		attempts: []plan{{session: 0, minHold: true, line: true}, {session: 1, minHold: true}},
+		revokes:  1, revokable: []int8{0, 1}, closing: []int8{0},
+	}
+	minHoldUnanswered = scenario{
+		name: "unanswered enqueues with MinHold, one revoked", sessions: 2,
+		attempts: []plan{{session: 0, minHold: true, slow: true, givesUp: true}, {session: 1}},
+		revokes:  1, revokable: []int8{0}, copies: 2, lossy: true,
+	}
+	cleanMinHold = scenario{
+		name: "no fault: MinHold, with a line", sessions: 3,
+		attempts: []plan{{session: 0, minHold: true, line: true}, {session: 1, minHold: true, givesUp: true}, {session: 2}},
+		clean:    true,
+	}
 	clean = scenario{
 		name: "no fault: three in line, all may give up, two close", sessions: 3,
 		attempts: []plan{{session: 0, givesUp: true}, {session: 1, givesUp: true}, {session: 2, givesUp: true}},
@@ -215,8 +248,10 @@ var small = []scenario{
 	keyDeletedSwept, with(keyDeletedSwept, latePut),
 	sweptAlone, with(sweptAlone, latePut), alwaysSwept, sweptTwoLost,
 	with(alwaysSwept, func(s *scenario) { s.lossy, s.name = true, s.name+", losses" }),
-	removed, with(removedTwoLost, unknown), removedLine, removedUnanswered,
-	clean, cleanLine, with(cleanFour, unknown), cleanUnanswered, cleanRemoved,
+	clean, cleanLine, with(cleanFour, unknown), cleanUnanswered,
+	minHold, with(minHold, unknown), minHoldClosing, minHoldLine, with(minHoldLine, unknown, compacted),
+	minHoldUnanswered, cleanMinHold,
+	removed, with(removedTwoLost, unknown), removedLine, removedUnanswered, cleanRemoved,
 }
 
 // large are searched with -model.full only.
@@ -229,6 +264,7 @@ var large = []scenario{
 	with(givenUp, unknown, compacted),
 	with(keyDeleted, unknown, latePut),
 	swept, with(sweptBehindRevoked, unknown),
+	minHoldGivenUp,
 	removedLineTwice, with(removed, unknown, compacted),
 }
 
@@ -237,6 +273,7 @@ const (
 	orphan   = "orphan"
 	needless = "needless"
 	livelock = "livelock"
+	freed    = "kept"
 )
 
 // broken are the rules broken on purpose. The search has to notice each.
@@ -268,6 +305,12 @@ var broken = []scenario{
 	with(sweptBehindRevoked, breaking(sweepAtOnce, early)),
 	with(sweptBehindRevoked, breaking(endPutsTheKey, early)),
 	with(alwaysSwept, breaking(putAtAnyTime, livelock)),
+	with(minHold, breaking(movedBeforeToldAboutIt, early)),
+	with(minHold, breaking(unansweredLeaseIsRevoked, freed)),
+	with(minHoldClosing, breaking(closeDeletesKept, freed)),
+	with(minHoldUnanswered, breaking(keptIsSwept, freed)),
+	with(minHoldLine, breaking(keptKeyIsUsedAgain, freed)),
+	with(cleanMinHold, breaking(delayByTheLeaseOfTheEntry, needless)),
 	with(removed, breaking(removalDeletes, early)),
 	with(removed, breaking(waiterIsMoved, early)),
 	with(removed, breaking(moveIsTheNotice, early)),

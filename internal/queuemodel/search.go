@@ -46,6 +46,7 @@ func (m *model) expand(s *state) []step {
 		m.copySteps(s, k)
 	}
 	for k := range s.entryCount {
+		m.keepSteps(s, k)
 		m.removalSteps(s, k)
 	}
 	for n := range m.sessions {

@@ -110,7 +110,14 @@ func (m *model) close(s *state, n int8) {
 		if m.attempts[i].session != n {
 			continue
 		}
-		if a.stage == holding || a.stage == waiting {
+		switch {
+		case a.stage == holding && m.attempts[i].minHold:
+			created := a.place.created
+			m.keep(s, int8(i))
+			if m.broken == closeDeletesKept {
+				s.deleteEntry(created)
+			}
+		case a.stage == holding || a.stage == waiting:
 			a.quit()
 		}
 	}
@@ -128,7 +135,7 @@ func (a *attempt) quit() {
 // waits for it.
 func (m *model) anythingOn(s *state, n int8) bool {
 	for i := range s.entryCount {
-		if e := &s.entries[i]; e.deleted == 0 && e.lease/2 == n {
+		if e := &s.entries[i]; e.deleted == 0 && e.lease/2 == n && e.kept != moved {
 			return true
 		}
 	}

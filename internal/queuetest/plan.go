@@ -13,8 +13,8 @@ import (
 )
 
 // KindOf returns the kind of a request of the queue, or the method of any other call. The kinds are "enqueue",
-// "hand-off", "remove", "poll", "read", "watch" and "event"; "held" (writes held_since to an entry); "gate" (puts the
-// session key), "session" (reads it) and "session watch".
+// "hand-off", "remove", "move" (to a lease of its own), "poll", "read", "watch" and "event"; "held" (writes held_since
+// to an entry); "gate" (puts the session key), "session" (reads it) and "session watch".
 func KindOf(c etcdfake.Call) string {
 	switch r := c.Request.(type) {
 	case *pb.TxnRequest:
@@ -24,6 +24,8 @@ func KindOf(c etcdfake.Call) string {
 			return "held"
 		case puts && deletes:
 			return "hand-off"
+		case puts && len(r.Compare) > 0 && r.Compare[0].GetCreateRevision() > 0:
+			return "move"
 		case puts:
 			return "enqueue"
 		case deletes:

@@ -107,7 +107,7 @@ func (a *Acquisition) record(h metric.Float64Histogram, d time.Duration, outcome
 	h.Record(trace.ContextWithSpan(context.Background(), a.span), d.Seconds(), metric.WithAttributes(attrs...))
 }
 
-// Ambiguous counts a request (enqueue, remove or proclaim) that was not answered,
+// Ambiguous counts a request (enqueue, remove, move or proclaim) that was not answered,
 // so that it may or may not have been carried out.
 func (t *Telemetry) Ambiguous(kind, request string) {
 	t.ambiguous.Add(context.Background(), 1, metric.WithAttributes(kindKey.String(kind), requestKey.String(request)))

@@ -48,7 +48,7 @@ func TestLockOutlivesTheTokenOfItsClient(t *testing.T) {
 // A stream of watches keeps the token it was opened with, and stays open while it has a watch. Once the token has
 // expired etcd refuses further watches on it, so later waiters and observers need another stream. The waiters of a
 // session share streams, as do the observers of one Election.
-func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
+func TestNewWatchesSurviveTheTokenOfAnOlderWatch(t *testing.T) {
 	t.Parallel()
 	wait := func(t *testing.T, sess *session.Session, name string) chan error {
 		over := make(chan error, 1)
@@ -120,7 +120,7 @@ func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 
 // Scenario 37: a service that holds, waits and observes loses a role. Each call reports the permission error and not
 // merely a timeout. After the role is granted again, the service recovers.
-func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
+func TestWithdrawnPermissionIsReported(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "service", "locks", "elections")
@@ -187,7 +187,7 @@ func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
 
 // A watch survives the withdrawal of its role. When it must be created again, the waiter gets the permission error
 // instead of waiting for the end of its context.
-func TestWaiterThatMayNotWatchAnyMoreIsTold(t *testing.T) {
+func TestWaiterThatMayNoLongerWatchGetsAnError(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "service", "locks")
@@ -226,7 +226,7 @@ func TestSessionThatMayNotWriteItsKeyIsRefused(t *testing.T) {
 }
 
 // A session that holds nothing notices a withdrawn permission by its renewals. The loss names it.
-func TestSessionThatMayNotReadItsKeyAnyMoreIsLostAndSaysWhy(t *testing.T) {
+func TestSessionThatMayNoLongerReadItsKeyIsLostAndSaysWhy(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "service", "locks")
