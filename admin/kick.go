@@ -20,7 +20,8 @@ import (
 
 // The reasons in a HolderError. Test for them with errors.Is.
 var (
-	// ErrNotHeld: the acquisition with that token does not hold the lock any more.
+	// ErrNotHeld: the acquisition with that token does not hold the lock any more. MinHold may still keep the name taken:
+	// then HolderError.Holder is that entry.
 	ErrNotHeld = errors.New("that token does not hold it any more")
 
 	// ErrWaits: the entry with that token waits for the lock.
@@ -185,7 +186,7 @@ func (r *request) find(ctx context.Context) error {
 	case kv.CreateRevision != rev && len(resp.Responses[1].GetResponseRange().Kvs) > 0:
 		failed.Err = ErrWaits
 		return failed
-	case kv.CreateRevision != rev || now != 0 && now != r.token:
+	case kv.CreateRevision != rev || now != 0 && now != r.token || failed.Holder.Released():
 		return failed
 	}
 	v, ok := queue.DecodeValue(kv.Value)

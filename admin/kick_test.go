@@ -458,6 +458,10 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		rests, err := locker.NewMutex(a, "rests").With(locker.Options{MinHold: time.Minute}).Lock(t.Context())
+		if err != nil || rests.Unlock(t.Context()) != nil {
+			t.Fatal(err)
+		}
 		waiter := srv.Keys(jobEntries)[1]
 		if waiter.CreateRevision < lk.Token().Revision() {
 			waiter = srv.Keys(jobEntries)[0]
@@ -470,6 +474,12 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 			"a token that never held": {func() error { return ops.Kick(t.Context(), "job", 1, "x") }, admin.ErrNotHeld},
 			"another epoch": {func() error {
 				return ops.Kick(t.Context(), "job", lk.Token()|1<<48, "x")
+			}, admin.ErrNotHeld},
+			"a name that MinHold keeps": {func() error {
+				return ops.Kick(t.Context(), "rests", rests.Token(), "x")
+			}, admin.ErrNotHeld},
+			"its removal": {func() error {
+				return ops.Remove(t.Context(), "rests", rests.Token(), "x")
 			}, admin.ErrNotHeld},
 			"a free lock": {func() error { return ops.Kick(t.Context(), "free", lk.Token(), "x") }, admin.ErrNotHeld},
 			"a waiter": {func() error {

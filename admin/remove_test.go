@@ -121,6 +121,37 @@ func TestRemovedHolderThatReleasesFreesTheNameAtOnce(t *testing.T) {
 	})
 }
 
+// A release with MinHold that comes at the same time as the removal is a release: the name stays taken for MinHold.
+func TestRemovalAndReleaseWithMinHoldAtOnce(t *testing.T) {
+	for delay := range 8 {
+		inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
+			a, _ := newSession(t, srv, "a")
+			ops := newAdministrator(srv, "ops")
+			lk, err := locker.NewMutex(a, "job").With(locker.Options{MinHold: time.Minute}).Lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			acquired := time.Now()
+			removed := make(chan error, 1)
+			go func() { removed <- ops.Remove(t.Context(), "job", lk.Token(), "wedged") }()
+			time.Sleep(time.Duration(delay) * time.Millisecond)
+			if err := lk.Unlock(t.Context()); err != nil {
+				t.Errorf("%d: Unlock: %v", delay, err)
+			}
+			if err := <-removed; err != nil && !errors.Is(err, admin.ErrNotHeld) {
+				t.Errorf("%d: Remove: %v", delay, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			next, err := locker.NewMutex(a, "job").Lock(ctx)
+			if err != nil || time.Since(acquired) < time.Minute {
+				t.Fatalf("%d: the next holder follows after %v, %v", delay, time.Since(acquired), err)
+			}
+			_ = next.Unlock(t.Context())
+		})
+	}
+}
+
 // A dead holder's lease would last for its TTL. The waiter holds as soon as the lease of the removal has ended, because
 // the session key of the holder stands; if that goes meanwhile, the lock delay follows.
 func TestRemovedLockOfADeadHolderIsFreeSoon(t *testing.T) {

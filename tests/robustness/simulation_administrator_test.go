@@ -66,8 +66,8 @@ func (s *simulation) wasMoved(h *held) bool {
 	return clientv3.LeaseID(h.deletion.Prev.Lease) != session
 }
 
-// couldBeTold reports whether the holder of an entry that was moved had the time to be told before the entry was deleted:
-// its connection worked, and was fast, from the time on when it held and the notice stood.
+// couldBeTold reports whether the holder of an entry that was moved had the time to be told before the entry was
+// deleted: its connection worked, and was fast, from the time on when it held and the notice stood.
 func (s *simulation) couldBeTold(h *held) bool {
 	for _, c := range s.srv.History(h.key) {
 		if v, ok := queue.DecodeValue(c.Kv.GetValue()); ok && !c.Deleted && c.Kv.CreateRevision == h.rev && v.Notice.Given() {
