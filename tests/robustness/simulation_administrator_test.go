@@ -66,12 +66,26 @@ func (s *simulation) wasMoved(h *held) bool {
 	return clientv3.LeaseID(h.deletion.Prev.Lease) != session
 }
 
-// couldBeTold reports whether the holder of an entry that was moved had the time to be told before the entry was
-// deleted: its connection worked, and was fast, from the time on when it held and the notice stood.
+// checkNotice checks that a holder finds a notice in its entry within two seconds while its connection works.
+func (s *simulation) checkNotice(h *held, value []byte, check error) {
+	v, ok := queue.DecodeValue(value)
+	if !ok || !v.Notice.Given() || check != nil {
+		return
+	}
+	since := max(v.Notice.At.Sub(s.begin), time.Duration(h.client.healed.Load()), h.since)
+	if d := s.now() - since; d > forcedLossLimit {
+		s.fail("%s: Check returns %v, %v after an administrator asked it to let go", h.who, check, d)
+	}
+}
+
+// couldBeTold reports whether the holder of an entry that was moved had two seconds to be told before the entry was
+// deleted: while it held, the notice stood, and its connection worked and was fast.
 func (s *simulation) couldBeTold(h *held) bool {
 	for _, c := range s.srv.History(h.key) {
-		if v, ok := queue.DecodeValue(c.Kv.GetValue()); ok && !c.Deleted && c.Kv.CreateRevision == h.rev && v.Notice.Given() {
-			return s.profile.latency <= 50*time.Millisecond && time.Duration(h.client.healed.Load()) < c.At.Sub(s.begin)
+		v, ok := queue.DecodeValue(c.Kv.GetValue())
+		if ok && !c.Deleted && c.Kv.CreateRevision == h.rev && v.Notice.Given() {
+			since := max(c.At.Sub(s.begin), time.Duration(h.client.healed.Load()), h.since)
+			return s.profile.latency <= 50*time.Millisecond && h.deletion.At.Sub(s.begin)-since > 2*time.Second
 		}
 	}
 	return false

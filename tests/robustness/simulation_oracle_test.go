@@ -224,7 +224,7 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 	var front mvccpb.KeyValue
 	if h.ended == nil {
 		if kvs := s.srv.Keys(h.prefix); len(kvs) > 0 {
-			front.Key, front.CreateRevision = kvs[0].Key, kvs[0].CreateRevision
+			front.Key, front.CreateRevision, front.Value = kvs[0].Key, kvs[0].CreateRevision, kvs[0].Value
 		}
 	}
 	err := h.lock.Check()
@@ -243,6 +243,7 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 		return
 	}
 	if front.CreateRevision == h.rev {
+		s.checkNotice(h, front.Value, err)
 		return
 	}
 	if h.deletion == nil && !o.findDeletion(s, h) {
