@@ -88,6 +88,10 @@ func TestKickedHolderEndsItsWorkAndReleases(t *testing.T) {
 				if err := context.Cause(ctx); !errors.As(err, &kick) || kick.By != "ops" || kick.Reason != "deploy" {
 					t.Errorf("the context ends with %v", err)
 				}
+				again := locker.NewMutex(sess, "job")
+				if _, err := again.Lock(context.WithoutCancel(ctx)); !errors.Is(err, holdfast.ErrReentrant) {
+					t.Errorf("Lock within the work that was kicked: %v", err)
+				}
 				time.Sleep(10 * time.Second) // the work takes its time
 				if n := len(srv.Keys(jobEntries)); n != 1 {
 					t.Errorf("while the work runs there are %d entries", n)
