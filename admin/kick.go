@@ -20,8 +20,7 @@ import (
 
 // The reasons in a HolderError. Test for them with errors.Is.
 var (
-	// ErrNotHeld: the acquisition with that token does not hold the lock any more. MinHold may still keep the name taken:
-	// then HolderError.Holder is that entry.
+	// ErrNotHeld: the acquisition with that token does not hold the lock any more.
 	ErrNotHeld = errors.New("that token does not hold it any more")
 
 	// ErrWaits: the entry with that token waits for the lock.
@@ -148,6 +147,9 @@ func (r *request) ask(ctx context.Context) error {
 			return err
 		}
 		h := r.holder
+		if h.entry.Released() && !r.notice.Removed { // MinHold keeps its name; no holder would read the notice
+			return &HolderError{Token: r.token, Err: ErrNotHeld, Holder: h.entry}
+		}
 		if stands := h.value.Notice; stands.Given() && (stands.Removed || !r.notice.Removed) {
 			r.told = true
 			return nil
@@ -186,7 +188,7 @@ func (r *request) find(ctx context.Context) error {
 	case kv.CreateRevision != rev && len(resp.Responses[1].GetResponseRange().Kvs) > 0:
 		failed.Err = ErrWaits
 		return failed
-	case kv.CreateRevision != rev || now != 0 && now != r.token || failed.Holder.Released():
+	case kv.CreateRevision != rev || now != 0 && now != r.token:
 		return failed
 	}
 	v, ok := queue.DecodeValue(kv.Value)

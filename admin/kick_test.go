@@ -482,9 +482,6 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 			"a name that MinHold keeps": {func() error {
 				return ops.Kick(t.Context(), "rests", rests.Token(), "x")
 			}, admin.ErrNotHeld},
-			"its removal": {func() error {
-				return ops.Remove(t.Context(), "rests", rests.Token(), "x")
-			}, admin.ErrNotHeld},
 			"a free lock": {func() error { return ops.Kick(t.Context(), "free", lk.Token(), "x") }, admin.ErrNotHeld},
 			"a waiter": {func() error {
 				return ops.Kick(t.Context(), "job", fencing.Token(waiter.CreateRevision), "x")
