@@ -61,10 +61,10 @@ func (n named) lock(hold *queue.Hold) *Lock {
 	return &Lock{hook: stale.NewHook(hold), hold: hold, strict: n.opts.CancelOnSuspended}
 }
 
-// heldIn reports whether ctx comes from a Lock or a ReadLock of this name that is still
-// held.
+// heldIn reports whether ctx comes from a Lock or a ReadLock of this name that still keeps
+// it taken.
 func (n named) heldIn(ctx context.Context) bool {
-	held := func(h *queue.Hold) bool { return h.Queue().Same(n.queue) && h.Live() }
+	held := func(h *queue.Hold) bool { return h.Queue().Same(n.queue) && h.Blocks() }
 	for h := range fencing.Holders(ctx) {
 		if lk, ok := h.(*Lock); ok && lk != nil && held(lk.hold) {
 			return true

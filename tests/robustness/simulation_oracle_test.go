@@ -37,6 +37,7 @@ type oracle struct {
 	fronts  map[string]front // by prefix of their queue
 	granted int
 	forced  int
+	asked   int // holds that an administrator has ended
 
 	together int // readers that were granted while another one held
 }
@@ -84,6 +85,11 @@ func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding
 	o.granted++
 	o.checkRevoked(s, h)
 	o.checkHold(s, h)
+	for _, former := range o.all {
+		if former.ended == nil && former.excludes(h) {
+			o.checkHold(s, former)
+		}
+	}
 	if !h.reads() && o.highest[name] >= h.token && (h.deletion == nil || h.deletion.Cause != etcdfake.ByForce) {
 		s.fail("%s: granted token %v after token %v", who, h.token, o.highest[name])
 	}
@@ -252,7 +258,7 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 			if kv.CreateRevision != h.rev && h.reads() && isReader(string(kv.Key)) {
 				continue
 			}
-			front.Key, front.CreateRevision = kv.Key, kv.CreateRevision
+			front.Key, front.CreateRevision, front.Value = kv.Key, kv.CreateRevision, kv.Value
 			break
 		}
 	}
@@ -265,10 +271,14 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 	}
 	if err != nil && !errors.Is(err, holdfast.ErrSuspended) {
 		h.ended, h.until = err, s.now()
+		if errors.As(err, new(*holdfast.KickError)) {
+			o.asked++
+		}
 		s.log(fmt.Sprintf("%s: ended, %v", h.who, err))
 		return
 	}
 	if front.CreateRevision == h.rev {
+		s.checkNotice(h, front.Value, err)
 		return
 	}
 	if h.deletion == nil && !o.findDeletion(s, h) {
@@ -276,18 +286,24 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 		return
 	}
 	switch {
+	case h.deletion.Cause == etcdfake.ByExpiry && s.wasMoved(h) && !s.couldBeTold(h):
+		o.checkForcedLoss(s, h, err)
 	case h.deletion.Cause == etcdfake.ByForce:
-		// It is polled from the grant on, and cannot learn of the deletion while its
-		// connection fails.
-		since := max(h.deletion.At.Sub(s.begin), time.Duration(h.client.healed.Load()), h.since)
-		if d := s.now() - since; d > forcedLossLimit && err == nil {
-			s.fail("%s: Check returns %v, %v after the entry was removed by force", h.who, err, d)
-		}
+		o.checkForcedLoss(s, h, err)
 	case h.deletion.Cause == etcdfake.ByExpiry && errors.Is(err, holdfast.ErrSuspended):
 		s.fail("%s: the entry expired at %v, and Check reports only a suspension", h.who, h.deletion.At.Sub(s.begin))
 	case err == nil:
 		s.fail("%s: Check returns %v, and the entry was deleted at %v (cause %d); at the front is %q", h.who, err,
 			h.deletion.At.Sub(s.begin), h.deletion.Cause, front.Key)
+	}
+}
+
+// checkForcedLoss checks a hold whose entry was removed although its lease lives. It is polled from the grant on, and
+// cannot learn of it while its connection fails.
+func (o *oracle) checkForcedLoss(s *simulation, h *held, check error) {
+	since := max(h.deletion.At.Sub(s.begin), time.Duration(h.client.healed.Load()), h.since)
+	if d := s.now() - since; d > forcedLossLimit && check == nil {
+		s.fail("%s: Check returns %v, %v after the entry was removed by force", h.who, check, d)
 	}
 }
 
