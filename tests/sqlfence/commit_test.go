@@ -202,7 +202,7 @@ func TestWorkThatCommittedInSQLAndFailedIsNotReportedAsRolledBackNorRepeated(t *
 		}
 		for name, queries := range after {
 			calls := 0
-			err := g.Do(t.Context(), name, fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			err := g.Do(deadline(t), name, fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				if calls++; calls > 1 {
 					return nil
 				}

@@ -151,7 +151,7 @@ func lag(t *testing.T, first, second *database) (end func()) {
 }
 
 func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("the test took a minute"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Second, errors.New("the test took 20 s"))
 	t.Cleanup(cancel)
 	return ctx
 }

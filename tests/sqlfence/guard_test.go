@@ -288,7 +288,7 @@ func TestDoWithinDoIsRefusedIfItWouldWaitForItself(t *testing.T) {
 			}
 		}
 		var inner context.Context
-		err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, _ *sql.Tx) error {
+		err := g.Do(deadline(t), "r", fencing.Token(5), func(ctx context.Context, _ *sql.Tx) error {
 			inner = ctx
 			refused(ctx, "r")
 			if d.dialect == sqlfence.SQLite {

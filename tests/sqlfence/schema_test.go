@@ -146,15 +146,16 @@ func TestSchemaAndResetAreCommittedWithoutAutocommit(t *testing.T) {
 	if n := d.number(t, "SELECT COUNT(*) FROM holdfast_fence WHERE resource = ''"); n != 1 {
 		t.Errorf("%d rows of the floor", n)
 	}
+	ctx := deadline(t)
 	for token := fencing.Token(9); token > 5; token-- {
-		if err := g.Do(t.Context(), "r", token, func(context.Context, *sql.Tx) error { return nil }); err != nil {
+		if err := g.Do(ctx, "r", token, func(context.Context, *sql.Tx) error { return nil }); err != nil {
 			t.Errorf("token %v: %v", token, err)
 		}
 		if d.mark(t, "r") != token {
 			t.Errorf("mark %v, want %v", d.mark(t, "r"), token)
 		}
-		if err := g.Reset(t.Context(), "r", quiet); err != nil {
-			t.Error(err)
+		if err := g.Reset(ctx, "r", quiet); err != nil {
+			t.Fatal(err)
 		}
 		if d.mark(t, "r") != 0 {
 			t.Errorf("mark %v after Reset", d.mark(t, "r"))
