@@ -187,6 +187,19 @@ func (d *database) write(resource string, token fencing.Token, work string) func
 	}
 }
 
+// inTx runs fn in a transaction.
+func (d *database) inTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	tx, err := d.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
 // works returns the history of a resource, in order.
 func (d *database) works(t testing.TB, resource string) (works []string, tokens []fencing.Token) {
 	t.Helper()

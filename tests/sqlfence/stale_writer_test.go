@@ -73,18 +73,6 @@ func openDatabase(ctx context.Context, j stalewriter.Job, _ *clientv3.Client) (s
 	}, nil
 }
 
-func (d *database) inTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
-	tx, err := d.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if err := fn(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
 // increment reads and writes a counter in one transaction, and adds a row to the history.
 func (d *database) increment(resource string, token fencing.Token) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
