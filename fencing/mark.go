@@ -41,7 +41,7 @@ type MarkError struct {
 	Resource string
 	Claim    Claim  // the claim that was refused
 	Mark     Token  // the largest token that the resource has seen
-	MarkName string // the lock of that token; "" if the mark has no name
+	MarkName string // the lock that guards the resource; "" if only bare tokens have written
 }
 
 func (e *MarkError) Error() string {

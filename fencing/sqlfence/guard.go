@@ -67,8 +67,8 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 //
 //   - *holdfast.ArgumentError, *fencing.ClaimError: an argument, the resource or the
 //     holder's name is invalid.
-//   - fencing.ErrNoToken, or the error of source's Check. To write while suspended, pass
-//     the holder's Token as the source: it is compared all the same.
+//   - fencing.ErrNoToken, or the error of source's Check. To write while suspended, use
+//     [Guard.DoClaim] with the holder's name and token: they are compared all the same.
 //   - fencing.ErrStale, a *fencing.MarkError: a newer holder has written. [ErrRewound] and
 //     [ErrExpired] are special cases.
 //   - fencing.ErrOtherName: the mark is of another lock.
