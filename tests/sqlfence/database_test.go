@@ -121,11 +121,15 @@ func (d *database) guardOver(t testing.TB, db *sql.DB, opts *sqlfence.Options) *
 	if o.Auditor == nil {
 		o.Auditor = quiet
 	}
-	g, err := sqlfence.New(db, d.dialect, &o)
+	schema, err := sqlfence.New(d.db, d.dialect, &o) // db may be there to lose commits
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.EnsureSchema(t.Context()); err != nil {
+	if err := schema.EnsureSchema(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g, err := sqlfence.New(db, d.dialect, &o)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return g

@@ -142,7 +142,13 @@ func TestSchemaAndResetAreCommittedWithoutAutocommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := d.guardOver(t, d.pool(t, c), nil)
+	g, err := sqlfence.New(d.pool(t, c), d.dialect, &sqlfence.Options{Auditor: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.EnsureSchema(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if n := d.number(t, "SELECT COUNT(*) FROM holdfast_fence WHERE resource = ''"); n != 1 {
 		t.Errorf("%d rows of the floor", n)
 	}
