@@ -10,9 +10,8 @@ var (
 	// ErrLost matches every *[LostError].
 	ErrLost = errors.New("lost")
 
-	// ErrSuspended means that renewals are overdue: the lock or term is probably
-	// still held, but that cannot be proved now. Stop side effects and check
-	// again. It ends either in nil or in a *[LostError].
+	// ErrSuspended means that renewals are overdue: the lock or term is probably still held, but that cannot be proved
+	// now. Stop side effects and check again.
 	ErrSuspended = errors.New("session is suspended: renewals are not being confirmed; " +
 		"stop side effects until it is connected again or lost")
 
@@ -22,18 +21,15 @@ var (
 	// ErrClosed is returned by every call on a session that was closed.
 	ErrClosed = errors.New("session is closed")
 
-	// ErrClientClosed means that the etcd client was closed before the session.
-	// It is final: the session gets no other lease.
+	// ErrClientClosed means that the etcd client was closed before the session. It is final.
 	ErrClientClosed = errors.New("the etcd client was closed: close sessions before their client, " +
 		"and go on with a new client and session")
 
-	// ErrOutcomeUnknown means that a write was sent and not answered: it may have
-	// been carried out, may be carried out later, or may be lost. The cause is
-	// joined to it. Only a read that also stops the late request can tell.
+	// ErrOutcomeUnknown means that a write was sent and not answered: it may have been carried out, or may be later.
+	// The cause is joined to it.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the request was sent and may or may not take effect")
 
-	// ErrReentrant is returned when a lock is requested with a context that
-	// already carries a hold of the same lock: the call would wait for itself.
+	// ErrReentrant means that the context already carries a hold of the same lock: the call would wait for itself.
 	ErrReentrant = errors.New("this context already holds that lock")
 )
 

@@ -7,18 +7,14 @@ import (
 	"time"
 )
 
-// LeaseID is the ID of a lease in etcd. Convert it to clientv3.LeaseID for
-// requests about it.
+// LeaseID is the ID of a lease in etcd: a clientv3.LeaseID, without the import.
 type LeaseID int64
 
 // String returns the ID in hexadecimal, as etcdctl prints it.
 func (id LeaseID) String() string { return strconv.FormatInt(int64(id), 16) }
 
-// LostError says that a lease, or a lock or term on it, is gone. That is final:
-// acquire again to continue.
-//
-// errors.Is(err, ErrLost) is true for every LostError; for CauseClosed
-// errors.Is(err, ErrClosed) is true as well.
+// LostError says that a lease, or a lock or term on it, is lost for good. It Is ErrLost, and with CauseClosed also
+// ErrClosed.
 type LostError struct {
 	Kind  string        // "lock" or "election"; empty for the session itself
 	Name  string        // of the lock or election; empty for the session itself
@@ -26,7 +22,7 @@ type LostError struct {
 	Token int64         // the holder's fencing token; 0 for the session itself
 	Cause Cause         // why
 	Since time.Duration // from the last confirmed renewal to the loss
-	Err   error         // the error of the last failed renewal; may be nil
+	Err   error         // the error of the last failed renewal, or a *KickError; may be nil
 }
 
 func (e *LostError) Error() string {
@@ -43,20 +39,33 @@ func (e *LostError) Error() string {
 	if e.Err != nil {
 		fmt.Fprintf(&b, ": %v", e.Err)
 	}
-	if e.Kind == "lock" && e.Cause != CauseClosed {
+	switch {
+	case e.Cause == CauseKicked || e.Cause == CauseRemoved:
+		b.WriteString("; stop its work, then release it")
+	case e.Kind == "lock" && e.Cause != CauseClosed:
 		b.WriteString("; stop its work and acquire again")
 	}
 	return b.String()
 }
 
-// Is makes errors.Is(err, ErrLost) true, and errors.Is(err, ErrClosed) if the
-// session was closed.
+// Is reports whether target is ErrLost, or ErrClosed if the session was closed.
 func (e *LostError) Is(target error) bool {
 	return target == ErrLost || e.Cause == CauseClosed && target == ErrClosed
 }
 
 // Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }
+
+// KickError says which administrator has ended a hold, and why. It is the Err of a LostError with CauseKicked or
+// CauseRemoved: find it with errors.As. Its texts come from etcd: they have at most 256 bytes each, and Error escapes
+// them.
+type KickError struct {
+	By     string    // as the administrator has named itself: admin.Options.Owner
+	Reason string    // as given to Kick or Remove
+	At     time.Time // by the administrator's clock
+}
+
+func (e *KickError) Error() string { return fmt.Sprintf("by %q: %q", e.By, e.Reason) }
 
 // Cause is the reason for a loss.
 type Cause int
@@ -66,10 +75,8 @@ const (
 	CauseExpired Cause = iota + 1
 	// CauseRevoked: etcd says that the lease does not exist.
 	CauseRevoked
-	// CauseEntryDeleted: the entry of the lock or term is gone from etcd, and the
-	// session knows of no loss of its lease. Usually the entry was deleted by
-	// hand. After a refused write the lease may have been revoked instead, which
-	// the session reports next.
+	// CauseEntryDeleted: the entry of the lock or term is gone from etcd. Usually it was deleted by hand. After a
+	// refused write the lease may have been revoked instead, which the session reports next.
 	CauseEntryDeleted
 	// CauseClusterChanged: the endpoints now lead to another etcd cluster.
 	CauseClusterChanged
@@ -77,17 +84,21 @@ const (
 	CauseClosed
 	// CauseMaxHold: the lock was held for longer than Options.MaxHold.
 	CauseMaxHold
-	// CauseNotDrained: the work of a term did not stop in time, and the term was
-	// given up while the work still runs.
+	// CauseNotDrained: a term's function did not return in time. It may still run.
 	CauseNotDrained
-	// CauseKeyDeleted: the session key was deleted, as it is by a revocation, and
-	// could not be put again within a quarter of the lock delay.
+	// CauseKeyDeleted: the session key was deleted and could not be put again within a quarter of the lock delay.
 	CauseKeyDeleted
 	// CauseClientClosed: the etcd client was closed before the session.
 	CauseClientClosed
+	// CauseKicked: an administrator asked the holder to let go. The name stays taken until the holder releases the lock,
+	// which Do does when its work has returned. LostError.Err is a *KickError.
+	CauseKicked
+	// CauseRemoved: an administrator is taking the lock away. The name is free when the holder releases the lock, and
+	// without that a few seconds later. LostError.Err is a *KickError.
+	CauseRemoved
 )
 
-// String returns the cause as it is written in logs, such as "entry deleted".
+// String returns the cause as logs have it, such as "entry deleted".
 func (c Cause) String() string {
 	switch c {
 	case CauseExpired:
@@ -108,6 +119,10 @@ func (c Cause) String() string {
 		return "session key deleted"
 	case CauseClientClosed:
 		return "client closed"
+	case CauseKicked:
+		return "kicked"
+	case CauseRemoved:
+		return "removed"
 	default:
 		return fmt.Sprintf("Cause(%d)", int(c))
 	}
@@ -120,7 +135,7 @@ func (c Cause) explain() string {
 		return "no renewal was confirmed in time (etcd unreachable, or this process was paused)"
 	case CauseRevoked:
 		return "etcd no longer knows the lease " +
-			"(revoked by hand, or by a former etcd leader that was paused and resumed; or etcd was restored)"
+			"(revoked by hand, or by a deposed etcd leader; or etcd was restored)"
 	case CauseEntryDeleted:
 		return "its entry is gone from etcd " +
 			"(deleted by another client; or the lease was revoked, which the session will report next)"
@@ -135,7 +150,11 @@ func (c Cause) explain() string {
 	case CauseKeyDeleted:
 		return "its session key was deleted, perhaps with the lease, and could not be put again"
 	case CauseClientClosed:
-		return "nothing can renew it any more"
+		return "its etcd client was closed: nothing can renew it"
+	case CauseKicked:
+		return "an administrator asked its holder to let go"
+	case CauseRemoved:
+		return "an administrator is taking it away; the next holder follows in seconds"
 	default:
 		return c.String()
 	}

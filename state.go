@@ -8,8 +8,7 @@ type State int
 const (
 	// Connected: renewals are confirmed in time.
 	Connected State = iota + 1
-	// Suspended: renewals are overdue. The lease is probably still held, but that
-	// cannot be proved.
+	// Suspended: renewals are overdue. The lease is probably alive, but that cannot be proved.
 	Suspended
 	// Lost: the lease is gone, or must be presumed gone.
 	Lost
@@ -17,7 +16,7 @@ const (
 	Closed
 )
 
-// String returns the state as it is written in logs, such as "connected".
+// String returns the state as logs have it, such as "connected".
 func (s State) String() string {
 	switch s {
 	case Connected:

@@ -1,7 +1,8 @@
-// Package admin shows who holds, who waits, and what becomes of them, to operators and to programs.
+// Package admin shows who holds, who waits, and what becomes of them, to operators and to programs. It asks the
+// holder of a lock to let go, and takes a lock away from a holder that does not answer.
 //
-// It reads and watches and writes nothing. An etcd client is all it needs: no session, no lease, and a role that may
-// read the namespace. A client whose KV, Watcher and Lease were wrapped by client/v3/namespace works as well.
+// An etcd client is all it needs: no session, and a role that may read the namespace. Only [Client.Kick] and
+// [Client.Remove] write. A client whose KV, Watcher and Lease were wrapped by client/v3/namespace works as well.
 //
 //	adm := admin.New(cli, nil)
 //	q, err := adm.Show(ctx, admin.Lock, "billing/job-7")
@@ -19,6 +20,7 @@
 // the time a caller reads any of it, it may have changed: decide nothing by it that a fencing token should decide.
 //
 // The first entry of a queue is shown as its holder. For up to LockDelay after a holder was lost (see the package
-// session) the next one is first but still waits. Owner, host, pid and times are what the process that queued wrote of
+// session) the next one is first but still waits. One that was released is shown with TakenUntil while MinHold (see
+// locker.Options) keeps its name taken. Owner, host, pid and times are what the process that queued wrote of
 // itself, by its own clock: text for people, not proof.
 package admin

@@ -18,7 +18,13 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/view"
 )
+
+// Entry is one holder or waiter. TTL is set by Show only, for the first hundred of a queue; it is 0 if the lease is
+// gone, or if the role may not ask for it.
+type Entry = view.Entry
 
 // Queue is one name's queue as it stood at one revision of etcd.
 type Queue struct {
@@ -39,8 +45,9 @@ func (q Queue) Holder() (Entry, bool) {
 // Waiting is the number of entries behind the holder.
 func (q Queue) Waiting() int { return max(0, len(q.Entries)-1) }
 
-// Show reads a queue: one read for each thousand entries, all at one revision, and one request for each lease's TTL.
-// Goroutines of one process that wait for the same name share one entry. An empty queue is no error.
+// Show reads a queue: one read for each thousand entries, all at one revision, and one request for the TTL of each of
+// the first hundred entries' leases; List and Watch ask for none. Goroutines of one process that wait for the same
+// name share one entry. A name that is not used has an empty queue, which is no error.
 //
 // Errors: *holdfast.NameError and *holdfast.ArgumentError before anything is sent; ctx's error, with what the last
 // attempt met (give it a context that ends: with etcd out of reach Show goes on trying until then); what etcd said that
@@ -64,7 +71,7 @@ func (c *Client) show(ctx context.Context, at func() (place, error)) (Queue, err
 	}
 	l, err := c.list(ctx, p)
 	if err == nil {
-		err = c.timesToLive(ctx, l.entries)
+		err = c.timesToLive(ctx, l.entries[:min(len(l.entries), shownTTLs)])
 	}
 	if err != nil {
 		return Queue{}, fmt.Errorf("show %v: %w", p, err)
@@ -102,7 +109,7 @@ func (c *Client) list(ctx context.Context, p place) (l listing, err error) {
 		}
 		page := resp.Responses[0].GetResponseRange()
 		for _, kv := range page.Kvs {
-			e := entryOf(kv)
+			e := queue.View(kv, p.verbatim())
 			if e.Token, err = c.token(ctx, epoch, kv.CreateRevision); err != nil {
 				return listing{}, err
 			}
@@ -140,15 +147,18 @@ func (c *Client) token(ctx context.Context, epoch []*mvccpb.KeyValue, rev int64)
 	return token, nil
 }
 
-// parallelTTLs bounds the requests for TTLs that are in flight.
-const parallelTTLs = 16
+// shownTTLs bounds the requests for TTLs of one Show, parallelTTLs those that are in flight.
+const (
+	shownTTLs    = 100
+	parallelTTLs = 16
+)
 
 // timesToLive asks for the TTL of each entry's lease.
 func (c *Client) timesToLive(ctx context.Context, entries []Entry) error {
 	leases := make(chan clientv3.LeaseID)
 	ttls := make(map[clientv3.LeaseID]time.Duration)
 	for _, e := range entries {
-		ttls[e.Lease] = NoTTL
+		ttls[e.Lease] = 0
 	}
 	ids := slices.Collect(maps.Keys(ttls))
 	var mu sync.Mutex // protects ttls and failed
@@ -181,21 +191,20 @@ func (c *Client) timesToLive(ctx context.Context, entries []Entry) error {
 	return errors.Join(failed...)
 }
 
-// timeToLive is the time a lease has left, or NoTTL: it is gone, or the role may not ask. etcd refuses those who may
-// not read every key on the lease.
+// timeToLive is the time a lease has left, rounded up to seconds, or 0: the lease is gone, or the role may not ask.
+// etcd refuses a role that may not read every key on the lease.
 func (c *Client) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
-	resp, err := attempt.Ask(ctx, c.sender, attempt.Read, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+	resp, err := attempt.Ask(ctx, c.sender, attempt.Read, func(
+		ctx context.Context,
+	) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return c.client.TimeToLive(ctx, id)
 	})
 	switch etcderr.Classify(err) {
 	case etcderr.OK:
-		if resp.TTL < 0 {
-			return NoTTL, nil
-		}
-		return time.Duration(resp.TTL) * time.Second, nil
+		return time.Duration(min(resp.TTL+1, resp.GrantedTTL)) * time.Second, nil // etcd rounds down; -1: gone
 	case etcderr.LeaseGone, etcderr.Unauthorised:
-		return NoTTL, nil
+		return 0, nil
 	default:
-		return NoTTL, err
+		return 0, err
 	}
 }

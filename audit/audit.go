@@ -1,14 +1,9 @@
-// Package audit reports who held which lock and when, and which claims guards
-// refused: the facts a post-mortem needs.
+// Package audit reports who held which lock and when, and which claims guards refused. Set an Auditor in the options of
+// a mutex, an election, a guard or a fenced writer; without one, records go to a logger (see Log).
 //
-// Set an [Auditor] in the options of a mutex, an election, a guard or a fenced
-// writer; without one, records go to a logger (see [Log]). Every hold gives one
-// [Granted] record and then either [Released] or [Lost]. Every refused claim gives
-// one [Refused], and the operator's functions in package fencing give [Bumped] and
-// [Reset].
-//
-// Records are made in this process. If it dies, the records it had not written are
-// gone, and the Released or Lost of what it held is never made.
+// Every hold gives one Granted record and then either Released or Lost; every refused claim one Refused; the operator's
+// functions in package fencing Bumped and Reset, those in package admin Kicked and Removed. If the process dies, what
+// it had not recorded is never recorded.
 package audit
 
 import (
@@ -33,6 +28,8 @@ const (
 	Refused  Event = "refused"  // a guard refused a claim; Err is the reason
 	Bumped   Event = "bumped"   // an operator raised the epoch
 	Reset    Event = "reset"    // an operator deleted the mark of a resource
+	Kicked   Event = "kicked"   // an administrator asked a holder to let go; Detail is the reason
+	Removed  Event = "removed"  // an administrator took a lock away from its holder; Detail is the reason
 )
 
 // Record describes one event. Fields that do not apply to the event are zero.
@@ -48,21 +45,19 @@ type Record struct {
 	Resource string           // Refused, Reset: the guarded resource
 	Mark     int64            // Refused: the larger token the guard had seen. Reset: the token deleted
 	Held     time.Duration    // Released, Lost: since Granted
+	TakenFor time.Duration    // Released: how long MinHold keeps the name taken after it
 	Err      error            // Lost, Refused: the reason. Others: nil, or why the outcome is unknown
-	Detail   string           // Bumped: the epochs before and after
+	By       string           // Kicked, Removed: the administrator
+	Detail   string           // Bumped: the epochs before and after. Kicked, Removed: the reason
 }
 
 // Auditor receives records.
 //
-// Audit is called once per event, on the goroutine where the event happened, and
-// by several goroutines at once. A grant waits for it to return; a loss and a
-// release do not. So it must be fast: to write to a database, hand the record to
-// a goroutine of your own. A panic in it is recovered and logged.
+// Audit is called on the goroutine where the event happened, by several goroutines at once. A grant waits for it to
+// return; a loss and a release do not. To write to a database, hand the record to a goroutine of your own. A panic in
+// it is recovered and logged. ctx carries the caller's values and is never canceled.
 //
-// ctx carries the caller's values, for tracing. It is never canceled.
-//
-// Clocks of machines differ. To order the records of one name use Token: the
-// larger one was granted later.
+// Clocks of machines differ: order the records of one name by Token.
 type Auditor interface {
 	Audit(ctx context.Context, r Record)
 }
@@ -73,9 +68,8 @@ type Func func(ctx context.Context, r Record)
 // Audit calls f.
 func (f Func) Audit(ctx context.Context, r Record) { f(ctx, r) }
 
-// Tell passes r to a the way this module does, for guards of your own: a nil a is
-// Log(nil), a zero At becomes the present time, an empty Holder of Bumped and
-// Reset becomes this process, and a panic in a is recovered and logged.
+// Tell passes r to a, for guards of your own: a nil a is Log(nil), a zero At becomes the present time, an empty Holder
+// of Bumped and Reset becomes this process, and a panic in a is recovered and logged.
 func Tell(ctx context.Context, a Auditor, r Record) {
 	if a == nil {
 		a = Log(nil)

@@ -11,8 +11,7 @@ import (
 
 type logAuditor struct{ log *slog.Logger }
 
-// Log returns an auditor that writes to l, with one attribute for each field that
-// is set: grants and releases at Debug, everything else at Warn. A nil l is
+// Log returns an auditor that writes to l: grants and releases at Debug, everything else at Warn. A nil l is
 // slog.Default() at the time of the record.
 func Log(l *slog.Logger) Auditor { return logAuditor{l} }
 
@@ -39,7 +38,7 @@ func (r Record) LogValue() slog.Value {
 
 // fields returns the fields that are set, except Event and At, the most important first.
 func (r Record) fields() []slog.Attr {
-	attrs := make([]slog.Attr, 0, 13)
+	attrs := make([]slog.Attr, 0, 14)
 	text := func(key, val string) {
 		if val != "" {
 			attrs = append(attrs, slog.String(key, val))
@@ -69,9 +68,13 @@ func (r Record) fields() []slog.Attr {
 	if err != nil {
 		text("error", err.Error())
 	}
+	text("by", r.By)
 	text("detail", r.Detail)
 	if r.Held != 0 {
 		attrs = append(attrs, slog.Duration("held", r.Held))
+	}
+	if r.TakenFor != 0 {
+		attrs = append(attrs, slog.Duration("taken_for", r.TakenFor))
 	}
 	if r.Lease != 0 {
 		text("lease", r.Lease.String())

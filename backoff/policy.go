@@ -22,41 +22,34 @@ const (
 // to rounding, and the loop would spin.
 const minInitial = time.Microsecond
 
-// Policy says how long to pause between the attempts of an operation, and how long one attempt may take. The zero
-// value is ready to use. A Policy has no state: it may be copied, and used by any number of goroutines if its
-// functions allow that.
-//
-// A zero field is its default. A value outside its range is an error, also if it only conflicts with another field's
-// default; see [Policy.Validate].
+// Policy says how long to pause between attempts, and how long one may take. It may be copied, and used by any number
+// of goroutines if its functions allow that. A zero field is its default; a value outside its range is an error, also
+// if it only conflicts with another field's default.
 type Policy struct {
-	// Initial is the upper bound of the first pause. Default 10 ms, at least 1 µs. A value above the usual duration
-	// of an attempt only adds delay; with a much smaller one the first retries come in a burst.
+	// Initial is the upper bound of the first pause. Default 10 ms, at least 1 µs. Larger than an attempt usually
+	// takes, it only adds delay; much smaller, the first retries come in a burst.
 	Initial time.Duration
 
-	// Max is the upper bound of all pauses. Default 1 s, at least Initial. On average a recovery is noticed half of
-	// Max late.
+	// Max is the upper bound of all pauses. Default 1 s, at least Initial. On average a recovery is noticed half of Max
+	// late.
 	Max time.Duration
 
-	// Multiplier is the growth of the upper bound from one pause to the next. Default 2, at least 1 (no growth),
-	// finite.
+	// Multiplier is the growth of the upper bound per pause. Default 2, at least 1, finite.
 	Multiplier float64
 
-	// Attempt is the timeout of each attempt's context. Default 0: none but the caller's context. etcd's client
-	// blocks while no endpoint can be reached, and notices a half-open connection only by timeouts, so a loop that
-	// has to survive such a state needs one.
+	// Attempt is the timeout of each attempt's context. Default 0: none. etcd's client blocks while no endpoint can be
+	// reached, and notices a half-open connection only by timeouts.
 	Attempt time.Duration
 
 	// Rand draws evenly from [0, 1). Default math/rand/v2.Float64. It must be safe for all goroutines that use the
 	// policy. Results outside the range are clamped; NaN counts as the upper end.
 	Rand func() float64
 
-	// Notify is called before each pause with the error of the failed attempt, on the goroutine that called
-	// [Retry]. Default nil.
+	// Notify is called before each pause with the attempt's error, on the goroutine that called [Retry]. Default nil.
 	Notify func(err error, pause time.Duration)
 }
 
-// Validate returns a *holdfast.ArgumentError for the first field outside its range, or nil. [Policy.New] and
-// [Retry] call it.
+// Validate returns a *holdfast.ArgumentError for the first field outside its range, or nil. New and Retry call it.
 func (p Policy) Validate() error {
 	p = p.withDefaults()
 	switch {
@@ -99,9 +92,9 @@ func (p Policy) New() (*BackOff, error) {
 	}
 	p = p.withDefaults()
 	return &BackOff{
-		// cenkalti's own jitter cannot be full jitter: a factor f spreads over [1-f, 1+f] times the interval, so f
-		// = 1 means [0, 2×]; and the interval is capped before it is spread, so pauses can exceed Max. With factor
-		// 0 cenkalti returns the exact upper bounds, and NextBackOff draws.
+		// cenkalti's own jitter cannot be full jitter. A factor f spreads over [1-f, 1+f] times the interval, so f = 1
+		// means [0, 2×]. And the interval is capped before it is spread, so pauses can exceed Max. With factor 0
+		// cenkalti returns the exact upper bounds, and NextBackOff draws.
 		bounds: cenkalti.NewExponentialBackOff(
 			cenkalti.WithInitialInterval(p.Initial),
 			cenkalti.WithMaxInterval(p.Max),
@@ -113,8 +106,8 @@ func (p Policy) New() (*BackOff, error) {
 	}, nil
 }
 
-// BackOff is the sequence of pauses of one loop. It implements the BackOff interface of
-// github.com/cenkalti/backoff/v4, and never returns that package's Stop. It is not safe for concurrent use.
+// BackOff is the sequence of pauses of one loop. It implements the BackOff interface of github.com/cenkalti/backoff/v4,
+// never returns that package's Stop, and is not safe for concurrent use.
 type BackOff struct {
 	bounds *cenkalti.ExponentialBackOff
 	rand   func() float64
@@ -122,7 +115,7 @@ type BackOff struct {
 
 var _ cenkalti.BackOff = (*BackOff)(nil)
 
-// NextBackOff returns the next pause: call n (from 0) draws evenly from [0, min(Max, Initial·Multiplierⁿ)).
+// NextBackOff returns the next pause.
 func (b *BackOff) NextBackOff() time.Duration {
 	bound := b.bounds.NextBackOff()
 	r := b.rand()

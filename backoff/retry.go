@@ -11,21 +11,13 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 )
 
-// Retry calls op until it returns nil, fails with an error that must not be retried, or ctx ends; it pauses between
-// the calls as p says. Errors that are etcderr.Retryable are retried, so op must be a read, or a write that may be
-// carried out twice; op overrides that for a single error with [Final] and [Again].
+// Retry calls op until it returns nil, fails with an error that is not etcderr.Retryable, or ctx ends; it pauses
+// between the calls as p says. So op must be a read, or a write that may be carried out twice; Final and Again override
+// that for a single error. The context of op ends with ctx, and after p.Attempt if that is set.
 //
-// The context of op ends with ctx, and after p.Attempt if that is set; in the latter case only the attempt ends. op
-// must respect its context: Retry does not abandon a call that is running. If ctx has ended before the first call,
-// op is not called.
-//
-// Retry returns
-//
-//   - nil if op did, even if ctx has ended in the meantime;
-//   - op's error, without the mark, if it must not be retried;
-//   - if ctx ended first, an error that wraps ctx.Err(), context.Cause(ctx) and the error of the last attempt. (If that
-//     attempt only noticed the end of ctx, the error of the attempt before it.) errors.Is and errors.As find all three;
-//   - a *holdfast.ArgumentError, without calling op, if p is invalid.
+// Retry returns op's error, without the mark, if it must not be retried; if ctx ended first, an error that wraps
+// ctx.Err(), context.Cause(ctx) and the error of the last attempt that did more than notice the end of ctx; a
+// *holdfast.ArgumentError if p is invalid. It does not abandon a call that is running.
 func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -123,8 +115,7 @@ func onlyContext(err error) bool {
 	return err == context.Canceled || err == context.DeadlineExceeded
 }
 
-// Again marks err as one that [Retry] retries, whatever its class. Use it if the operation has not done anything
-// yet, or can be carried out twice without harm. Again(nil) is nil.
+// Again marks err as one that Retry retries, whatever its class. Again(nil) is nil.
 func Again(err error) error {
 	if err == nil {
 		return nil
@@ -132,8 +123,8 @@ func Again(err error) error {
 	return &againError{err}
 }
 
-// Final marks err as one that [Retry] does not retry, whatever its class. It is the same as cenkalti's Permanent.
-// Of nested marks the outermost counts. Final(nil) is nil.
+// Final marks err as one that Retry does not retry; it is cenkalti's Permanent. Of nested marks the outermost counts.
+// Final(nil) is nil.
 func Final(err error) error { return cenkalti.Permanent(err) }
 
 type againError struct{ err error }
@@ -158,7 +149,7 @@ func unmark(err error) error {
 	}
 }
 
-// ContextErr returns nil while ctx is alive, and then ctx.Err(), joined with context.Cause(ctx) if that says more.
+// ContextErr returns ctx.Err(), joined with context.Cause(ctx) if that says more.
 func ContextErr(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {

@@ -97,7 +97,7 @@ func TestWorkThatDoesNotDrainLosesItsTermAndNothingElse(t *testing.T) {
 			t.Errorf("the lock on the same lease: %v; lease %x, then %x", err, lease, s.sess.Lease())
 		}
 		if lines := s.log.lines("level=WARN"); len(lines) != 1 || !strings.Contains(lines[0], "holdfast: lost") {
-			t.Errorf("the loss is to be logged, once: %q", lines)
+			t.Errorf("the loss must be logged, once: %q", lines)
 		}
 		close(release)
 		synctest.Wait()

@@ -71,7 +71,7 @@ func (r *run) watchLeaders(ctx context.Context) (stop func()) {
 			})
 		})
 		if ctx.Err() == nil && !errors.Is(err, holdfast.ErrClosed) {
-			r.election.log().Warn("holdfast: cannot watch leaders; OnNewLeader is not called any more", "error", err)
+			r.election.log().Warn("holdfast: cannot watch leaders; OnNewLeader is no longer called", "error", err)
 		}
 	}()
 	return func() {

@@ -13,29 +13,25 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// MaxValue is the largest candidate's value, in bytes. Every observer reads the
-// leader's value: use it for an identity or an address.
+// MaxValue is the largest candidate's value, in bytes. Every observer reads it: use it for an identity or an address.
 const MaxValue = queue.MaxData
 
-// Election is the name of an election, with its policies. It holds nothing itself,
-// is immutable, does no I/O when made, and may be copied and used by any number of
-// goroutines.
+// Election is the name of an election, with its policies. It is immutable, does no I/O when made, and may be copied and
+// used by any number of goroutines.
 type Election struct {
 	queue *queue.Queue
 	front *queue.FrontReader
 	opts  Options
 }
 
-// New names an election in the session's namespace; see CheckName. A bad name or a
-// nil session is an error of the first call.
+// New names an election in the session's namespace; see CheckName. A bad name or a nil session is an error of the first
+// call.
 func New(sess *session.Session, name string) *Election {
 	return newElection(queue.New(lease.Open(sess.Ref()), "election", name))
 }
 
-// NewAt names the election that etcd's concurrency.NewElection(s, prefix),
-// "etcdctl elect" and v3election use for the same prefix: candidates and observers
-// of both kinds see each other. Keys other than entries stay in the session's
-// namespace.
+// NewAt names the election that etcd's concurrency.NewElection(s, prefix), "etcdctl elect" and v3election use for the
+// same prefix, and shares it with them.
 func NewAt(sess *session.Session, prefix string) *Election {
 	return newElection(queue.At(lease.Open(sess.Ref()), "election", prefix))
 }
@@ -53,18 +49,13 @@ func (e *Election) With(o Options) *Election {
 // Name is the name or prefix given to New or NewAt.
 func (e *Election) Name() string { return e.queue.Name() }
 
-// Campaign queues as a candidate and returns when it leads: first in, first out
-// across processes in the order in which etcd received them, on one session in the
-// order of the calls. Observers see value, any bytes, at most MaxValue of them. ctx
-// bounds the campaign, not the term.
+// Campaign queues as a candidate and returns when it leads: first in, first out, across processes in the order in which
+// etcd received them, on one session in the order of the calls. Observers see value, of at most MaxValue bytes. ctx
+// bounds the campaign, not the term. Prefer Run, which waits for the work before it resigns.
 //
-// An error is a *CampaignError, whose Err field lists the errors.Is targets, and
-// nothing is held. A candidate whose session loses its lease queues again under the
-// next one. Each call is a candidate of its own; with a context that carries a live
-// term of the same election and client it could only wait for itself, and returns
+// An error is a *CampaignError, whose Err field lists the errors.Is targets. If the session loses its lease, the call
+// queues again under the next one. With a context that carries a live term of the same election and client the error Is
 // holdfast.ErrReentrant.
-//
-// Prefer Run and RunWhileLeader, which wait for the work before they resign.
 func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 	start := time.Now()
 	if err := e.validate(ctx, value); err != nil {
@@ -119,7 +110,8 @@ func validateValue(value string) error {
 }
 
 func (e *Election) failed(waited time.Duration, err error) error {
-	c := &CampaignError{Name: e.Name(), Waited: waited, Err: err}
+	c := &CampaignError{Name: e.Name(), Waited: waited}
+	c.Place, c.Err = queue.WithoutPlace(err)
 	if host := e.queue.Host(); host != nil {
 		c.Lease, c.State = host.Lease().ID(), host.State()
 	}

@@ -11,25 +11,18 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// LeaderHandler answers whether this process leads: 200 while a term of the
-// observer's election is held on its session, otherwise 503. A suspended term counts
-// for Options.HealthTolerance. An observer of a Reader answers 503.
+// LeaderHandler answers 200 while this process holds a term of the election on the observer's session, or for
+// Options.HealthTolerance while that is suspended; otherwise, and for a Reader, 503.
 //
-// Use it to show the leader or to route to it, not as a readiness probe: a rollout
-// would wait for every replica to lead. It answers at once, without an RPC, in JSON:
+// Do not use it as a readiness probe: a rollout would wait for every replica to lead. It sends no RPC and answers in
+// JSON:
 //
 //	{"election":"scheduler","leader":false,"reason":"another candidate leads",
 //	 "current":{"value":"node-2","token":"1042","age_ms":310,"trusted":true}}
 //
-// Of its fields:
-//
-//   - reason: why this process does not lead; absent if it does.
-//   - current: the leader, as far as this process knows; absent if it knows of none,
-//     or if the last was a term of its own that has ended.
-//   - current.age_ms: milliseconds since the read that found it was sent; 0 for a
-//     term of this process.
-//   - current.trusted: age_ms is at most MaxAge; for a term of this process, its
-//     session is connected.
+// A leader has no reason. current is absent if no leader is known, or if the last was a term of this process. age_ms
+// counts from the sending of the read that found the leader, and is 0 for a term of this process; trusted says that
+// age_ms is at most MaxAge, or that the session of this process's term is connected.
 func (o *Observer) LeaderHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := o.leaderAnswer()
@@ -78,7 +71,7 @@ func (o *Observer) leaderAnswer() leaderAnswer {
 	case view.Err != nil:
 		a.Reason = "leader unknown: " + view.Err.Error()
 	case !view.Trusted:
-		a.Reason = fmt.Sprintf("leader unknown: no answer from etcd for %v", view.Age.Round(time.Millisecond))
+		a.Reason = fmt.Sprintf("leader unknown: no reply from etcd for %v", view.Age.Round(time.Millisecond))
 	case view.Leader == Leader{}:
 		a.Reason = "no candidate leads"
 	case own != nil:
@@ -119,23 +112,15 @@ func (e *Election) leading() (*Term, error) {
 	return nil, reason
 }
 
-// HealthHandler answers whether this process can be trusted about its leadership,
-// whether it leads or not: 200 while the session is connected and no function has
-// outlived its term, or for Options.HealthTolerance after that; otherwise 503.
-//
-// Use it as a readiness probe. As a liveness probe, which restarts a process whose
-// function does not stop, give it a tolerance longer than an outage of etcd should
-// take to restart every candidate. It answers at once, without an RPC, in JSON:
+// HealthHandler answers 200 while the session is connected and no function has outlived its term, or for
+// Options.HealthTolerance after that; otherwise 503, whether this process leads or not. It is a readiness probe; as a
+// liveness probe give it a tolerance longer than an outage of etcd should take to restart every candidate. It sends no
+// RPC and answers in JSON:
 //
 //	{"election":"scheduler","healthy":true,"session":"connected","confirmed_ms_ago":812}
 //
-// Of its fields:
-//
-//   - reason: why it is not healthy; absent if it is.
-//   - session: connected, suspended, lost or closed.
-//   - confirmed_ms_ago: milliseconds since the last confirmed renewal was sent.
-//   - outlived_ms: milliseconds that a function has run since its context and its
-//     term ended; absent if there is none.
+// confirmed_ms_ago counts from the sending of the last confirmed renewal. With healthy false there is a reason, and
+// outlived_ms if a function has outlived its term.
 func (e *Election) HealthHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := e.health()

@@ -11,11 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// Leader describes a leader. The zero Leader, whose Token is zero, means that no
-// candidate leads. Compare Leaders with ==, and terms by Token.
+// Leader describes a leader. The zero Leader means that no candidate leads. Compare terms by Token.
 type Leader struct {
-	// Token is that of the leader's Term. It lacks the epoch if that was raised after
-	// the election, and etcd has compacted its history since.
+	// Token is the Term's. It lacks an epoch raised since the election if etcd has compacted that history.
 	Token fencing.Token
 
 	Value    string           // as given to Campaign or, since then, to Proclaim
@@ -59,12 +57,10 @@ func (l Leader) equalExceptSince(before Leader) bool {
 	return l == before
 }
 
-// Leader is Reader.Leader on the session's client. It returns holdfast.ErrClosed when
-// the session is closed.
+// Leader is Reader.Leader on the session's client; holdfast.ErrClosed when the session is closed.
 func (e *Election) Leader(ctx context.Context) (Leader, error) { return e.reader().Leader(ctx) }
 
-// Observe is Reader.Observe on the session's client. It ends with holdfast.ErrClosed
-// when the session is closed.
+// Observe is Reader.Observe on the session's client. It ends with holdfast.ErrClosed when the session is closed.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return e.reader().Observe(ctx)
 }

@@ -161,9 +161,9 @@ func TestNoteIsRepeatedUntilItIsAnswered(t *testing.T) {
 		fate  etcdfake.Fate
 		notes int
 	}{
-		"refused":                             {etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}, 1},
-		"lost":                                {etcdfake.Fate{LoseRequest: true, Silent: true}, 2},
-		"carried out, and the answer is lost": {etcdfake.Fate{LoseReply: true}, 2},
+		"refused":                            {etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}, 1},
+		"lost":                               {etcdfake.Fate{LoseRequest: true, Silent: true}, 2},
+		"carried out, and the reply is lost": {etcdfake.Fate{LoseReply: true}, 2},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -61,7 +61,7 @@ func simulate(t *testing.T, f func(t *testing.T, s *sim)) {
 // election returns election "x" on the disturbed session.
 func (s *sim) election() *election.Election { return election.New(s.sess, "x") }
 
-// other returns election "x" on a session with a client of its own.
+// other returns election "x" on a session with its own client.
 func (s *sim) other(t *testing.T) *election.Election {
 	return election.New(open(t, s.srv.Client(), session.Options{}), "x")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// Observer keeps the current leader in memory. However often it is asked, it has one
-// watch and reads each third of MaxAge. It may be used by any number of goroutines.
+// Observer keeps the current leader in memory, with one watch and a read each third of MaxAge. It may be used by any
+// number of goroutines.
 type Observer struct {
 	reader   *Reader
 	election *Election // nil: an observer of a Reader
@@ -36,24 +36,20 @@ type View struct {
 	// Leader is the leader; the zero Leader if no candidate leads.
 	Leader Leader
 
-	// Age is the time since a read was sent that found Leader leading. The watch may
-	// have updated its Value since.
+	// Age is the time since the read that found Leader leading was sent. The watch may have updated its Value since.
 	Age time.Duration
 
-	// Trusted means that Age is at most MaxAge and the observer has not ended. Leader
-	// then led no longer than Age ago, and may have been replaced since. Untrusted, it is
-	// only the last one known.
+	// Trusted means that Age is at most MaxAge and the observer has not ended. Leader may have been replaced since.
 	Trusted bool
 
-	// Err is why the observer has ended, nil while it runs: context.Canceled after
-	// Close, holdfast.ErrClosed, holdfast.ErrClientClosed, or etcd's error.
+	// Err is why the observer has ended, nil while it runs: context.Canceled after Close, holdfast.ErrClosed,
+	// holdfast.ErrClientClosed, or etcd's error.
 	Err error
 }
 
 var errObserverClosed = fmt.Errorf("the observer was closed: %w", context.Canceled)
 
-// Observer is Reader.Observer on the session's client. It ends with holdfast.ErrClosed
-// when the session is closed.
+// Observer is Reader.Observer on the session's client. It ends with holdfast.ErrClosed when the session is closed.
 func (e *Election) Observer(ctx context.Context) (*Observer, error) {
 	return newObserver(ctx, e.reader(), e)
 }
@@ -100,7 +96,7 @@ func (o *Observer) run(ctx context.Context) {
 	}
 }
 
-// Current returns what the observer knows, judged now and without an RPC.
+// Current returns what the observer knows now, without an RPC.
 func (o *Observer) Current() View {
 	latest := o.latest.Load() // not nil: newObserver waits for the first
 	v := View{Leader: latest.leader, Age: o.reader.front.Clock()() - latest.sent}
@@ -113,8 +109,7 @@ func (o *Observer) Current() View {
 	return v
 }
 
-// Close ends the observer and waits for its goroutine. Current then returns the last
-// known leader, untrusted.
+// Close ends the observer and waits for its goroutine. Current then returns the last known leader, untrusted.
 func (o *Observer) Close() {
 	o.cancel()
 	<-o.ended

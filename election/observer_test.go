@@ -84,7 +84,7 @@ func TestObserverSaysWhenItCannotBeTrusted(t *testing.T) {
 	})
 }
 
-func TestObserverThatGetsNoAnswerIsNotStarted(t *testing.T) {
+func TestObserverThatGetsNoReplyIsNotStarted(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
 		s.link.BlackHole()

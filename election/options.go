@@ -15,52 +15,43 @@ const (
 	minMaxAge           = 30 * time.Millisecond
 )
 
-// Options are the policies of an Election. The zero value of each field is its
-// default. A value out of range is a *holdfast.ArgumentError of the first call.
+// Options are the policies of an Election. The zero value of each field is its default. A value out of range is a
+// *holdfast.ArgumentError of the first call.
 type Options struct {
-	// DrainTimeout is how long Run and RunWhileLeader wait for the function after its
-	// context has ended; then the term is lost with holdfast.CauseNotDrained and the
-	// function keeps running. Default 30 s. Too short, and the next leader starts
-	// beside the function's cleanup; a stuck function blocks it for so long.
+	// DrainTimeout is how long Run and RunWhileLeader wait for the function after its context has ended; then the term
+	// is lost with holdfast.CauseNotDrained. Default 30 s. Too short, and the next leader starts beside the function's
+	// cleanup; a stuck function blocks the next leader for so long.
 	DrainTimeout time.Duration
 
-	// CancelOnSuspended cancels a term's contexts already when its session is
-	// suspended, with cause holdfast.ErrSuspended. By default work continues through a
-	// short outage of etcd, while fenced writers refuse.
+	// CancelOnSuspended cancels a term's contexts already when its session is suspended, with cause
+	// holdfast.ErrSuspended. By default work continues through a short outage of etcd, while fenced writers refuse.
 	CancelOnSuspended bool
 
-	// Auditor is told when a term begins, is released, or is lost. A campaign waits for
-	// it. Default: the session's Logger, at Debug, a loss at Warn.
+	// Auditor is told when a term begins, is released, or is lost. A campaign waits for it. Default: the session's
+	// Logger.
 	Auditor audit.Auditor
 
-	// Retry sets the pauses of Run, after a failed campaign and between terms; they
-	// start over after a term of 1 s. Default: up to 10 ms at first, up to 1 s later.
-	// Attempt is not used: the session's bounds requests.
+	// Retry sets the pauses of Run after a failed campaign and between terms; they start over after a term of 1 s.
+	// Default: up to 10 ms at first, up to 1 s later. Attempt is not used.
 	Retry backoff.Policy
 
-	// OnElected is called by Run when a term begins.
-	//
-	// Run makes its callbacks one at a time, in order, on a goroutine of their own.
-	// They may block or panic without delaying a term, so the term may have ended by
-	// then: to act during a term, use Run's function.
+	// OnElected is called by Run when a term begins. Callbacks are called one at a time, in order, on a goroutine of
+	// their own. They may block or panic without delaying a term, so the term may have ended: to act during a term, use
+	// Run's function.
 	OnElected func(*Term)
 
-	// OnDeposed is called by Run as soon as a term has ended. reason is the term's Check:
-	// a *holdfast.LostError, or holdfast.ErrReleased.
+	// OnDeposed is called by Run when a term has ended. reason: a *holdfast.LostError, or holdfast.ErrReleased.
 	OnDeposed func(t *Term, reason error)
 
-	// OnNewLeader is called by Run when a candidate, this one included, is seen to lead.
-	// Of several pending calls only the last is made.
+	// OnNewLeader is called by Run when a candidate is seen to lead. Of several pending calls only the last is made.
 	OnNewLeader func(Leader)
 
-	// MaxAge is how long ago the last read may have been sent for an Observer's View to
-	// be Trusted. Default 15 s; at least 30 ms.
+	// MaxAge is how long ago the last read may have been sent for an Observer's View to be Trusted. Default 15 s; at
+	// least 30 ms.
 	MaxAge time.Duration
 
-	// HealthTolerance is how long the health handlers keep answering 200 after the
-	// last confirmed renewal, and after the end of a term whose function keeps running.
-	// Default 0: until the session is suspended, at about half of its TTL, or the term
-	// ends.
+	// HealthTolerance is how long the health handlers answer 200 after the last confirmed renewal, and after the end of
+	// a term whose function keeps running. Default 0: until the session is suspended, or the term ends.
 	HealthTolerance time.Duration
 }
 

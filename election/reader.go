@@ -18,10 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Reader reads and watches who leads, for a process that is not a candidate. It has
-// no session and writes nothing: an etcd client is enough, with a role that may read
-// NAMESPACE/election/ and NAMESPACE/epoch. It is immutable, does no I/O when made, and
-// may be used by any number of goroutines.
+// Reader reads and watches who leads, without a session and without writing: its role needs to read NAMESPACE/election/
+// and NAMESPACE/epoch. It is immutable, does no I/O when made, and may be used by any number of goroutines.
 type Reader struct {
 	client   *clientv3.Client
 	name     string
@@ -33,9 +31,8 @@ type Reader struct {
 	err    error               // why the reader cannot be used
 }
 
-// ReaderOptions are the policies of a Reader. The zero value of each field is its
-// default. A value out of range is a *holdfast.ArgumentError or *holdfast.NameError of
-// the first call.
+// ReaderOptions are the policies of a Reader. The zero value of each field is its default. A value out of range is a
+// *holdfast.ArgumentError or *holdfast.NameError of the first call.
 type ReaderOptions struct {
 	// Namespace is that of the candidates' sessions, default "holdfast".
 	Namespace string
@@ -43,8 +40,7 @@ type ReaderOptions struct {
 	// MaxAge is as in Options. Default 15 s; at least 30 ms.
 	MaxAge time.Duration
 
-	// Retry sets the pauses between attempts, and with Attempt how long one read may
-	// take: default 4 s, less than 5 s.
+	// Retry sets the pauses between attempts; its Attempt bounds one read: default 4 s, less than 5 s.
 	Retry backoff.Policy
 
 	// Clock is elapsed time; default session.SystemClock(). For tests.
@@ -59,9 +55,8 @@ func (o ReaderOptions) validate() (backoff.Policy, error) {
 	return attempt.Policy("ReaderOptions.Retry", o.Retry)
 }
 
-// NewReader returns a reader of the election that New names in the default namespace.
-// A bad name, option or client is an error of the first call. Close the client after
-// the reader's observers.
+// NewReader returns a reader of the election that New names in the default namespace. A bad name, option or client is
+// an error of the first call. Close the client after the reader's observers.
 func NewReader(cli *clientv3.Client, name string) *Reader {
 	return (&Reader{client: cli, name: name}).With(ReaderOptions{})
 }
@@ -102,13 +97,10 @@ func (e *Election) reader() *Reader {
 // Name is the name or prefix given to NewReader or NewReaderAt.
 func (r *Reader) Name() string { return r.name }
 
-// Leader asks etcd who leads, with one linearizable read. The answer may be outdated
-// when it arrives. While etcd cannot be reached Leader retries until ctx ends.
+// Leader asks etcd who leads, with one linearizable read, and retries until ctx ends.
 //
-// errors.Is targets: ErrNoLeader; ctx's error, joined with that of the last attempt;
-// holdfast.ErrClientClosed; etcd's error where a retry cannot help, such as
-// rpctypes.ErrPermissionDenied. A *holdfast.NameError or *holdfast.ArgumentError comes
-// before anything is sent.
+// errors.Is targets: ErrNoLeader; ctx's error, joined with that of the last attempt; holdfast.ErrClientClosed; etcd's
+// error where a retry cannot help. A *holdfast.NameError or *holdfast.ArgumentError comes before anything is sent.
 func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 	if err := r.validate(); err != nil {
 		return Leader{}, err
@@ -123,21 +115,18 @@ func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 	return leaderOf(f), nil
 }
 
-// Observe ranges over the leaders: the present one, then each change of the leader or
-// its value, in the order of etcd's history. The zero Leader means that no candidate
-// leads. A slow consumer misses changes, but not the latest. Compaction, hanging
-// members and disconnections only delay changes.
+// Observe ranges over the leaders: the present one, then each change of the leader or its value, in etcd's order. The
+// zero Leader means that no candidate leads. A slow consumer misses changes, but not the latest; failures of etcd only
+// delay them.
 //
 //	for leader, err := range r.Observe(ctx) {
 //		if err != nil {
-//			return err // it has ended: ctx, the client, or etcd refuses
+//			return err // one of Leader's, without ErrNoLeader; the range has ended
 //		}
 //		…
 //	}
 //
-// Unless the loop is left, the last pair has an error: one of Leader's, without
-// ErrNoLeader. Each range has a watch, and reads once at each change of the leader
-// and each third of MaxAge.
+// Each range has a watch, and reads at each change of the leader and each third of MaxAge.
 func (r *Reader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := r.validate(); err != nil {
@@ -159,8 +148,8 @@ func (r *Reader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// Observer starts an observer and returns it after its first read; ctx bounds that
-// wait only. Close it after use. The errors are those of Leader, without ErrNoLeader.
+// Observer starts an observer and returns it after its first read, which ctx bounds. Close it after use. The errors are
+// those of Leader, without ErrNoLeader.
 func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
 	return newObserver(ctx, r, nil)
 }

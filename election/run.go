@@ -15,24 +15,17 @@ import (
 // steadyTerm is how long a term must last for Run's pauses to start over.
 const steadyTerm = time.Second
 
-// RunWhileLeader campaigns, calls fn for one term, and resigns after fn has
-// returned.
+// RunWhileLeader campaigns, calls fn for one term, and resigns after fn has returned.
 //
-// fn's context is a child of ctx, carries the term for package fencing, and is
-// canceled when the term is lost; context.Cause says why. Once it is canceled,
-// RunWhileLeader waits for fn for at most Options.DrainTimeout, while a term that is
-// not lost keeps its entry. After that the term is lost with
-// holdfast.CauseNotDrained, but fn keeps running: only fencing stops its writes.
+// fn's context is a child of ctx, carries the term for package fencing, and is canceled when the term is lost;
+// context.Cause says why. From then on RunWhileLeader waits for fn for at most Options.DrainTimeout, and a term that is
+// not lost keeps its entry. After that the term is lost with holdfast.CauseNotDrained.
 //
-// Errors:
-//   - a *CampaignError: fn was not called;
-//   - fn's error, joined with the *holdfast.LostError if the term was lost before fn
-//     returned, even if fn returned nil;
-//   - ErrNotDrained, with the reason why the term ended: fn is still running.
+// Errors: a *CampaignError if fn was not called; fn's error, joined with the *holdfast.LostError if the term was lost
+// before fn returned, even if fn returned nil; ErrNotDrained, with the reason why the term ended, if fn is still
+// running. A resignation that etcd does not confirm is not an error.
 //
-// A resignation that etcd does not confirm is not an error: the work is done. A panic
-// or runtime.Goexit in fn, which runs on a goroutine of its own, resigns and continues
-// on the caller's goroutine.
+// A panic or runtime.Goexit in fn, which runs on its own goroutine, resigns and continues on the caller's goroutine.
 func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(context.Context, *Term) error) error {
 	if err := e.validateRun(ctx, value, fn); err != nil {
 		return e.failed(0, err)
@@ -50,27 +43,20 @@ func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(con
 	return o.err
 }
 
-// Run leads term after term until ctx ends: it campaigns, calls fn, waits for it to
-// return, resigns, pauses, and campaigns again. Each term is as in RunWhileLeader.
-// What follows depends on how fn ended:
+// Run leads term after term until ctx ends: it campaigns, calls fn as RunWhileLeader does, resigns, pauses, and
+// campaigns again. What follows depends on how fn ended:
 //
-//   - It returned nil, or its term was lost or resigned: the next term. An error that
-//     it returned after such an end is logged.
+//   - It returned nil, or its term was lost or resigned: the next term. A late error of fn is logged.
 //   - It returned an error while its context was alive: Run resigns and returns it.
-//   - Its session was suspended, under Options.CancelOnSuspended: Run waits for the
-//     end of the suspension. If a read then finds the entry, it calls fn again with
-//     the same Term, without OnDeposed and OnElected; otherwise the next term.
+//   - It was suspended, under Options.CancelOnSuspended: when the suspension has ended and a read finds the entry, fn
+//     is called again with the same Term, without OnDeposed and OnElected; otherwise the next term.
 //   - It did not return within Options.DrainTimeout: the next campaign, once it has.
 //
-// A failed campaign is logged and retried. If a retry cannot succeed, Run returns the
-// *CampaignError: bad arguments, holdfast.ErrClosed, holdfast.ErrReentrant, or a loss
-// under session.Options.StayLost.
+// A failed campaign is logged and retried, unless a retry cannot succeed: bad arguments, holdfast.ErrClosed,
+// holdfast.ErrReentrant, or a loss under session.Options.StayLost are returned as a *CampaignError.
 //
-// When ctx ends, Run waits for fn, resigns, and returns ctx's error; or fn's, if fn
-// was running and returned a different one; or ErrNotDrained.
-//
-// Each election and resignation is logged at Info. Run returns after its callbacks
-// have returned, or after Options.DrainTimeout, which is logged.
+// When ctx ends, Run waits for fn, resigns, and returns ctx's error; or fn's, if fn was running and returned a
+// different one; or ErrNotDrained. It waits for its callbacks, for at most Options.DrainTimeout.
 func (e *Election) Run(ctx context.Context, value string, fn func(context.Context, *Term) error) error {
 	if err := e.validateRun(ctx, value, fn); err != nil {
 		return e.failed(0, err)
@@ -148,9 +134,8 @@ func (e *Election) elect(ctx context.Context, value string) (*Term, error) {
 	}
 }
 
-// resume reports whether to call the function again in the same term, after its
-// context ended with a suspension: the session is connected again on the same
-// lease, and a read has found the term's entry.
+// resume reports whether to call the function again in the same term, after a suspension ended its context: if the
+// session is connected again on the same lease, and a read has found the term's entry.
 func (t *Term) resume(ctx context.Context, o outcome) bool {
 	if ctx.Err() != nil {
 		return false

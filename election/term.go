@@ -16,9 +16,8 @@ import (
 // hook is an alias so that Term's field is not exported.
 type hook = stale.Hook
 
-// Term is one leadership, from the campaign that won it until it is resigned, yielded
-// or lost, and never again after. It may be used by any number of goroutines. It is a
-// fencing.Holder: pass it to what checks tokens.
+// Term is one leadership, until it is resigned, yielded or lost, and never again after. It may be used by any number of
+// goroutines. It is a fencing.Holder.
 type Term struct {
 	hook     // ends the hold when a fenced write is refused
 	election *Election
@@ -42,13 +41,11 @@ func newTerm(e *Election, hold *queue.Hold, value string) *Term {
 // Name is the election's name or prefix. Send it with the token.
 func (t *Term) Name() string { return t.election.Name() }
 
-// Token is the fencing token: larger than that of every earlier term, and the same
-// after Proclaim. Send it, with Name, to what can compare it.
+// Token is the fencing token, larger than that of every earlier term. Send it, with Name, to what can compare it.
 func (t *Term) Token() fencing.Token { return t.hold.Token() }
 
-// AcquiredRevision is the etcd revision at which the term was found to be held, at
-// least the token's. It is for fleets with clients that fence on it; otherwise use
-// Token.
+// AcquiredRevision is the etcd revision at which the term was found to be held, at least the token's, for clients that
+// fence on revisions. Otherwise use Token.
 func (t *Term) AcquiredRevision() int64 { return t.hold.AcquiredRevision() }
 
 // Lease is the lease of the term's entry.
@@ -60,7 +57,7 @@ func (t *Term) Key() string { return t.hold.Key() }
 // Client is the session's etcd client.
 func (t *Term) Client() *clientv3.Client { return t.hold.Client() }
 
-// IsOwner is a comparison for your own Txn: true while the term's entry exists.
+// IsOwner is a comparison for your own Txn: the term's entry exists.
 func (t *Term) IsOwner() clientv3.Cmp { return t.hold.IsOwner() }
 
 // Value is the value given to Campaign or last proclaimed.
@@ -70,35 +67,24 @@ func (t *Term) Value() string {
 	return t.value
 }
 
-// Check reports whether the term is held, judged now and without an RPC: nil;
-// holdfast.ErrSuspended: perhaps, stop side effects; a *holdfast.LostError: lost for
-// good; holdfast.ErrReleased: resigned or yielded. It is right even after a pause of
-// the process. Time passes between a Check and what follows it; only fencing closes
-// that gap.
+// Check reports whether the term is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects);
+// a *holdfast.LostError; holdfast.ErrReleased. It is right even after a pause. Time passes between a Check and what
+// follows it; only fencing closes that gap.
 func (t *Term) Check() error { return t.hold.Check() }
 
 // Done is closed when the term has ended. Check says how.
 func (t *Term) Done() <-chan struct{} { return t.hold.Done() }
 
-// WithContext returns a child of ctx that carries the term for fencing.FromContext and
-// is canceled when the term ends, or, with Options.CancelOnSuspended, is suspended.
-// context.Cause is Check's error at that moment. Call cancel when done with it.
+// WithContext returns a child of ctx that carries the term for fencing.FromContext and is canceled when the term ends,
+// or, with Options.CancelOnSuspended, is suspended. context.Cause is Check's error then. Call cancel when done with it.
 func (t *Term) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return t.hold.Context(fencing.NewContext(ctx, t), t.election.opts.CancelOnSuspended)
 }
 
-// Proclaim changes the value that observers see, to at most MaxValue bytes; the term
-// and its token stay the same. errors.Is targets:
-//
-//   - nil: the value stands, and no earlier Proclaim can undo it;
-//   - holdfast.ErrLost or holdfast.ErrReleased: the term has ended. If etcd's answer
-//     revealed that, the term is lost from now on;
-//   - holdfast.ErrOutcomeUnknown: ctx ended before etcd answered. The value may take
-//     effect until a later Proclaim succeeds or the term ends;
-//   - any other error, such as a *holdfast.ArgumentError: it did not take effect.
-//
-// While the session is suspended Proclaim is sent all the same: etcd compares the
-// entry.
+// Proclaim changes the value that observers see, to at most MaxValue bytes. After nil no earlier Proclaim can undo it.
+// An error that Is holdfast.ErrLost or holdfast.ErrReleased means that the term has ended; holdfast.ErrOutcomeUnknown
+// that ctx ended before etcd answered: the value may take effect until a later Proclaim succeeds or the term ends.
+// After any other error it did not take effect.
 func (t *Term) Proclaim(ctx context.Context, value string) error {
 	if err := validateValue(value); err != nil {
 		return err
@@ -115,26 +101,18 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 	return nil
 }
 
-// Resign ends the term and removes its entry. From the call on the term is not held,
-// whatever is returned. errors.Is targets:
-//
-//   - nil: the entry is gone;
-//   - holdfast.ErrLost: the term was lost before; nothing was sent;
-//   - holdfast.ErrOutcomeUnknown: ctx ended before etcd answered. The session keeps
-//     removing the entry; at the latest it expires with the lease.
-//
-// If ctx has ended already, Resign waits for at most session.Options.CloseTimeout.
-// Further calls wait for the same removal and return its result.
+// Resign ends the term, whatever is returned, and removes its entry: nil; holdfast.ErrLost, if the term was lost
+// before; or holdfast.ErrOutcomeUnknown, if ctx ended before etcd answered. Then the session keeps removing the entry,
+// or it expires with the lease. If ctx has ended already, Resign waits for at most session.Options.CloseTimeout.
+// Further calls return the same result.
 func (t *Term) Resign(ctx context.Context) error { return t.hold.Release(ctx) }
 
-// Yield resigns and queues again at the back in one Txn, and returns the next term
-// when its turn comes. The last proclaimed value is kept.
+// Yield resigns and queues again at the back in one Txn, with the last proclaimed value, and returns the next term when
+// its turn comes.
 //
-// An error is a *CampaignError. The term goes on if the error Is ErrFunctionRuns (a
-// term of Run or RunWhileLeader: return from its function instead) or
-// holdfast.ErrReentrant (ctx comes from this term), contains a *holdfast.ArgumentError,
-// or if ctx had ended before the call. Otherwise the term has ended, and no candidate
-// is left.
+// An error is a *CampaignError. The term goes on if the error Is ErrFunctionRuns or holdfast.ErrReentrant (ctx comes
+// from this term), contains a *holdfast.ArgumentError, or if ctx had ended before the call. Otherwise the term has
+// ended, and no candidate is left.
 func (t *Term) Yield(ctx context.Context) (*Term, error) {
 	start := time.Now()
 	e := t.election

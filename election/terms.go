@@ -102,7 +102,7 @@ func (ts terms) enter(t *Term) bool {
 	return true
 }
 
-// leave marks that no function runs in t any more.
+// leave records that no function runs in t.
 func (ts terms) leave(t *Term) {
 	ts.all.mu.Lock()
 	defer ts.all.mu.Unlock()

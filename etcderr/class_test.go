@@ -188,7 +188,7 @@ func TestEveryErrorOfRPCTypesIsListed(t *testing.T) {
 			check(t, fmt.Errorf("lock %q: %w", "a/b", err), want)       // wrapped
 			check(t, errors.Join(errors.New("context"), err), want)     // joined
 			check(t, fmt.Errorf("a: %w", rpctypes.Error(err)), want)    // wrapped, the client's
-			check(t, status.Error(status.Code(err), err.Error()), want) // as the reason of a cancelled watch
+			check(t, status.Error(status.Code(err), err.Error()), want) // as the reason of a canceled watch
 			if _, ok := rpctypes.Error(err).(rpctypes.EtcdError); ok {
 				// The server sends some errors without their code.
 				check(t, status.Error(codes.Unknown, rpctypes.ErrorDesc(err)), want)
@@ -198,7 +198,7 @@ func TestEveryErrorOfRPCTypesIsListed(t *testing.T) {
 	}
 	for name := range wants {
 		if found[name] == nil {
-			t.Errorf("rpctypes.%s does not exist any more", name)
+			t.Errorf("rpctypes.%s no longer exists", name)
 		}
 	}
 }

@@ -13,10 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ErrNotConnected means that etcd's client had no connection when a context
-// ended. The error that Is ErrNotConnected also says why: an untrusted
-// certificate, a refused port. It says nothing about the request, which may have
-// been sent before the connection broke. See [WithConnection].
+// ErrNotConnected means that etcd's client had no connection when a context ended. The error also says why: an
+// untrusted certificate, a refused port. The request may have been sent before the connection broke. See
+// WithConnection.
 var ErrNotConnected = errors.New("no connection to etcd")
 
 // askConnection bounds the question to a connection. The answer is immediate,
@@ -26,18 +25,21 @@ const askConnection = 100 * time.Millisecond
 // maintenanceStatus is etcd's Status RPC. Its constant in etcdserverpb is new in 3.7.
 const maintenanceStatus = "/etcdserverpb.Maintenance/Status"
 
-// WithConnection adds to err, the end of a context, why conn is not connected. It
-// returns err unchanged if it is another error, if conn has not failed to
-// connect, or if conn is nil. conn is the ActiveConnection of a client.
+// WithConnection adds to err, the end of a context, why conn, the ActiveConnection of a client, is not connected, or
+// that it is still connecting. It returns other errors unchanged, and err if conn is nil or connected.
 //
-// etcd's client waits for a connection until the context of a call ends, and then
-// returns only the context's error. gRPC gives the reason, such as a wrong CA,
-// only to calls that do not wait, so WithConnection makes such a call. It is not
-// sent while there is no connection.
+// etcd's client waits for a connection and returns only the context's error. gRPC gives the reason only to calls that
+// do not wait, so WithConnection makes such a call, which is not sent.
 func WithConnection(conn *grpc.ClientConn, err error) error {
 	if conn == nil || errors.Is(err, ErrNotConnected) ||
-		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) ||
-		conn.GetState() != connectivity.TransientFailure {
+		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	switch conn.GetState() {
+	case connectivity.TransientFailure:
+	case connectivity.Connecting: // one endpoint at least has neither accepted nor refused
+		return fmt.Errorf("%w: %w: still connecting, no answer so far", err, ErrNotConnected)
+	default:
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askConnection)

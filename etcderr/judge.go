@@ -78,7 +78,7 @@ func judge(err error) judgement {
 		}
 		return j
 	}
-	// etcd's client turns the reason for which the server cancelled a watch into a
+	// etcd's client turns the reason for which the server canceled a watch into a
 	// plain error.
 	if e, ok := etcdError(err.Error()); ok {
 		return judgeStatus(e.Code(), e.Error())
@@ -88,7 +88,7 @@ func judge(err error) judgement {
 
 // etcdError finds the rpctypes error with the given text.
 func etcdError(text string) (rpctypes.EtcdError, bool) {
-	// The reason for which a watch was cancelled is a whole status error in
+	// The reason for which a watch was canceled is a whole status error in
 	// writing: "rpc error: code = PermissionDenied desc = etcdserver: …".
 	if strings.HasPrefix(text, "rpc error: code = ") {
 		if _, desc, ok := strings.Cut(text, " desc = "); ok {
@@ -112,7 +112,7 @@ var byText = map[string]judgement{
 	// a read: after). The client then fetches a new token.
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthOldRevision): known(Transient, true),
 
-	// Once the alarm is raised, nothing is written any more. But the request that
+	// Once the alarm is raised, nothing more is written. But the request that
 	// raises it is written first and then answered with this error: etcd's
 	// quotaApplierV3 applies it and then replaces the result.
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCNoSpace): {known: true, class: Unknown, settled: true},

@@ -32,7 +32,7 @@ func TestErrorsFromOutsideEtcd(t *testing.T) {
 		"own request too large": {
 			status.Error(codes.ResourceExhausted, "trying to send message larger than max (3 vs. 2)"), permanent,
 		},
-		"answer too large": {
+		"reply too large": {
 			status.Error(codes.ResourceExhausted, "grpc: received message larger than max (3 vs. 2)"), unknownStay,
 		},
 		"raw too many requests": {status.Error(codes.Unknown, "etcdserver: too many requests"), transient},

@@ -167,8 +167,8 @@ func unary[Req, Resp any](
 	})
 }
 
-// retry retries as clientv3 does, every 25 ms: what is repeatable (reads, grants, revocations) after Unavailable; and
-// any request, a write as well, after Canceled or DeadlineExceeded that is not the end of the caller's context.
+// retry retries as clientv3 does, every 25 ms: reads, grants and revocations after Unavailable; any request, even a
+// write, after Canceled or DeadlineExceeded that is not the end of the caller's context.
 func retry[T any](ctx context.Context, repeatable bool, op func() (T, error)) (T, error) {
 	const maxAttempts, pause = 100, 25 * time.Millisecond
 	for attempt := 1; ; attempt++ {

@@ -8,10 +8,8 @@ import (
 )
 
 // Occupy puts the entry of another client under prefix, such as "holdfast/lock/NAME/@/" or "holdfast/election/NAME/@/".
-// The client holds the lock, or leads, if the queue was empty; otherwise it waits behind the others. The entry has no
-// lease, so it stays until release, which deletes it as an unlock does. Calling release again does nothing.
-//
-// Occupy panics if prefix does not end in "/", since no queue has such an entry.
+// The client holds the lock, or leads, if the queue was empty; otherwise it waits. The entry has no lease; release
+// deletes it, once. Occupy panics if prefix does not end in "/".
 func (s *Server) Occupy(prefix string) (release func()) {
 	if !strings.HasSuffix(prefix, "/") {
 		panic(fmt.Sprintf("etcdfake: Occupy: prefix %q does not end in \"/\"", prefix))
@@ -25,9 +23,9 @@ func (s *Server) Occupy(prefix string) (release func()) {
 	return func() { s.Delete(key) }
 }
 
-// RevokeHolder revokes the lease of whichever client holds the lock, or leads, under prefix: of the oldest entry there.
-// The holder loses it now, together with everything else on its lease. Prefix is as for Occupy; the key of the holder's
-// entry will do, too. RevokeHolder panics if there is no entry, or if it has no lease.
+// RevokeHolder revokes the lease of the oldest entry under prefix: the client that holds the lock, or leads, loses it
+// now, with everything else on the lease. Prefix is as for Occupy, or the entry's key. It panics if there is no entry,
+// or if it has no lease.
 func (s *Server) RevokeHolder(prefix string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

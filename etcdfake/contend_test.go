@@ -23,7 +23,7 @@ const (
 	electionPrefix = "holdfast/election/nightly/@/"
 )
 
-// open opens a session on a client of its own, and closes it with the test.
+// open opens a session on its own client, and closes it with the test.
 func open(t *testing.T, srv *etcdfake.Server) *session.Session {
 	t.Helper()
 	sess, err := session.New(t.Context(), srv.Client(), &session.Options{

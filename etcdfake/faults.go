@@ -9,7 +9,7 @@ import (
 
 // This file has what happens to the whole cluster, as opposed to one connection.
 
-// Put puts a key without a lease, as another client would. It is no RPC of a Link.
+// Put puts a key without a lease, as another client would.
 func (s *Server) Put(key, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -18,7 +18,7 @@ func (s *Server) Put(key, value string) {
 	s.commit(w)
 }
 
-// Delete deletes a key, as an administrator would. It reports whether the key existed.
+// Delete deletes a key, and reports whether it existed.
 func (s *Server) Delete(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,8 +28,7 @@ func (s *Server) Delete(key string) bool {
 	return n > 0
 }
 
-// Revoke revokes a lease, as an administrator would: it deletes the keys of the lease. It reports whether the lease
-// existed.
+// Revoke revokes a lease, which deletes its keys, and reports whether it existed.
 func (s *Server) Revoke(lease clientv3.LeaseID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,16 +40,15 @@ func (s *Server) Revoke(lease clientv3.LeaseID) bool {
 	return true
 }
 
-// Compact compacts the store at the current revision: etcd refuses reads of older revisions and watches from them.
+// Compact compacts the store at the current revision.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.compacted = s.rev
 }
 
-// ChangeLeader elects a new leader, at the next term. It gives every lease its full TTL again, as etcd does. For the
-// time deposed, the old leader still acknowledges renewals, at its old term and without effect, as etcd's does after a
-// pause; all other requests reach the new leader.
+// ChangeLeader elects a new leader, which gives every lease its full TTL again. For the time deposed, the old leader
+// still acknowledges renewals, at its old term and without effect; all other requests reach the new leader.
 func (s *Server) ChangeLeader(deposed time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,9 +86,8 @@ func (s *Server) CancelWatches(reason error) {
 	s.cancelWatches(reason, func(*watch) bool { return true })
 }
 
-// Skip advances the server's time by d at once: each lease is closer to its expiry by d, or expires. A test that
-// advances the clocks of its sessions by d just before simulates a pause of their processes: the time has passed, and
-// none of their timers has fired yet.
+// Skip advances the server's time by d at once: each lease is closer to its expiry by d, or expires. Advance the clocks
+// of sessions by d just before to simulate a pause of their processes.
 func (s *Server) Skip(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -160,8 +160,7 @@ func sorted(l *lease) [][]byte {
 	return keys
 }
 
-// Expires returns when a lease expires if it is not renewed; the zero time if it does not exist. It reads the store
-// directly, without an RPC.
+// Expires returns when a lease expires unless it is renewed; the zero time if it does not exist.
 func (s *Server) Expires(lease clientv3.LeaseID) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

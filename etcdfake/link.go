@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A Link is one connection to a Server, with faults of its own. Faults add up; Heal ends all of them. The methods are
-// safe for concurrent use, and none of them blocks.
+// A Link is one connection to a Server. Faults add up; Heal ends all of them. The methods are safe for concurrent use,
+// and none of them blocks.
 type Link struct {
 	srv    *Server
 	client func() *clientv3.Client
@@ -36,8 +36,8 @@ const (
 	replies
 )
 
-// A Call is an RPC, or a message to the server in a stream, that is about to be sent. With Method "Watch" and a nil
-// Request it is a message with events that is about to be sent to the client.
+// A Call is an RPC, or a message in a stream, that is about to be sent. Method "Watch" with a nil Request is a message
+// with events to the client.
 type Call struct {
 	Method  string // as in etcd's API: "Txn", "Range", "LeaseKeepAlive", "Watch"
 	Request any    // for "Txn", a *etcdserverpb.TxnRequest, and so on; must not be changed
@@ -45,17 +45,15 @@ type Call struct {
 
 // A Fate is what happens to a Call. The zero Fate is success without delay.
 type Fate struct {
-	// Request and Reply are how long the request and its reply travel. A request arrives even if its caller gives up
-	// before.
+	// Request and Reply are how long the request and its reply travel. A request arrives even if its caller gives up.
 	Request, Reply time.Duration
 
-	// LoseRequest: the request never arrives. LoseReply: the request is carried out and its reply is lost. For a Watch,
-	// either means that the watch is not created.
+	// LoseRequest: the request never arrives. LoseReply: it is carried out, its reply is lost. A lost Watch is not
+	// created.
 	LoseRequest, LoseReply bool
 
 	// Silent: the caller waits until its context ends. Otherwise a lost call fails with Code, by default Unavailable,
-	// after Request and Reply have passed. With Canceled or DeadlineExceeded, which a proxy may answer, clientv3 sends
-	// the request again, even a write.
+	// after Request and Reply have passed. After Canceled or DeadlineExceeded clientv3 sends even a write again.
 	Silent bool
 	Code   codes.Code
 }
@@ -94,8 +92,7 @@ func (l *Link) newClient() *clientv3.Client {
 	return cli
 }
 
-// Close closes the link and its client: calls in flight fail, and watches end. Requests in flight still arrive. Closing
-// again does nothing.
+// Close closes the link and its client. Calls in flight fail, but their requests still arrive.
 func (l *Link) Close() {
 	l.srv.mu.Lock()
 	first := !l.isClosed
@@ -107,8 +104,8 @@ func (l *Link) Close() {
 	}
 }
 
-// Cut breaks the connection: messages in flight are lost, their callers get Unavailable, and new calls wait for a
-// connection until Heal or until their contexts end.
+// Cut breaks the connection: messages in flight are lost, their callers get Unavailable, and new calls wait until Heal
+// or their contexts end.
 func (l *Link) Cut() {
 	l.srv.mu.Lock()
 	defer l.srv.mu.Unlock()
@@ -143,11 +140,10 @@ func (l *Link) isOpen() bool {
 	}
 }
 
-// BlackHole holds all messages in both directions, as if packets were dropped. They arrive after Heal, even requests
-// whose callers gave up long ago.
+// BlackHole holds all messages in both directions. They arrive after Heal, even requests whose callers gave up.
 func (l *Link) BlackHole() { l.hold(requests, replies) }
 
-// BlackHoleReplies is BlackHole in one direction: requests are carried out, but neither replies nor events come back.
+// BlackHoleReplies holds replies and events; requests are carried out.
 func (l *Link) BlackHoleReplies() { l.hold(replies) }
 
 func (l *Link) hold(directions ...int) {
@@ -165,15 +161,15 @@ func (l *Link) Delay(d time.Duration) {
 	l.delay = d
 }
 
-// LoseRequest loses the next n requests of a method, such as "Txn": they fail with Unavailable and are not carried out.
-// n ≤ 0 means all until Heal. The client itself sends reads, grants and revocations again.
+// LoseRequest loses the next n requests of a method, such as "Txn": they fail with Unavailable. n ≤ 0 means all until
+// Heal. The client itself sends reads, grants and revocations again.
 func (l *Link) LoseRequest(method string, n int) {
 	l.order(&fault{method: mustKnow(method), left: n, fate: Fate{LoseRequest: true}})
 }
 
-// LoseReply loses the replies to the next n calls of a method: they are carried out and look failed. n ≤ 0 means all
-// until Heal. With code Unavailable they fail at once, with DeadlineExceeded when the caller's context ends; any other
-// code is returned as it is.
+// LoseReply loses the replies to the next n calls of a method, which are carried out; n ≤ 0 means all until Heal. With
+// code Unavailable they fail at once, with DeadlineExceeded when the caller's context ends; any other code is returned
+// as it is.
 func (l *Link) LoseReply(method string, n int, code codes.Code) {
 	f := &fault{method: mustKnow(method), left: n, fate: Fate{LoseReply: true, Code: code}}
 	if code == codes.DeadlineExceeded {
@@ -188,8 +184,8 @@ func (l *Link) order(f *fault) {
 	l.faults = append(l.faults, f)
 }
 
-// Plan makes f decide the fate of every call from now on, until Heal or Plan(nil). With a seeded random source the
-// schedule can be repeated. f runs under a lock: it must not block, nor call methods of the Server or of a Link.
+// Plan makes f decide the fate of every call from now on, until Heal or Plan(nil). f runs under a lock: it must not
+// block, nor call methods of the Server or of a Link.
 func (l *Link) Plan(f func(Call) Fate) {
 	l.srv.mu.Lock()
 	defer l.srv.mu.Unlock()
@@ -213,7 +209,7 @@ func (l *Link) Heal() {
 	}
 }
 
-// Count returns how many calls the client has sent so far, by method as in [Call]. In streams each message counts.
+// Count returns how many calls the client has sent so far, by method. In streams each message counts.
 func (l *Link) Count() map[string]int {
 	l.srv.mu.Lock()
 	defer l.srv.mu.Unlock()

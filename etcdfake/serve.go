@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Serve registers the cluster's KV and Lease services with a gRPC server: for tests of a client with a real gRPC
-// connection, which works in a bubble over google.golang.org/grpc/test/bufconn. The faults and counts are those of the
-// link. Watches are not served; give the client the Watcher of l.Client().
+// Serve registers the cluster's KV and Lease services with a gRPC server, for clients with a real gRPC connection; in a
+// bubble use google.golang.org/grpc/test/bufconn. Faults and counts are those of the link. Watches are not served: give
+// the client the Watcher of l.Client().
 func (l *Link) Serve(server *grpc.Server) {
 	pb.RegisterKVServer(server, &kvServer{link: l})
 	pb.RegisterLeaseServer(server, &leaseServer{link: l})

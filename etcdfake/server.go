@@ -31,12 +31,12 @@ var clusters atomic.Uint64
 
 // Options configure a Server. The zero value of each field is its default.
 type Options struct {
-	// MinTTL is the smallest TTL of a lease, in whole seconds: a request for less is granted MinTTL.
-	// Default: 2 s, which follows from etcd's default election timeout.
+	// MinTTL is the smallest TTL of a lease, in whole seconds; requests for less get it. Default: 2 s, as etcd's.
 	MinTTL time.Duration
 }
 
-// A Server is an etcd cluster in memory. Its methods are safe for concurrent use, and none of them blocks.
+// A Server is an etcd cluster in memory. Its methods are safe for concurrent use, and none of them blocks. Its History,
+// Keys and Expires read the store without an RPC.
 type Server struct {
 	minTTL  int64
 	cluster uint64 // its ID
@@ -53,8 +53,8 @@ type Server struct {
 	closed     bool
 }
 
-// New returns an empty cluster with a cluster ID of its own; nil options are the defaults. The caller must Close it. In
-// a test, use [Test].
+// New returns an empty cluster with a cluster ID of its own; nil options are the defaults. Close it. In a test, use
+// Test.
 func New(opts *Options) *Server {
 	s := &Server{
 		minTTL: 2, cluster: 0xfa4e00 + clusters.Add(1),
@@ -66,8 +66,7 @@ func New(opts *Options) *Server {
 	return s
 }
 
-// Client returns a client on a new Link. Its Close closes the link and returns context.Canceled, as that of any client
-// without a gRPC connection.
+// Client returns a client on a new Link. Its Close closes the link and returns context.Canceled.
 func (s *Server) Client() *clientv3.Client { return s.Link().Client() }
 
 // Close closes all links and stops the timers of all leases.
@@ -178,8 +177,7 @@ func (s *Server) serveCompact(r *pb.CompactionRequest) (*pb.CompactionResponse, 
 	return &pb.CompactionResponse{Header: s.header(0)}, nil
 }
 
-// History returns every change under prefix since New, in order, including compacted ones. It reads the store directly,
-// without an RPC.
+// History returns every change under prefix since New, in order, including compacted ones.
 func (s *Server) History(prefix string) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +191,7 @@ func (s *Server) History(prefix string) []Change {
 	return changes
 }
 
-// Keys returns the current keys under prefix, oldest first: under a lock's entries, the first is the holder's. It reads
-// the store directly, without an RPC.
+// Keys returns the current keys under prefix, oldest first: under a lock's entries, the first is the holder's.
 func (s *Server) Keys(prefix string) []*mvccpb.KeyValue {
 	s.mu.Lock()
 	defer s.mu.Unlock()

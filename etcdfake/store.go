@@ -36,7 +36,7 @@ type Change struct {
 	Prev     *mvccpb.KeyValue // before the change; nil: the key did not exist
 }
 
-// A Cause is the reason for a [Change].
+// A Cause is the reason for a Change.
 type Cause int
 
 const (

@@ -118,7 +118,7 @@ func TestBlackHoleRepliesCarriesOutRequests(t *testing.T) {
 	srv.WaitForKeys(t, "a", 1)
 	select {
 	case err := <-done:
-		t.Fatalf("an answer came back: %v", err)
+		t.Fatalf("a reply came back: %v", err)
 	default:
 	}
 	link.Heal()

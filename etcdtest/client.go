@@ -40,9 +40,8 @@ func (a *access) setEndpoints(endpoints []string) {
 	}
 }
 
-// Client returns a new client, and closes it when the test ends. It is as [clientv3.New] makes it, except that it does
-// not log, and that it tries to reconnect within 100 ms, where gRPC would wait longer after each failure, up to two
-// minutes.
+// Client returns a new client, and closes it when the test ends. It is as clientv3.New makes it, except that it does
+// not log, and reconnects within 100 ms.
 func (a *access) Client(t testing.TB) *clientv3.Client {
 	t.Helper()
 	cli, err := a.NewClient()

@@ -16,7 +16,7 @@ import (
 )
 
 // A Cluster is several etcd members that replicate one store. Its Client, Link and helpers use all members; those of a
-// [Cluster.Member] use only that one.
+// Cluster.Member use only that one.
 type Cluster struct {
 	access
 	opts    Options
@@ -29,8 +29,8 @@ type Cluster struct {
 	created  int // members ever created, for their names
 }
 
-// StartCluster starts an etcd of n members, and returns when all of them serve. It fails the test if they do not, and
-// closes the Cluster when the test ends. It takes at most one Options.
+// StartCluster starts an etcd of n members, and returns when all of them serve. It closes the Cluster when the test
+// ends. It takes at most one Options.
 func StartCluster(t testing.TB, n int, opts ...Options) *Cluster {
 	t.Helper()
 	c, err := NewCluster(n, oneOf(opts))
@@ -45,8 +45,7 @@ func StartCluster(t testing.TB, n int, opts ...Options) *Cluster {
 	return c
 }
 
-// NewCluster is StartCluster for programs and examples, which have no [testing.TB]. The caller must Close the Cluster.
-// Nil options are the defaults. After an error nothing is left running.
+// NewCluster is StartCluster without a testing.TB. The caller must Close the Cluster. Nil options are the defaults.
 func NewCluster(n int, opts *Options) (_ *Cluster, err error) {
 	if n < 1 {
 		return nil, fmt.Errorf("etcdtest: a cluster needs at least one member, got %d", n)
@@ -138,7 +137,7 @@ func clientAddresses(members []*Server) (addrs []string) {
 	return addrs
 }
 
-// Members returns the members, running or not, the oldest first. A member that was removed is not among them.
+// Members returns the members, running or not, the oldest first.
 func (c *Cluster) Members() []*Server {
 	c.memberMu.Lock()
 	defer c.memberMu.Unlock()
@@ -148,8 +147,8 @@ func (c *Cluster) Members() []*Server {
 // Member returns Members()[i].
 func (c *Cluster) Member(i int) *Server { return c.Members()[i] }
 
-// Leader waits until a member that runs, and is not paused, leads, and more than half of all members follow it. It
-// returns that member, or the cause of ctx if that ends first.
+// Leader waits until a running member leads and more than half of all members follow it. It returns that member, or the
+// cause of ctx if that ends first.
 func (c *Cluster) Leader(ctx context.Context) (*Server, error) {
 	tick := time.NewTicker(10 * time.Millisecond) // etcd has no event for this
 	defer tick.Stop()

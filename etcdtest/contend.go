@@ -10,15 +10,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// contenders counts the calls of Occupy: each has a key of its own.
+// contenders counts the calls of Occupy: each has its own key.
 var contenders atomic.Int64
 
 // Occupy puts the entry of another client under prefix, such as "holdfast/lock/NAME/@/" or "holdfast/election/NAME/@/",
 // or "NAME/" for a lock of etcd's own clients. The client holds the lock, or leads, if the queue was empty; otherwise
-// it waits behind the others. The entry has no lease, so it stays until release, which deletes it as an unlock does.
-// Calling release again does nothing.
-//
-// Occupy fails the test if prefix does not end in "/", since no queue has such an entry.
+// it waits. The entry has no lease; release deletes it, once. Occupy fails the test if prefix does not end in "/".
 func (a *access) Occupy(t testing.TB, prefix string) (release func()) {
 	t.Helper()
 	if !strings.HasSuffix(prefix, "/") {
@@ -38,9 +35,9 @@ func (a *access) Occupy(t testing.TB, prefix string) (release func()) {
 	}
 }
 
-// RevokeHolder revokes the lease of whichever client holds the lock, or leads, under prefix: of the oldest entry there.
-// The holder loses it now, together with everything else on its lease. Prefix is as for Occupy; the key of the holder's
-// entry will do, too. RevokeHolder fails the test if there is no entry, or if it has no lease.
+// RevokeHolder revokes the lease of the oldest entry under prefix: the client that holds the lock, or leads, loses it
+// now, with everything else on the lease. Prefix is as for Occupy, or the entry's key. It fails the test if there is no
+// entry, or if it has no lease.
 func (a *access) RevokeHolder(t testing.TB, prefix string) {
 	t.Helper()
 	entries := a.Keys(t, prefix)

@@ -59,7 +59,7 @@ func (c *counter) get() (Counts, <-chan struct{}) {
 }
 
 // Count returns how many RPCs the clients of the link have sent so far. Each attempt counts, even if a fault loses or
-// holds it. In the streams of Watch and LeaseKeepAlive each message to the server counts.
+// holds it; in the streams of Watch and LeaseKeepAlive each message to the server.
 func (l *Link) Count() Counts {
 	counts, _ := l.rpcs.counter.get()
 	return counts

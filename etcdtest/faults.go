@@ -7,29 +7,25 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// LoseRequest loses the next n requests of a method: they are not sent and fail with Unavailable. n ≤ 0 means all until
-// Heal. Clientv3 repeats reads by itself, and each repetition is another RPC.
+// LoseRequest loses the next n requests of a method, such as "Txn", "Range" or "LeaseGrant": they fail with
+// Unavailable. n ≤ 0 means all until Heal. Clientv3 repeats reads, and each repetition is another RPC.
 //
-// The method is a name of etcd's API, such as "Txn", "Range" or "LeaseGrant". With conditions, the fault applies only
-// to RPCs whose request (for "Txn" a *etcdserverpb.TxnRequest) meets all of them. In streams each message is an RPC,
-// and losing one breaks the stream.
+// With conditions, the fault applies only to RPCs whose request (for "Txn" a *etcdserverpb.TxnRequest) meets all of
+// them. In streams each message is an RPC, and losing one breaks the stream.
 func (l *Link) LoseRequest(method string, n int, conditions ...func(request any) bool) {
 	l.rpcs.add(&fault{kind: loseRequest, method: mustKnow(method), left: n, conditions: conditions})
 }
 
-// LoseReply loses the replies to the next n RPCs of a method that succeed: they are carried out and look failed. n ≤ 0
-// means all until Heal. With code Unavailable they fail at once, as when the connection breaks; with DeadlineExceeded
-// they fail when the caller's context ends; any other code is returned as it is.
-//
-// Method and conditions are as for LoseRequest. In streams each reply is an RPC, conditions apply to the reply (for
-// example a *etcdserverpb.LeaseKeepAliveResponse), and losing one breaks the stream.
+// LoseReply loses the replies to the next n RPCs of a method that succeed; n ≤ 0 means all until Heal. With code
+// Unavailable they fail at once, with DeadlineExceeded when the caller's context ends; any other code is returned as it
+// is. Method and conditions are as for LoseRequest; in streams, conditions apply to the reply.
 func (l *Link) LoseReply(method string, n int, code codes.Code, conditions ...func(request any) bool) {
 	l.rpcs.add(&fault{kind: loseReply, method: mustKnow(method), left: n, conditions: conditions, code: code})
 }
 
-// Stall is BlackHole for some methods: their requests and replies are held until Heal, while all other methods work on
-// the same connection. The requests arrive then, even if their callers have given up. In streams, open and new ones,
-// messages are held likewise; those of streams that the client has ended are dropped.
+// Stall holds the requests and replies of some methods until Heal, while all others work on the same connection. The
+// requests arrive then, even if their callers have given up. In streams messages are held likewise; those of streams
+// that the client has ended are dropped.
 func (l *Link) Stall(methods ...string) {
 	for _, m := range methods {
 		mustKnow(m)
@@ -37,11 +33,9 @@ func (l *Link) Stall(methods ...string) {
 	l.rpcs.stall(methods)
 }
 
-// Hold makes the next RPC of a method late: it is sent at [Held.Deliver], even if its caller has given up by then, like
-// a request in the socket of a paused member. Conditions are as for LoseRequest. The methods Watch, LeaseKeepAlive and
-// Snapshot are streams and cannot be held; Stall them.
-//
-// Heal does not end a Hold. LoseReply applies to a held RPC, too.
+// Hold makes the next RPC of a method late: it is sent at Held.Deliver, even if its caller has given up by then, like a
+// request in the socket of a paused member. Conditions are as for LoseRequest. Streams (Watch, LeaseKeepAlive,
+// Snapshot) cannot be held; Stall them. Heal does not end a Hold. LoseReply applies to a held RPC, too.
 func (l *Link) Hold(method string, conditions ...func(request any) bool) *Held {
 	if streams[mustKnow(method)] {
 		panic("etcdtest: " + method + " is a stream and cannot be held; use Stall")
@@ -88,10 +82,10 @@ func (h *Held) Request() proto.Message {
 	}
 }
 
-// Deliver sends the RPC, and does not wait for its reply. If none has arrived yet, the next one is sent without delay.
+// Deliver sends the RPC, and does not wait for its reply. If none has arrived yet, the next one is sent at once.
 func (h *Held) Deliver() { h.release(false) }
 
-// Drop discards the RPC. A caller that still waits gets Unavailable. If none has arrived yet, none will be held.
+// Drop discards the RPC; a caller that still waits gets Unavailable. If none has arrived yet, none will be held.
 func (h *Held) Drop() {
 	if !h.rpcs.forget(h) {
 		h.release(true)
@@ -116,11 +110,10 @@ func (h *Held) isDropped() bool {
 	return h.dropped
 }
 
-// Delivered returns a channel that is closed when the RPC has ended: with a reply, with an error, or because it was
-// dropped.
+// Delivered returns a channel that is closed when the RPC has a reply or an error, or was dropped.
 func (h *Held) Delivered() <-chan struct{} { return h.delivered }
 
-// Reply waits for Delivered, and returns the server's reply, even if the caller had given up.
+// Reply waits for Delivered, and returns the server's reply, even if the caller has given up.
 func (h *Held) Reply() (proto.Message, error) {
 	<-h.delivered
 	if h.err != nil {

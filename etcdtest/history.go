@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A Recorder records every change under a prefix, in etcd's own order. It tells who held what, and when.
+// A Recorder records every change under a prefix, in etcd's own order.
 type Recorder struct {
 	store  *access
 	client *clientv3.Client // of its own; closing it ends run
@@ -84,9 +84,8 @@ func (a *access) History(t testing.TB, prefix string) []*clientv3.Event {
 	return r.Events(t)
 }
 
-// Events returns every put and delete under the prefix, in etcd's order: from the first revision of the store on, and
-// including every write that was acknowledged to any client before the call. Kv.ModRevision is the revision of the
-// change, for a delete as well; PrevKv is the key before it.
+// Events returns every put and delete under the prefix, in etcd's order, including every write that was acknowledged
+// before the call. Kv.ModRevision is the revision of the change, for a delete as well; PrevKv is the key before it.
 func (r *Recorder) Events(t testing.TB) (events []*clientv3.Event) {
 	t.Helper()
 	r.store.do(t, "events", func(ctx context.Context, cli *clientv3.Client) error {

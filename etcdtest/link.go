@@ -11,13 +11,12 @@ import (
 	"google.golang.org/grpc"
 )
 
-// A Link is a way to etcd that can fail, for one or a few clients; all others are unaffected.
+// A Link is a way to etcd that can fail, for one or a few clients. Its methods are safe for concurrent use. Faults add
+// up; Heal ends all of them.
 //
-// Cut, BlackHole, BlackHoleReplies and Delay are network faults: they affect all connections to Endpoints, which are
-// proxies on loopback in front of the members. LoseRequest, LoseReply, Hold and Stall are faults of single RPCs: they
-// affect clients made by Client and NewClient, or with DialOptions. Faults add up; Heal ends all of them.
-//
-// The methods are safe for concurrent use.
+// Cut, BlackHole, BlackHoleReplies and Delay affect all connections to Endpoints, which are proxies on loopback in
+// front of the members. LoseRequest, LoseReply, Hold and Stall are faults of single RPCs: they affect clients made by
+// Client and NewClient, or with DialOptions.
 type Link struct {
 	network network
 	rpcs    *rpcs
@@ -30,7 +29,7 @@ type Link struct {
 }
 
 // Link returns a new Link without faults, and closes it when the test ends. The Link to a Cluster has an address for
-// each of its present members, in the order of [Cluster.Members].
+// each of its present members.
 func (a *access) Link(t testing.TB) *Link {
 	t.Helper()
 	l, err := a.NewLink()
@@ -59,7 +58,7 @@ func (a *access) NewLink() (*Link, error) {
 	return l, nil
 }
 
-// Close closes the link and its clients. Requests that it still holds are lost. Closing again does nothing.
+// Close closes the link and its clients. Requests that it still holds are lost.
 func (l *Link) Close() error {
 	l.closing()
 	l.mu.Lock()
@@ -86,8 +85,8 @@ func (l *Link) Endpoints() []string {
 	return addrs
 }
 
-// DialOptions returns options for a client that the link did not make: with them, its RPCs count and have the faults of
-// the link. Use them to test a service that makes its own client:
+// DialOptions returns options for a client that the service under test makes: its RPCs then count and have the faults
+// of the link.
 //
 //	clientv3.Config{Endpoints: link.Endpoints(), DialOptions: link.DialOptions()}
 func (l *Link) DialOptions() []grpc.DialOption {
@@ -97,8 +96,8 @@ func (l *Link) DialOptions() []grpc.DialOption {
 	}
 }
 
-// Client returns the client of the link, always the same one. It is like those of [Server.Client]; Close closes it.
-// Client panics if the link is closed.
+// Client returns the client of the link, always the same one, like those of Server.Client; Close closes it. Client
+// panics if the link is closed.
 func (l *Link) Client() *clientv3.Client {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,12 +139,12 @@ func (l *Link) Cut() {
 	}
 }
 
-// BlackHole holds all bytes in both directions, as if packets were dropped: connections stay open, new ones are
-// accepted, and nothing arrives. When BlackHole returns, no byte passes. As TCP would retransmit them, the bytes arrive
-// after Heal, in order, even requests whose callers gave up long ago.
+// BlackHole holds all bytes in both directions, as if packets were dropped; connections stay open, new ones are
+// accepted. When it returns, no byte passes. The bytes arrive after Heal, in order, even requests whose callers gave
+// up.
 func (l *Link) BlackHole() { l.hold(requests, replies) }
 
-// BlackHoleReplies is BlackHole in one direction: requests are carried out, but no replies come back.
+// BlackHoleReplies holds the bytes of replies; requests are carried out.
 func (l *Link) BlackHoleReplies() { l.hold(replies) }
 
 func (l *Link) hold(directions ...int) {
@@ -159,13 +158,13 @@ func (l *Link) hold(directions ...int) {
 	}
 }
 
-// Delay delays all bytes by d in each direction, so an RPC takes 2d longer. It neither reorders nor limits throughput.
+// Delay delays all bytes by d in each direction.
 func (l *Link) Delay(d time.Duration) {
 	l.network.update(func(f *networkFaults) { f.delay = d })
 }
 
-// Heal ends all faults, and cancels those that have not happened yet. Bytes and requests that were held arrive. It does
-// not end a Hold; [Held.Deliver] does.
+// Heal ends all faults, but not a Hold, and cancels those that have not happened yet. Bytes and requests that were held
+// arrive.
 func (l *Link) Heal() {
 	l.rpcs.heal()
 	l.network.update(func(f *networkFaults) { *f = networkFaults{} })

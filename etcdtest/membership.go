@@ -13,9 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Add adds a member at an address of its own, as "etcdctl member add" and the start of an etcd do. It returns the
-// member when it has the data and serves. From then on Endpoints, and clients and links that are made of them, include
-// it; those made before do not, which is how it is for a client in production that has a list of addresses.
+// Add adds a member at its own address, and returns it when it has the data and serves. Endpoints, and clients
+// and links made of them from then on, include it.
 //
 // The present members must have a quorum; otherwise Add fails when ctx ends. After an error the cluster may have a
 // member that does not run; close it.
@@ -39,8 +38,8 @@ func (c *Cluster) Add(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
-// Remove removes s from the cluster, as "etcdctl member remove" does, and closes it. The others must have a quorum of
-// what is left; otherwise Remove fails when ctx ends, and s stays a member.
+// Remove removes s from the cluster and closes it. The others must have a quorum of what is left; otherwise Remove
+// fails when ctx ends, and s stays a member.
 func (c *Cluster) Remove(ctx context.Context, s *Server) error {
 	others, err := c.others(s, 1)
 	if err != nil {
@@ -58,14 +57,11 @@ func (c *Cluster) Remove(ctx context.Context, s *Server) error {
 	return s.Close()
 }
 
-// Replace replaces s by a new member at the same address, as when a new machine takes over an old DNS name. The new
-// member has another name and ID and no data; it gets the data from the others. Replace stops s, as a crash does, if it
-// runs, makes the others remove it and add the new member, and returns when that has caught up and serves. From then on
-// s is the new member. Clients and links need no change, and cannot reach it in between.
+// Replace stops s if it runs, removes it, adds a new member without data at the same address, and returns when that
+// serves. From then on s is the new member. Clients and links need no change.
 //
-// The others must be a quorum, so there must be at least three members, and they must reach s ([Cluster.Partition]).
-// Otherwise Replace fails, at the latest when ctx ends. After an error s is stopped and may be no member: try again, or
-// close the cluster.
+// The others must be a quorum of at least three members, and must reach s; otherwise Replace fails, at the latest when
+// ctx ends. After an error s is stopped and may be no member: try again, or close the cluster.
 func (c *Cluster) Replace(ctx context.Context, s *Server) error {
 	others, err := c.others(s, 2)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Partition cuts the given members off from the others, with black holes like those of [Link.BlackHole]; clients still
-// reach all of them. When it returns, no byte passes. A minority finds out after an election timeout that it has no
-// leader, or that it no longer leads. A new partition ends the previous one.
+// Partition cuts the given members off from the others, with black holes; clients still reach all of them. When it
+// returns, no byte passes. A minority finds out after an election timeout that it has no leader, or no longer leads. A
+// new partition ends the previous one.
 func (c *Cluster) Partition(members ...*Server) {
 	apart := make(map[string]bool)
 	for _, s := range members {
@@ -28,21 +28,19 @@ func (c *Cluster) Partition(members ...*Server) {
 	}
 }
 
-// Delay makes everything members send each other arrive d later, as over a long distance. A commit then takes 2d
-// through the leader and 4d through another member, and so does a linearizable read. An election takes 2d at least:
-// choose an election timeout well above that, with [Options].Configure.
+// Delay makes everything members send each other arrive d later. A commit and a linearizable read then take 2d through
+// the leader and 4d through another member, an election 2d at least: choose an election timeout well above that.
 func (c *Cluster) Delay(d time.Duration) { c.wires.change(func() { c.wires.delay = d }) }
 
-// Heal ends the partition and the delay. What was held arrives: messages between members, including clients' requests
-// that a member has forwarded.
+// Heal ends the partition and the delay. Messages that were held arrive.
 func (c *Cluster) Heal() { c.wires.change(func() { c.wires.apart, c.wires.delay = nil, 0 }) }
 
 // wires are the networks between the members of a cluster, one for each pair.
 //
-// Members reach each other through proxies, one in front of each. A proxy must know which member calls: the address
-// does not tell, as all are 127.0.0.1, and not every request of etcd does, for example not a renewal that a follower
-// forwards to the leader. But TLS begins with the server name the caller expects, and etcd can be told which: each
-// member uses its own name. So members speak TLS to the proxies, which terminate it; behind them is plain HTTP.
+// Members reach each other through proxies, one in front of each. A proxy must know which member calls. The address
+// does not tell, as all are 127.0.0.1, and neither do all requests: a renewal that a follower forwards to the leader
+// does not. But TLS begins with the server name the caller expects, and etcd can be told which: each member uses its
+// own name. So members speak TLS to the proxies, which terminate it; behind them is plain HTTP.
 type wires struct {
 	mu    sync.Mutex // protects the rest
 	all   map[[2]string]*network

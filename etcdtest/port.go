@@ -13,9 +13,9 @@ import (
 //
 // etcd needs its own and its peers' addresses before any member listens, and a member keeps its address while it is
 // stopped. To listen on port 0, close, and use the number is a race between tests that run in parallel. So a socket
-// that is bound with SO_REUSEPORT and never listens reserves the port: the kernel does not choose its number as a free
-// port, refuses connections to it, and lets only sockets of the same user bind to it that also set SO_REUSEPORT, as the
-// member's listener does.
+// that is bound with SO_REUSEPORT and never listens reserves the port. The kernel does not choose it as a free port and
+// refuses connections to it. Only sockets of the same user that also set SO_REUSEPORT can bind to it, as the member's
+// listener does.
 type port struct {
 	fd   int
 	addr string // 127.0.0.1:n

@@ -53,7 +53,7 @@ func beMember(encoded string) error {
 	return <-etcd.Err()
 }
 
-// A process is a member that runs in a process of its own.
+// A process is a member that runs in its own process.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  io.Closer

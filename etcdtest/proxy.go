@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// A proxy listens on a port of its own until close, and forwards connections to a target, through a network that may
+// A proxy listens on its own port until close, and forwards connections to a target, through a network that may
 // have faults.
 //
 // go.etcd.io/etcd/pkg/v3/proxy would not do: in a black hole it discards bytes and later forwards the rest of the

@@ -214,7 +214,7 @@ func (r *rpcs) replyLost(ctx context.Context, code codes.Code) error {
 	}
 }
 
-// sendLater sends an RPC when release is closed, in a goroutine of its own since its caller may have returned by then.
+// sendLater sends an RPC when release is closed, in its own goroutine since its caller may have returned by then.
 // It returns when there is a reply or ctx ends.
 func (h *Held) sendLater(
 	ctx context.Context, release <-chan struct{}, reply proto.Message, send func(context.Context, proto.Message) error,

@@ -15,20 +15,18 @@ import (
 // startTimeout limits the start of a member, which takes tens of milliseconds, for the sake of very busy machines.
 const startTimeout = time.Minute
 
-// Options configure the members of a Server or a Cluster. The zero value is right for most tests.
+// Options configure the members of a Server or a Cluster.
 type Options struct {
-	// Dir is the directory of the data, with a subdirectory for each member. It is created if need be, and kept by
-	// Close: a Server that is started in the Dir of a closed one has its data. Default: a new directory in os.TempDir,
-	// which Close removes.
+	// Dir is the directory of the data, with a subdirectory for each member, which Close keeps. Default: a new
+	// directory in os.TempDir, which Close removes.
 	Dir string
 
-	// Fsync makes every commit wait for the disk, as in production. Set it to measure time. Default: no fsync, which is
-	// about ten times faster. Data survives Stop and Restart, but not a crash of the machine.
+	// Fsync makes every commit wait for the disk. Set it to measure time. Default: no fsync, about ten times faster;
+	// data survives Stop and Restart, but not a crash of the machine.
 	Fsync bool
 
-	// DefaultTicks gives members etcd's own heartbeat (100 ms) and election timeout (1 s), for tests that need a stable
-	// leader on a busy machine. The smallest TTL of a lease is then 2 s.
-	// Default: a tenth of these, and a smallest TTL of 1 s.
+	// DefaultTicks gives members etcd's own heartbeat (100 ms) and election timeout (1 s), for a stable leader on a
+	// busy machine. The smallest TTL of a lease is then 2 s. Default: a tenth of these, and 1 s.
 	DefaultTicks bool
 
 	// Configure, if not nil, changes the configuration of each member before each of its starts: quotas,
@@ -36,14 +34,12 @@ type Options struct {
 	// between members.
 	Configure func(*embed.Config)
 
-	// Processes runs each member in a process of its own, which can be paused. The process is the program itself,
-	// started again with ETCDTEST_MEMBER in its environment: then this package runs a member before main or any test
-	// begins. The start takes a few times as long. It works on Linux only, and Configure must be nil. Default: members
-	// run in this process.
+	// Processes runs each member in a process of its own, which can be paused: this program again, with ETCDTEST_MEMBER
+	// in its environment. The start takes a few times as long. Linux only; Configure must be nil.
 	Processes bool
 }
 
-// A Server is one etcd member, with a store of its own or as a member of a [Cluster]. Its methods are safe for
+// A Server is one etcd member, with its own store or as a member of a [Cluster]. Its methods are safe for
 // concurrent use.
 type Server struct {
 	access
@@ -59,8 +55,8 @@ type Server struct {
 	replaced int // number of replacements
 }
 
-// Start starts an etcd of one member, and returns when it serves. It fails the test if it does not, and closes the
-// Server when the test ends. It takes at most one Options.
+// Start starts an etcd of one member, and returns when it serves. It closes the Server when the test ends. It takes at
+// most one Options.
 func Start(t testing.TB, opts ...Options) *Server {
 	t.Helper()
 	srv, err := New(oneOf(opts))
@@ -85,8 +81,7 @@ func oneOf(opts []Options) *Options {
 	panic("etcdtest: more than one Options")
 }
 
-// New is Start for programs and examples, which have no [testing.TB]. The caller must Close the Server. Nil options are
-// the defaults. After an error nothing is left running.
+// New is Start without a testing.TB. The caller must Close the Server. Nil options are the defaults.
 func New(opts *Options) (*Server, error) {
 	c, err := NewCluster(1, opts)
 	if err != nil {
@@ -95,8 +90,8 @@ func New(opts *Options) (*Server, error) {
 	return c.members[0], nil
 }
 
-// Stop ends the member as a crash does: connections break, requests in flight fail, the leadership is not transferred.
-// Its data and addresses are kept; connections are refused until Restart. Stop does nothing if the member does not run.
+// Stop ends the member as a crash does, if it runs. Its data and addresses are kept; connections are refused until
+// Restart.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +110,7 @@ func (s *Server) stop() {
 }
 
 // Restart starts a stopped member again, with its data and addresses. It does not wait until the member serves, which
-// needs a quorum; requests wait for that. It is an error if the member runs or is closed.
+// needs a quorum. It is an error if the member runs or is closed.
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,8 +141,7 @@ func (s *Server) start() (err error) {
 }
 
 // Pause stops the process of the member (SIGSTOP): connections stay open, and the kernel accepts new ones and buffers
-// requests, but nothing replies, and the member does not notice that time passes. It needs [Options].Processes. It is
-// an error if the member does not run.
+// requests, but nothing replies. It needs Options.Processes. It is an error if the member does not run.
 func (s *Server) Pause() error { return s.signal("pause", pauser.pause) }
 
 // Resume continues a paused member (SIGCONT): at first it believes that no time has passed, and carries out the
@@ -173,8 +167,8 @@ func (s *Server) signal(what string, do func(pauser) error) error {
 	return nil
 }
 
-// Close stops the member, releases its ports, and removes its directory unless that is Options.Dir. It is final;
-// closing again does nothing. It does not close clients.
+// Close stops the member, releases its ports, and removes its directory unless that is Options.Dir. It does not close
+// clients.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -93,7 +93,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Streams are what a member does not end by itself.
+			// A member does not end streams.
 			cli, err := e.NewClient()
 			if err != nil {
 				t.Fatal(err)
@@ -135,7 +135,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// Etcd by itself waits a second for connections between members. The fastest of three runs shows that Close does not.
+// Etcd waits a second for connections between members. The fastest of three runs shows that Close does not.
 func TestCloseIsQuick(t *testing.T) {
 	fastest := time.Hour
 	for range 3 {

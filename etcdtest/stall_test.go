@@ -22,10 +22,10 @@ func TestStallHoldsUnaryRequests(t *testing.T) {
 	link := srv.Link(t)
 	link.Stall("Put", "DeleteRange")
 	ctx, cancel := context.WithCancel(withTimeout(t))
-	cancelled := make(chan error, 1)
+	canceled := make(chan error, 1)
 	go func() { // ends with ctx
 		_, err := link.Client().Put(ctx, "given-up", "")
-		cancelled <- err
+		canceled <- err
 	}()
 	done := put(t, link.Client(), "waited-for", "")
 	if err := link.Wait(withTimeout(t), "Put", 2); err != nil {
@@ -33,7 +33,7 @@ func TestStallHoldsUnaryRequests(t *testing.T) {
 	}
 	mustGet(t, link.Client(), "a") // reads pass
 	cancel()
-	if err := <-cancelled; !errors.Is(err, context.Canceled) {
+	if err := <-canceled; !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v, want Canceled", err)
 	}
 	if kvs := srv.Keys(t, ""); len(kvs) != 0 {

@@ -30,8 +30,7 @@ func (a *access) do(t testing.TB, what string, f func(context.Context, *clientv3
 	}
 }
 
-// Revoke revokes a lease, which deletes its keys, as an administrator or the expiry of the lease would. It is no error
-// if the lease does not exist.
+// Revoke revokes a lease, which deletes its keys. It is no error if the lease does not exist.
 func (a *access) Revoke(t testing.TB, lease clientv3.LeaseID) {
 	t.Helper()
 	a.do(t, "revoke", func(ctx context.Context, cli *clientv3.Client) error {
@@ -43,8 +42,7 @@ func (a *access) Revoke(t testing.TB, lease clientv3.LeaseID) {
 	})
 }
 
-// Compact compacts the store at the current revision and returns that revision: etcd refuses watches from it or from
-// earlier ones, and reads of earlier ones. Compact first waits until the Recorders have read everything.
+// Compact compacts the store at the current revision, which it returns, after the Recorders have read everything.
 func (a *access) Compact(t testing.TB) (revision int64) {
 	t.Helper()
 	a.do(t, "compact", func(ctx context.Context, cli *clientv3.Client) (err error) {

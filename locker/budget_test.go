@@ -46,7 +46,7 @@ func TestEveryStepStaysWithinItsRPCBudget(t *testing.T) {
 		var waiter <-chan result
 		ctx := kit.Within(t, time.Minute)
 		expect("Lock, free", a, map[string]int{"Txn": 1}, func() { held = must(muA.Lock(ctx)) })
-		expect("TryLock, held by another", b, map[string]int{"Range": 1}, func() { _, _ = muB.TryLock(ctx) })
+		expect("TryLock, held by another", b, map[string]int{"Txn": 1}, func() { _, _ = muB.TryLock(ctx) })
 		expect("TryLock, held by the same session", a, map[string]int{}, func() { _, _ = muA.TryLock(ctx) })
 		expect("Lock, contended, until it waits for its turn", b, map[string]int{"Txn": 2, "Watch": 1}, func() {
 			waiter = lockLater(ctx, muB)
@@ -69,6 +69,13 @@ func TestEveryStepStaysWithinItsRPCBudget(t *testing.T) {
 			}
 			next = got(waiter)
 		})
+		minHold := muB.With(locker.Options{MinHold: time.Minute})
+		mustUnlock(t, next)
+		expect("Lock, free, with MinHold", b, map[string]int{"Txn": 1}, func() { next = must(minHold.Lock(ctx)) })
+		expect("Unlock, with MinHold", b, map[string]int{"LeaseGrant": 1, "Txn": 1}, func() { mustUnlock(t, next) })
+		expect("TryLock, taken by MinHold of another", a, map[string]int{"Txn": 1}, func() { _, _ = muA.TryLock(ctx) })
+		expect("TryLock, taken by its own MinHold", b, map[string]int{"Txn": 1}, func() { _, _ = muB.TryLock(ctx) })
+		next = must(locker.NewMutex(b.Sess, "y").Lock(ctx))
 		expect("Unlock again", b, map[string]int{"Txn": 1}, func() {
 			_ = next.Unlock(context.Background())
 			_ = next.Unlock(context.Background())

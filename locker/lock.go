@@ -13,10 +13,8 @@ import (
 // hook is an alias so that the field of Lock is not exported.
 type hook = stale.Hook
 
-// Lock is one acquisition of a Mutex. It is held until it is released or lost, and never
-// again after that. It is safe for concurrent use.
-//
-// A Lock is a fencing.Holder.
+// Lock is one acquisition of a Mutex. It is held until it is released or lost, and never again after that. It is safe
+// for concurrent use, and a fencing.Holder.
 type Lock struct {
 	hook   // ends the hold when a fenced write is refused
 	hold   *queue.Hold
@@ -33,9 +31,8 @@ func (l *Lock) Name() string { return l.hold.Queue().Name() }
 // lock. Send it, with the lock's name, to whatever can compare it.
 func (l *Lock) Token() fencing.Token { return l.hold.Token() }
 
-// AcquiredRevision returns the etcd revision at which the lock was seen to be held, which
-// is not smaller than the token's. It is for fleets with clients that fence on the header
-// revision; otherwise use Token.
+// AcquiredRevision is the etcd revision at which the lock was found to be held, at least the token's, for clients that
+// fence on revisions. Otherwise use Token.
 func (l *Lock) AcquiredRevision() int64 { return l.hold.AcquiredRevision() }
 
 // Lease returns the lease that the lock depends on.
@@ -47,26 +44,21 @@ func (l *Lock) Key() string { return l.hold.Key() }
 // Client returns the session's etcd client.
 func (l *Lock) Client() *clientv3.Client { return l.hold.Client() }
 
-// IsOwner returns a comparison for a Txn of your own, which is true while the entry of
-// this acquisition exists. fencing.NewFencedWriter makes such Txns for you.
+// IsOwner returns a comparison for your own Txn: the entry of this acquisition exists.
 func (l *Lock) IsOwner() clientv3.Cmp { return l.hold.IsOwner() }
 
-// Check reports whether the lock is held now, without an RPC: nil, it is;
-// holdfast.ErrSuspended, perhaps, so stop side effects for now; a *holdfast.LostError, no,
-// for good; holdfast.ErrReleased. It reads the clock, so it is right after a pause even
-// before any timer has fired. Time passes between a Check and what follows it: only a
-// fence closes that gap.
+// Check reports whether the lock is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects);
+// a *holdfast.LostError; holdfast.ErrReleased. It is right even after a pause. Time passes between a Check and what
+// follows it; only fencing closes that gap.
 func (l *Lock) Check() error { return l.hold.Check() }
 
 // Done returns a channel that is closed when the lock is lost or released. Check says
 // which.
 func (l *Lock) Done() <-chan struct{} { return l.hold.Done() }
 
-// WithContext returns a child of ctx that is canceled when the lock is lost or released,
-// with a *holdfast.LostError or holdfast.ErrReleased as its context.Cause, and that carries
-// the lock for fencing.FromContext. With Options.CancelOnSuspended it is canceled on
-// suspension, too. If the lock has ended already, the context is done when WithContext
-// returns. Call cancel when you are done with it.
+// WithContext returns a child of ctx that carries the lock for fencing.FromContext and is canceled when the lock is
+// lost or released, or, with Options.CancelOnSuspended, is suspended. context.Cause is Check's error then. Call cancel
+// when done with it.
 func (l *Lock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return l.hold.Context(fencing.NewContext(ctx, l), l.strict)
 }
@@ -74,13 +66,12 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 // Unlock releases the lock. After the call the lock is not held, whatever is returned:
 //
 //   - nil: the entry is gone.
-//   - a *holdfast.LostError: the lock had been lost before, or its lease was revoked
-//     before etcd answered, and so perhaps before Unlock was called.
-//   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before ctx ended.
-//     The session goes on removing the entry; at the latest it goes with the lease.
+//   - a *holdfast.LostError: the lock had been lost before, or its lease was revoked before etcd answered. If an
+//     administrator has ended the hold (CauseKicked, CauseRemoved), it is Unlock that frees the name.
+//   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before ctx ended. The session goes on removing
+//     the entry, or it expires with the lease.
 //
-// The contexts of the lock are canceled first. Then Unlock waits for etcd until ctx ends
-// or, if ctx is already done, for at most the session's CloseTimeout. So ctx may be done,
-// and it may be a context of the lock. Unlock may be called again, from any goroutine: it
-// returns the same, or a later outcome of the same release.
+// Unlock cancels the lock's contexts and waits for etcd until ctx ends or, if ctx is already done, for at most
+// session.Options.CloseTimeout. So ctx may be a context of the lock. Further calls return the same, or a later outcome
+// of the same release.
 func (l *Lock) Unlock(ctx context.Context) error { return l.hold.Release(ctx) }

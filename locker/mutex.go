@@ -11,25 +11,24 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
-// Mutex is the name of an exclusive lock, with its options. Each acquisition is a *Lock. A
-// Mutex is immutable, does no I/O when it is made, and may be copied and used by several
-// goroutines.
+// Mutex is the name of an exclusive lock, with its options. It is immutable, does no I/O when made, and may be copied
+// and used by any number of goroutines.
 type Mutex struct {
 	queue *queue.Queue
 	opts  Options
 }
 
-// NewMutex returns the lock with that name in the session's namespace; see CheckName. The
-// first Lock returns an error if the name is invalid or the session nil.
+// NewMutex names a lock in the session's namespace; see CheckName. A bad name or a nil session is an error of the first
+// call.
 func NewMutex(sess *session.Session, name string) *Mutex {
 	return &Mutex{queue: queue.New(lease.Open(sess.Ref()), "lock", name)}
 }
 
-// NewMutexAt returns the lock that etcd's concurrency.NewMutex(s, prefix), "etcdctl lock"
-// and v3lock use for the same prefix, and contends with them. Keys that are not entries are
-// still in the session's namespace.
+// NewMutexAt names the lock that etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock use for the same
+// prefix, and contends with them.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
 	return &Mutex{queue: queue.At(lease.Open(sess.Ref()), "lock", prefix)}
 }
@@ -40,24 +39,17 @@ func (m *Mutex) With(o Options) *Mutex { return &Mutex{queue: m.queue, opts: o} 
 // Name returns the name or prefix as it was given.
 func (m *Mutex) Name() string { return m.queue.Name() }
 
-// Do acquires the lock, calls fn, and releases the lock when fn has returned. The context
-// of fn is a child of ctx that is canceled when the lock is lost, with the reason as its
-// context.Cause, and that carries the lock for fencing.
+// Do acquires the lock, calls fn, and releases the lock when fn has returned. fn's context is a child of ctx that
+// carries the lock for package fencing and is canceled when the lock is lost; context.Cause says why.
 //
-// If fn was not called, the error is an *AcquireError. Otherwise it is fn's own, joined
-// with the *holdfast.LostError if the lock was lost while fn ran, even if fn returned nil
-// or only the release reveals it. If the outcome of the release is unknown, that is not an
-// error of Do: the work is done, and the session goes on releasing. If fn panics, Do
-// releases the lock and the panic continues.
-//
-// Do cannot undo what fn writes while the lock is being lost to a pause: have the store
-// compare the token.
+// If fn was not called, the error is an *AcquireError. Otherwise it is fn's own, joined with the *holdfast.LostError if
+// the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release with an unknown
+// outcome is not an error. If fn panics, Do releases the lock and the panic continues.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
 	return m.do(ctx, fn, m.Lock)
 }
 
-// TryDo is Do with TryLock. If the lock is held or waited for, fn is not called and the
-// error Is ErrLocked.
+// TryDo is Do with TryLock: it does not call fn if the error Is ErrLocked or ErrUnconfirmed.
 func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
 	return m.do(ctx, fn, m.TryLock)
 }
@@ -90,29 +82,25 @@ func carries(err error, lost *holdfast.LostError) bool {
 	return errors.As(err, &found) && found == lost
 }
 
-// Lock acquires the lock and waits its turn: first in, first out, among all processes in
-// the order in which etcd received their requests, and among the goroutines of one session
-// in the order of their calls. ctx bounds the acquisition only. When it ends, Lock waits for
-// the answer to a request in flight and for its entry to be removed, for 250 ms at most.
+// Lock acquires the lock and waits its turn: first in, first out, across processes in the order in which etcd received
+// them, on one session in the order of the calls. ctx bounds the acquisition only. When it ends, Lock waits for its
+// entry to be removed, for 250 ms at most.
 //
-// Any error is an *AcquireError and means that nothing is held; its Err field lists the
-// reasons to test for. If the session loses its lease, the call does not end: it queues again
-// under the session's next lease. Two calls are two contenders, even in one goroutine. But if
-// ctx comes from a Lock of the same name that is still held, through the same client, the
-// error Is holdfast.ErrReentrant.
+// An error is an *AcquireError, whose Err field lists the errors.Is targets and whose Place says which client holds. If
+// the session loses its lease, the call queues again under the next one. Two calls are two contenders, even in one
+// goroutine; but with a context of a Lock of the same name that is still held, the error Is holdfast.ErrReentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
-	return m.acquire(ctx, m.queue.Acquire)
+	return m.acquire(ctx, m.queue.Acquire, m.opts.OnWait)
 }
 
-// TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is
-// ErrLocked, and nothing was queued. If only an entry of this session exists that is being
-// removed, the error Is ErrUnconfirmed.
+// TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
+// who holds, or ErrUnconfirmed. Nothing was queued.
 func (m *Mutex) TryLock(ctx context.Context) (*Lock, error) {
-	return m.acquire(ctx, m.queue.TryAcquire)
+	return m.acquire(ctx, m.queue.TryAcquire, nil)
 }
 
 func (m *Mutex) acquire(
-	ctx context.Context, acquire func(context.Context, queue.Request) (*queue.Hold, error),
+	ctx context.Context, acquire func(context.Context, queue.Request) (*queue.Hold, error), onWait func(view.Place),
 ) (*Lock, error) {
 	start := time.Now()
 	if err := m.opts.validate(); err != nil {
@@ -122,13 +110,17 @@ func (m *Mutex) acquire(
 		return nil, m.failed(0, holdfast.ErrReentrant)
 	}
 	hold, err := acquire(ctx, queue.Request{
-		Owner: m.opts.Owner, Mode: "exclusive", MaxHold: m.opts.MaxHold, Auditor: m.opts.Auditor,
+		Owner: m.opts.Owner, Mode: "exclusive", MinHold: m.opts.MinHold, MaxHold: m.opts.MaxHold,
+		Auditor: m.opts.Auditor, OnWait: onWait,
 	})
+	place, err := queue.WithoutPlace(err)
 	if errors.Is(err, queue.ErrOccupied) {
 		err = ErrLocked
 	}
 	if err != nil {
-		return nil, m.failed(time.Since(start), err)
+		failed := m.failed(time.Since(start), err)
+		failed.Place = place
+		return nil, failed
 	}
 	return &Lock{hook: stale.NewHook(hold), hold: hold, strict: m.opts.CancelOnSuspended}, nil
 }
@@ -143,7 +135,7 @@ func (m *Mutex) heldIn(ctx context.Context) bool {
 	return false
 }
 
-func (m *Mutex) failed(waited time.Duration, err error) error {
+func (m *Mutex) failed(waited time.Duration, err error) *AcquireError {
 	e := &AcquireError{Name: m.Name(), Waited: waited, Err: err}
 	if host := m.queue.Host(); host != nil {
 		e.Lease, e.State = host.Lease().ID(), host.State()

@@ -3,10 +3,14 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
@@ -64,4 +68,103 @@ func TestProcessesOfOneOwnerExcludeEachOther(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
+}
+
+func TestMinHoldOutOfRangeIsAnArgumentErrorBeforeAnythingIsSent(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		time.Sleep(kit.Prompt) // the session has its watch
+		before := p.Link.Count()
+		for _, o := range []locker.Options{
+			{MinHold: -1},
+			{MinHold: 32 * 24 * time.Hour},
+			{MinHold: time.Minute + 1, MaxHold: time.Minute},
+		} {
+			_, err := locker.NewMutex(p.Sess, "x").With(o).Lock(t.Context())
+			var bad *holdfast.ArgumentError
+			if !errors.As(err, &bad) || bad.Argument != "Options.MinHold" {
+				t.Errorf("%+v: %v", o, err)
+			}
+		}
+		if sent := p.Link.Count(); !maps.Equal(sent, before) {
+			t.Errorf("sent %v after %v", sent, before)
+		}
+		equal := locker.Options{MinHold: time.Minute, MaxHold: time.Minute}
+		mustUnlock(t, mustLock(t, locker.NewMutex(p.Sess, "x").With(equal)))
+	})
+}
+
+// A job that fails, or panics, is not run again by the next process that ticks.
+func TestErrorsAndPanicsOfTheWorkDoNotEndMinHold(t *testing.T) {
+	for name, work := range map[string]func(context.Context, *locker.Lock) error{
+		"error": func(context.Context, *locker.Lock) error { return errors.New("failed") },
+		"panic": func(context.Context, *locker.Lock) error { panic("failed") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, b := kit.Start(t, srv), kit.Start(t, srv)
+				minHold := locker.Options{MinHold: time.Minute}
+				func() {
+					defer func() { _ = recover() }()
+					_ = locker.NewMutex(a.Sess, "x").With(minHold).TryDo(t.Context(), work)
+				}()
+				began := time.Now()
+				_, err := locker.NewMutex(b.Sess, "x").With(minHold).TryLock(t.Context())
+				if !errors.Is(err, locker.ErrLocked) {
+					t.Errorf("TryLock of another process: %v", err)
+				}
+				mustLock(t, locker.NewMutex(b.Sess, "x"))
+				if taken := time.Since(began); taken < time.Minute-kit.Prompt {
+					t.Errorf("taken for %v more", taken)
+				}
+			})
+		})
+	}
+}
+
+func TestAuditSaysForHowLongANameStaysTaken(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		var records []audit.Record
+		lk := mustLock(t, locker.NewMutex(p.Sess, "x").With(locker.Options{
+			MinHold: time.Minute,
+			Auditor: audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) }),
+		}))
+		time.Sleep(10 * time.Second)
+		mustUnlock(t, lk)
+		synctest.Wait()
+		if len(records) != 2 || records[1].Event != audit.Released || records[1].TakenFor != 50*time.Second {
+			t.Errorf("records: %+v", records)
+		}
+	})
+}
+
+// Twenty intervals of a minute, three processes that tick a little apart: with MinHold
+// one run each, without it three. (With real processes: in tests/robustness.)
+func TestThreeProcessesRunAJobOncePerInterval(t *testing.T) {
+	for minHold, want := range map[time.Duration]int{55 * time.Second: 20, 0: 60} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			runs := make(chan int, 60)
+			var all sync.WaitGroup
+			for n := range 3 {
+				p := kit.Start(t, srv)
+				mu := locker.NewMutex(p.Sess, "job").With(locker.Options{MinHold: minHold})
+				all.Go(func() { // joined below
+					time.Sleep(time.Duration(n) * 700 * time.Millisecond)
+					for interval := range 20 {
+						_ = mu.TryDo(t.Context(), func(context.Context, *locker.Lock) error {
+							time.Sleep(100 * time.Millisecond)
+							runs <- interval
+							return nil
+						})
+						time.Sleep(time.Minute - 100*time.Millisecond)
+					}
+				})
+			}
+			all.Wait()
+			if len(runs) != want {
+				t.Errorf("MinHold %v: %d runs, want %d", minHold, len(runs), want)
+			}
+		})
+	}
 }

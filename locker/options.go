@@ -7,32 +7,56 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Options are the options of a Mutex. The zero value of each field is its default. A value
 // out of range is a *holdfast.ArgumentError from Lock.
 type Options struct {
-	// Owner says who holds, for people who look into etcd: it is written in the entry's
-	// value. Default session.Options.Owner; at most 256 bytes. It is not an identity: two
-	// goroutines with the same Owner exclude each other.
+	// Owner names the holder in the entry, for people. Default session.Options.Owner; at most 256 bytes. Two goroutines
+	// with the same Owner exclude each other.
 	Owner string
+
+	// MinHold keeps the name taken until that long after the grant, also after Unlock and
+	// after Session.Close: no other client can hold it before. Then TryDo runs a job at most once
+	// per interval in any number of processes, although they tick at slightly different
+	// times; see docs/cron.md. An error or a panic of the work changes nothing. Only a loss
+	// or an administrator ends it early, so a crash may give one more run.
+	//
+	// It costs Unlock one more request. etcd counts in seconds and ends leases late: the
+	// name is taken for some 3 s longer, after a change of etcd's leader for up to twice as
+	// long. Default 0. At most MaxHold, if that is set, and 31 days.
+	MinHold time.Duration
 
 	// MaxHold ends a hold that lasts longer: the Lock is lost with holdfast.CauseMaxHold,
 	// and its entry is removed. It bounds how long a stuck holder blocks the others.
 	// Default 0: no limit.
 	MaxHold time.Duration
 
-	// CancelOnSuspended cancels the contexts of the lock (that of Do, and those from
-	// WithContext) as soon as the session is suspended, with cause holdfast.ErrSuspended.
-	// By default they are canceled when the lock is lost: work goes on through a short
-	// outage of etcd, and meanwhile fenced writers refuse to write.
+	// CancelOnSuspended cancels the contexts of the lock (that of Do, and those from WithContext) already when the
+	// session is suspended, with cause holdfast.ErrSuspended. By default work continues through a short outage of etcd,
+	// while fenced writers refuse.
 	CancelOnSuspended bool
 
-	// Auditor is told of each grant, release and loss. A grant waits for it; a release
-	// and a loss do not, but Close does. Default nil: they are logged with the session's
+	// OnWait is called while Lock and Do wait: once they are queued behind others, and each time the wait continues, at
+	// least every 30 s. A goroutine behind others of its session is told when it queues, and when it is the first of
+	// them. It costs no request.
+	//
+	//	OnWait: func(p view.Place) { log.Printf("waiting for the lock: %v", p) },
+	//
+	// For each acquisition the calls are made one at a time, in order; of several that are due only the last is made. A
+	// slow call delays nothing, and a panic is logged. No call begins after Lock has returned; Close waits for a call.
+	// Default nil.
+	OnWait func(view.Place)
+
+	// Auditor is told of each grant, release and loss. A grant waits for it, as does Close. Default: the session's
 	// Logger, grants and releases at Debug, losses at Warn.
 	Auditor audit.Auditor
 }
+
+// maxMinHold bounds MinHold: only an administrator can free a name that is taken by
+// mistake.
+const maxMinHold = 31 * 24 * time.Hour
 
 func (o Options) validate() error {
 	switch {
@@ -41,6 +65,12 @@ func (o Options) validate() error {
 		return &holdfast.ArgumentError{Argument: "Options.Owner", Reason: reason}
 	case o.MaxHold < 0:
 		return &holdfast.ArgumentError{Argument: "Options.MaxHold", Reason: "is negative"}
+	case o.MinHold < 0:
+		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is negative"}
+	case o.MinHold > maxMinHold:
+		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is longer than 31 days"}
+	case o.MaxHold > 0 && o.MinHold > o.MaxHold:
+		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is longer than MaxHold"}
 	default:
 		return nil
 	}

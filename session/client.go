@@ -1,45 +1,40 @@
 package session
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// ClientConfig returns settings of etcd's client that suit sessions. Add TLS, Username and Password, and change
-// what you need to:
+// ClientConfig returns settings of etcd's client that suit sessions. Add TLS, Username and Password; append to
+// DialOptions. A session works with any client, but with etcd's defaults it recovers up to two minutes after an outage,
+// and the client logs a lot. Changed are:
 //
-//	cfg := session.ClientConfig("https://10.0.0.1:2379", "https://10.0.0.2:2379", "https://10.0.0.3:2379")
-//	cfg.TLS = tlsConfig
-//	cli, err := clientv3.New(cfg)
-//
-// A session works with any client. With clientv3.Config{Endpoints: endpoints} it recovers from an outage up to two
-// minutes later, and the client logs a lot.
-//
-//   - DialTimeout 5 s bounds the login in clientv3.New, which otherwise waits for etcd forever. It bounds no other
-//     call: their contexts do.
-//   - DialKeepAliveTime 10 s (gRPC's minimum) and DialKeepAliveTimeout 3 s: the client pings a connection on which
-//     requests hang, and gives it up when the ping is not answered. By default a half-open connection is kept until
-//     the kernel gives up, a quarter of an hour. On Linux the 3 s also bound unacknowledged bytes. They are less
-//     than the 4 s of a session's request, so the next request finds a new connection.
-//   - PermitWithoutStream false: etcd does not allow pings while no request is in flight, and closes the connection
-//     after the third.
-//   - After a failed attempt to connect the client pauses for 100 ms, growing to 2 s, with jitter; an attempt may
-//     take 5 s. By default the pause grows to 2 minutes, and the lease is lost long after etcd is back.
-//   - MaxUnaryRetries 5, BackoffWaitBetween 50 ms, BackoffJitterFraction 0.5: the client repeats reads, grants and
-//     logins often enough to ask each member of a usual cluster and to refresh a token. After that the session
-//     repeats, with growing pauses. (By default the client repeats 100 times, and all clients at the same pace.)
-//   - AutoSyncInterval 0: the endpoints stay the given ones. The addresses that members advertise may not be
-//     reachable from here, or may not be in the certificate.
-//   - Message sizes are etcd's defaults: 2 MiB to send, which is more than etcd accepts, so that etcd refuses what
-//     is too large; no limit to receive.
-//   - Logger zap.NewNop(). By default the client writes a line to stderr for each failed attempt, even if its
-//     context was canceled. The session's own log and errors have what matters. Set a Logger to debug the client.
-//
-// DialOptions has the pauses between attempts to connect: append to it.
+//   - DialTimeout 5 s bounds the login in clientv3.New, which otherwise waits forever.
+//   - DialKeepAliveTime 10 s (gRPC's minimum) and DialKeepAliveTimeout 3 s: otherwise a half-open connection is kept
+//     for a quarter of an hour. On Linux the 3 s also bound unacknowledged bytes.
+//   - PermitWithoutStream false: etcd closes connections that ping while no request is in flight.
+//   - Pauses between attempts to connect: 100 ms, growing to 2 s, with jitter. An attempt may take 5 s.
+//   - MaxUnaryRetries 5, BackoffWaitBetween 50 ms, BackoffJitterFraction 0.5: enough to ask each member of a usual
+//     cluster; after that the session repeats.
+//   - AutoSyncInterval 0: advertised addresses may not be reachable, or not be in the certificate.
+//   - Message sizes: 2 MiB to send, more than etcd accepts, so that etcd refuses what is too large; no limit to
+//     receive.
+//   - Logger zap.NewNop(): errors have what matters. Set one to debug the client.
 func ClientConfig(endpoints ...string) clientv3.Config {
 	return clientv3.Config{
 		Endpoints:             endpoints,
@@ -60,4 +55,127 @@ func ClientConfig(endpoints ...string) clientv3.Config {
 		})},
 		Logger: zap.NewNop(),
 	}
+}
+
+// NewClient is clientv3.New with an error that says why it failed. Close the client after its sessions.
+//
+// clientv3.New connects in the background, and waits only to log in (Username and Password) or to ask for versions
+// (RejectOldCluster). If it cannot connect, its error is a bare context.DeadlineExceeded; that of NewClient Is
+// etcderr.ErrNotConnected as well and has the reason, such as an untrusted certificate. Without a login the first call
+// that waits, such as New, reports the reason.
+//
+// ctx and cfg.DialTimeout bound the call, cfg.Context the client's life. Other errors: rpctypes.ErrAuthFailed (wrong
+// user or password), clientv3.ErrOldCluster, and *holdfast.ArgumentError for a cfg without Endpoints, or with a
+// Username and no Password. No error contains the password.
+func NewClient(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, error) {
+	switch {
+	case ctx == nil:
+		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	case len(cfg.Endpoints) == 0:
+		return nil, &holdfast.ArgumentError{Argument: "cfg.Endpoints", Reason: "is empty"}
+	case cfg.Username != "" && cfg.Password == "":
+		return nil, &holdfast.ArgumentError{Argument: "cfg.Password", Reason: "is empty, but there is a Username"}
+	}
+	life := cfg.Context
+	if life == nil {
+		life = context.Background()
+	}
+	life, cancel := context.WithCancel(life)
+	start := &startup{ctx: ctx}
+	cfg.Context = life
+	cfg.DialOptions = append(slices.Clip(cfg.DialOptions), grpc.WithChainUnaryInterceptor(start.intercept))
+
+	stop := context.AfterFunc(ctx, cancel)
+	cli, err := clientv3.New(cfg)
+	late := !stop()
+	why := start.finish()
+	if err == nil && !late {
+		context.AfterFunc(cli.Ctx(), cancel) // releases life when the client is closed
+		return cli, nil
+	}
+	cancel()
+	if err == nil {
+		_ = cli.Close() // its error is that of life, which is canceled
+	}
+	if late {
+		err = backoff.ContextErr(ctx)
+	}
+	if why != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+		err = why
+	}
+	user := ""
+	if cfg.Username != "" {
+		user = " as user " + names.Quote(cfg.Username)
+	}
+	return nil, fmt.Errorf("holdfast: no client of etcd at %s%s: %w", quoteEndpoints(cfg.Endpoints), user, err)
+}
+
+// quoteEndpoints lists endpoints for a message, without what a URL may have before its host: a password.
+func quoteEndpoints(endpoints []string) string {
+	const most = 9
+	var list []string
+	for _, endpoint := range endpoints[:min(most, len(endpoints))] {
+		scheme, host, ok := strings.Cut(endpoint, "://")
+		if !ok {
+			scheme, host = "", endpoint
+		}
+		host = host[strings.LastIndexByte(host, '@')+1:]
+		if ok {
+			host = scheme + "://" + host
+		}
+		list = append(list, names.Quote(host))
+	}
+	if len(endpoints) > most {
+		list = append(list, "…")
+	}
+	return strings.Join(list, ", ")
+}
+
+// startup finds out why the requests of clientv3.New fail. Only an interceptor sees their connection: it is closed
+// when New returns the error.
+type startup struct {
+	ctx context.Context // NewClient's
+
+	mu       sync.Mutex // protects the fields below
+	finished bool
+	why      error
+}
+
+func (s *startup) intercept(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	if err != nil && ctx.Err() != nil {
+		s.explain(ctx, cc)
+	}
+	return err
+}
+
+// explain remembers why cc is not connected, for the end of ctx or of NewClient's context, which canceled ctx.
+func (s *startup) explain(ctx context.Context, cc *grpc.ClientConn) {
+	s.mu.Lock()
+	finished := s.finished
+	s.mu.Unlock()
+	if finished {
+		return
+	}
+	ended := backoff.ContextErr(s.ctx)
+	if ended == nil {
+		ended = ctx.Err()
+	}
+	why := etcderr.WithConnection(cc, ended)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.why == nil && errors.Is(why, etcderr.ErrNotConnected) {
+		s.why = why
+	}
+}
+
+// finish ends the search, and returns the reason if there is one.
+func (s *startup) finish() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finished = true
+	return s.why
 }

@@ -2,12 +2,16 @@ package session_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -37,6 +41,79 @@ func TestClientConfigIsAsDocumented(t *testing.T) {
 	}
 }
 
+func TestNewClientRefusesBadArgumentsBeforeItConnects(t *testing.T) {
+	good := func() clientv3.Config { return session.ClientConfig("127.0.0.1:1") }
+	for argument, c := range map[string]struct {
+		ctx    context.Context
+		change func(*clientv3.Config)
+	}{
+		"ctx":           {nil, func(*clientv3.Config) {}},
+		"cfg.Endpoints": {t.Context(), func(cfg *clientv3.Config) { cfg.Endpoints = nil }},
+		"cfg.Password":  {t.Context(), func(cfg *clientv3.Config) { cfg.Username = "service" }},
+	} {
+		cfg := good()
+		c.change(&cfg)
+		cli, err := session.NewClient(c.ctx, cfg)
+		var bad *holdfast.ArgumentError
+		if cli != nil || !errors.As(err, &bad) || bad.Argument != argument {
+			t.Errorf("%s: %v, %v", argument, cli, err)
+		}
+	}
+}
+
+func TestClientOutlivesTheContextOfNewClient(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	life, end := context.WithCancel(t.Context())
+	cfg := session.ClientConfig("127.0.0.1:1")
+	cfg.Context = life
+	cli, err := session.NewClient(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cli.Close() }()
+	if len(cfg.DialOptions) != 1 {
+		t.Errorf("the caller's Config has %d DialOptions", len(cfg.DialOptions))
+	}
+	cancel()
+	if err := cli.Ctx().Err(); err != nil {
+		t.Errorf("the client ended with the context of NewClient: %v", err)
+	}
+	end()
+	if err := cli.Ctx().Err(); err == nil {
+		t.Error("the client has not ended with cfg.Context")
+	}
+}
+
+func TestNewClientReturnsWhenItsContextEnds(t *testing.T) {
+	reason := errors.New("shutting down")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(reason)
+	life, end := context.WithTimeout(t.Context(), 20*time.Second)
+	defer end()
+	for _, user := range []string{"", "service"} { // without and with a login
+		cfg := session.ClientConfig("http://root:hunter2@127.0.0.1:1")
+		cfg.DialTimeout, cfg.Context = 0, life
+		if user != "" {
+			cfg.Username, cfg.Password = user, "swordfish"
+		}
+		cli, err := session.NewClient(ctx, cfg)
+		if cli != nil || !errors.Is(err, context.Canceled) || !errors.Is(err, reason) {
+			t.Errorf("%v, %v", cli, err)
+		}
+		if life.Err() != nil {
+			t.Error("NewClient waited for the end of cfg.Context")
+		}
+		for _, secret := range []string{"hunter2", "swordfish"} {
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("%q in %v", secret, err)
+			}
+		}
+		if !strings.Contains(err.Error(), `"http://127.0.0.1:1"`) {
+			t.Errorf("no endpoint in %v", err)
+		}
+	}
+}
+
 // A request on a half-open connection does not hang until its context ends: the client gives up the connection 13 s
 // after the last message.
 func TestDeafConnectionIsGivenUp(t *testing.T) {
@@ -53,7 +130,7 @@ func TestDeafConnectionIsGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := time.Since(start); len(n.conns) != 2 || d < 10*time.Second || d > 15*time.Second {
-			t.Errorf("%d connections; answered after %v, documented are 10 s to the ping and 3 s for its answer",
+			t.Errorf("%d connections; answered after %v, documented are 10 s to the ping and 3 s for its reply",
 				len(n.conns), d)
 		}
 	})

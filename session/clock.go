@@ -2,10 +2,8 @@ package session
 
 import "time"
 
-// SystemClock returns the default clock: the larger of Go's monotonic clock and, on Linux, CLOCK_BOOTTIME. Go's
-// clock stops while the machine is suspended; a lease in etcd does not.
-//
-// In a testing/synctest bubble use MonotonicClock: the boot-time clock is real even there.
+// SystemClock returns the default clock: the larger of Go's monotonic clock, which stops while the machine sleeps, and,
+// on Linux, CLOCK_BOOTTIME. That is real even in a testing/synctest bubble: use MonotonicClock there.
 func SystemClock() func() time.Duration {
 	mono, boot := MonotonicClock(), bootClock()
 	return func() time.Duration { return max(mono(), boot()) }

@@ -17,17 +17,13 @@ import (
 // are in a callback, they end with the session.
 const joinGrace = time.Second
 
-// Close ends the session: it cancels the contexts of its locks and terms (cause *holdfast.LostError with
-// holdfast.CauseClosed), removes its entries from etcd, revokes the lease, and joins every goroutine and callback.
-// It does not wait for work that is still running under a lock: release first what must be released in order.
+// Close cancels the contexts of the session's locks and terms (cause *holdfast.LostError with holdfast.CauseClosed),
+// removes its entries from etcd, revokes the lease, and joins every goroutine and callback. It does not wait for work
+// under a lock.
 //
-// Close returns when ctx ends; if ctx is already dead, after Options.CloseTimeout. The rest is finished or given up
-// in the background within CloseTimeout. Close is idempotent: later calls wait for the same end.
-//
-// A nil error means that the lease is revoked and everything is joined. Otherwise test for
-// holdfast.ErrOutcomeUnknown (the revocation was not answered: entries may stay until etcd expires the lease),
-// holdfast.ErrClientClosed (the client was closed before: they stay, too), and *CallbackError (callbacks have not
-// returned within CloseTimeout; a callback that calls Close gets this).
+// Close returns when ctx ends; if ctx is already dead, after Options.CloseTimeout. The rest ends in the background
+// within CloseTimeout. Errors: holdfast.ErrOutcomeUnknown and holdfast.ErrClientClosed (entries may stay until etcd
+// expires the lease), *CallbackError. Later calls wait for the same end.
 func (s *Session) Close(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -108,7 +104,7 @@ func waitFor(c <-chan struct{}, until ...context.Context) {
 }
 
 // endLease runs the hooks and revokes l, which deletes the entries that they have left. It returns nil if the lease
-// does not exist any more.
+// no longer exists.
 func (s *Session) endLease(ctx context.Context, l *lease.Lease) error {
 	policy := s.opts.Retry
 	policy.Attempt = 0 // hooks and requests have timeouts of their own
@@ -151,7 +147,7 @@ func (s *Session) stuck() *CallbackError {
 	select {
 	case <-s.joined:
 	default:
-		stuck.Callbacks = append(stuck.Callbacks, "a audit.Auditor or Retry.Notify")
+		stuck.Callbacks = append(stuck.Callbacks, "an audit.Auditor, OnWait or Retry.Notify")
 	}
 	for _, sub := range s.subscribers() {
 		select {

@@ -109,7 +109,7 @@ func TestCloseJoinsWhatRunsOnTheSession(t *testing.T) {
 }
 
 // A callback may cancel its own subscription; Close still waits for that call.
-func TestCloseJoinsACallbackWhoseSubscriptionWasCancelled(t *testing.T) {
+func TestCloseJoinsACallbackWhoseSubscriptionWasCanceled(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{CloseTimeout: time.Hour})
 		var returned atomic.Bool

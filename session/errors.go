@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// CallbackError says which callbacks had not returned when Close stopped waiting
-// for them. Everything else is closed. A callback that calls Close gets an error
-// that names itself.
+// CallbackError names the callbacks that had not returned when Close stopped waiting for them. Everything else is
+// closed. A callback that calls Close gets one that names itself.
 type CallbackError struct {
 	Callbacks []string      // each by its name and place in the source
 	Waited    time.Duration // at most: Options.CloseTimeout

@@ -18,8 +18,7 @@ type Event struct {
 	Err      error            // Lost: the *holdfast.LostError; Suspended: why the last renewal failed, may be nil
 }
 
-// Reconnected reports whether the same lease was confirmed again after a
-// suspension: nothing was lost.
+// Reconnected reports whether the same lease was confirmed again: nothing was lost.
 func (e Event) Reconnected() bool {
 	return e.State == holdfast.Connected && e.Previous == holdfast.Suspended
 }
@@ -34,10 +33,9 @@ type subscriber struct {
 	queue callback.Queue
 }
 
-// Subscribe calls fn for every change of state from now on: one event at a time, in order, on a goroutine of fn's
-// own. A slow fn delays nothing else. While more than 64 events wait for fn, the oldest is dropped that is neither
-// a loss nor the close. A panic in fn is recovered and logged. After cancel no further call begins; cancel does not
-// wait, so fn may call it.
+// Subscribe calls fn for every change of state from now on, one at a time, in order, on its own goroutine. A slow
+// fn delays nothing else; beyond 64 waiting events the oldest is dropped that is neither a loss nor the close. A panic
+// in fn is recovered and logged. After cancel no further call begins; cancel does not wait.
 func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
 	if fn == nil {
 		return func() {}
@@ -57,7 +55,7 @@ func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
 	}
 }
 
-// pruneLocked forgets cancelled subscribers, except those whose last call is
+// pruneLocked forgets canceled subscribers, except those whose last call is
 // still running: Close joins it.
 func (s *Session) pruneLocked() {
 	for sub := range s.subs {

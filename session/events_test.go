@@ -77,8 +77,8 @@ func TestSlowSubscriberGetsEveryEventInOrder(t *testing.T) {
 	})
 }
 
-// Of the events that wait for a blocked subscriber, those that end nothing are dropped first. No loss is dropped,
-// however many there are, nor is the close.
+// Of the events that wait for a blocked subscriber, those that end nothing are dropped first. No loss is dropped, nor
+// is the close.
 func TestEveryTerminalEventArrivesHoweverManyWait(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{})

@@ -14,10 +14,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// goneWait bounds the search for the cause of a loss. It has to be short compared with the lock delay.
+// goneWait bounds the search for the cause of a loss. It must be short compared with the lock delay.
 const goneWait = 250 * time.Millisecond
 
-// LeaseGone reads the cluster ID, since the answer that refused the lease does not have it. A cluster that was set
+// LeaseGone reads the cluster ID, since the reply that refused the lease does not have it. A cluster that was set
 // up anew knows no lease either, and calling that a revocation would mislead the operator.
 func (h host) LeaseGone(ctx context.Context, l *lease.Lease, err error) *holdfast.LostError {
 	if lost := l.Lost(); lost != nil {
@@ -65,7 +65,7 @@ func (s *Session) clientClosed() bool {
 	}
 }
 
-// watchClient makes the session lost as soon as its client is closed: nothing can renew its lease any more.
+// watchClient makes the session lost as soon as its client is closed: nothing else can renew its lease.
 func (s *Session) watchClient() (stop func() bool) {
 	if s.client.Ctx() == nil {
 		return func() bool { return true }
@@ -94,7 +94,7 @@ func (e *unanswered) Error() string {
 func (e *unanswered) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // noteRequest records that a request for l is in flight, as the failure if it is never answered. It does not
-// replace the error of an answer.
+// replace the error of a reply.
 func (s *Session) noteRequest(l *lease.Lease, request string) {
 	failure := l.Failure()
 	last, hung := failure.(*unanswered)

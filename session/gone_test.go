@@ -18,7 +18,7 @@ import (
 )
 
 // Invariant 1. Requests and replies take random times, and at a random moment the network goes silent. The session
-// must report the loss before the server expires the lease. A deadline counted from the receipt of an answer fails
+// must report the loss before the server expires the lease. A deadline counted from the receipt of a reply fails
 // here, and so does one without the drift margin.
 func TestLossIsToldBeforeTheLeaseExpires(t *testing.T) {
 	for seed := range uint64(200) {
@@ -102,8 +102,8 @@ func TestRevokedLeaseIsLostWithItsCause(t *testing.T) {
 	})
 }
 
-// Another cluster knows the lease if it was restored from a backup, and does not if it was set up anew. If the
-// cluster does not answer the question who it is, the loss is reported without that, a quarter of a second later.
+// Another cluster knows the lease if it was restored from a backup, and does not if it was set up anew. If the cluster
+// does not tell its ID, the loss is reported without that, a quarter of a second later.
 func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 	for name, tc := range map[string]struct {
 		restored, hangs bool
@@ -143,7 +143,7 @@ func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 	}
 }
 
-// If a loss follows from a request without an answer, the error names the request and the endpoints.
+// If a loss follows from a request without a reply, the error names the request and the endpoints.
 func TestLossSaysWhichRequestNoEndpointHasAnswered(t *testing.T) {
 	for method, want := range map[string]string{
 		"LeaseKeepAlive": "the renewal was answered by none of passthrough:///fake",

@@ -26,8 +26,8 @@ func (s *Session) grantOnce(ctx context.Context) (*lease.Lease, error) {
 		return nil, fmt.Errorf("grant a lease: %w", etcderr.WithConnection(s.client.ActiveConnection(), err))
 	}
 	if err := l.Check(); err != nil {
-		// The answer took so long that the lease is not trusted any more: etcd's client may have repeated the Grant
-		// by itself. The lease is left to expire.
+		// The reply took so long that the lease is no longer trusted: etcd's client may have repeated the
+		// Grant. The lease is left to expire.
 		return nil, backoff.Again(fmt.Errorf("grant a lease: %w", err))
 	}
 	if err := s.announce(ctx, l); err != nil {
@@ -36,7 +36,7 @@ func (s *Session) grantOnce(ctx context.Context) (*lease.Lease, error) {
 	return l, nil
 }
 
-// grant sends a Grant, and further ones while it is not answered. Each has an ID of its own, chosen here. So the
+// grant sends a Grant, and further ones while it is not answered. Each has its own ID, chosen here. So the
 // surplus leases can be revoked even if their Grants are never answered, and a late Grant cannot bring back a lease
 // that was lost.
 func (s *Session) grant(ctx context.Context) (*lease.Lease, error) {
@@ -126,7 +126,7 @@ func (s *Session) revoke(ctx context.Context, l *lease.Lease) {
 	}
 }
 
-// revokeID revokes a lease, and tries until ctx ends. It returns nil if the lease does not exist any more.
+// revokeID revokes a lease, and tries until ctx ends. It returns nil if the lease no longer exists.
 func (s *Session) revokeID(ctx context.Context, id clientv3.LeaseID) error {
 	policy := s.opts.Retry
 	policy.Attempt = 0 // attempt.Once bounds it

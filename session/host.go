@@ -18,7 +18,7 @@ type host struct{ *Session }
 
 var _ lease.Host = host{}
 
-// Ref returns a reference to the session for packages of this module. Other packages can do nothing with it.
+// Ref is of use only to packages of this module.
 func (s *Session) Ref() lease.Ref {
 	if s == nil {
 		return lease.Ref{}

@@ -20,9 +20,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// The session key exists as long as its lease. It serves three purposes: its watch reports a revoked lease at once;
-// Txns compare its mod revision, the gate, so that late requests fail; and its absence tells other clients that an
-// entry was deleted together with its lease.
+// The session key exists as long as its lease. Its watch reports a revoked lease at once. Txns compare its mod
+// revision, the gate, so that late requests fail. Its absence tells other clients that an entry was deleted together
+// with its lease.
 
 const (
 	// armTimeout bounds the creation of the watch. A member creates it without asking the others, so one that takes
@@ -33,7 +33,7 @@ const (
 	healthyWatch = 10 * time.Second
 
 	// watchKey is metadata that etcd ignores. etcd's client opens one stream for each set of metadata, so each
-	// watch gets a stream of its own, which goes to the next member.
+	// watch gets its own stream, which goes to the next member.
 	watchKey = "holdfast-session"
 )
 

@@ -22,7 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-func TestSessionKeySaysWhoseItIsAndStandsAsLongAsTheLease(t *testing.T) {
+func TestSessionKeyNamesItsOwnerAndExistsAsLongAsTheLease(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts session.Options
 		want map[string]bool // fields of the value beside v
@@ -84,7 +84,7 @@ func TestLeaseRevokedByHandIsToldByTheWatchOfItsKey(t *testing.T) {
 		if took := time.Since(revoked); lost.Cause != holdfast.CauseRevoked || took != 30*time.Millisecond {
 			t.Errorf("told after %v: %v", took, lost)
 		}
-		if !strings.Contains(lost.Error(), "former etcd leader") {
+		if !strings.Contains(lost.Error(), "deposed etcd leader") {
 			t.Errorf("%v", lost)
 		}
 		events.next(t, holdfast.Connected)
@@ -231,7 +231,7 @@ func TestWatchOfTheSessionKeyIsArmedAgain(t *testing.T) {
 	}
 }
 
-func TestRevocationBeforeTheWatchStandsIsFoundByTheReadAfterIt(t *testing.T) {
+func TestRevocationBeforeTheWatchExistsIsFoundByTheReadAfterIt(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()
 		sess := c.open(t, session.Options{OnStateChange: events.record})
@@ -248,7 +248,7 @@ func TestRevocationBeforeTheWatchStandsIsFoundByTheReadAfterIt(t *testing.T) {
 	})
 }
 
-// Whatever the answer, the watch is not created again without a pause.
+// Whatever the reply, the watch is not created again without a pause.
 func TestRefusedWatchOfTheSessionKeyIsRetriedWithPauses(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{})

@@ -39,83 +39,73 @@ const (
 	maxOwner = 256
 )
 
-// Options of a session. The zero value of every field is its default. An invalid value is an error from New, a
-// *holdfast.ArgumentError or *holdfast.NameError; it is never silently repaired.
+// Options of a session. The zero value of every field is its default. An invalid value is a *holdfast.ArgumentError or
+// *holdfast.NameError from New.
 type Options struct {
-	// TTL of the lease: how long etcd keeps the locks of a process that has vanished. Default 15 s; whole seconds
-	// from 1 s to 600 s. etcd may grant more (at least 1.5 election timeouts: 2 s with etcd's defaults), and the
-	// session uses what was granted. A shorter TTL frees the locks of a dead process sooner, and tolerates shorter
-	// pauses and outages.
+	// TTL is how long etcd keeps the locks of a process that has vanished. Default 15 s; whole seconds from 1 s to 600
+	// s; etcd grants at least 1.5 election timeouts (2 s with its defaults). Shorter frees locks sooner after a crash,
+	// and tolerates shorter pauses and outages.
 	TTL time.Duration
 
-	// Namespace is the first segment of every key this session writes, except entries under prefixes given to
-	// NewMutexAt and NewAt. Default "holdfast". No "/", no leading "@", at most 64 bytes. Processes that contend
-	// with each other must use the same namespace.
+	// Namespace is the first segment of every key, except below prefixes given to NewMutexAt and NewAt. Default
+	// "holdfast". No "/", no leading "@", at most 64 bytes. All contenders must use the same.
 	Namespace string
 
-	// Owner names this process for people who look into etcd: it is written to the session key and to every entry.
-	// Default "host:pid"; at most 256 bytes. It does not affect exclusion.
+	// Owner names this process in the session key and in every entry, for people. Default "host:pid"; at most 256
+	// bytes.
 	Owner string
 
-	// Anonymous keeps the host name and the process ID out of etcd. Owner is then empty unless it is set.
+	// Anonymous keeps the host name and the process ID out of etcd. Owner is then empty by default.
 	Anonymous bool
 
-	// DriftMargin is subtracted from the TTL before it is trusted. It covers clock drift and timers that fire late.
-	// Default the larger of TTL/10 and 200 ms; at most TTL/4. With too small a margin, a process with a slow clock
-	// trusts its lease for longer than etcd keeps it; with too large a one, short outages cost the lease.
+	// DriftMargin is subtracted from the TTL, for clock drift and late timers. Default the larger of TTL/10 and 200 ms;
+	// at most TTL/4. Too small, a process with a slow clock trusts its lease for longer than etcd keeps it; too large,
+	// short outages cost the lease.
 	DriftMargin time.Duration
 
-	// LockDelay is how long a waiter of this session waits when the holder ahead of it lost its lease instead of
-	// releasing: time for that holder to learn of the loss. It protects the holders ahead, not this session, so use
-	// the same value in all processes. A release, a Close, and an entry deleted by hand cost no delay. The lock of
-	// a holder that crashed is acquired TTL + LockDelay after its last renewal. Default 1 s; 200 ms (holders have
-	// learned of a loss up to 150 ms late) to 60 s. Negative: no delay, for tests.
+	// LockDelay is how long a waiter of this session waits when the holder ahead lost its lease instead of releasing,
+	// so that this holder learns of its loss. It protects the holders ahead: use the same value in all processes.
+	// Default 1 s; 200 ms (holders have learned of a loss up to 150 ms late) to 60 s. Negative: no delay, for tests.
 	LockDelay time.Duration
 
-	// OnStateChange is called for every change of state, as if passed to Subscribe before New returns: in order, on a
-	// goroutine of its own. It may be slow, block or panic without delaying a renewal.
+	// OnStateChange is a callback as if passed to Subscribe before New returns. It may be slow, block or panic.
 	OnStateChange func(Event)
 
-	// StayLost: a lost session stays lost. By default it gets a new lease, and calls that are blocked in Lock or
-	// Campaign queue again under that.
+	// StayLost keeps a lost session lost. By default it gets a new lease, and blocked calls of Lock and Campaign queue
+	// again under that.
 	StayLost bool
 
-	// CloseTimeout bounds Close and other releases when their context is already dead, and the time that Close
-	// waits for callbacks. Default 5 s.
+	// CloseTimeout bounds Close and other releases if their context is dead, and Close's wait for callbacks. Default 5
+	// s.
 	CloseTimeout time.Duration
 
-	// Retry paces the retries, and its Attempt bounds each write that is sent: default 4 s, less than 5 s. A
-	// request that is not answered soon is sent again beside the first, for three times Attempt in all.
-	// Retry.Notify is not called for renewals, which it could delay; and renewals pause for a sixth of the TTL at
-	// most. The zero value is backoff's default. (After 5 s a member may answer DeadlineExceeded while the request
-	// is in flight; etcd's client would then repeat a write by itself.)
+	// Retry paces the retries; for renewals at most TTL/6, and without Notify. Its Attempt bounds each write that is
+	// sent: default 4 s, less than 5 s. An unanswered request is sent again beside the first, for three times Attempt
+	// in all.
 	Retry backoff.Policy
 
-	// Clock returns the time that has passed since some fixed moment. It must never run backwards, and must count
-	// on while the machine is suspended. Every Check calls it, so it should take nanoseconds. Default
-	// SystemClock(). For tests.
+	// Clock returns the time since some fixed moment. It must never run backwards, must count on while the machine
+	// sleeps, and should take nanoseconds. Default SystemClock(). For tests.
 	Clock func() time.Duration
 
-	// Logger gets one line for each change of state but the close, for callbacks that panic, and for releases that
-	// could not be finished. Default slog.Default().
+	// Logger gets changes of state, callbacks that panic, and releases that could not be finished. Default
+	// slog.Default().
 	Logger *slog.Logger
 
-	// TracerProvider receives the spans of this session and of its locks and elections; docs/telemetry.md lists them.
-	// Default: OpenTelemetry's global one, which does nothing until the program has set an SDK.
+	// TracerProvider receives the spans that docs/telemetry.md lists. Default: OpenTelemetry's global one.
 	TracerProvider trace.TracerProvider
 
 	// MeterProvider receives the metrics, likewise.
 	MeterProvider metric.MeterProvider
 
-	// Attributes returns additional attributes for the spans and metrics of a lock or election, given its kind
-	// ("lock" or "election") and name. Default none, so that no name leaves the process. It is called in every
-	// acquisition, on the goroutine that acquires. In most backends each set of attributes is a time series of its
-	// own, so return "billing" rather than "billing/job-7".
+	// Attributes returns additional attributes for the spans and metrics of a lock or election, given its kind ("lock"
+	// or "election") and name. Default none. It is called on the goroutine that acquires. Each set of attributes is a
+	// time series, so return "billing" rather than "billing/job-7".
 	Attributes func(kind, name string) []attribute.KeyValue
 }
 
-// validated validates the options as a whole and fills in the defaults.
-func (o *Options) validated() (Options, error) {
+// validate validates the options as a whole, and returns them with the defaults.
+func (o *Options) validate() (Options, error) {
 	var r Options
 	if o != nil {
 		r = *o

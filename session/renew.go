@@ -18,8 +18,8 @@ import (
 
 var (
 	errUnconfirmed    = errors.New("renewal not confirmed: the member that answered it is not of the term that now leads")
-	errClusterChanged = errors.New("the answer came from another etcd cluster")
-	errArrivedLate    = errors.New("the answer arrived after trusted-until")
+	errClusterChanged = errors.New("the reply came from another etcd cluster")
+	errArrivedLate    = errors.New("the reply arrived after trusted-until")
 )
 
 // run keeps one lease after the other alive until no further one will follow.
@@ -62,9 +62,9 @@ func (s *Session) successor() *lease.Lease {
 	return l
 }
 
-// watchdog wakes when the answer of l.Check changes, and publishes the new state. It sends no RPC, so nothing keeps
-// it from doing so in time. (For the reason of a suspension it asks the connection, for 100 ms at most.) When l is
-// lost it returns the last state published.
+// watchdog wakes when the result of l.Check changes, and publishes the new state. It sends no RPC that could delay it.
+// (For the reason of a suspension it asks the connection, for 100 ms at most.) When l is lost it returns the last state
+// published.
 func (s *Session) watchdog(l *lease.Lease) holdfast.State {
 	state := holdfast.Connected
 	timer := time.NewTimer(l.UntilChange())
@@ -155,7 +155,7 @@ func renewalOutcome(err error) string {
 	}
 }
 
-// acknowledgement is a member's answer to a renewal.
+// acknowledgement is a member's reply to a renewal.
 type acknowledgement struct {
 	sent    time.Duration // by the session's clock
 	ttl     time.Duration
@@ -163,13 +163,13 @@ type acknowledgement struct {
 	term    uint64
 }
 
-// renewAndProve sends a renewal and proves that it counts. An etcd leader that was paused and resumed acknowledges
-// renewals which the cluster, led by another member by now, has never seen. So a linearizable read follows, and the
-// renewal counts only if both answers have the same Raft term: no such read can succeed at term T once a quorum has
-// voted for T+1. left is the trusted time that remained when the proof arrived.
+// renewAndProve sends a renewal and proves that it counts. A deposed etcd leader that was paused and resumed
+// acknowledges renewals which the cluster has never seen. So a linearizable read follows, and the renewal counts only
+// if both replies have the same Raft term: once a quorum has voted for term T+1, no such read succeeds at term T. left
+// is the trusted time that remained when the proof arrived.
 //
-// A late proof proves just as much, so an acknowledgement whose proof fails is left in kept for the next call. Only
-// a proof at another term makes it worthless.
+// A late proof is as good, so an acknowledgement whose proof fails is left in kept for the next call. Only a proof at
+// another term makes it worthless.
 func (s *Session) renewAndProve(
 	ctx context.Context, l *lease.Lease, kept **acknowledgement,
 ) (left time.Duration, err error) {

@@ -37,7 +37,7 @@ func TestAnHourOfRenewalsIsOneMessageAndOneReadEach(t *testing.T) {
 	})
 }
 
-// A leader that was paused and resumed acknowledges renewals that the cluster, by now led by another, has never seen.
+// A deposed leader that was paused and resumed acknowledges renewals that the cluster has never seen.
 func TestRenewalAcknowledgedAtAnotherTermDoesNotCount(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()
@@ -106,7 +106,7 @@ func TestRenewalConfirmedTooLateDoesNotRevive(t *testing.T) {
 			t.Fatalf("%d renewals sent", n)
 		}
 		jump(10 * time.Second)             // 20.2 s
-		time.Sleep(600 * time.Millisecond) // both answers have arrived; they would mean 23.6 s
+		time.Sleep(600 * time.Millisecond) // both replies have arrived; they would mean 23.6 s
 		if err := sess.Check(); !errors.Is(err, holdfast.ErrLost) {
 			t.Fatalf("Check: %v", err)
 		}
@@ -114,7 +114,7 @@ func TestRenewalConfirmedTooLateDoesNotRevive(t *testing.T) {
 }
 
 // After a machine suspend the clock has jumped and the timers have not: a waiter sees Suspended by the clock, and
-// the renewal may be confirmed before the watchdog has woken. The waiter must be woken all the same. Found by the
+// the renewal may be confirmed before the watchdog has woken. The waiter must still be woken. Found by the
 // simulation.
 func TestWaiterThatSawASuspensionTheWatchdogMissedIsWoken(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
@@ -271,7 +271,7 @@ func TestRenewalsThatAreRefusedAtOnceArePaced(t *testing.T) {
 					if err := sess.Check(); err != nil {
 						t.Error(err)
 					}
-					// etcd's client repeats some of them by itself, here every 25 ms.
+					// etcd's client repeats some of them, here every 25 ms.
 					if n := c.count(method) - before; n > 200 {
 						t.Errorf("sent %d times in 1.7 s", n)
 					}
@@ -300,7 +300,7 @@ func TestNotifyCannotDelayRenewals(t *testing.T) {
 	})
 }
 
-// If every answer takes long, the pauses get longer: requests in flight are not repeated again and again.
+// If every reply takes long, the pauses get longer: requests in flight are not repeated again and again.
 func TestSlowRequestsAreNotRepeatedAgainAndAgain(t *testing.T) {
 	for _, tc := range []struct {
 		ttl, roundTrip time.Duration

@@ -53,9 +53,8 @@ func (s *Session) grantAs(ctx context.Context, id clientv3.LeaseID) (*clientv3.L
 	return &clientv3.LeaseGrantResponse{ResponseHeader: resp.Header, ID: clientv3.LeaseID(resp.ID), TTL: resp.TTL}, nil
 }
 
-// leaseConn returns the connection for requests about leases, or nil if the client's Lease has been replaced and is
-// to be used. (The Lease of etcd's package namespace does not count as a replacement: it changes no request about a
-// lease.)
+// leaseConn returns the connection for requests about leases, or nil if the client's Lease has been replaced: then that
+// is used. (The Lease of etcd's package namespace is no replacement: it changes no request about a lease.)
 func (s *Session) leaseConn() *grpc.ClientConn {
 	t := reflect.TypeOf(s.client.Lease)
 	if t != leaseType && (t.Kind() != reflect.Pointer || t.Elem().PkgPath() != leaseType.Elem().PkgPath()+"/namespace") {

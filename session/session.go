@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// Session keeps one lease alive, reports what becomes of it, and gets another one after a loss. It is safe for
-// concurrent use and meant to be shared. The package doc has the states and guarantees.
+// Session keeps one lease alive, and gets another one after a loss. It is safe for concurrent use and meant to be
+// shared.
 type Session struct {
 	client    *clientv3.Client
 	opts      Options
@@ -49,16 +49,12 @@ type Session struct {
 	running    sync.WaitGroup // goroutines started by host.Go; Add only while !closing
 }
 
-// New obtains a lease and keeps it alive until Close. A nil opts means all defaults. ctx bounds New only; New tries
-// until ctx ends, so pass one that does.
+// New obtains a lease and keeps it alive until Close. A nil opts means all defaults. New tries until ctx ends, which
+// bounds nothing else. The session never closes cli.
 //
-// The session uses cli's KV, Lease and Watcher, with its TLS and auth, and never closes cli.
-//
-// Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is sent; otherwise etcd's error, joined
-// with ctx's if that ended the attempts. Test for etcderr.ErrNotConnected (the message says why there is no
-// connection), holdfast.ErrClientClosed, and rpctypes.ErrPermissionDenied (the session key may not be written; the
-// message has the etcdctl command that grants it). After an error there is nothing to close, and no lease is left
-// in an etcd that answers.
+// Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is sent; otherwise etcd's error, joined with
+// ctx's. Test for etcderr.ErrNotConnected, holdfast.ErrClientClosed, and rpctypes.ErrPermissionDenied (of the session
+// key; the message has the etcdctl command that grants it). After an error there is nothing to close.
 func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, error) {
 	if ctx == nil {
 		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -66,7 +62,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	if cli == nil || cli.KV == nil || cli.Lease == nil || cli.Watcher == nil {
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Lease or Watcher"}
 	}
-	resolved, err := opts.validated()
+	resolved, err := opts.validate()
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +123,8 @@ func (s *Session) State() holdfast.State {
 	}
 }
 
-// Check judges the session now, without an RPC. It returns nil, holdfast.ErrSuspended, a *holdfast.LostError (until
-// a new lease has followed), or holdfast.ErrClosed.
+// Check judges the session now, by the clock and without an RPC, so it is right even after a pause. It returns nil,
+// holdfast.ErrSuspended, a *holdfast.LostError (until a new lease has followed), or holdfast.ErrClosed.
 func (s *Session) Check() error {
 	if s.ctx.Err() != nil {
 		return holdfast.ErrClosed
@@ -136,11 +132,11 @@ func (s *Session) Check() error {
 	return s.latest().Check()
 }
 
-// Done returns a channel that is closed when the session has ended for good: it was closed, its etcd client was
-// closed, or its lease was lost under Options.StayLost. Check says which.
+// Done is closed when no lease will follow: the session or its etcd client was closed, or the lease was lost under
+// Options.StayLost. Check says which.
 func (s *Session) Done() <-chan struct{} { return s.ended }
 
-// Remaining is how long the latest lease is trusted if no further renewal is confirmed; 0 when lost or closed.
+// Remaining is how long the latest lease is trusted without a further renewal; 0 when lost or closed.
 func (s *Session) Remaining() time.Duration {
 	if s.ctx.Err() != nil {
 		return 0
@@ -148,14 +144,13 @@ func (s *Session) Remaining() time.Duration {
 	return s.latest().Remaining()
 }
 
-// TrustedUntil is Remaining as wall-clock time, for display. A wall clock can jump, so decide by Check.
+// TrustedUntil is Remaining as wall-clock time, for display only.
 func (s *Session) TrustedUntil() time.Time { return time.Now().Add(s.Remaining()) }
 
-// Lease returns the ID of the latest lease, also when it is lost. It is never 0.
+// Lease returns the ID of the latest lease, even if it is lost.
 func (s *Session) Lease() clientv3.LeaseID { return s.latest().ID() }
 
-// Unconfirmed is the age of the proof that the latest lease is alive: the time since the last confirmed renewal was
-// sent. After a loss it grows until a new lease has followed.
+// Unconfirmed is the time since the last confirmed renewal was sent.
 func (s *Session) Unconfirmed() time.Duration {
 	return s.latest().Unconfirmed()
 }
@@ -183,8 +178,7 @@ func (s *Session) install(next *lease.Lease) bool {
 	return true
 }
 
-// dropLease revokes a lease other than the latest after Close has begun. s.ctx is done by then, so it has a timeout
-// of its own.
+// dropLease revokes a lease other than the latest after Close has begun. It has its own timeout, since s.ctx is done.
 func (s *Session) dropLease(l *lease.Lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
 	defer cancel()

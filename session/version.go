@@ -11,9 +11,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// patched has, for each release line of etcd that began with a certain bug, the patch release that fixes it: after
-// a pause a member could answer a linearizable read with stale data, and such reads confirm renewals. Lines before
-// the first are too old; lines after the last never had the bug.
+// patched has, for each release line of etcd that began with a certain bug, the patch release that fixes it. With the
+// bug, a member could answer a linearizable read with stale data after a pause, and such reads confirm renewals. Lines
+// before the first are too old; lines after the last never had the bug.
 var patched = []version{{3, 5, 28}, {3, 6, 9}}
 
 // version is a release of etcd: major, minor, patch.

@@ -114,7 +114,7 @@ func TestVersionThatIsNotAnsweredHidesNoOther(t *testing.T) {
 	})
 }
 
-// A session that is opened and closed at once does not wait for the answers, and one whose client has no
+// A session that is opened and closed at once does not wait for the replies, and one whose client has no
 // Maintenance does without them.
 func TestVersionsDelayNeitherNewNorClose(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {

@@ -9,7 +9,7 @@
 // leads. The killed candidate, started again, queues at the back. Then the leader is asked to end (SIGTERM): it
 // finishes its work and resigns, and the next leads at once. In the end all have exited, and there is no leader.
 //
-// Without --endpoints the program runs an etcd of its own. It exits with code 0 only if it observed every step.
+// Without --endpoints the program runs its own etcd. It exits with code 0 only if it observed every step.
 //
 // This file has the steps, candidate.go the code of the candidates.
 package main
@@ -226,7 +226,7 @@ func (s *story) checkOutput(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp stops the observer and deletes the key of this run. The entries of killed candidates go with their leases.
+// cleanUp stops the observer and deletes this run's key. The entries of killed candidates expire with their leases.
 func (s *story) cleanUp(ctx context.Context) error {
 	if s.sess == nil {
 		return nil // nothing was written

@@ -8,7 +8,7 @@
 // Two worker processes compete for one lock. The holder is stopped (SIGSTOP) until its lease has expired in etcd and
 // the other worker holds the lock. Then it is continued (SIGCONT), and writes.
 //
-// Without --endpoints the program runs an etcd of its own. It exits with code 0 only if it observed every step.
+// Without --endpoints the program runs its own etcd. It exits with code 0 only if it observed every step.
 //
 // This file has the steps, worker.go the code of the workers.
 package main
@@ -275,7 +275,7 @@ func (s *story) nothingIsLeft(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp deletes the keys of this run. The entries of killed workers go with their leases.
+// cleanUp deletes the keys of this run. The entries of killed workers expire with their leases.
 func (s *story) cleanUp(ctx context.Context) error {
 	if s.a == nil {
 		return nil // nothing was written

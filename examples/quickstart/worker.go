@@ -52,7 +52,7 @@ const (
 // work is a worker: it locks, writes, does something that takes long, writes again and unlocks.
 //
 // A service would call Mutex.Do, which cancels the context of the work when the lock is lost. This one keeps the
-// handle, to show each line of defense by itself.
+// handle, to show each line of defense alone.
 func work(ctx context.Context, name string, j job, parent *child.Parent[event]) (err error) {
 	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
 	if err != nil {

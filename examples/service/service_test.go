@@ -87,7 +87,7 @@ func TestServiceStopsBeforeAnotherProcessHoldsItsLock(t *testing.T) {
 	for name, fail := range map[string]func(*etcdtest.Link){
 		"its connections are reset":   (*etcdtest.Link).Cut,
 		"its packets are dropped":     (*etcdtest.Link).BlackHole,
-		"it hears no answers":         (*etcdtest.Link).BlackHoleReplies,
+		"it hears no replies":         (*etcdtest.Link).BlackHoleReplies,
 		"its renewals alone are lost": func(l *etcdtest.Link) { l.Stall("LeaseKeepAlive") },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,7 @@
 // (SIGCONT), and writes.
 //
 // The default database is a temporary SQLite file. In a database of yours the program creates two tables and drops them
-// again. Without --endpoints it runs an etcd of its own. It exits with code 0 only if it observed every step.
+// again. Without --endpoints it runs its own etcd. It exits with code 0 only if it observed every step.
 //
 // This file has the steps, worker.go the code of the workers, database.go their SQL.
 package main
@@ -260,7 +260,7 @@ func (s *story) workersExit(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp drops the tables of this run. The entries of killed workers go with their leases.
+// cleanUp drops the tables of this run. The entries of killed workers expire with their leases.
 func (s *story) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

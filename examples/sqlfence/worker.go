@@ -50,7 +50,7 @@ const (
 )
 
 // work is a worker: it locks, writes, does something that takes long, writes again and unlocks. A service would call
-// Mutex.Do; this one keeps the handle, to show each line of defense by itself.
+// Mutex.Do; this one keeps the handle, to show each line of defense alone.
 func work(ctx context.Context, name string, j job, parent *child.Parent[event]) (err error) {
 	d, err := open(j.DSN, j.ID)
 	if err != nil {

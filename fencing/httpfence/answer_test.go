@@ -21,11 +21,11 @@ import (
 type ledger struct {
 	commit   func() error // nil: succeeds
 	pending  []string
-	answered func() bool // whether the client has an answer; may be nil
+	answered func() bool // whether the client has a response; may be nil
 
 	mu        sync.Mutex // held from begin to commit
 	committed []string
-	early     bool // the client had an answer before the commit
+	early     bool // the client had a response before the commit
 }
 
 func (l *ledger) Do(ctx context.Context, resource string, c fencing.Claim, effect func(context.Context) error) error {

@@ -38,7 +38,7 @@ func (s *Sender) SetRenewal(base, most time.Duration) {
 	s.paces[Proof].set(base, most)
 }
 
-// Wait waits for the sends in flight. Those of calls that have returned are canceled, so the wait is short.
+// Wait waits for the sends in flight. Those of calls that have returned are canceled, so it is short.
 func (s *Sender) Wait() {
 	s.mu.Lock()
 	idle := s.idle
@@ -48,7 +48,7 @@ func (s *Sender) Wait() {
 	}
 }
 
-// count adds to the number of sends on goroutines of their own.
+// count adds to the number of sends on separate goroutines.
 func (s *Sender) count(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,9 +62,9 @@ func (s *Sender) count(n int) {
 }
 
 // Once calls op until one call is answered: first on the caller's goroutine, then, after pauses, further calls
-// beside those that hang, each time one for each endpoint. The first answer wins, and the other calls are canceled.
-// An answer is a nil error, or an error by which etcd has decided the request for good: refused permission, a lease
-// that is gone, a malformed request. Once returns another error when no call is in flight any more. It does not
+// beside those that hang, each time one for each endpoint. The first reply wins, and the other calls are canceled.
+// A reply is a nil error, or an error by which etcd has decided the request for good: refused permission, a lease
+// that is gone, a malformed request. Once returns another error when no call is left in flight. It does not
 // pause then, so a loop around it has to; see [Ask].
 //
 // Once ends with ctx, and after three times the policy's Attempt with an error that Is context.DeadlineExceeded.

@@ -47,8 +47,8 @@ func TestRequestThatHangsIsSentToEachEndpoint(t *testing.T) {
 					t.Errorf("%d endpoints: send %d won after %v, open %v, %v", endpoints, i, time.Since(r.began), open, err)
 				}
 				r.ended(want...)
-				if r.cancelled != len(want)-1 {
-					t.Errorf("%d endpoints: %d of %d losers cancelled", endpoints, r.cancelled, len(want)-1)
+				if r.canceled != len(want)-1 {
+					t.Errorf("%d endpoints: %d of %d losers canceled", endpoints, r.canceled, len(want)-1)
 				}
 			})
 		}
@@ -125,7 +125,7 @@ func TestReadIsGivenUpAfterThreeAttempts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1)
 		_, _, err := attempt.Once(t.Context(), r.sender, attempt.Proof, r.send)
-		const want = "no answer within 12s, sent 10 times"
+		const want = "no reply within 12s, sent 10 times"
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
 			t.Error(err)
 		}

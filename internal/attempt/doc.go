@@ -1,8 +1,8 @@
-// Package attempt gets a request to a member of the cluster that answers.
+// Package attempt gets a request to a member of the cluster that replies.
 //
 // etcd's client sends each request to the next endpoint in turn. If that member hangs, the request hangs, although the
 // others would answer at once; and the client keeps the member as long as it answers pings. So a request that may be
-// repeated is sent again beside the first when no answer has come after a pause; see [Once].
+// repeated is sent again beside the first when no reply has come after a pause; see [Once].
 //
 // Each time it is sent once for each endpoint, at the same moment. The client's round robin gives requests of one
 // moment to different endpoints, so each healthy member gets one, whatever other requests move the round robin.

@@ -40,10 +40,10 @@ type requests struct {
 	sender  *attempt.Sender
 	replies []reply
 
-	mu        sync.Mutex // protects the rest
-	began     time.Time
-	at        []time.Duration // when each send was made
-	cancelled int
+	mu       sync.Mutex // protects the rest
+	began    time.Time
+	at       []time.Duration // when each send was made
+	canceled int
 }
 
 func newRequests(t *testing.T, endpoints int, replies ...reply) *requests {
@@ -83,7 +83,7 @@ func (r *requests) send(ctx context.Context) (int, error) {
 	case <-ctx.Done():
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.cancelled++
+		r.canceled++
 		return i, ctx.Err()
 	}
 }

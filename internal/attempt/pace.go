@@ -30,7 +30,7 @@ const (
 	maxAttempts = 3
 )
 
-// pace determines the pause before a request of one kind is sent again: twice as long as the latest answer took,
+// pace determines the pause before a request of one kind is sent again: twice as long as the latest reply took,
 // but at least base and at most most. Only answered requests count. Otherwise one election in etcd would slow down
 // all requests after it.
 type pace struct {
@@ -50,9 +50,9 @@ func (p *pace) pauses() pauses {
 	return pauses{next: min(time.Duration(max(p.base.Load(), 2*p.latest.Load())), most), most: most}
 }
 
-// pauses are the pauses of one request, each half as long again as the one before. So the longer a request has not
-// been answered, the more rarely it is sent; and when etcd answers again, say after an election, it is sent after
-// at most half the time that has passed.
+// pauses are the pauses of one request, each half as long again as the one before. The longer a request is unanswered,
+// the more rarely it is sent. When etcd answers again, say after an election, it is sent after at most half the time
+// that has passed.
 type pauses struct{ next, most time.Duration }
 
 func (p *pauses) grow() { p.next = min(p.next+p.next/2, p.most) }

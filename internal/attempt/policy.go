@@ -18,7 +18,7 @@ const (
 
 	// maxAttempt: a member that is given that long may answer DeadlineExceeded
 	// while the request's context is alive. etcd's client then sends the request,
-	// a write too, again by itself.
+	// a write too, again.
 	maxAttempt = 5 * time.Second
 )
 

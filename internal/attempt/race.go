@@ -31,8 +31,8 @@ type race[T any] struct {
 	sends   int  // copies sent so far
 	running int  // copies that have not returned
 	pending bool // a copy other than the winner may have been carried out, or may be later
-	over    bool // nothing is sent any more
-	won     bool // v and err are etcd's answer; otherwise err is the error of a failed copy
+	over    bool // nothing more is sent
+	won     bool // v and err are etcd's reply; otherwise err is the error of a failed copy
 	v       T
 	err     error
 	decided chan struct{} // closed once over; nil unless the caller waits
@@ -191,7 +191,7 @@ func (r *race[T]) result() (T, bool, error) {
 	ended := backoff.ContextErr(r.caller)
 	switch {
 	case ended == nil && silent:
-		return v, open, fmt.Errorf("no answer within %v, sent %d times: %w",
+		return v, open, fmt.Errorf("no reply within %v, sent %d times: %w",
 			time.Since(r.began).Round(time.Millisecond), sends, context.DeadlineExceeded)
 	case ended == nil:
 		return v, open, err

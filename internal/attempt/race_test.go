@@ -25,9 +25,9 @@ func TestFirstSendMayStillWin(t *testing.T) {
 	})
 }
 
-// Both copies of a write were carried out and answered at the same moment. The answer that is returned may be that
+// Both copies of a write were carried out and answered at the same moment. The reply that is returned may be that
 // of the second copy, whose comparisons failed because of the first.
-func TestAnswerAfterTheWinnersLeavesTheOutcomeUnknown(t *testing.T) {
+func TestReplyAfterTheWinnersLeavesTheOutcomeUnknown(t *testing.T) {
 	for want, late := range map[bool]error{true: nil, false: denied} {
 		bubble.Test(t, func(t *testing.T) {
 			r := newRequests(t, 1)

@@ -139,7 +139,7 @@ func (c *Child[E]) Tell(message string) error { return c.send(message) }
 
 func (c *Child[E]) send(v any) error {
 	if err := json.NewEncoder(c.stdin).Encode(v); err != nil {
-		return fmt.Errorf("process %s cannot be told: %w", c.Name, err)
+		return fmt.Errorf("could not write to process %s: %w", c.Name, err)
 	}
 	return nil
 }

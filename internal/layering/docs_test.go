@@ -198,6 +198,20 @@ func TestTestingGuideShowsARealTest(t *testing.T) {
 	}
 }
 
+// Each piece of code in the guide to jobs must be one that CI compiles.
+func TestCronGuideShowsRealExamples(t *testing.T) {
+	pieces := strings.Split(read(t, "locker/example_cron_test.go"), "\n// guide: ")
+	if len(pieces) != 5 { // what is before the first marker, three examples, what is after the last
+		t.Fatalf("example_cron_test.go has %d markers", len(pieces)-1)
+	}
+	for _, piece := range pieces[1:4] {
+		name, code, _ := strings.Cut(piece, "\n\n")
+		if !strings.Contains(read(t, "docs/cron.md"), "```go\n"+code+"```\n") {
+			t.Errorf("docs/cron.md must show the piece %q of example_cron_test.go:\n%s", name, code)
+		}
+	}
+}
+
 func TestDocumentsNameExistingCode(t *testing.T) {
 	all := sources(t)
 	for _, document := range documents(t) {
@@ -215,7 +229,8 @@ func TestDocumentsNameExistingCode(t *testing.T) {
 			}
 		}
 		// Documents refer to code as `dir/file.go` Func, Type.Method.
-		for _, m := range regexp.MustCompile("`([\\w/]+/\\w+\\.go)` ((?:[\\w.]+, )*[\\w.]+)").FindAllStringSubmatch(text, -1) {
+		listed := regexp.MustCompile("`([\\w/]+/\\w+\\.go)` ((?:[\\w.]+, )*[\\w.]+)")
+		for _, m := range listed.FindAllStringSubmatch(text, -1) {
 			for _, name := range strings.Split(m[2], ", ") {
 				if regexp.MustCompile(`^\w+(\.\w+)?$`).MatchString(name) && !all.funcs[m[1]+" "+name] {
 					t.Errorf("%s names %s in %s, but there is no such function", document, name, m[1])

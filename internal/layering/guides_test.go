@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -18,7 +19,9 @@ import (
 func documents(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*/README.md", "tests/*/README.md", "tests/README.md"} {
+	for _, pattern := range []string{
+		"*.md", "docs/*.md", "contrib/*/README.md", "examples/*/README.md", "tests/*/README.md", "tests/README.md",
+	} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -199,19 +202,36 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// Tables, links and pictures may be wider.
-func TestDocumentLinesAreAtMost120Columns(t *testing.T) {
+// Tables, links and pictures may be wider. In Go a tab counts as one column.
+func TestLinesAreAtMost120Columns(t *testing.T) {
 	for _, document := range documents(t) {
 		if document == "DESIGN.md" {
 			continue // its paragraphs are single lines
 		}
-		n := 0
-		for line := range strings.Lines(read(t, document)) {
-			n++
-			columns := utf8.RuneCountInString(strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "    "))
-			if columns > 120 && !strings.HasPrefix(line, "|") && !strings.Contains(line, "](") {
-				t.Errorf("%s:%d has %d columns; the limit is 120", document, n, columns)
-			}
+		checkColumns(t, document, func(line string) bool {
+			return strings.HasPrefix(line, "|") || strings.Contains(line, "](")
+		})
+	}
+	for file := range sources(t).parsed {
+		if !slices.Contains(wider, file) {
+			checkColumns(t, file, func(string) bool { return false })
+		}
+	}
+}
+
+// wider lists the Go files that still have longer lines.
+var wider = []string{
+	"admin/admin_test.go", "internal/queue/acquire_wait_test.go", "locker/lock_test.go", "locker/mutex_bench_test.go",
+}
+
+func checkColumns(t *testing.T, file string, mayBeWider func(line string) bool) {
+	t.Helper()
+	n := 0
+	for line := range strings.Lines(read(t, file)) {
+		n++
+		columns := utf8.RuneCountInString(strings.TrimRight(line, "\n"))
+		if columns > 120 && !mayBeWider(line) {
+			t.Errorf("%s:%d has %d columns; the limit is 120", file, n, columns)
 		}
 	}
 }

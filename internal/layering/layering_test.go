@@ -42,10 +42,14 @@ var layers = map[string][]string{
 	"fencing/grpcfence":  above("fencing", "internal/fence"),
 	"internal/lease":     above("internal/attempt"),
 	"session":            above("internal/attempt", "internal/lease"),
-	"internal/queue":     above("internal/attempt", "internal/lease", "fencing"),
-	"admin":              above("internal/attempt", "internal/lease", "fencing", "internal/queue"),
-	"locker":             above("internal/attempt", "internal/lease", "fencing", "session", "internal/queue"),
-	"election":           above("internal/attempt", "internal/lease", "fencing", "session", "internal/queue"),
+	"view":               above("fencing"),
+	"internal/queue":     above("internal/attempt", "internal/lease", "fencing", "view"),
+	"admin":              above("internal/attempt", "internal/lease", "fencing", "view", "internal/queue"),
+	"locker":             above("internal/attempt", "internal/lease", "fencing", "session", "view", "internal/queue"),
+	"election":           above("internal/attempt", "internal/lease", "fencing", "session", "view", "internal/queue"),
+
+	// Each a module of its own.
+	"contrib/gocronlock": above("fencing", "session", "locker", "election"),
 }
 
 func above(packages ...string) []string { return slices.Concat(leaves, packages) }
@@ -55,7 +59,7 @@ func above(packages ...string) []string { return slices.Concat(leaves, packages)
 var testKits = []string{"etcdtest", "etcdfake", "internal/child", "internal/bubble"}
 
 // free lists the packages that may import everything, because no package imports them.
-var free = []string{"examples", "internal/layering", "internal/queuemodel", "internal/queuetest", "tests"}
+var free = []string{"cmd", "examples", "internal/layering", "internal/queuemodel", "internal/queuetest", "tests"}
 
 // forbidden maps the dependencies that a library package must not have to the reason.
 var forbidden = map[string]string{
@@ -180,7 +184,8 @@ func TestLibraryLinksNoServerAndNoTestLibrary(t *testing.T) {
 		for root, reason := range forbidden {
 			i := slices.IndexFunc(p.Deps, func(dep string) bool { return under(dep, root) })
 			if i >= 0 {
-				t.Errorf("%s must not depend on %s: %s.\nImported through: %s", show(dir), root, reason, chain(all, p.ImportPath, p.Deps[i]))
+				t.Errorf("%s must not depend on %s: %s.\nImported through: %s", show(dir), root, reason,
+					chain(all, p.ImportPath, p.Deps[i]))
 			}
 		}
 	}
@@ -243,7 +248,8 @@ func TestLocksAddOnlyListedDependencies(t *testing.T) {
 			}
 		}
 		for _, root := range beyondClient {
-			if root != "github.com/cespare/xxhash/v2" && !slices.ContainsFunc(p.Deps, func(dep string) bool { return under(dep, root) }) {
+			if root != "github.com/cespare/xxhash/v2" &&
+				!slices.ContainsFunc(p.Deps, func(dep string) bool { return under(dep, root) }) {
 				t.Errorf("%s no longer links %s: remove it from beyondClient (layering_test.go)", dir, root)
 			}
 		}

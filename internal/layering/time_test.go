@@ -23,12 +23,14 @@ var mayReadNow = map[string]string{
 var mayUseTheWall = map[string]string{
 	"internal/queue/value.go millis":       "the queueing time in an entry's value, for display",
 	"internal/queue/value.go Value.String": "for display",
-	"admin/entry.go Entry.String":          "for display",
+	"view/view.go Entry.String":            "for display",
+	"view/view.go Place.String":            "for display",
 }
 
 // onlyOfTime lists methods of time.Time that drop the monotonic reading and that time.Duration does not have. Round and
 // Truncate drop it too, but time.Duration also has them.
-var onlyOfTime = []string{"UTC", "Local", "In", "Unix", "UnixMilli", "UnixMicro", "UnixNano", "AddDate", "Date", "Format"}
+var onlyOfTime = []string{"UTC", "Local", "In", "Unix", "UnixMilli", "UnixMicro", "UnixNano", "AddDate", "Date",
+	"Format"}
 
 func TestNoDecisionUsesTheWallClock(t *testing.T) {
 	used := make(map[string]bool)
@@ -53,14 +55,16 @@ func TestNoDecisionUsesTheWallClock(t *testing.T) {
 				case dir == "session" && ofTime(sel, "Now", "Since", "Until"):
 					used[where] = true
 					if mayReadNow[where] == "" {
-						t.Errorf("%s: time.%s in package session: use Options.Clock. If no decision depends on it, add the function to mayReadNow (time_test.go)", position, what)
+						t.Errorf("%s: time.%s in package session: use Options.Clock. If no decision depends on it, add the function to "+
+							"mayReadNow (time_test.go)", position, what)
 					}
 				case ofTime(sel, "Unix", "UnixMilli", "UnixMicro", "Date", "Parse"),
 					!isPackage(sel.X) && slices.Contains(onlyOfTime, what),
 					(what == "Round" || what == "Truncate") && fromNow(sel.X):
 					used[where] = true
 					if mayUseTheWall[where] == "" {
-						t.Errorf("%s: %s reads the wall clock, which jumps when it is set. If no decision depends on it, add the function to mayUseTheWall (time_test.go)", position, what)
+						t.Errorf("%s: %s reads the wall clock, which jumps when it is set. If no decision depends on it, add the "+
+							"function to mayUseTheWall (time_test.go)", position, what)
 					}
 				}
 				return true

@@ -83,30 +83,25 @@ type Host interface {
 	// session is closed.
 	Go(f func(ctx context.Context)) bool
 
-	// Joining makes Close wait until done is called. done must be called exactly
-	// once, soon after the latest lease of that time is lost, which is how Close
-	// begins. Once the session is closed nothing waits for it.
+	// Joining makes Close wait until done is called: exactly once, soon after the latest lease is lost, which is how
+	// Close begins. Once the session is closed nothing waits for it.
 	Joining() (done func())
 
-	// BeforeRevoke registers a hook that runs each time the session is about to
-	// revoke a lease that may still be alive: at Close, and after the session gave
-	// the lease up by its own clock.
+	// BeforeRevoke registers a hook that runs each time the session is about to revoke a lease that may still be alive:
+	// at Close, and after the lease was lost by the clock.
 	//
-	// At that time l is lost, so every Check says so, but its context.AfterFuncs may
-	// still be running. ctx belongs neither to the lease nor to the session, so
-	// requests can be sent on it; it ends after half of CloseTimeout, or of
-	// Retry.Attempt if that is less, and the revocation follows in any case. Hooks
-	// run one after another, in order of registration, and again if the revocation
-	// is repeated: then they do what is left. At Close, Go refuses by then.
+	// l is lost by then, but its context.AfterFuncs may still be running. ctx belongs neither to the lease nor to the
+	// session, so requests can be sent on it. It ends after half of CloseTimeout, or of Retry.Attempt if that is less;
+	// the revocation follows in any case. Hooks run one after another, in order of registration, and again if the
+	// revocation is repeated. At Close, Go refuses by then.
 	BeforeRevoke(hook func(ctx context.Context, l *Lease))
 
 	// Extension returns what a package keeps per session under key; the first call
 	// makes it with create, which runs under a mutex and so must only build.
 	Extension(key any, create func() any) any
 
-	// Detached returns a context for finishing what a caller began: ctx itself while
-	// it is alive; if it is already dead, one that ends after CloseTimeout. Both have
-	// ctx's values.
+	// Detached returns a context, with ctx's values, for finishing what a caller began: ctx itself, or if that is
+	// already dead, one that ends after CloseTimeout.
 	Detached(ctx context.Context) (context.Context, context.CancelFunc)
 }
 

@@ -44,7 +44,7 @@ type Lease struct {
 	changed   chan struct{}           // closed at the next change of state, and at each confirmed renewal
 }
 
-// Grant is etcd's answer to the request for a lease.
+// Grant is etcd's reply to the request for a lease.
 type Grant struct {
 	ID      clientv3.LeaseID
 	Cluster uint64        // the ID of the cluster that answered

@@ -79,7 +79,7 @@ func TestRenewalIsTrustedFromItsSendTimeAndForAtMostItsTTL(t *testing.T) {
 	if err := context.Cause(l.ConnectedContext()); err != holdfast.ErrSuspended {
 		t.Errorf("cause %v", err)
 	}
-	if !l.Confirm(sent, 6*time.Second) { // etcd's answer has a shorter TTL than the grant
+	if !l.Confirm(sent, 6*time.Second) { // etcd's reply has a shorter TTL than the grant
 		t.Fatal("not confirmed")
 	}
 	if l.Remaining() != 2*time.Second || l.Check() != holdfast.ErrSuspended || l.Unconfirmed() != 2*time.Second {

@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/holdfast-go/holdfast/audit"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // ErrOccupied is TryAcquire's error if the queue has a holder or waiters.
@@ -29,16 +27,20 @@ type Request struct {
 	Mode  string // for the entry's value: "exclusive" for a lock
 	Data  string // for the entry's value: a candidate's
 
+	MinHold time.Duration // the name stays taken for so long, also after a release
 	MaxHold time.Duration // the hold is lost after it; 0: never
 	Auditor audit.Auditor // is told of the hold; nil: the session's logger is
+
+	OnWait func(view.Place) // is called by Acquire while it waits; may be nil
 
 	telemetry *telemetry.Acquisition // set by the queue
 }
 
 // Acquire queues, waits, and returns the hold. It ends with ctx's error,
 // holdfast.ErrClosed, or what etcd said that no retry can mend; then nothing is
-// held. If etcd did not answer, an entry may still stand or appear, which the
-// session removes once etcd answers.
+// held. With ctx's error comes the place in the queue, as a *PlacedError. If etcd did
+// not answer, an entry may still stand or appear, which the session removes once etcd
+// answers.
 //
 // A lease that is lost on the way costs the place in the queue and does not end the
 // call: it queues again, at the back, under the next lease.
@@ -50,7 +52,11 @@ func (q *Queue) Acquire(ctx context.Context, r Request) (_ *Hold, err error) {
 	defer func() { q.reportAcquire(ctx, r, err) }()
 
 	t := q.newTicket(r)
+	defer t.endWaits()
 	ln := q.shared.join(t, false)
+	if t.place != nil {
+		t.tell(func() view.Place { return ln.place(t) })
+	}
 	e, err := ln.awaitTurn(ctx, t)
 	if err != nil {
 		return nil, err
@@ -58,8 +64,8 @@ func (q *Queue) Acquire(ctx context.Context, r Request) (_ *Hold, err error) {
 	return ln.acquire(ctx, t, e, condition{})
 }
 
-// TryAcquire returns the hold if the queue is empty, and ErrOccupied or
-// ErrUnconfirmed otherwise. It waits for etcd's answers and for no other holder.
+// TryAcquire returns the hold if the queue is empty, and ErrOccupied, with the place
+// that the caller would have had, or ErrUnconfirmed otherwise. It waits for etcd's answers and for no other holder.
 func (q *Queue) TryAcquire(ctx context.Context, r Request) (_ *Hold, err error) {
 	if err := q.usable(ctx); err != nil {
 		return nil, err
@@ -103,7 +109,7 @@ func (ln *line) acquire(ctx context.Context, t *ticket, e *entry, c condition) (
 		if e == nil {
 			lease, err := ln.shared.host.Await(ctx)
 			if err != nil {
-				return nil, ln.fail(ctx, nil, err)
+				return nil, ln.fail(ctx, t, nil, err)
 			}
 			e = ln.newEntry(t, lease)
 			e.requeued = e.requeued || deleted
@@ -112,14 +118,16 @@ func (ln *line) acquire(ctx context.Context, t *ticket, e *entry, c condition) (
 		if err == nil {
 			e.reach(held)
 			ln.heldUnder = e.lease
-			return newHold(ln, e), nil
+			h := newHold(ln, e)
+			ln.holds(h)
+			return h, nil
 		}
 		if !e.canQueueAgain(ctx, err) {
-			return nil, ln.fail(ctx, e, err)
+			return nil, ln.fail(ctx, t, e, err)
 		}
 		e, deleted = nil, deleted || errors.Is(err, errEntryGone)
 		if ended := pauses.next(ctx, ln.shared.host, err); ended != nil {
-			return nil, ln.fail(ctx, nil, fmt.Errorf("%w; last error: %w", ended, err))
+			return nil, ln.fail(ctx, t, nil, fmt.Errorf("%w; last error: %w", ended, err))
 		}
 	}
 }
@@ -157,6 +165,7 @@ func (e *entry) awaitFront(ctx context.Context) error {
 		case e.delayLeft() > 0:
 			// The entry is not read again afterwards. If it has gone meanwhile, it
 			// went with its lease, and then those behind it wait for a delay, too.
+			e.tellWaiting(ctx)
 			err = e.awaitRemovable(ctx)
 		case e.lease.Check() != nil:
 			// Suspended at the front. By the time that the lease is trusted again,
@@ -190,7 +199,7 @@ func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 		e.abandon()
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
-		e.log().Warn("holdfast: queueing again at the back: the waiting entry cannot be used any more", "reason", err)
+		e.log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used", "reason", err)
 		e.q.host.Go(func(context.Context) { _ = e.remove(e.lease.Context()) }) // joined by Close
 		return true
 	default:
@@ -200,13 +209,16 @@ func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 
 // fail ends the turn of a call that failed with err, and returns the error for its
 // caller.
-func (ln *line) fail(ctx context.Context, e *entry, err error) error {
-	waited := ln.q.describeWait(ctx, e)
-	ln.giveUp(e)
-	if text := waited(); text != "" {
+func (ln *line) fail(ctx context.Context, t *ticket, e *entry, err error) error {
+	if text := describeWait(ctx, e); text != "" {
 		err = fmt.Errorf("%w%s", err, text)
 	}
-	return ln.q.closedErr(ctx, err)
+	first := e != nil && e.stage == placed && e.ahead == nil
+	ln.giveUp(e)
+	if err = ln.q.closedErr(ctx, err); first || ctx.Err() == nil && !errors.Is(err, errOccupied) {
+		return err
+	}
+	return &PlacedError{stale(t.knownAhead()), err}
 }
 
 // giveUp ends a turn without a hold. It waits for the entry to be removed, for
@@ -243,45 +255,20 @@ func (q *Queue) closedErr(ctx context.Context, err error) error {
 }
 
 // describeWait returns what to add to the error of a call whose context has ended:
-// what it was waiting for. If that is another entry, its value is read while the
-// caller removes its own; the function returned waits for that, giveUpWait at most.
-func (q *Queue) describeWait(ctx context.Context, e *entry) func() string {
-	text := ""
+// what it was waiting for, unless that is another entry.
+func describeWait(ctx context.Context, e *entry) string {
 	switch {
 	case ctx.Err() == nil:
+		return ""
 	case e == nil:
-		text = "; the session had no lease"
+		return "; the session had no lease"
 	case e.stage < placed:
-		text = "; etcd has not answered the request to queue"
+		return "; etcd has not answered the request to queue"
 	case e.ahead == nil && e.delayLeft() > 0:
-		text = "; it was first in the queue, and the lock delay had not passed"
+		return "; it was first in the queue, and the lock delay had not passed"
 	case e.ahead == nil:
-		text = "; it was first in the queue, and the session was not connected"
+		return "; it was first in the queue, and the session was not connected"
 	default:
-		ahead, holder := e.ahead, make(chan string, 1)
-		go func() { // joined by the function returned
-			holder <- q.ownerOf(ctx, string(ahead.Key), ahead.CreateRevision)
-		}()
-		return func() string {
-			return fmt.Sprintf("; queued behind entry %s (%s)", names.Quote(string(ahead.Key)), <-holder)
-		}
+		return "" // the place says it
 	}
-	return func() string { return text }
-}
-
-// ownerOf reads what the entry says of its owner, for an error's text.
-func (q *Queue) ownerOf(ctx context.Context, key string, rev int64) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpWait)
-	defer cancel()
-	resp, err := q.get(ctx, clientv3.OpGet(key))
-	switch {
-	case err != nil:
-		return "etcd does not answer"
-	case !isEntry(first(resp.Kvs), rev):
-		return "it has just left"
-	}
-	if v, ok := DecodeValue(resp.Kvs[0].Value); ok {
-		return "owner " + names.Quote(v.holder())
-	}
-	return "it does not say whose it is"
 }

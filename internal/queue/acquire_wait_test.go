@@ -13,7 +13,7 @@ import (
 // Scenarios 17 and 18. A waiter's lease ends at any moment around the release of the entry
 // ahead. The waiter holds only by an entry that a read has seen afterwards, on a lease that
 // is not known to be lost.
-func TestWaiterWhoseLeaseEndsAsItsPredecessorLeavesHoldsOnlyWhatStood(t *testing.T) {
+func TestWaiterWhoseLeaseEndsAsTheEntryAheadIsRemovedHoldsByAnExistingEntry(t *testing.T) {
 	sameLease, nextLease := 0, 0
 	atEveryMoment(t, -8*kit.OneWay, 12*kit.OneWay, func(t *testing.T, srv *etcdfake.Server, offset time.Duration) {
 		a, b := start(t, srv), start(t, srv)

@@ -42,7 +42,7 @@ func (t txn) puts() bool {
 	return slices.ContainsFunc(slices.Concat(t.then, t.els), clientv3.Op.IsPut)
 }
 
-// reply is the answer to a txn. unanswered and unsent are also set beside an error.
+// reply is what etcd has answered to a txn. unanswered and unsent are also set beside an error.
 type reply struct {
 	succeeded bool
 	header    *pb.ResponseHeader
@@ -92,7 +92,7 @@ type pending struct {
 	resend bool // its caller must send it again, alone
 }
 
-// commit sends t, alone or in a batch, and returns etcd's answer or error, or ctx's
+// commit sends t, alone or in a batch, and returns etcd's reply or error, or ctx's
 // error. After an error, reply says what may have happened. ctx must end with a
 // lease, so that it is done when the session is closed.
 func (c *committer) commit(ctx context.Context, t txn) (reply, error) {
@@ -183,16 +183,14 @@ func (c *committer) cancel(p *pending) bool {
 	return len(c.batch) < n
 }
 
-// done notes that a request has been answered, and sends the batch that waited
-// for it.
+// done records that a request was answered, and sends the batch that waited for it.
 func (c *committer) done() {
 	if batch := c.next(); batch != nil {
 		c.sendBatches(batch)
 	}
 }
 
-// next notes that a request has been answered. It returns the batch to send in
-// its place, or nil.
+// next records that a request was answered, and returns the batch to send in its place, or nil.
 func (c *committer) next() []*pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,7 +208,7 @@ func (c *committer) takeLocked() []*pending {
 	return batch
 }
 
-// sendBatches sends a batch, and after its answer the next one, on a goroutine
+// sendBatches sends a batch, and after its reply the next one, on a goroutine
 // that Close joins. If the session is closed, it sends nothing: then the context
 // of each caller is done.
 func (c *committer) sendBatches(batch []*pending) {
@@ -221,8 +219,8 @@ func (c *committer) sendBatches(batch []*pending) {
 	})
 }
 
-// sendBatch sends a batch and gives each Txn its answer. ctx is the session's: a
-// caller that leaves does not cancel the Txns of the others.
+// sendBatch sends a batch and gives each Txn its reply. ctx is the session's, so a caller that gives up does not cancel
+// the Txns of others.
 func (c *committer) sendBatch(ctx context.Context, batch []*pending) {
 	var all txn
 	for _, p := range batch {

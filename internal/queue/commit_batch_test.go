@@ -168,7 +168,7 @@ func TestTxnsOfABusySessionAreBatched(t *testing.T) {
 	})
 }
 
-// An answer lets the batch be sent only if fewer than maxInFlight Txns are in flight then.
+// A reply lets the batch be sent only if fewer than maxInFlight Txns are in flight then.
 // Otherwise the batch goes on collecting.
 func TestBatchIsNotSentEarlyWhileTooManyTxnsAreInFlight(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -194,7 +194,7 @@ func TestBatchIsNotSentEarlyWhileTooManyTxnsAreInFlight(t *testing.T) {
 	})
 }
 
-func TestEachTxnOfABatchHasItsOwnAnswer(t *testing.T) {
+func TestEachTxnOfABatchHasItsOwnReply(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p, other := start(t, srv), start(t, srv)
 		var elsewhere []*Hold // the locks with odd numbers
@@ -300,7 +300,7 @@ func TestTxnsOfARefusedBatchAreSentAlone(t *testing.T) {
 	})
 }
 
-// Without an answer the outcome of each Txn is unknown, so each attempt reads whether its
+// Without a reply the outcome of each Txn is unknown, so each attempt reads whether its
 // entry stands. The session moves the gate once for all copies that may still arrive.
 func TestUnansweredBatchLeavesNothing(t *testing.T) {
 	for name, loss := range map[string]etcdfake.Fate{
@@ -338,7 +338,8 @@ func TestUnansweredBatchLeavesNothing(t *testing.T) {
 // A canceled caller's Txn is taken out of the batch while that waits. Once the batch is in
 // flight, it is not canceled with the caller.
 func TestCanceledCallerDoesNotCancelTheRestOfItsBatch(t *testing.T) {
-	for name, after := range map[string]time.Duration{"while the batch waits": maxWait / 2, "while the batch is in flight": maxWait + kit.OneWay} {
+	for name, after := range map[string]time.Duration{"while the batch waits": maxWait / 2,
+		"while the batch is in flight": maxWait + kit.OneWay} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)

@@ -39,7 +39,8 @@ func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
 			t.Errorf("two entries of one queue were put at revision %d: neither is ahead of the other", revision)
 		}
 		if revision != ofOther {
-			t.Errorf("entries of different queues were put at revisions %d and %d: the test has seen no batch", revision, ofOther)
+			t.Errorf("entries of different queues were put at revisions %d and %d: the test has seen no batch", revision,
+				ofOther)
 		}
 	})
 }
@@ -66,7 +67,7 @@ func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 	})
 }
 
-// The batch may still be carried out, whatever the answer is when its Txns are sent again.
+// The batch may still be carried out, whatever the reply is when its Txns are sent again.
 func TestTxnOfAnUnansweredBatchCountsAsUnanswered(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -78,7 +79,7 @@ func TestTxnOfAnUnansweredBatchCountsAsUnanswered(t *testing.T) {
 		p.Link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true} })
 		r, err := c.commit(t.Context(), txn{queue: "/q/", then: []clientv3.Op{clientv3.OpPut("/q/1", "")}})
 		if err == nil || !r.unanswered || r.unsent {
-			t.Errorf("a batch whose answer was lost: %+v, %v, want it unanswered", r, err)
+			t.Errorf("a batch whose reply was lost: %+v, %v, want it unanswered", r, err)
 		}
 	})
 }

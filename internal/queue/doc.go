@@ -32,32 +32,32 @@
 //
 // # Requests that are not answered
 //
-// A request without an answer may have been carried out, or may be at any later time.
+// A request without a reply may have been carried out, or may be at any later time.
 //
 //   - The put of an entry is sent again until it is answered. Its key belongs to one
 //     attempt at a time, so a read finds what an earlier copy did.
 //   - The put compares the mod revision of the session key, the gate. When an attempt
 //     ends with an unanswered copy, the sweeper puts the session key again. From then
 //     on the copy does nothing. Then the sweeper removes the entry, if it stands.
-//   - A copy that etcd's client sends by itself may pass the gate after its entry was
+//   - A copy that etcd's client itself sends may pass the gate after its entry was
 //     released. The orphan scanner lists the keys of the lease and has the sweeper
 //     remove entries that no attempt accounts for.
-//   - Whatever is missed goes with the lease.
+//   - Whatever is missed expires with the lease.
 //
 // # While held
 //
-// A hold ends once: it is released, its lease is lost, its entry is deleted, or
-// MaxHold has passed. Its contexts are canceled before its entry is removed. The
-// poller checks several times in a lock delay, in one Txn for many holds, that the
-// entries still stand.
+// A hold ends once: it is released, its lease is lost, its entry is deleted, an
+// administrator has put a Notice into it, or MaxHold has passed. Its contexts are
+// canceled before its entry is removed. The poller checks several times in a lock
+// delay, in one Txn for many holds, that the entries still stand as they were put.
 //
 // # Where to begin
 //
 // A free lock takes this path, in order: acquire.go, line.go, entry.go, put.go,
 // commit.go, hold.go, release.go, remove.go. A waiter adds wait.go, stream.go and
 // judge.go; a line in memory, handoff.go. keys.go, sweeper.go and orphans.go are
-// about requests that were not answered, poll.go and held.go about holds that last,
-// term.go, front.go and follow.go about elections. DESIGN.md at the root of the
-// module has the reasons, and internal/queuemodel a model of this algorithm that is
-// searched for mistakes.
+// about requests that were not answered, poll.go, notice.go and held.go about holds
+// that last, term.go, front.go and follow.go about elections. DESIGN.md at the root of
+// the module has the reasons, and internal/queuemodel a model of this algorithm that
+// is searched for mistakes.
 package queue

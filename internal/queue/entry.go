@@ -20,7 +20,7 @@ var (
 	errOccupied = errors.New("the queue is not empty")
 	// errEntryGone: another client deleted the entry.
 	errEntryGone = errors.New("the entry is no longer in the queue")
-	// errEpochMoved: the epoch was raised between the put and its answer.
+	// errEpochMoved: the epoch was raised between the put and its reply.
 	errEpochMoved = errors.New("the fencing epoch was bumped while the entry was being put")
 )
 
@@ -36,9 +36,8 @@ const (
 	ended                // the attempt is over; what it left open is the sweeper's
 )
 
-// entry is the key that one attempt puts into a queue, and what is known of it.
-// One goroutine at a time works on it. A hand-off passes an entry to another
-// caller with everything known of it.
+// entry is the key that one attempt puts into a queue, and what is known of it. One goroutine at a time works on it; a
+// hand-off passes it to another caller.
 type entry struct {
 	q      *Queue
 	lease  *lease.Lease
@@ -47,9 +46,8 @@ type entry struct {
 	id     string // last part of key; empty if the key must not be used again
 	value  string
 
-	// requeued: the session lost a lease, or another client deleted the entry,
-	// while this attempt was under way. It holds only after the lock delay, since
-	// a holder that the earlier entry waited for may have been revoked, too.
+	// requeued: during this attempt the session lost a lease, or another client deleted the entry. The attempt holds
+	// only after the lock delay, since a holder that the earlier entry waited for may have been revoked, too.
 	requeued bool
 
 	token    fencing.Token // set with ahead
@@ -59,6 +57,7 @@ type entry struct {
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
 	removing     bool  // a removal was sent and not answered
 	refused      bool  // the session key was put again since the attempt began; the sweeper's
+	moved        bool  // it stands on a lease of its own: see MinHold
 
 	// mu protects what follows from beforeRevoke, which reads it on another
 	// goroutine. Only the working goroutine writes, so it reads without mu.
@@ -68,6 +67,7 @@ type entry struct {
 	ahead      *mvccpb.KeyValue // the nearest entry ahead; nil if the queue is free
 	aheadSeen  int64            // the latest revision at which ahead stood
 	delayUntil time.Time        // end of the lock delay; zero if none has begun
+	takenUntil time.Duration    // by the session's clock: end of MinHold; 0 if the name may be free
 }
 
 // log returns the session's logger with what identifies the entry.
@@ -98,9 +98,8 @@ func (e *entry) setPlace(rev int64, ahead *mvccpb.KeyValue, revision int64, dela
 	e.setAheadLocked(ahead, revision, delay)
 }
 
-// setAhead records the entry that stood ahead at revision; nil if none did. With
-// delay the lock delay begins, or begins again. Both happen in one step: an entry
-// that is placed and has no delay may be removed by beforeRevoke.
+// setAhead records the entry that was ahead at revision, nil if there was none. With delay the lock delay begins, or
+// begins again, in the same step: beforeRevoke may remove an entry that is placed and has no delay.
 func (e *entry) setAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,8 +113,7 @@ func (e *entry) setAheadLocked(ahead *mvccpb.KeyValue, revision int64, delay boo
 	}
 }
 
-// delayLeft is the rest of the lock delay. A delay counts only once the queue is
-// free.
+// delayLeft is the rest of the lock delay, which counts only once the queue is free.
 func (e *entry) delayLeft() time.Duration {
 	if e.ahead != nil || e.delayUntil.IsZero() {
 		return 0
@@ -123,22 +121,20 @@ func (e *entry) delayLeft() time.Duration {
 	return time.Until(e.delayUntil)
 }
 
-// owned is true in a Txn as long as this entry stands. It compares the create
-// revision: a later entry at the same key has another one.
+// owned is true in a Txn while this entry exists. It compares the create revision, since a later entry may have the
+// same key.
 func (e *entry) owned() clientv3.Cmp { return createdAt(e.key, e.rev) }
 
-// createdAt is true in a Txn as long as key has the value that was created at rev;
-// with rev 0, as long as the key does not exist.
+// createdAt is true in a Txn while key has the value that was created at rev; with rev 0, while the key does not exist.
 func createdAt(key string, rev int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
 }
 
 // removalCmps returns the comparisons under which the entry may be deleted.
 //
-// An entry that never held may be deleted only while the entry ahead stands, or
-// when the queue is free and no lock delay runs. Otherwise the waiter behind,
-// seeing a deletion in good order, would hold at once, although a revoked holder
-// ahead of both may not have been told yet.
+// An entry that never held may be deleted only while the entry ahead exists, or when the queue is free and no lock
+// delay runs. Otherwise the waiter behind would take the deletion for a release and hold at once, although a revoked
+// holder ahead of both may not have been told yet.
 func (e *entry) removalCmps() []clientv3.Cmp {
 	if e.stage == placed && e.ahead != nil {
 		return []clientv3.Cmp{e.owned(), createdAt(string(e.ahead.Key), e.ahead.CreateRevision)}
@@ -156,35 +152,34 @@ func (e *entry) removableNow() []clientv3.Cmp {
 	return nil
 }
 
-// finish ends the attempt. If a copy of its put may still be carried out, or the
-// entry may stand without this session knowing its revision, the sweeper takes
-// over.
+// finish ends the attempt. If a copy of its put may still be carried out, or the entry may exist with an unknown
+// revision, the sweeper takes over.
 func (e *entry) finish() {
 	before := e.stage
 	e.reach(ended)
 	shared := e.q.shared
 	switch {
 	case before == ended:
-	case e.lease.Lost() != nil: // the entry goes with the lease
+	case e.lease.Lost() != nil: // the entry expires with the lease
 		shared.keys.unregister(e)
 	case before == sent || e.unansweredAt != 0 && e.unansweredAt == e.lease.Gate():
 		shared.sweeper.add(e)
+	case e.moved: // the entry stands at its key
+		shared.keys.unregister(e)
 	default:
 		shared.keys.recycle(e)
 	}
 }
 
-// untilLost returns ctx, ended also by the loss of the lease, which is its cause
-// then.
+// untilLost returns a child of ctx that the loss of the lease cancels, as its cause.
 func (e *entry) untilLost(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.lease.Context(), func() { cancel(e.lease.Lost()) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// requestContext returns the context of a request about the entry. It has ctx's
-// values and ends with the lease, and grace after ctx: a request that is cut off
-// leaves its outcome unknown, one that is answered a moment later does not.
+// requestContext returns the context of a request about the entry. It has ctx's values and ends with the lease, or
+// grace after ctx. A request that is cut off has an unknown outcome; one that is answered a moment later has not.
 func (e *entry) requestContext(ctx context.Context, grace time.Duration) (context.Context, func()) {
 	rctx, cancel := context.WithCancel(leaseContext{e.lease.Context(), ctx})
 	stop := context.AfterFunc(ctx, func() {
@@ -204,8 +199,7 @@ type leaseContext struct {
 	values context.Context
 }
 
-// Value asks the lease's context first. It carries no values of its own, but
-// package context finds there whom to derive a child from.
+// Value asks the lease's context first: package context looks there for the context to derive a child from.
 func (c leaseContext) Value(key any) any {
 	if v := c.Context.Value(key); v != nil {
 		return v

@@ -14,14 +14,12 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// Follow calls tell with the front of the queue, then again after each change, in
-// order, and after each regular read, which is made once in every: then Sent is later
-// and nothing else has changed. It returns when ctx, the session or the client ends,
-// or when etcd answers with an error that no retry can mend. It survives whatever
-// happens to its watch.
+// Follow calls tell with the front of the queue, then after each change, in order, and after each regular read, one in
+// every; then only Sent has changed. It returns when ctx, the session or the client ends, or when etcd returns an error
+// that no retry can mend. It survives every failure of its watch.
 //
-// tell is called on the caller's goroutine and must not block: meanwhile the client
-// buffers events without a bound.
+// tell is called on the caller's goroutine and must not block: until it returns, the client buffers events without a
+// bound.
 func (r *FrontReader) Follow(ctx context.Context, every time.Duration, tell func(Front)) error {
 	if err := r.ended(ctx); err != nil {
 		return err
@@ -145,8 +143,8 @@ func (f *follower) read(ctx context.Context) (changed bool, err error) {
 	return changed, nil
 }
 
-// apply applies events. If the front entry has a new value, it calls tell with that.
-// Of any other event that may change the front it reports false: a read must decide.
+// apply applies events. A new value of the front entry goes to tell. apply returns false for any other event that may
+// change the front: then a read decides.
 func (f *follower) apply(changes []*clientv3.Event) bool {
 	for _, ev := range changes {
 		if ev.Kv.ModRevision <= f.seen.Revision {
@@ -190,8 +188,7 @@ func (s *followStream) context(open context.Context) (context.Context, int64) {
 	return metadata.AppendToOutgoingContext(ctx, streamOfReader, strconv.FormatInt(number, 10)), number
 }
 
-// drop has later watches use another stream than that one, which is silent although
-// etcd answers.
+// drop makes later watches use another stream, because that one is silent although etcd answers.
 func (s *followStream) drop(number int64) {
 	if s.number.Load() == number {
 		s.number.CompareAndSwap(number, lastStream.Add(1))

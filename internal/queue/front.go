@@ -101,8 +101,8 @@ func (q *Queue) Reader() (*FrontReader, error) {
 // Clock is the clock of Front.Sent.
 func (r *FrontReader) Clock() func() time.Duration { return r.clock }
 
-// Read reads which entry holds: one linearizable read. It ends with ctx's error,
-// holdfast.ErrClosed, holdfast.ErrClientClosed, or what etcd said that no retry can mend.
+// Read reads which entry holds, in one linearizable read. It returns ctx's error, holdfast.ErrClosed,
+// holdfast.ErrClientClosed, or an error of etcd that no retry can mend.
 func (r *FrontReader) Read(ctx context.Context) (Front, error) {
 	if err := r.ended(ctx); err != nil {
 		return Front{}, err
@@ -140,7 +140,7 @@ func (r *FrontReader) closedErr() error {
 	}
 }
 
-// whileOpen returns ctx, ended also by the end of the session or the client.
+// whileOpen returns a child of ctx that the end of the session or the client cancels, too.
 func (r *FrontReader) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stops := []func() bool{context.AfterFunc(r.open, cancel)}
@@ -155,7 +155,7 @@ func (r *FrontReader) whileOpen(ctx context.Context) (context.Context, context.C
 	}
 }
 
-// reason returns why a call with ctx ended that has failed with err.
+// reason returns why a call that has failed with err ended.
 func (r *FrontReader) reason(ctx context.Context, err error) error {
 	if closed := r.closedErr(); closed != nil && ctx.Err() == nil {
 		return closed

@@ -8,13 +8,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// handOff ends the head's turn: it removes e from etcd and makes the next ticket
-// the head. If a ticket waits, one Txn removes e and puts the entry of that ticket,
-// at the back of the queue.
+// handOff ends the head's turn: it removes e from etcd and makes the next ticket the head. If a ticket waits, one Txn
+// removes e and puts the entry of that ticket, at the back of the queue.
 //
-// It runs on the lease's context, until etcd has answered or the lease is lost and
-// takes its entries along. So neither caller breaks it by giving up. It returns
-// what remove returns for e.
+// It runs on the lease's context, until etcd has answered or the lease is lost, so neither caller interrupts it by
+// giving up. It returns what remove returns for e.
 func (ln *line) handOff(e *entry) error {
 	outcome, first := error(nil), true
 	record := func(err error) { // of e; later entries are those of canceled tickets
@@ -26,7 +24,7 @@ func (ln *line) handOff(e *entry) error {
 		t := ln.takeFirst()
 		if t == nil {
 			record(e.remove(e.lease.Context()))
-			ln.next() // a ticket may have joined meanwhile
+			ln.next() // a ticket may have joined since
 			return outcome
 		}
 		successor, err := ln.replace(e, t)
@@ -38,7 +36,7 @@ func (ln *line) handOff(e *entry) error {
 			ln.next()
 			return outcome
 		}
-		e = successor // t was canceled meanwhile: hand its entry on
+		e = successor // t was canceled since: hand off its entry
 	}
 }
 

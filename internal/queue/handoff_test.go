@@ -16,7 +16,7 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-func TestHandOffToTheNextInLineWhileTheEntryAheadStands(t *testing.T) {
+func TestHandOffToTheNextInLineBehindAnotherEntry(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		ahead := kit.Join(t, srv, entriesX)
@@ -135,8 +135,12 @@ func TestHandOffToACanceledCallerGoesToTheNext(t *testing.T) {
 // the next caller afterwards is not part of it.
 func TestReleaseSucceedsWhateverHappensToTheNextEntry(t *testing.T) {
 	for name, spoil := range map[string]func(p *process, srv *etcdfake.Server, name string){
-		"its token cannot be made": func(_ *process, srv *etcdfake.Server, _ string) { srv.Put("holdfast/epoch", "no number") },
-		"it is deleted after the reply was lost, before a read finds it": func(p *process, srv *etcdfake.Server, name string) {
+		"its token cannot be made": func(_ *process, srv *etcdfake.Server, _ string) {
+			srv.Put("holdfast/epoch", "no number")
+		},
+		"it is deleted after the reply was lost, before a read finds it": func(
+			p *process, srv *etcdfake.Server, name string,
+		) {
 			mine := string(kit.Standing(srv, name)[0].Key)
 			p.Link.LoseReply("Txn", 1, codes.Unavailable)
 			go func() { // ends when the hand-off is carried out

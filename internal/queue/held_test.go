@@ -18,7 +18,8 @@ func heldIn(c etcdfake.Call) (n int) {
 		return 0
 	}
 	for _, op := range r.Success {
-		if inner := op.GetRequestTxn(); inner != nil && len(inner.Success) == 1 && inner.Success[0].GetRequestPut().GetIgnoreLease() {
+		if inner := op.GetRequestTxn(); inner != nil && len(inner.Success) == 1 &&
+			inner.Success[0].GetRequestPut().GetIgnoreLease() {
 			n++
 		}
 	}
@@ -72,7 +73,8 @@ func TestLongHoldsSaySinceWhenOnceInBatches(t *testing.T) {
 		for _, h := range locks {
 			kv := kit.Standing(srv, h.Queue().Name())[0]
 			v, ok := DecodeValue(kv.Value)
-			if !ok || kv.Version != 2 || v.Held.Sub(held) < -time.Millisecond || v.Held.Sub(held) > time.Second || v.Mode != "exclusive" {
+			if !ok || kv.Version != 2 || v.Held.Sub(held) < -time.Millisecond || v.Held.Sub(held) > time.Second ||
+				v.Mode != "exclusive" {
 				t.Fatalf("entry %v", kv)
 			}
 			if err := h.Check(); err != nil {

@@ -32,7 +32,8 @@ type Hold struct {
 	stopped  sync.Once             // runs the body of stop
 	cause    atomic.Pointer[error] // of the end; nil while held
 	until    time.Time             // the end; written by stop
-	modified atomic.Int64          // the newest mod revision of the entry that Update or heldWriter has seen; 0: none
+	modified atomic.Int64          // the newest mod revision of the entry whose value is known; 0: the create revision
+	kept     kept                  // the entry, after the hold was ended by a Notice
 
 	mu       sync.Mutex // protects what follows
 	ended    bool       // done is closed, contexts are canceled
@@ -50,6 +51,9 @@ func newHold(ln *line, e *entry) *Hold {
 	h := &Hold{
 		entry: e, line: ln, revision: e.revision, since: time.Now(),
 		auditor: r.Auditor, telemetry: r.telemetry, removed: make(chan struct{}),
+	}
+	if r.MinHold > 0 {
+		e.takeFor(r.MinHold)
 	}
 	h.recordGrant() // before anything can end the hold
 	h.joined = e.q.host.Joining()
@@ -179,11 +183,16 @@ func (h *Hold) stop(cause error) (ended bool) {
 	h.stopped.Do(func() {
 		ended = true
 		h.until = time.Now()
+		if cause != holdfast.ErrReleased && !errors.Is(cause, holdfast.ErrClosed) {
+			h.entry.dropMinHold()
+		}
 		h.cause.Store(&cause)
 		for cancel := range h.takeContexts() {
 			(*cancel)(cause)
 		}
-		h.line.shared.poll.remove(h)
+		if !keepsEntry(cause) {
+			h.line.shared.poll.remove(h)
+		}
 	})
 	return ended
 }

@@ -20,13 +20,12 @@ import (
 // Nothing can join a queue ahead of an entry. So what is ahead only shrinks, and
 // each judgement below stays true.
 
-// maxJudged is the number of entries ahead whose session keys are read. If there are
-// more, one of them is presumed to have gone with its lease.
+// maxJudged bounds how many session keys of entries ahead are read. With more entries, the lease of one is presumed to
+// have ended.
 const maxJudged = 64
 
-// verify reads whether the entry still stands and whether the one ahead of it
-// does. If no other entry ever stood ahead, the same Txn reads its session key: if the
-// entry is gone, that judges how it went.
+// verify reads whether the entry and the one ahead of it exist. If no other entry was ever ahead, the same Txn reads
+// the session key of the entry ahead: that judges how the entry ended.
 func (e *entry) verify(ctx context.Context) error {
 	ops := []clientv3.Op{e.q.front(e.rev)}
 	onlyOne, ours := e.ahead != nil && e.position == 1, false
@@ -36,9 +35,16 @@ func (e *entry) verify(ctx context.Context) error {
 			ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
 		}
 	}
+	looks := e.ticket.request.OnWait != nil
+	if looks {
+		ops = append(ops, e.q.lookAhead(e.rev)...)
+	}
 	resp, err := e.q.read(ctx, ops...)
 	if err != nil {
 		return err
+	}
+	if looks {
+		e.saw(aheadIn(resp, len(ops)-lookedAhead, e.rev))
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 || string(kvs[0].Key) != e.key || kvs[0].CreateRevision != e.rev {
@@ -50,6 +56,7 @@ func (e *entry) verify(ctx context.Context) error {
 		return nil
 	case ahead != nil && ahead.CreateRevision == e.ahead.CreateRevision:
 		e.setAhead(e.ahead, resp.Header.Revision, false)
+		e.tellWaiting(ctx)
 		return nil
 	case onlyOne:
 		e.setAhead(ahead, resp.Header.Revision, ours && resp.Responses[1].GetResponseRange().Count == 0)
@@ -59,11 +66,11 @@ func (e *entry) verify(ctx context.Context) error {
 	}
 }
 
-// judge finds out, after the entry ahead was deleted at revision d, what stands
-// ahead now and whether the lock delay begins.
+// judge finds out, after the entry ahead was deleted at revision d, which entry is ahead now and whether the lock delay
+// begins.
 //
-// One Txn reads the state as of d. If it read the present instead, it would skip
-// entries that went after d, and with them whether their leases were revoked.
+// One Txn reads the state as of d. A read of the present would skip entries that were deleted after d, and with them
+// whether their leases were revoked.
 func (e *entry) judge(ctx context.Context, d int64) error {
 	ops := []clientv3.Op{e.q.nearest(e.rev-1, d)}
 	key, ours := e.q.sessionKeyOf(e.ahead)
@@ -85,9 +92,8 @@ func (e *entry) judge(ctx context.Context, d int64) error {
 	return nil
 }
 
-// judgeUnknown is judge if the revision of the deletion is not known, because no
-// watch told it. Then any of the entries that stood ahead at the last look may have
-// been the last to go, and the session keys of all of them must exist.
+// judgeUnknown is judge if no watch told the revision of the deletion. Any of the entries that were ahead at the last
+// read may have been the last one deleted, so the session keys of all of them must exist.
 func (e *entry) judgeUnknown(ctx context.Context) error {
 	stood := []*mvccpb.KeyValue{e.ahead}
 	if e.position != 1 { // others may have stood ahead of that one
@@ -119,8 +125,7 @@ func (e *entry) judgeUnknown(ctx context.Context) error {
 	return nil
 }
 
-// judgeCompacted is judge if etcd's history no longer says how the entry ahead
-// went. The lock delay begins in any case.
+// judgeCompacted is judge if the history is compacted. The lock delay begins in any case.
 func (e *entry) judgeCompacted(ctx context.Context) error {
 	resp, err := e.readJudgement(ctx, e.q.nearest(e.rev-1, 0))
 	if err != nil {
@@ -130,8 +135,8 @@ func (e *entry) judgeCompacted(ctx context.Context) error {
 	return nil
 }
 
-// readJudgement sends a read of the entry itself, which is response 0, and others in
-// one Txn. If the entry is gone, it returns errEntryGone.
+// readJudgement reads the entry itself (response 0) and others in one Txn. If the entry is gone, it returns
+// errEntryGone.
 func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	resp, err := e.q.read(ctx, append([]clientv3.Op{getMeta(e.key)}, others...)...)
 	if err != nil {
@@ -144,9 +149,8 @@ func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (*clie
 	return resp, nil
 }
 
-// awaitRemovable waits until the entry may be removed as far as this session can
-// know: what stands ahead is known, and if nothing does, no lock delay runs. The
-// Txn that removes it compares the rest: see removalCmps.
+// awaitRemovable waits until, as far as this session knows, the entry may be removed: it is known which entry is ahead,
+// and if there is none, no lock delay runs. The Txn that removes the entry compares the rest: see removalCmps.
 func (e *entry) awaitRemovable(ctx context.Context) error {
 	if e.stage == created {
 		// locate may fail to make a token after it has found the place.

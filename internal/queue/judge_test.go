@@ -191,7 +191,7 @@ func TestForeignEntryCostsNoLockDelay(t *testing.T) {
 
 // What happened ahead of the entry ahead does not delay a waiter: the owner of that entry
 // judges it.
-func TestWaiterBehindAnEntryThatStandsWaitsForThat(t *testing.T) {
+func TestWaiterBehindAnotherEntryWaitsForIt(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		first, ahead := kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX)

@@ -23,15 +23,12 @@ func isNonce(s string) bool {
 	return len(s) == idNonce && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
-// keys are the keys that the entries of a session use. A key belongs to one entry
-// at a time, and is used again only after no request that puts it can be carried
-// out any more: a late copy could otherwise put an entry that looks like the
-// present one's.
+// keys are the keys of a session's entries. A key belongs to one entry at a time. It is used again only when no request
+// that puts it can still be carried out: a late copy could put an entry that looks like the present one.
 //
-// Keys are used again for speed. etcd remembers a deleted key until it compacts
-// its history, and every read of a prefix visits the remembered keys below it.
-// With a new key for each acquisition, the read in the enqueue would take longer
-// the more often a lock was used since the last compaction.
+// Keys are used again for speed. etcd remembers a deleted key until it compacts its history, and every read of a prefix
+// visits the remembered keys below it. With a new key for each acquisition, an enqueue would take longer the more often
+// a lock was used.
 type keys struct {
 	mu    sync.Mutex        // protects what follows
 	inUse map[string]*entry // by key: of attempts, and those that the sweeper looks for
@@ -98,6 +95,14 @@ func (k *keys) recycle(e *entry) {
 	if k.lease == e.lease && e.id != "" && len(k.free) < maxFree {
 		k.free = append(k.free, e.id)
 	}
+}
+
+// taken reports whether MinHold keeps the entry at key, which is not moved yet.
+func (k *keys) taken(key string) bool {
+	k.mu.Lock()
+	e := k.inUse[key]
+	k.mu.Unlock()
+	return e != nil && e.takenFor() > 0
 }
 
 // forget unregisters all entries of a lost lease.

@@ -19,6 +19,8 @@ type line struct {
 	head    *ticket
 	waiting list.List // of *ticket; a list, so that canceling takes as long in a line of any length
 
+	hold *Hold // of the head; nil if that has none yet
+
 	// returned is a head whose caller has returned although etcd has not
 	// confirmed that its entry is gone.
 	returned *ticket
@@ -36,6 +38,8 @@ type ticket struct {
 	turn     chan *entry   // buffered; receives once, when the ticket becomes the head: see grant
 	canceled bool          // the caller has gone
 	place    *list.Element // in waiting
+	ahead    ahead         // the latest that etcd has said
+	waits    waits         // of the caller's goroutine
 }
 
 // newTicket returns the ticket of a caller, which join gives a place.
@@ -77,6 +81,7 @@ func (ln *line) awaitTurn(ctx context.Context, t *ticket) (e *entry, err error) 
 		return e, nil
 	case <-ctx.Done():
 		err = fmt.Errorf("%w; queued behind another goroutine of this session", backoff.ContextErr(ctx))
+		err = &PlacedError{stale(ln.place(t)), err}
 	case <-closed:
 		err = holdfast.ErrClosed
 	}
@@ -84,8 +89,7 @@ func (ln *line) awaitTurn(ctx context.Context, t *ticket) (e *entry, err error) 
 	return nil, err
 }
 
-// withdraw gives up the place of a caller that no longer wants its turn, or ends
-// the turn if that has come meanwhile.
+// withdraw takes a caller that gives up out of the line. If it has its turn by now, withdraw ends that.
 func (ln *line) withdraw(t *ticket) {
 	if !ln.cancel(t) {
 		ln.giveUp(<-t.turn)
@@ -93,7 +97,7 @@ func (ln *line) withdraw(t *ticket) {
 }
 
 // cancel takes t out of the line. It reports false if t has become the head: then
-// its turn is in the channel and has to be ended.
+// its turn is in the channel, and the caller must end it.
 func (ln *line) cancel(t *ticket) bool {
 	ln.shared.mu.Lock()
 	defer ln.shared.mu.Unlock()
@@ -105,19 +109,20 @@ func (ln *line) cancel(t *ticket) bool {
 	return true
 }
 
-// occupancy returns nil if no goroutine of this session is in the line of q,
-// ErrUnconfirmed if all have returned and only the removal of an entry is not
-// confirmed, and otherwise ErrOccupied.
+// occupancy returns nil if no goroutine of this session is in the line of q; ErrUnconfirmed if all have returned and
+// only the removal of an entry is unconfirmed; otherwise ErrOccupied, with the place.
 func (s *shared) occupancy(q *Queue) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch ln := s.lines[q.entries]; {
+	ln := s.lines[q.entries]
+	unconfirmed := ln != nil && ln.returned != nil && ln.returned == ln.head && ln.waiting.Len() == 0
+	s.mu.Unlock()
+	switch {
 	case ln == nil:
 		return nil
-	case ln.returned != nil && ln.returned == ln.head && ln.waiting.Len() == 0:
+	case unconfirmed:
 		return ErrUnconfirmed
 	default:
-		return ErrOccupied
+		return &PlacedError{ln.place(nil), ErrOccupied}
 	}
 }
 
@@ -129,9 +134,8 @@ func (ln *line) callerReturned(e *entry) {
 	ln.returned = e.ticket
 }
 
-// newEntry returns an entry for t under a lease. It is requeued if the session has
-// lost a lease since the ticket was taken, unless another caller in the line has
-// held, and so waited for the lock delay, since.
+// newEntry returns an entry for t under a lease. It is requeued if the session has lost a lease since t joined, unless
+// another caller in the line has held since then, which means that the lock delay is over.
 func (ln *line) newEntry(t *ticket, lease *lease.Lease) *entry {
 	before := t.lease
 	if before == nil {
@@ -178,7 +182,7 @@ func (ln *line) grantLocked(t *ticket, e *entry) bool {
 	if t.canceled {
 		return false
 	}
-	ln.head = t
+	ln.head, ln.hold = t, nil
 	t.turn <- e
 	return true
 }

@@ -65,7 +65,7 @@ func acquireLater(ctx context.Context, q *Queue) <-chan result {
 	return done
 }
 
-// granted receives a hold whose entry has to be the first.
+// granted receives a hold whose entry must be the first.
 func granted(t *testing.T, srv *etcdfake.Server, done <-chan result) result {
 	t.Helper()
 	r := <-done

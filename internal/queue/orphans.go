@@ -30,9 +30,8 @@ const (
 
 // orphanScanner finds entries on the session's lease that no attempt accounts for.
 //
-// etcd's client repeats a write by itself if a proxy or a member answers that its
-// time is over. If the first copy is carried out after the entry of the second was
-// released, it passes the gate, and nothing else would ever remove its entry.
+// etcd's client repeats a write if a proxy or a member answers that its time is over. If the first copy is carried out
+// after the entry of the second was released, it passes the gate, and nothing else would remove its entry.
 type orphanScanner struct {
 	host lease.Host
 	wake chan struct{} // buffered
@@ -47,7 +46,7 @@ func newOrphanScanner(host lease.Host) orphanScanner {
 	return orphanScanner{host: host, wake: make(chan struct{}, 1), foreign: make(map[string]bool)}
 }
 
-// used notes that the session uses q. The first use starts the scanner.
+// used records that the session uses q. The first use starts the scanner.
 func (s *orphanScanner) used(q *Queue) {
 	if q.foreign {
 		s.mu.Lock()
@@ -59,7 +58,7 @@ func (s *orphanScanner) used(q *Queue) {
 	}
 }
 
-// scanSoon has the next scan made in scanSoonAfter.
+// scanSoon schedules the next scan for scanSoonAfter from now.
 func (s *orphanScanner) scanSoon() {
 	select {
 	case s.wake <- struct{}{}:

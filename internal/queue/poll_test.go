@@ -43,7 +43,8 @@ func TestRevokedLeaseEndsEveryLockOnIt(t *testing.T) {
 		revoked := time.Now()
 		srv.Revoke(a.Sess.Lease())
 		for _, h := range locks {
-			if lost, _ := noticed(t, h); lost.Cause != holdfast.CauseRevoked || lost.Name != h.Queue().Name() || time.Since(revoked) > 2*time.Second {
+			if lost, _ := noticed(t, h); lost.Cause != holdfast.CauseRevoked || lost.Name != h.Queue().Name() ||
+				time.Since(revoked) > 2*time.Second {
 				t.Errorf("%s after %v: %v", h.Queue().Name(), time.Since(revoked), lost)
 			}
 		}
@@ -66,7 +67,8 @@ func TestHoldersAreToldAtOnceWhenManyEntriesAreDeleted(t *testing.T) {
 				srv.Delete(h.Key())
 			}
 		}, holdfast.CauseEntryDeleted, 0},
-		"revoked": {func(srv *etcdfake.Server, p *process, _ []*Hold) { srv.Revoke(p.Sess.Lease()) }, holdfast.CauseRevoked, 1},
+		"revoked": {func(srv *etcdfake.Server, p *process, _ []*Hold) { srv.Revoke(p.Sess.Lease()) },
+			holdfast.CauseRevoked, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -133,7 +135,7 @@ func TestUnansweredPollsAreCountedAndLoggedOnce(t *testing.T) {
 		if err := h.Check(); err != nil {
 			t.Errorf("an unanswered poll has ended the hold: %v", err)
 		}
-		if n := metrics.Points(t)["audits.unanswered "]; n < 10 {
+		if n := metrics.Points(t)["polls.unanswered "]; n < 10 {
 			t.Errorf("%d unanswered polls are counted: %v", n, metrics.Points(t))
 		}
 		if n := strings.Count(log.String(), "could not check whether the entries"); n != 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -19,19 +20,18 @@ import (
 
 var (
 	// errGateMoved: the session key was put again after the request was made.
-	errGateMoved = errors.New("the session key has moved on")
+	errGateMoved = errors.New("the session key was put again after this request")
 	// errKeyGone: the session key does not exist, or only in an older version, from
 	// a backup.
-	errKeyGone = errors.New("the session key does not stand as the session has put it")
-	// errAheadLeft: the entry that is to be handed off is no longer behind the one
+	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
+	// errAheadLeft: the entry to hand off is no longer behind the one
 	// that it waited for.
-	errAheadLeft = errors.New("the entry ahead has left")
+	errAheadLeft = errors.New("the entry ahead is gone")
 )
 
-// giveUpWait is how long a call goes on after its context has ended: for the
-// answer to a request in flight, and then for its entry to be removed. A healthy
-// etcd needs far less, and then the call leaves nothing behind. Otherwise the call
-// returns and the session goes on in the background.
+// giveUpWait is how long a call continues after its context has ended: for the reply to a request in flight, then for
+// the removal of its entry. A healthy etcd needs far less. Otherwise the call returns, and the session continues in the
+// background.
 const giveUpWait = 250 * time.Millisecond
 
 // slowPut is the duration after which etcd's client may have sent a put twice:
@@ -45,13 +45,11 @@ type condition struct {
 	after *entry // this entry stands and may be removed, which the same Txn does
 }
 
-// put puts the entry into the queue, once however often the request is sent, and
-// finds out what stands ahead of it. It returns ctx's error, errOccupied,
-// errEntryGone (c.after or this entry was deleted by another client), or what etcd
-// said.
+// put puts the entry into the queue, once however often the request is sent, and finds out which entry is ahead. It
+// returns ctx's error, errOccupied, errEntryGone (another client deleted c.after or this entry), or etcd's error.
 //
-// Requests get giveUpWait after ctx has ended. An entry whose put is answered can
-// be removed by its revision; one whose put is not answered needs the sweeper.
+// Requests get giveUpWait after ctx has ended, because the entry of an answered put can be removed by its revision;
+// otherwise it needs the sweeper.
 func (e *entry) put(ctx context.Context, c condition) error {
 	rctx, cancel := e.requestContext(ctx, giveUpWait)
 	defer cancel()
@@ -78,7 +76,7 @@ func (e *entry) put(ctx context.Context, c condition) error {
 	})
 }
 
-// tryPut sends the put and reads its answer. The session key's mod revision is the
+// tryPut sends the put and reads its reply. The session key's mod revision is the
 // gate: a copy of the put that etcd carries out after the sweeper has put that key
 // again does nothing.
 func (e *entry) tryPut(ctx context.Context, c condition) error {
@@ -95,7 +93,7 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 	if c.after != nil {
 		cmps = append(cmps, c.after.removalCmps()...)
-		then = append([]clientv3.Op{clientv3.OpDelete(c.after.key)}, then...)
+		then = slices.Concat([]clientv3.Op{clientv3.OpDelete(c.after.key)}, c.after.look(), then)
 	}
 
 	began := time.Now()
@@ -112,6 +110,10 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 		ahead, epoch := responses[0].GetResponseRange(), responses[1].GetResponseRange()
 		e.setPlace(r.header.Revision, first(ahead.Kvs), r.header.Revision, e.requeued)
 		e.position = ahead.Count
+		e.sawAhead(ahead, epoch.Kvs)
+		if c.after != nil && len(r.responses) > 1+lookedAhead {
+			c.after.looked(r, 1)
+		}
 		return e.takeToken(epoch.Kvs)
 	}
 	if err == nil || r.unanswered || etcderr.Classify(err) == etcderr.Unknown {
@@ -124,15 +126,18 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	return e.whyRefused(ctx, gate, c)
 }
 
-// whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put
-// the entry, whose create revision is known now.
+// whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put the entry, and its create revision
+// is known now.
 func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	ops := []clientv3.Op{
 		getMeta(e.key),
 		getMeta(e.sessionKey()),
 	}
-	if c.after != nil {
+	switch {
+	case c.after != nil:
 		ops = append(ops, getMeta(c.after.key))
+	case c.empty:
+		ops = append(ops, e.q.lookAhead(0)...)
 	}
 	resp, err := e.q.read(ctx, ops...)
 	if err != nil {
@@ -140,8 +145,8 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	}
 	own, key := rangeAt(resp, 0), rangeAt(resp, 1)
 	if own != nil {
-		// If all copies that we know of were answered, etcd's client sent one more
-		// by itself, and perhaps others.
+		// If all copies that we know of were answered, etcd's client sent one
+		// more, and perhaps others.
 		e.unansweredAt = gate
 		e.q.shared.orphans.scanSoon()
 		e.setCreated(own.CreateRevision)
@@ -158,14 +163,15 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	case c.after != nil && c.after.ahead != nil && c.after.stage < held:
 		return errAheadLeft
 	case c.empty:
+		e.saw(aheadIn(resp, 2, 0))
 		return errOccupied
 	default:
 		return errEntryGone // an earlier copy had put it, and another client has deleted it
 	}
 }
 
-// locate reads what stood ahead of an entry, as of its create revision, unless
-// that is known: an earlier copy of the put, whose answer was lost, put it.
+// locate reads which entry was ahead at the entry's create revision. That is unknown if an earlier copy of the put,
+// whose reply was lost, put the entry.
 func (e *entry) locate(ctx context.Context) error {
 	if e.stage != created {
 		return nil
@@ -173,7 +179,7 @@ func (e *entry) locate(ctx context.Context) error {
 	at, compacted := e.rev, false
 	resp, err := e.q.read(ctx, e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch)
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		// What stood then, and how it left, cannot be known any more.
+		// What stood then, and how it left, can no longer be known.
 		compacted = true
 		if resp, err = e.q.read(ctx, e.q.nearest(e.rev-1, 0), e.q.shared.getEpoch); err == nil {
 			at = resp.Header.Revision
@@ -186,12 +192,8 @@ func (e *entry) locate(ctx context.Context) error {
 	return e.takeToken(resp.Responses[1].GetResponseRange().Kvs)
 }
 
-// takeToken makes the fencing token from the entry's create revision and the epoch
-// of that time.
-//
-// An epoch that was raised after the entry was put must not be used. Entries queued
-// behind this one may have taken the older epoch, and would hold later with
-// smaller tokens.
+// takeToken makes the fencing token from the entry's create revision and the epoch at that revision. A later epoch must
+// not be used: entries behind this one may have the older epoch, and would hold later with smaller tokens.
 func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
 	var epoch int64
 	if len(epochKVs) > 0 {
@@ -216,10 +218,8 @@ func (e *entry) commit(ctx context.Context, t txn) (reply, error) {
 	return e.q.shared.commits.commit(ctx, t)
 }
 
-// retry calls op, and again with the session's pauses while its error says that
-// repeating can help, until ctx ends or the lease is lost. Each request of op bounds
-// itself. Contexts and pauses are made only if the first call fails, as almost none
-// does.
+// retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends or the lease is lost.
+// Each request of op has its own timeout. Contexts and pauses are made only after the first failure.
 func (e *entry) retry(ctx context.Context, op func(ctx context.Context) error) error {
 	err := op(ctx)
 	if err == nil {

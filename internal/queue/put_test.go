@@ -21,7 +21,8 @@ func TestCopyThatArrivesAfterTheSessionKeyWasPutAgainDoesNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		p.PlanAll("enqueue", etcdfake.Fate{Request: 10 * time.Second})
-		if _, err := p.queue("x").Acquire(kit.Within(t, 50*time.Millisecond), Request{}); !errors.Is(err, context.DeadlineExceeded) {
+		_, err := p.queue("x").Acquire(kit.Within(t, 50*time.Millisecond), Request{})
+		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
@@ -132,7 +133,8 @@ func TestSessionKeyOfAnOlderRevisionIsReadWithPauses(t *testing.T) {
 		lease := p.Host.Lease()
 		lease.SawGate(lease.Gate() + 1000)
 		p.Plan(nil)
-		if _, err := p.queue("x").Acquire(kit.Within(t, 5*time.Second), Request{}); !errors.Is(err, context.DeadlineExceeded) {
+		_, err := p.queue("x").Acquire(kit.Within(t, 5*time.Second), Request{})
+		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 		if n := p.Counts()["enqueue"]; n < 2 || n > 40 {
@@ -174,7 +176,8 @@ func TestPermissionDeniedEndsAnAttemptWithOneRequest(t *testing.T) {
 			}
 			return nil
 		})
-		if _, err := p.queue("x").Acquire(kit.Within(t, time.Minute), Request{}); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		_, err := p.queue("x").Acquire(kit.Within(t, time.Minute), Request{})
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("Acquire: %v", err)
 		}
 		time.Sleep(time.Minute)
@@ -240,7 +243,7 @@ func TestEntryWithUnknownEpochIsQueuedAgain(t *testing.T) {
 	})
 }
 
-// A put in flight is not canceled with its caller, so that its answer becomes known. But it is
+// A put in flight is not canceled with its caller, so that its reply becomes known. But it is
 // not sent again.
 func TestPutIsNotSentAgainForACallerWhoHasGivenUp(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -16,7 +16,7 @@ import (
 )
 
 // Queue is the queue of one name, as used by one session. It is immutable and does
-// no I/O by itself. A Queue with a bad name or without a session says so at the
+// no I/O. A Queue with a bad name or without a session says so at the
 // first Acquire.
 type Queue struct {
 	host    lease.Host
@@ -27,7 +27,7 @@ type Queue struct {
 	foreign bool   // entries of other queues may stand below the prefix
 	err     error  // why the queue cannot be used
 
-	youngest clientv3.Op // reads the entry that was created last
+	youngest clientv3.Op // reads the entry that was created last, with its value
 }
 
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
@@ -54,7 +54,7 @@ func (q *Queue) init() *Queue {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
-	q.shared, q.youngest = sharedBy(q.host), q.nearest(0, 0)
+	q.shared, q.youngest = sharedBy(q.host), clientv3.OpGet(q.entries, clientv3.WithLastCreate()...)
 	return q
 }
 
@@ -141,16 +141,22 @@ func youngest(n int64) []clientv3.OpOption {
 // sessionKeyOf returns the session key of the lease that an entry is bound to, which
 // the entry's key names. An entry of another client's lock has none.
 func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
-	id := string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:])
-	hex, nonce, _ := strings.Cut(id, "-")
-	if !isNonce(nonce) { // a UUID, say
+	lease, ours := LeaseOf(string(kv.Key))
+	if !ours {
 		return "", false
+	}
+	return q.host.SessionKey(lease), true
+}
+
+// LeaseOf returns the lease under which an entry was put, which its key names. It reports
+// false for an entry of another client, whose key has another form.
+func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {
+	hex, nonce, _ := strings.Cut(key[strings.LastIndexByte(key, '/')+1:], "-")
+	if !isNonce(nonce) { // a UUID, say
+		return clientv3.NoLease, false
 	}
 	lease, err := strconv.ParseInt(hex, 16, 64)
-	if err != nil {
-		return "", false
-	}
-	return q.host.SessionKey(clientv3.LeaseID(lease)), true
+	return clientv3.LeaseID(lease), err == nil
 }
 
 // read sends several reads as one linearizable Txn.
@@ -188,24 +194,26 @@ func first(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // isEntry reports whether kv is the entry that was created at rev.
 func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.CreateRevision == rev }
 
-// checkEmpty reads whether the queue is empty, and returns ErrOccupied, or
+// checkEmpty reads whether the queue is empty, and returns ErrOccupied, with the place, or
 // ErrUnconfirmed if all entries are of this session. It is called while no goroutine
-// of this session is in the line, so those are left over.
+// of this session is in the line, so those are left over, unless MinHold keeps one.
 func (q *Queue) checkEmpty(ctx context.Context) error {
 	open, cancel := withSession(ctx, q.host)
 	defer cancel()
-	resp, err := q.get(open,
-		clientv3.OpGet(q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxJudged)))
+	resp, err := q.read(open, q.lookAhead(0)...)
 	if err != nil {
 		return q.closedErr(ctx, err)
 	}
+	standing := resp.Responses[1].GetResponseRange()
 	own := fmt.Sprintf("%s%x-", q.entries, int64(q.host.Lease().ID()))
 	isOwn := func(kv *mvccpb.KeyValue) bool { return strings.HasPrefix(string(kv.Key), own) }
+	first := aheadIn(resp, 0, 0)
 	switch {
-	case len(resp.Kvs) == 0:
+	case len(standing.Kvs) == 0:
 		return nil
-	case resp.More || slices.ContainsFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }):
-		return ErrOccupied
+	case standing.More || slices.ContainsFunc(standing.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }),
+		q.taken(first.holder):
+		return &PlacedError{first.place(q), ErrOccupied}
 	default:
 		return ErrUnconfirmed
 	}

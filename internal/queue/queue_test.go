@@ -43,7 +43,7 @@ func TestRequestsOfEachStep(t *testing.T) {
 		})
 		waiter = acquireLater(kit.Within(t, time.Minute), a.queue("x"))
 		kit.Queued(t, srv, entriesX, 2)
-		sent(a, "a waiter whose predecessor was revoked", map[string]int{"event": 1, "read": 1}, func() {
+		sent(a, "a waiter behind a revoked entry", map[string]int{"event": 1, "read": 1}, func() {
 			srv.Revoke(h.Lease())
 			granted(t, srv, waiter)
 		})

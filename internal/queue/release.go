@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Release ends the hold and waits until its entry is gone. nil: it is.
+// Release ends the hold and waits until its entry is gone or, before MinHold has
+// passed, on a lease of its own. nil: it is.
 // *holdfast.LostError: the hold had been lost before. holdfast.ErrOutcomeUnknown:
 // ctx ended first, and the session goes on removing the entry. With a ctx that is
 // dead, or that ends with the hold, Release waits for the session's CloseTimeout.
@@ -26,10 +27,15 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	// After stop, because ctx may be derived from one of the hold's own contexts.
 	ctx, cancel := h.entry.q.host.Detached(ctx)
 	defer cancel()
-	if ended && h.removeNow(ctx) {
+	switch {
+	case keepsEntry(*h.cause.Load()):
+		return h.releaseKept(ctx)
+	case !ended:
+	case h.entry.takenFor() > 0:
+		h.stayTaken()
+	case h.removeNow(ctx):
 		return nil
-	}
-	if ended {
+	default:
 		h.removeInBackground()
 	}
 	if cause := *h.cause.Load(); cause != holdfast.ErrReleased {
@@ -122,9 +128,12 @@ func (h *Hold) outcomeUnknown(err error) error {
 	if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
-	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; "+
-		"the session removes the entry once etcd answers, or it goes with the lease",
-		q.kind, names.Quote(q.name), h.entry.token, int64(h.Lease()), q.host.State(), err)
+	next := "the session removes the entry once etcd answers, or it expires with the lease"
+	if h.entry.takenFor() > 0 {
+		next = "the session keeps the name taken until MinHold has passed, as long as its lease lives"
+	}
+	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; %s",
+		q.kind, names.Quote(q.name), h.entry.token, int64(h.Lease()), q.host.State(), err, next)
 }
 
 // explain turns the error of the removal of a released entry into the loss that
@@ -149,7 +158,7 @@ func (h *Hold) explain(err error) error {
 }
 
 // lossBeforeRelease returns the loss of the hold if etcd has ended its lease, or
-// nil. That may have been before the release began. So if no answer tells
+// nil. That may have been before the release began. So if no reply tells
 // otherwise, the hold counts as lost.
 func (h *Hold) lossBeforeRelease() *holdfast.LostError {
 	lost := h.entry.lease.Lost()

@@ -34,7 +34,9 @@ func TestReleaseIsBoundedByTheContextThatOutlivesTheHold(t *testing.T) {
 		bound  time.Duration
 	}{
 		"the hold's own": {background, context.WithCancel, kit.CloseTimeout},
-		"a child of the hold's own, with a deadline": {background, func(own context.Context) (context.Context, context.CancelFunc) {
+		"a child of the hold's own, with a deadline": {background, func(
+			own context.Context,
+		) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(own, time.Second)
 		}, kit.CloseTimeout},
 		"a clean-up context":                      {background, threeSeconds, 3 * time.Second},
@@ -147,7 +149,7 @@ func TestReleaseCarriedOutAfterItsCallerGaveUpIsNoLoss(t *testing.T) {
 	}
 }
 
-// Release does not wait for an answer once the lease is lost: the hold ends with it.
+// Release does not wait for a reply once the lease is lost: the hold ends with it.
 func TestUnansweredReleaseEndsWithTheLease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -156,7 +158,8 @@ func TestUnansweredReleaseEndsWithTheLease(t *testing.T) {
 		const before = time.Second // less than an attempt may take
 		time.Sleep(p.Sess.Remaining() - before)
 		began := time.Now()
-		if err := h.Release(kit.Within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		if err := h.Release(kit.Within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) &&
+			!errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Errorf("Release: %v", err)
 		}
 		if took := time.Since(began); took > before+time.Millisecond {

@@ -15,16 +15,15 @@ import (
 // removeRetry is the pause after etcd has refused to remove an entry.
 const removeRetry = time.Second
 
-// tryRemove sends the removal of the entry as soon as that may leave. nil: the
-// entry stood, or may have stood, and is gone. errEntryGone: another client had
-// removed it. It ends with ctx, so it suits a caller that waits; remove suits one
-// that does not.
+// tryRemove removes the entry as soon as it may be removed. nil: the entry existed, or may have existed, and is gone.
+// errEntryGone: another client had deleted it. It ends with ctx, for a caller that waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
 	for {
 		if err := e.awaitRemovable(ctx); err != nil {
 			return err
 		}
-		t := txn{cmps: e.removalCmps(), then: []clientv3.Op{clientv3.OpDelete(e.key)}}
+		look := e.look()
+		t := txn{cmps: e.removalCmps(), then: append([]clientv3.Op{clientv3.OpDelete(e.key)}, look...)}
 		if len(t.cmps) > 1 { // which of them was false?
 			t.els = []clientv3.Op{getMeta(e.key)}
 		}
@@ -38,6 +37,9 @@ func (e *entry) tryRemove(ctx context.Context) error {
 			e.removing = e.q.reportUnknown("remove", err) || e.removing
 			return err
 		case r.succeeded:
+			if look != nil {
+				e.looked(r, 1)
+			}
 			return nil
 		case len(t.els) > 0 && isEntry(first(r.responses[0].GetResponseRange().Kvs), e.rev):
 			// The entry ahead has left. Leaving now could hide a revoked holder from
@@ -53,13 +55,11 @@ func (e *entry) tryRemove(ctx context.Context) error {
 	}
 }
 
-// remove removes the entry, trying again while that can help, and finishes the
-// attempt. It returns what tryRemove does, or the error of the last try, joined
-// with ErrOutcomeUnknown if a try was not answered.
+// remove removes the entry, retrying while that can help, and finishes the attempt. It returns what tryRemove does, or
+// the error of the last try, joined with ErrOutcomeUnknown if a try was not answered.
 //
-// An entry whose create revision is not known is left to the sweeper. To delete it
-// by its key could delete it under a waiter behind that has yet to judge how it
-// went.
+// An entry whose create revision is unknown is left to the sweeper: a deletion by key could come before the waiter
+// behind has judged how the entry ended.
 func (e *entry) remove(ctx context.Context) error {
 	if e.stage < created {
 		e.finish()
@@ -89,8 +89,8 @@ func (e *entry) remove(ctx context.Context) error {
 	return err
 }
 
-// removeInBackground goes on removing an entry that etcd refuses to remove: a
-// permission was withdrawn, say, and may be given back.
+// removeInBackground keeps removing an entry that etcd refuses to remove. A permission that was withdrawn may be
+// granted again.
 func (e *entry) removeInBackground(context.Context) {
 	ctx := e.lease.Context()
 	for sleep(ctx, jittered(removeRetry)) {
@@ -104,8 +104,8 @@ func (e *entry) removeInBackground(context.Context) {
 	e.abandon()
 }
 
-// abandon ends an attempt whose lease is lost. If etcd may still have the lease,
-// the attempt stays registered: beforeRevoke removes its entry.
+// abandon ends an attempt whose lease is lost. If etcd may still have the lease, the attempt stays registered, and
+// beforeRevoke removes its entry.
 func (e *entry) abandon() {
 	if cause := e.lease.Lost().Cause; cause == holdfast.CauseRevoked || cause == holdfast.CauseClusterChanged {
 		e.finish()

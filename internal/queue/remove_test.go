@@ -18,7 +18,7 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-func TestWaiterThatGivesUpWhileTheEntryAheadStandsLeavesAtOnce(t *testing.T) {
+func TestWaiterThatGivesUpBehindAnEntryIsRemovedAtOnce(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p, behind := start(t, srv), start(t, srv)
 		ahead := kit.Join(t, srv, entriesX)

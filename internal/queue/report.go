@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 )
 
-// reportAcquire tells telemetry how a call ended that returned err. Of a hold
-// recordGrant tells.
+// reportAcquire reports to telemetry how a call that returned err ended. recordGrant reports holds.
 func (q *Queue) reportAcquire(ctx context.Context, r Request, err error) {
 	switch {
 	case err == nil:
@@ -22,7 +21,7 @@ func (q *Queue) reportAcquire(ctx context.Context, r Request, err error) {
 	case errors.Is(err, holdfast.ErrClosed):
 		r.telemetry.Failed("closed", true)
 	case ctx.Err() != nil:
-		r.telemetry.Failed("cancelled", false)
+		r.telemetry.Failed("canceled", false)
 	case errors.Is(err, holdfast.ErrLost):
 		r.telemetry.Failed("lost", true)
 	default:
@@ -44,8 +43,7 @@ func releaseOutcome(err error) string {
 	}
 }
 
-// reportUnknown reports whether err leaves open if the request was carried out,
-// and counts it if so.
+// reportUnknown reports whether the outcome of the request is unknown, and counts it if so.
 func (q *Queue) reportUnknown(request string, err error) bool {
 	if etcderr.Classify(err) != etcderr.Unknown {
 		return false
@@ -54,7 +52,7 @@ func (q *Queue) reportUnknown(request string, err error) bool {
 	return true
 }
 
-// recordGrant tells the auditor and telemetry that the hold was granted.
+// recordGrant reports the grant to the auditor and to telemetry.
 func (h *Hold) recordGrant() {
 	if h.audited() {
 		h.tell(h.record(audit.Granted, h.since))
@@ -62,8 +60,7 @@ func (h *Hold) recordGrant() {
 	h.telemetry.Held()
 }
 
-// recordEnd tells them that it ended. It is called when the entry is gone, or given
-// up: a slow auditor must not keep others from the lock.
+// recordEnd reports the end, once the entry is gone or given up: a slow auditor must not block the next holder.
 func (h *Hold) recordEnd() {
 	held := h.until.Sub(h.since) // by the monotonic clock
 	var lost *holdfast.LostError
@@ -82,6 +79,7 @@ func (h *Hold) recordEnd() {
 	case h.audited():
 		r := h.record(audit.Released, h.until)
 		r.Held, r.Err = held, h.outcome
+		r.TakenFor = max(0, h.entry.ticket.request.MinHold-held)
 		h.tell(r)
 	}
 	h.telemetry.Released(held)

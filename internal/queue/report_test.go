@@ -42,7 +42,7 @@ func TestCloseWaitsUntilTheLossesItCausesAreRecorded(t *testing.T) {
 	})
 }
 
-// A lease that ends while Release waits for its answer is not worth a warning.
+// A lease that ends while Release waits for its reply is not worth a warning.
 func TestLossDuringAReleaseIsNotLogged(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var log bytes.Buffer

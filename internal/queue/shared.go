@@ -44,16 +44,14 @@ func sharedBy(host lease.Host) *shared {
 	}).(*shared)
 }
 
-// beforeRevoke deletes the entries of a lease before the session revokes it. An
-// entry that goes together with its session key looks like that of a revoked
-// holder, and would cost the waiter behind it a lock delay.
+// beforeRevoke deletes the entries of a lease before the session revokes it. An entry deleted together with its session
+// key looks like that of a revoked holder, and would cost the waiter behind it a lock delay.
 //
-// An entry that may not be deleted now stays and goes with the lease: its own
-// lock delay runs, or its place is not known. No attempt and no hold works on
-// these entries any more, since the lease is lost.
+// An entry that MinHold keeps is moved instead. One that may not be deleted now, because its own lock delay runs or its
+// place is unknown, expires with the lease. The lease is lost, so no attempt and no hold uses these entries.
 func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 	s.poll.endHolds(lease) // before its entry goes: no work may believe that it still holds
-	for batch := range slices.Chunk(s.keys.of(lease), maxOps) {
+	for batch := range slices.Chunk(s.moveTaken(ctx, s.keys.of(lease)), maxOps) {
 		var ops []clientv3.Op
 		for _, e := range batch {
 			if cmps := e.removableNow(); cmps != nil {
@@ -64,7 +62,7 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 			continue
 		}
 		if _, err := s.commits.send(ctx, txn{then: ops}); err != nil {
-			return // the entries go with the lease
+			return // the entries expire with the lease
 		}
 	}
 	s.keys.forget(lease)

@@ -42,9 +42,10 @@ func TestCloseRemovesHeldAndWaitingEntriesWithoutALockDelay(t *testing.T) {
 	})
 }
 
-// The entry stays until the lease takes it along, and the next waiter is delayed.
+// The entry stays until it expires with the lease, and the next waiter is delayed.
 func TestCloseOfAWaiterBehindARevokedEntryDelaysTheNextWaiter(t *testing.T) {
-	for name, wait := range map[string]time.Duration{"not heard of": kit.OneWay / 2, "during the lock delay": kit.LockDelay / 2} {
+	for name, wait := range map[string]time.Duration{"not heard of": kit.OneWay / 2,
+		"during the lock delay": kit.LockDelay / 2} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				b, c := start(t, srv), start(t, srv)

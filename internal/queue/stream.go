@@ -12,10 +12,9 @@ import (
 )
 
 const (
-	// armingPerStream is how many watches may be in creation on one stream before
-	// another stream is used. etcd's client creates the watches of a stream one
-	// after the other, a round trip each, and until its watch is created a waiter
-	// is not told of a release.
+	// armingPerStream is how many watches may be in creation on one stream before another stream is used. etcd's client
+	// creates the watches of a stream one after the other, a round trip each, and a waiter hears of no release before
+	// that.
 	armingPerStream = 2
 
 	// maxStreams bounds the streams of a session.
@@ -32,15 +31,12 @@ const (
 	silentAfter   = 5 * time.Second
 )
 
-// streams are the streams that a session's watches are on. No other session shares
-// them. A watch goes to the first stream that is not busy creating watches, so a
-// session with few waiters has one stream. etcd's client closes a stream with its
-// last watch.
+// streams are the streams of a session's watches. A watch uses the first stream that is not busy creating watches, so a
+// session with few waiters has one stream. etcd's client closes a stream with its last watch.
 //
-// A stream stays with one member, and with the auth token it was opened with. If
-// that member hangs, or that token has expired or is older than a change of users
-// and roles, no watch can be created on the stream any more, and older watches may
-// keep it open. So later watches go to another stream.
+// A stream stays with one member, and with the auth token it was opened with. If the member hangs, or the token expires
+// or predates a change of roles, the stream creates no further watch, while older watches may keep it open. Later
+// watches then use another stream.
 type streams struct {
 	mu   sync.Mutex // protects what follows
 	open []*stream
@@ -80,8 +76,7 @@ func (s *streams) addLocked() *stream {
 	return st
 }
 
-// armed records that a watch was created on st, or was not for another reason than
-// the stream.
+// armed records that a watch was created on st, or failed for a reason other than the stream.
 func (s *streams) armed(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +92,7 @@ func (s *streams) failed(st *stream) {
 	s.dropLocked(st)
 }
 
-// drop has later watches go to other streams, because st is silent.
+// drop makes later watches use other streams, because st is silent.
 func (s *streams) drop(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +103,7 @@ func (s *streams) dropLocked(st *stream) {
 	s.open = slices.DeleteFunc(s.open, func(other *stream) bool { return other == st })
 }
 
-// progressDue reports whether it is time to request progress on st, which one of
-// its watches does: etcd answers all of them.
+// progressDue reports whether to request progress on st now. One watch does that for all of them.
 func (s *streams) progressDue(st *stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +127,8 @@ func (st *stream) context(session context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, streamKey, strconv.FormatInt(st.number, 10))
 }
 
-// requestProgress has etcd send something to all watches of the stream that ctx
-// belongs to. The caller has a watch on it, which keeps it open.
+// requestProgress makes etcd send something to all watches of the stream that ctx belongs to. The caller has a watch on
+// it, which keeps it open.
 func (st *stream) requestProgress(ctx context.Context, cli *clientv3.Client) {
 	ctx, cancel := context.WithTimeout(ctx, armWait)
 	defer cancel()

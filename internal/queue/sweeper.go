@@ -15,16 +15,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// sweeper removes what unanswered requests of ended attempts have put, or may yet
-// put. It puts the session key again. From then on no copy of a put that was sent
-// before can be carried out, since each compares that key's mod revision. Then it
-// reads the entries in question and removes those that stand.
+// sweeper removes what unanswered requests of ended attempts have put, or may yet put. It puts the session key again;
+// from then on no copy of an earlier put can be carried out, since each compares that key's mod revision. Then it reads
+// the entries in question and removes those that exist.
 //
-// There is one for each session, and nothing else puts the session key for this
-// purpose: a put of it makes etcd refuse all puts in flight, also those of attempts
-// that are going well. They learn the new gate and are sent again. Another put
-// meanwhile would refuse them again, and so on for ever. So the next one waits
-// until all of them have their place or have ended.
+// There is one for each session, and nothing else moves the gate. A new gate makes etcd refuse all puts in flight,
+// which then learn the gate and are sent again. If the gate moved again before that, they could be refused for ever. So
+// the next put of the key waits until all of them have their place or have ended.
 type sweeper struct {
 	host lease.Host
 	keys *keys
@@ -39,9 +36,9 @@ func newSweeper(host lease.Host) sweeper {
 }
 
 // errPutsInFlight: the sweeper must not put the session key yet.
-var errPutsInFlight = backoff.Again(errors.New("puts that the session key has refused are still in flight"))
+var errPutsInFlight = backoff.Again(errors.New("puts refused by the new session key are still in flight"))
 
-// add has the sweeper see to an entry whose attempt has ended.
+// add makes the sweeper responsible for an entry whose attempt has ended.
 func (s *sweeper) add(e *entry) {
 	s.mu.Lock()
 	s.suspects[e] = true
@@ -77,8 +74,7 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
-// suspectsLeft returns the suspects, without those that went with their lease. It
-// returns nil if there is none; then run must end.
+// suspectsLeft returns the suspects whose leases are alive. It returns nil if there is none; then run must end.
 func (s *sweeper) suspectsLeft() []*entry {
 	for {
 		s.mu.Lock()
@@ -158,9 +154,8 @@ func (e *entry) putInFlight() bool {
 	return e.stage < created
 }
 
-// removeStanding reads a batch of suspects and removes those that stand. With
-// final, those that are absent cannot appear any more. If etcd refuses to read one
-// of them, the others are removed all the same.
+// removeStanding reads a batch of suspects and removes those that exist. With final, those that are absent can no
+// longer appear. If etcd refuses to read one of them, the others are still removed.
 func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool) (refused error) {
 	ops := make([]clientv3.Op, len(batch))
 	for i, e := range batch {
@@ -181,6 +176,10 @@ func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool
 	}
 	for i, e := range batch {
 		switch kv := rangeAt(resp, i); {
+		case e.moved && isEntry(kv, e.rev): // MinHold keeps it
+			if final {
+				s.clear(e)
+			}
 		case kv != nil:
 			s.remove(e, kv.CreateRevision)
 		case final:
@@ -190,8 +189,7 @@ func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool
 	return nil
 }
 
-// remove removes an entry that stands. It does what an attempt does that a read has
-// told of its entry and that gives up, and so it waits for a lock delay if it must.
+// remove removes an entry that exists, as an attempt does that gives up: after a lock delay, if one is due.
 func (s *sweeper) remove(e *entry, rev int64) {
 	s.clear(e)
 	found := &entry{q: e.q, lease: e.lease, id: e.id, unansweredAt: e.unansweredAt, rev: rev, stage: created}

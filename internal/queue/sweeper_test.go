@@ -91,7 +91,8 @@ func TestAttemptsWithADeadlineBelowTheRoundTripLeaveNothingAndNoPutOfTheSessionK
 
 // Each put of the session key refuses all puts that are in flight.
 func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
-	for _, loss := range []etcdfake.Fate{{LoseRequest: true, Silent: true}, {LoseReply: true, Silent: true}, {LoseReply: true}} {
+	for _, loss := range []etcdfake.Fate{{LoseRequest: true, Silent: true}, {LoseReply: true, Silent: true},
+		{LoseReply: true}} {
 		t.Run(fmt.Sprintf("%+v", loss), func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
@@ -155,7 +156,8 @@ func unansweredPut(t *testing.T, p *process, srv *etcdfake.Server) (release func
 		return etcdfake.Fate{}
 	})
 	before := len(srv.Keys(entriesX))
-	if _, err := p.queue("x").Acquire(kit.Within(t, 50*time.Millisecond), Request{}); !errors.Is(err, context.DeadlineExceeded) {
+	_, err := p.queue("x").Acquire(kit.Within(t, 50*time.Millisecond), Request{})
+	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
 	if len(srv.Keys(entriesX)) != before+1 {
@@ -265,7 +267,8 @@ func TestRefusedRemovalDoesNotKeepOtherEntries(t *testing.T) {
 				p.KV.Refuse(func(ops []clientv3.Op) error {
 					for _, op := range ops {
 						refused := op.IsDelete() || reads && op.IsGet()
-						if refused && strings.HasPrefix(string(op.KeyBytes()), "holdfast/lock/n0/") && !slices.ContainsFunc(ops, clientv3.Op.IsPut) {
+						if refused && strings.HasPrefix(string(op.KeyBytes()), "holdfast/lock/n0/") &&
+							!slices.ContainsFunc(ops, clientv3.Op.IsPut) {
 							return rpctypes.ErrPermissionDenied
 						}
 					}

@@ -16,17 +16,15 @@ import (
 // What follows is for terms of an election, which last long: locks do not use it.
 
 // errModified: another update of the same entry came first.
-var errModified = errors.New("the value was changed meanwhile")
+var errModified = errors.New("the value was changed in the meantime")
 
-// Update replaces the data in the entry's value. nil: it stands since the revision
-// returned. Otherwise Check's answer, if the hold has ended or ends by what etcd
-// says; ctx's error; or what etcd said that no retry can mend. The error is joined
-// with holdfast.ErrOutcomeUnknown if a request was not answered: the update may still
-// take effect, as long as the entry stands and no later Update has succeeded.
+// Update replaces the data in the entry's value. nil: the entry has it since the revision returned. Otherwise it
+// returns Check's result, if the hold has ended; ctx's error; or an error of etcd that no retry can mend. The error is
+// joined with holdfast.ErrOutcomeUnknown if a request was not answered: the update may still take effect while the
+// entry exists and no later Update has succeeded.
 //
-// The comparison of the mod revision sees to the latter. Only the holder changes the
-// value. So if the mod revision has moved, a request of ours moved it, of Update or
-// of heldWriter, and the answer says which value stands.
+// Only the holder changes the value. So if the mod revision has moved, Update or heldWriter moved it, and the reply
+// says which value is there.
 func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	if ctx == nil {
 		return 0, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -109,12 +107,11 @@ func (h *Hold) sawModified(rev int64) {
 	}
 }
 
-// Requeue ends the hold and queues again, at the back. One Txn does both: the ticket
-// joins the line before the hold ends, so handOff finds it there and puts its entry.
-// Goroutines of this session that were waiting before have their turn first.
+// Requeue ends the hold and queues again, at the back, in one Txn. The ticket joins the line before the hold ends, so
+// that handOff finds it there and puts its entry. Goroutines of this session that were already waiting go first.
 //
-// If the hold had ended before, Requeue queues nothing and returns Check's answer.
-// Otherwise the hold has ended, released, and the rest is as with Acquire.
+// If the hold had ended before, Requeue queues nothing and returns Check's result. Otherwise the hold is released, and
+// the rest is as with Acquire.
 func (h *Hold) Requeue(ctx context.Context, r Request) (_ *Hold, err error) {
 	q := h.entry.q
 	if err := q.usable(ctx); err != nil {
@@ -139,20 +136,17 @@ func (h *Hold) Requeue(ctx context.Context, r Request) (_ *Hold, err error) {
 	return ln.acquire(ctx, t, e, condition{})
 }
 
-// Abandon makes the hold lost, unless it has ended already, and returns Check's
-// answer. It waits for the entry to be removed, for giveUpWait at most; the session
-// goes on with it.
+// Abandon makes the hold lost, unless it has ended, and returns Check's result. It waits for the removal of the entry
+// for at most giveUpWait; the session finishes it.
 func (h *Hold) Abandon(cause holdfast.Cause) error {
 	h.endAndRelease(h.lost(cause))
 	h.line.awaitRemoval(h.entry, h.removed)
 	return h.Check()
 }
 
-// Resume waits while the hold is suspended, and then reads whether its entry still
-// stands: another client may have deleted it meanwhile. nil: the hold is connected,
-// and a linearizable read after the reconnection has seen the entry. Otherwise
-// Check's answer, if the hold has ended or ends by what etcd says; ctx's error; or
-// what etcd said that no retry can mend.
+// Resume waits while the hold is suspended, and then reads whether its entry exists. nil: the hold is connected, and a
+// linearizable read after the reconnection has seen the entry. Otherwise it returns Check's result, if the hold has
+// ended; ctx's error; or an error of etcd that no retry can mend.
 func (h *Hold) Resume(ctx context.Context) error {
 	hctx, cancel := h.Context(ctx, false)
 	defer cancel()

@@ -39,7 +39,19 @@ type Value struct {
 	Queued time.Time // when the entry was put
 	Held   time.Time // since when it is held; zero if it is not, or does not say so yet
 	Data   string    // a candidate's value: any bytes, at most MaxData
+
+	// Of an entry that MinHold keeps after its release: when that was, and when the
+	// lease of its own ends. Zero otherwise.
+	Released, TakenUntil time.Time
+
+	// ToldWithin bounds the time until the holder is told of a Notice that is put into
+	// its entry, while it reaches etcd. 0: it does not look for one.
+	ToldWithin time.Duration
+	Notice     Notice // of an administrator; zero if there is none
 }
+
+// maxToldWithin bounds Value.ToldWithin, by which an administrator chooses a lease.
+const maxToldWithin = 10 * time.Minute
 
 // encodedValue is a Value as it is written in etcd: JSON, which people can read with
 // etcdctl. The values of session keys have the same form.
@@ -51,6 +63,16 @@ type encodedValue struct {
 	Held   time.Time `json:"held_since,omitzero"`
 	Text   string    `json:"value,omitempty"`
 	Bytes  []byte    `json:"value_base64,omitempty"` // if Data is not text
+
+	Taken *taken `json:"taken,omitempty"` // by MinHold
+
+	ToldWithin int64  `json:"told_within_ms,omitempty"`
+	Notice     Notice `json:"notice,omitzero"`
+}
+
+type taken struct {
+	Released time.Time `json:"released_at"`
+	Until    time.Time `json:"until"`
 }
 
 // Encode returns the value as it is written in etcd.
@@ -59,6 +81,10 @@ func (v Value) Encode() string {
 		V: valueFormat, Mode: cut(v.Mode),
 		Identity: lease.Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
 		Queued:   millis(v.Queued), Held: millis(v.Held),
+		ToldWithin: v.ToldWithin.Milliseconds(), Notice: v.Notice.bounded(),
+	}
+	if !v.Released.IsZero() {
+		enc.Taken = &taken{millis(v.Released), millis(v.TakenUntil)}
 	}
 	if isText(v.Data) {
 		enc.Text = v.Data
@@ -85,12 +111,22 @@ func DecodeValue(b []byte) (Value, bool) {
 	v := Value{
 		Identity: enc.Identity, Mode: enc.Mode,
 		Queued: millis(enc.Queued), Held: millis(enc.Held), Data: enc.Text,
+		Notice: enc.Notice.bounded(),
+	}
+	if most := maxToldWithin.Milliseconds(); 0 < enc.ToldWithin && enc.ToldWithin <= most {
+		v.ToldWithin = time.Duration(enc.ToldWithin) * time.Millisecond
+	}
+	if enc.Taken != nil {
+		v.Released, v.TakenUntil = millis(enc.Taken.Released), millis(enc.Taken.Until)
 	}
 	if len(enc.Bytes) > 0 {
 		v.Data = string(enc.Bytes)
 	}
 	ok := enc.V >= valueFormat && len(v.Data) <= MaxData && plausible(v.Queued) &&
-		max(len(v.Owner), len(v.Host), len(v.Mode)) <= MaxText && (v.Held.IsZero() || plausible(v.Held))
+		max(len(v.Owner), len(v.Host), len(v.Mode)) <= MaxText
+	for _, t := range []time.Time{v.Held, v.Released, v.TakenUntil} {
+		ok = ok && (t.IsZero() || plausible(t))
+	}
 	if !ok {
 		return Value{}, false
 	}
@@ -102,6 +138,10 @@ func (v Value) String() string {
 	since := "queued since " + v.Queued.Format(time.RFC3339Nano)
 	if !v.Held.IsZero() {
 		since = "held since " + v.Held.Format(time.RFC3339Nano)
+	}
+	if !v.Released.IsZero() {
+		since = "released at " + v.Released.Format(time.RFC3339Nano) + ", its name taken until " +
+			v.TakenUntil.Format(time.RFC3339Nano)
 	}
 	return strings.Join(append(v.who(), since), ", ")
 }
@@ -134,7 +174,11 @@ func (q *Queue) entryValue(r Request) string {
 	}
 	who := q.host.Identity()
 	who.Owner = cmp.Or(r.Owner, who.Owner)
-	return Value{Identity: who, Mode: r.Mode, Queued: time.Now(), Data: r.Data}.Encode()
+	v := Value{Identity: who, Mode: r.Mode, Queued: time.Now(), Data: r.Data}
+	if q.takesNotices() {
+		v.ToldWithin = toldWithin(q.shared.lockDelay)
+	}
+	return v.Encode()
 }
 
 // verbatim reports whether the value of an entry is the candidate's data and nothing

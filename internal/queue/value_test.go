@@ -14,11 +14,15 @@ var when = time.Date(2026, 2, 3, 4, 5, 6, 7_000_000, time.UTC)
 func TestValueSurvivesEncoding(t *testing.T) {
 	t.Parallel()
 	for what, data := range map[string]string{
-		"nothing": "", "an address": "https://10.0.0.1:8080/?a=1&b=<2>", "JSON": `{"v":1,"queued_at":"x"}`, "lines": "a\n\tb\r\n",
-		"not UTF-8": "a\xffb", "control characters": "\x00\x01\x7f", "a separator": "\u2028", "the largest": strings.Repeat("\"", MaxData),
-		"the largest, bytes": strings.Repeat("\xff", MaxData), "the largest, control characters": strings.Repeat("\x00", MaxData),
+		"nothing": "", "an address": "https://10.0.0.1:8080/?a=1&b=<2>", "JSON": `{"v":1,"queued_at":"x"}`,
+		"lines":     "a\n\tb\r\n",
+		"not UTF-8": "a\xffb", "control characters": "\x00\x01\x7f", "a separator": "\u2028",
+		"the largest":                     strings.Repeat("\"", MaxData),
+		"the largest, bytes":              strings.Repeat("\xff", MaxData),
+		"the largest, control characters": strings.Repeat("\x00", MaxData),
 	} {
-		v := Value{Identity: lease.Identity{Owner: "o", Host: "h", PID: 7}, Mode: "exclusive", Queued: when, Held: when.Add(time.Second), Data: data}
+		v := Value{Identity: lease.Identity{Owner: "o", Host: "h", PID: 7}, Mode: "exclusive", Queued: when,
+			Held: when.Add(time.Second), Data: data}
 		got, ok := DecodeValue([]byte(v.Encode()))
 		if !ok || got != v {
 			t.Errorf("%s: %v, %.100q", what, ok, got)
@@ -32,12 +36,17 @@ func TestValueSurvivesEncoding(t *testing.T) {
 // The format is documented in docs/elections.md, for readers without this library.
 func TestValueIsEncodedAsDocumented(t *testing.T) {
 	t.Parallel()
-	v := Value{Identity: lease.Identity{Owner: "billing-7", Host: "db-1", PID: 4711}, Mode: "exclusive", Queued: when.In(time.FixedZone("", 3600))}
-	if got, want := v.Encode(), `{"v":1,"owner":"billing-7","host":"db-1","pid":4711,"mode":"exclusive","queued_at":"2026-02-03T04:05:06.007Z"}`; got != want {
+	v := Value{Identity: lease.Identity{Owner: "billing-7", Host: "db-1", PID: 4711}, Mode: "exclusive",
+		Queued: when.In(time.FixedZone("", 3600))}
+	want := `{"v":1,"owner":"billing-7","host":"db-1","pid":4711,` +
+		`"mode":"exclusive","queued_at":"2026-02-03T04:05:06.007Z"}`
+	if got := v.Encode(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	v = Value{Identity: lease.Identity{PID: 1}, Queued: when, Held: when.Add(1500 * time.Millisecond), Data: "<node-1>"}
-	if got, want := v.Encode(), `{"v":1,"pid":1,"queued_at":"2026-02-03T04:05:06.007Z","held_since":"2026-02-03T04:05:07.507Z","value":"<node-1>"}`; got != want {
+	want = `{"v":1,"pid":1,"queued_at":"2026-02-03T04:05:06.007Z",` +
+		`"held_since":"2026-02-03T04:05:07.507Z","value":"<node-1>"}`
+	if got := v.Encode(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	v = Value{Queued: when, Data: "\xff\x00"}
@@ -49,19 +58,22 @@ func TestValueIsEncodedAsDocumented(t *testing.T) {
 func TestValueOfAnotherFormIsNotDecoded(t *testing.T) {
 	t.Parallel()
 	for what, raw := range map[string]string{
-		"empty, of etcd's own locks":        "",
-		"a candidate's data":                "node-1",
-		"JSON of a candidate":               `{"addr":"10.0.0.1"}`,
-		"JSON with a number of its own":     `{"v":1,"addr":"10.0.0.1"}`,
-		"a lock's, without a format number": `{"owner":"me","host":"h","pid":3,"mode":"exclusive","since":"2026-02-03T04:05:06.007Z"}`,
-		"a session key's":                   `{"v":1,"owner":"me","host":"h","pid":3}`,
-		"format 0":                          `{"v":0,"queued_at":"2026-02-03T04:05:06Z"}`,
-		"an impossible year":                `{"v":1,"queued_at":"9999-12-31T23:59:59-12:00"}`,
-		"a list":                            `[{"v":1}]`,
-		"truncated":                         Value{Queued: when}.Encode()[:20],
-		"an owner that is too long":         `{"v":1,"queued_at":"2026-02-03T04:05:06Z","owner":"` + strings.Repeat("x", MaxText+1) + `"}`,
-		"data that is too long":             `{"v":1,"queued_at":"2026-02-03T04:05:06Z","value":"` + strings.Repeat("x", MaxData+1) + `"}`,
-		"far too long":                      `{"v":1,"queued_at":"2026-02-03T04:05:06Z"` + strings.Repeat(" ", maxValue) + `}`,
+		"empty, of etcd's own locks":    "",
+		"a candidate's data":            "node-1",
+		"JSON of a candidate":           `{"addr":"10.0.0.1"}`,
+		"JSON with a number of its own": `{"v":1,"addr":"10.0.0.1"}`,
+		"a lock's, without a format number": `{"owner":"me","host":"h","pid":3,"mode":"exclusive",` +
+			`"since":"2026-02-03T04:05:06.007Z"}`,
+		"a session key's":    `{"v":1,"owner":"me","host":"h","pid":3}`,
+		"format 0":           `{"v":0,"queued_at":"2026-02-03T04:05:06Z"}`,
+		"an impossible year": `{"v":1,"queued_at":"9999-12-31T23:59:59-12:00"}`,
+		"a list":             `[{"v":1}]`,
+		"truncated":          Value{Queued: when}.Encode()[:20],
+		"an owner that is too long": `{"v":1,"queued_at":"2026-02-03T04:05:06Z","owner":"` +
+			strings.Repeat("x", MaxText+1) + `"}`,
+		"data that is too long": `{"v":1,"queued_at":"2026-02-03T04:05:06Z","value":"` +
+			strings.Repeat("x", MaxData+1) + `"}`,
+		"far too long": `{"v":1,"queued_at":"2026-02-03T04:05:06Z"` + strings.Repeat(" ", maxValue) + `}`,
 	} {
 		if v, ok := DecodeValue([]byte(raw)); ok || v != (Value{}) {
 			t.Errorf("%s: %v, %v", what, v, ok)
@@ -95,7 +107,8 @@ func TestValueSaysQueuedUntilItSaysHeld(t *testing.T) {
 }
 
 func FuzzDecodeValue(f *testing.F) {
-	f.Add([]byte(Value{Identity: lease.Identity{Owner: "o", Host: "h", PID: 7}, Queued: when, Held: when, Data: "d"}.Encode()))
+	f.Add([]byte(Value{Identity: lease.Identity{Owner: "o", Host: "h", PID: 7}, Queued: when, Held: when,
+		Data: "d"}.Encode()))
 	f.Add([]byte(Value{Queued: when, Data: "\xff"}.Encode()))
 	f.Add([]byte(`{"v":1,"queued_at":"0001-01-01T00:00:00+01:00"}`))
 	f.Add([]byte(`{"v":1,"queued_at":"2026-02-03T04:05:06.0071Z","value":"a","value_base64":"/w=="}`))

@@ -61,7 +61,7 @@ func TestQuietWatchIsKept(t *testing.T) {
 // The entry ahead is deleted after the answer that names it and before the watch of it is
 // created. No event will tell that. The read after the creation finds it; without that read
 // the waiter would be woken by the recheck, 30 s later.
-func TestPredecessorThatLeavesBeforeTheWatchStandsWakesItsWaiterAtOnce(t *testing.T) {
+func TestReleaseBeforeTheWatchExistsWakesTheWaiterAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		slow  func(etcdfake.Call) bool
 		fate  etcdfake.Fate
@@ -132,7 +132,7 @@ func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
 			},
 			within: 2 * time.Second,
 		},
-		"it is cancelled again and again": {
+		"it is canceled again and again": {
 			fail: func(srv *etcdfake.Server, _ *process) {
 				for range down / (10 * time.Millisecond) {
 					srv.CancelWatches(rpctypes.ErrNoLeader)
@@ -185,7 +185,7 @@ func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
 				}
 				after := b.Link.Count()
 				// The session watches its own key as well. Without a leader etcd's
-				// client repeats each read every 25 ms by itself, and a read that is
+				// client repeats each read every 25 ms, and a read that is
 				// not answered is sent again beside that.
 				watches := after["Watch"] - before["Watch"]
 				reads := after["Range"] + after["Txn"] - before["Range"] - before["Txn"]

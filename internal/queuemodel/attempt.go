@@ -12,13 +12,25 @@ func (m *model) attemptSteps(s *state, i int8) {
 	case waiting, removing:
 		m.waitingSteps(s, i)
 	case holding:
-		m.remove(m.step(s, "releases", i), i)
+		m.release(s, i)
 	}
-	if m.attempts[i].line && !a.handedOn && a.try+1 < maxTries {
+	if m.attempts[i].line && !m.attempts[i].minHold && !a.handedOn && a.try+1 < maxTries {
 		m.handOffSteps(s, i)
 	}
 	if a.place.delay.running && a.place.delay.until == 0 {
 		m.step(s, "has waited for its lock delay", i).attempts[i].place.delay.running = false
+	}
+}
+
+func (m *model) release(s *state, i int8) {
+	switch own := s.standing(s.attempts[i].place.created); {
+	case !m.attempts[i].minHold:
+		m.remove(m.step(s, "releases", i), i)
+	case m.broken == movedBeforeToldAboutIt && own != nil && own.kept == notKept:
+		t := m.step(s, "has its entry moved while its work runs", i)
+		t.standing(own.created).kept = moved
+	default:
+		m.keep(m.step(s, "releases, and its name stays taken", i), i)
 	}
 }
 
@@ -78,16 +90,16 @@ func (m *model) enqueuingSteps(s *state, i int8) {
 		return
 	}
 	if copies < max(m.copies, 1) && !c.keyMissing {
-		t := m.step(s, "has no answer and sends the same enqueue again", i)
+		t := m.step(s, "has no reply and sends the same enqueue again", i)
 		t.stopAwaiting(i)
 		t.send(i)
 	}
 	if plan.givesUp {
-		m.endUnanswered(m.step(s, "gives up without an answer", i), i)
+		m.endUnanswered(m.step(s, "gives up without a reply", i), i)
 	}
 }
 
-// endUnanswered ends an attempt that has no answer. It deletes no entry that another may wait
+// endUnanswered ends an attempt that has no reply. It deletes no entry that another may wait
 // behind: the sweeper does.
 func (m *model) endUnanswered(s *state, i int8) {
 	a := &s.attempts[i]
@@ -127,7 +139,7 @@ func (m *model) passToSweeper(s *state, i int8) {
 	}
 }
 
-// answer handles the answer to the copy that the attempt awaits.
+// answer handles the reply to the copy that the attempt awaits.
 func (m *model) answer(s *state, c enqueueCopy) {
 	i := c.attempt
 	a, n := &s.attempts[i], &s.sessions[m.attempts[i].session]
@@ -159,8 +171,8 @@ func (m *model) answer(s *state, c enqueueCopy) {
 		if key > a.unanswered { // the gate has closed behind every copy, and none had been carried out
 			a.unanswered = 0
 		}
-		if s.standing(a.replaces) == nil {
-			a.replaces = 0
+		if a.replaces != 0 && s.standing(a.replaces) == nil { // an administrator has removed it
+			a.replaces, a.queued = 0, false // it queues anew
 		}
 		a.gate = key
 		s.send(i)
@@ -211,6 +223,7 @@ func (m *model) waitingSteps(s *state, i int8) {
 	own := s.standing(p.created)
 	switch {
 	case own == nil: // gone with the lease: the session finds out
+		m.ownIsGone(s, i)
 	case p.ahead != 0 && s.standing(p.ahead) == nil:
 		m.judge(s, i)
 	case p.ahead != 0 && m.unknown && p.seen < s.now:

@@ -29,9 +29,13 @@ func (m *model) check(s *state) {
 			}
 		}
 	}
+	if s.freedEarly {
+		m.violated("kept: a session deleted an entry before MinHold had passed")
+	}
 	for i := range s.entryCount {
 		e := &s.entries[i]
-		if e.deleted != 0 || s.leases[e.lease].told || s.sessions[e.lease/2].closing {
+		if e.deleted != 0 || e.kept != notKept || e.noticed == takenAway || s.leases[e.lease].told ||
+			s.sessions[e.lease/2].closing {
 			continue
 		}
 		a := &s.attempts[e.attempt]

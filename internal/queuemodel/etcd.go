@@ -1,6 +1,6 @@
 package queuemodel
 
-// What etcd does. Each change has a revision of its own.
+// What etcd does. Each change has its own revision.
 
 // conflicts reports whether two entries exclude each other. All entries are exclusive so far.
 func (m *model) conflicts(a, b *entry) bool {
@@ -46,8 +46,10 @@ func (s *state) deleteEntry(created revision) {
 func (s *state) deleteNow(created revision) {
 	if e := s.standing(created); e != nil {
 		e.deleted = s.now
+		s.freedEarly = s.freedEarly || e.kept != notKept
 		e.keyAtDeletion = s.leases[e.lease].key != 0
 		e.keyBeforeDeletion = e.keyAtDeletion
+		e.noticed, e.until = unnoticed, 0 // they matter no more
 	}
 }
 
@@ -64,8 +66,9 @@ func (s *state) revoke(l int8) {
 	before := s.leases[l].key != 0
 	s.leases[l].alive, s.leases[l].key = false, 0
 	for i := range s.entryCount {
-		if e := &s.entries[i]; e.deleted == 0 && e.lease == l {
-			e.deleted, e.keyBeforeDeletion = s.now, before
+		if e := &s.entries[i]; e.deleted == 0 && e.lease == l && e.kept != moved && e.noticed != takenAway {
+			e.deleted, e.keyBeforeDeletion, e.kept, e.moving = s.now, before, notKept, false
+			e.noticed, e.until = unnoticed, 0
 		}
 	}
 	for i := range s.attempts { // its suspects went with it

@@ -31,6 +31,8 @@ func (m *model) judgeKnown(s *state, i int8) {
 		revoked = revoked && gone.keyBeforeDeletion
 	case nothingDelays:
 		revoked = false
+	case delayByTheLeaseOfTheEntry:
+		revoked = revoked || gone.kept == moved
 	}
 	if p.ahead == 0 && revoked {
 		m.startDelay(s, &p.delay)

@@ -15,7 +15,7 @@ func (m *model) copySteps(s *state, k int8) {
 			t.dropCopy(k)
 		}
 	default:
-		t := m.step(s, "reads the answer to its enqueue", c.attempt)
+		t := m.step(s, "reads the reply to its enqueue", c.attempt)
 		refused := !c.accepted && s.leases[c.lease].key != c.gate
 		t.dropCopy(k)
 		if t.attempts[c.attempt].stage == enqueuing {
@@ -25,7 +25,7 @@ func (m *model) copySteps(s *state, k int8) {
 		}
 	}
 	if m.lossy {
-		t := m.step(s, "has a copy or its answer lost", c.attempt)
+		t := m.step(s, "has a copy or its reply lost", c.attempt)
 		t.dropCopy(k)
 	}
 }

@@ -15,11 +15,12 @@ type scenario struct {
 	closing      []int8 // sessions that may be closed
 	deleteKeys   int8   // session keys that may be deleted by hand
 	latePuts     int8   // puts of a session key that may be carried out late
+	removals     int8   // entries that administrators may remove by force
 
 	copies    int8 // of one enqueue in flight at the same time; 0 means 1
-	lossy     bool // copies and answers may be lost
+	lossy     bool // copies and replies may be lost
 	unknown   bool // a watch may not tell when the entry ahead went
-	compacted bool // what is to be read may be compacted
+	compacted bool // what a read asks for may be compacted
 
 	alwaysSuspects bool // the sweeper always has a reason to put the session key
 	clean          bool // a delay without a fault is a violation; a Close has time to remove what it can
@@ -33,8 +34,9 @@ type plan struct {
 	session int8
 	lock    int8
 	givesUp bool
-	slow    bool // it may send again before the answer has come, or give up then
+	slow    bool // it may send again before the reply has come, or give up then
 	line    bool // another goroutine of its session waits behind it for the same lock
+	minHold bool // its name stays taken after its release
 }
 
 // A rule is broken on purpose, to see that the search notices.
@@ -67,6 +69,16 @@ const (
 	sweepWithoutPut             rule = "the sweeper reads without putting the session key before"
 	sweepAtOnce                 rule = "the sweeper deletes what it finds at once"
 	endPutsTheKey               rule = "an attempt that ends unanswered puts the key itself and deletes its entry blindly"
+	movedBeforeToldAboutIt      rule = "an entry is moved to a lease of its own before its holder's work has ended"
+	unansweredLeaseIsRevoked    rule = "the lease of a move that was not answered is revoked as unused"
+	closeDeletesKept            rule = "Close deletes the entry of a hold whose MinHold has not passed"
+	keptIsSwept                 rule = "the sweeper deletes an entry that is kept"
+	keptKeyIsUsedAgain          rule = "the next goroutine's entry has the key of the one that is kept"
+	delayByTheLeaseOfTheEntry   rule = "the session key of the lease an entry is on decides, not of the one in its name"
+	removalDeletes              rule = "a removal deletes the entry instead of moving it"
+	waiterIsMoved               rule = "a removal moves an entry that waits"
+	moveIsTheNotice             rule = "a removal puts its notice with the move, after the lease was granted"
+	moveWithoutDelay            rule = "the lease of a removal does not outlast the lock delay of the entry itself"
 	putAtAnyTime                rule = "the sweeper puts the key again before the attempts it refused have their place"
 )
 

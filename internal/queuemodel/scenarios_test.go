@@ -145,10 +145,68 @@ var (
 		attempts: []plan{{session: 0}, {session: 1, slow: true, givesUp: true}, {session: 2}},
 		revokes:  1, revokable: []int8{0}, copies: 2, lossy: true,
 	}
+	removed = scenario{
+		name: "three in line, an administrator removes two holders, one revoked", sessions: 3,
+		attempts: []plan{{session: 0, givesUp: true}, {session: 1, givesUp: true}, {session: 2, givesUp: true}},
+		revokes:  1, revokable: []int8{0, 1, 2}, removals: 2,
+	}
+	removedTwoLost = scenario{
+		name: "three in line, an administrator removes a holder, two revoked, one closes", sessions: 3,
+		attempts: []plan{{session: 0}, {session: 1, givesUp: true}, {session: 2}},
+		revokes:  2, revokable: []int8{0, 1}, removals: 1, closing: []int8{0, 1},
+	}
+	removedLine = scenario{
+		name: "a line, an administrator removes a holder, one revoked", sessions: 2,
+		attempts: []plan{{session: 0, line: true}, {session: 1, givesUp: true}},
+		revokes:  1, revokable: []int8{0, 1}, removals: 1, regrants: []int8{0},
+	}
+	removedLineTwice = scenario{
+		name: "a line, an administrator removes two holders, one revoked, one given up", sessions: 2,
+		attempts: []plan{{session: 0, line: true, givesUp: true}, {session: 1, givesUp: true}},
+		revokes:  1, revokable: []int8{0, 1}, removals: 2, giveUpLeases: 1, regrants: []int8{0},
+	}
+	removedUnanswered = scenario{
+		name: "unanswered enqueues, an administrator removes a holder", sessions: 2,
+		attempts: []plan{{session: 0, slow: true, givesUp: true}, {session: 1, slow: true, givesUp: true}},
+		removals: 1, copies: 2, lossy: true, revokes: 1, revokable: []int8{0},
+	}
 	alwaysSwept = scenario{
 		name: "slow enqueues of one session, always a suspect", sessions: 1,
 		attempts: []plan{{slow: true}, {lock: 1, slow: true}},
 		copies:   2, alwaysSuspects: true,
+	}
+	minHold = scenario{
+		name: "three in line with MinHold, one revoked, all may give up", sessions: 3,
+		attempts: []plan{
+			{session: 0, minHold: true, givesUp: true}, {session: 1, minHold: true, givesUp: true},
+			{session: 2, givesUp: true},
+		},
+		revokes: 1, revokable: []int8{0, 1},
+	}
+	minHoldClosing = scenario{
+		name: "two in line with MinHold, the first revoked or closed", sessions: 3,
+		attempts: []plan{{session: 0, minHold: true}, {session: 1, minHold: true}, {session: 2}},
+		revokes:  1, revokable: []int8{0}, closing: []int8{0},
+	}
+	minHoldGivenUp = scenario{
+		name: "two in line with MinHold, both may close or give their leases up", sessions: 3,
+		attempts: []plan{{session: 0, minHold: true}, {session: 1, minHold: true}, {session: 2}},
+		revokes:  1, revokable: []int8{0}, closing: []int8{0, 1}, giveUpLeases: 1, regrants: []int8{0},
+	}
+	minHoldLine = scenario{
+		name: "two in line with MinHold, the first with another goroutine behind it, one revoked", sessions: 2,
+		attempts: []plan{{session: 0, minHold: true, line: true}, {session: 1, minHold: true}},
+		revokes:  1, revokable: []int8{0, 1}, closing: []int8{0},
+	}
+	minHoldUnanswered = scenario{
+		name: "unanswered enqueues with MinHold, one revoked", sessions: 2,
+		attempts: []plan{{session: 0, minHold: true, slow: true, givesUp: true}, {session: 1}},
+		revokes:  1, revokable: []int8{0}, copies: 2, lossy: true,
+	}
+	cleanMinHold = scenario{
+		name: "no fault: MinHold, with a line", sessions: 3,
+		attempts: []plan{{session: 0, minHold: true, line: true}, {session: 1, minHold: true, givesUp: true}, {session: 2}},
+		clean:    true,
 	}
 	clean = scenario{
 		name: "no fault: three in line, all may give up, two close", sessions: 3,
@@ -166,6 +224,11 @@ var (
 			{session: 0, givesUp: true}, {session: 1, givesUp: true}, {session: 2, givesUp: true}, {session: 3},
 		},
 		clean: true,
+	}
+	cleanRemoved = scenario{
+		name: "no fault: an administrator removes two holders", sessions: 3,
+		attempts: []plan{{session: 0}, {session: 1, givesUp: true}, {session: 2, givesUp: true}},
+		removals: 2, clean: true,
 	}
 	cleanUnanswered = scenario{
 		name: "no fault but silence: unanswered enqueues are swept without delaying those behind", sessions: 2,
@@ -186,6 +249,9 @@ var small = []scenario{
 	sweptAlone, with(sweptAlone, latePut), alwaysSwept, sweptTwoLost,
 	with(alwaysSwept, func(s *scenario) { s.lossy, s.name = true, s.name+", losses" }),
 	clean, cleanLine, with(cleanFour, unknown), cleanUnanswered,
+	minHold, with(minHold, unknown), minHoldClosing, minHoldLine, with(minHoldLine, unknown, compacted),
+	minHoldUnanswered, cleanMinHold,
+	removed, with(removedTwoLost, unknown), removedLine, removedUnanswered, cleanRemoved,
 }
 
 // large are searched with -model.full only.
@@ -198,6 +264,8 @@ var large = []scenario{
 	with(givenUp, unknown, compacted),
 	with(keyDeleted, unknown, latePut),
 	swept, with(sweptBehindRevoked, unknown),
+	minHoldGivenUp,
+	removedLineTwice, with(removed, unknown, compacted),
 }
 
 const (
@@ -205,6 +273,7 @@ const (
 	orphan   = "orphan"
 	needless = "needless"
 	livelock = "livelock"
+	freed    = "kept"
 )
 
 // broken are the rules broken on purpose. The search has to notice each.
@@ -236,4 +305,14 @@ var broken = []scenario{
 	with(sweptBehindRevoked, breaking(sweepAtOnce, early)),
 	with(sweptBehindRevoked, breaking(endPutsTheKey, early)),
 	with(alwaysSwept, breaking(putAtAnyTime, livelock)),
+	with(minHold, breaking(movedBeforeToldAboutIt, early)),
+	with(minHold, breaking(unansweredLeaseIsRevoked, freed)),
+	with(minHoldClosing, breaking(closeDeletesKept, freed)),
+	with(minHoldUnanswered, breaking(keptIsSwept, freed)),
+	with(minHoldLine, breaking(keptKeyIsUsedAgain, freed)),
+	with(cleanMinHold, breaking(delayByTheLeaseOfTheEntry, needless)),
+	with(removed, breaking(removalDeletes, early)),
+	with(removed, breaking(waiterIsMoved, early)),
+	with(removed, breaking(moveIsTheNotice, early)),
+	with(removed, breaking(moveWithoutDelay, early)),
 }

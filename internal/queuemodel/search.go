@@ -45,6 +45,10 @@ func (m *model) expand(s *state) []step {
 	for k := range s.copyCount {
 		m.copySteps(s, k)
 	}
+	for k := range s.entryCount {
+		m.keepSteps(s, k)
+		m.removalSteps(s, k)
+	}
 	for n := range m.sessions {
 		m.leaseSteps(s, 2*n)
 		m.leaseSteps(s, 2*n+1)

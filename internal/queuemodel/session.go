@@ -98,7 +98,7 @@ func (m *model) lostForGood(s *state, n int8) bool {
 }
 
 // close ends the holds. Waiting entries are removed by the usual rule. An entry that is left when
-// the lease is revoked goes with it, and those behind wait for the lock delay.
+// the lease is revoked is deleted with it, and those behind wait for the lock delay.
 func (m *model) close(s *state, n int8) {
 	s.sessions[n].closing = true
 	if m.broken == closeDeletesKeyFirst {
@@ -110,7 +110,14 @@ func (m *model) close(s *state, n int8) {
 		if m.attempts[i].session != n {
 			continue
 		}
-		if a.stage == holding || a.stage == waiting {
+		switch {
+		case a.stage == holding && m.attempts[i].minHold:
+			created := a.place.created
+			m.keep(s, int8(i))
+			if m.broken == closeDeletesKept {
+				s.deleteEntry(created)
+			}
+		case a.stage == holding || a.stage == waiting:
 			a.quit()
 		}
 	}
@@ -128,7 +135,7 @@ func (a *attempt) quit() {
 // waits for it.
 func (m *model) anythingOn(s *state, n int8) bool {
 	for i := range s.entryCount {
-		if e := &s.entries[i]; e.deleted == 0 && e.lease/2 == n {
+		if e := &s.entries[i]; e.deleted == 0 && e.lease/2 == n && e.kept != moved {
 			return true
 		}
 	}
@@ -145,6 +152,9 @@ func (m *model) tell(s *state, l int8) {
 	n := l / 2
 	s.leases[l].told = true
 	s.sessions[n].keyMissing = false
+	for i := range s.entryCount {
+		s.entries[i].until &^= 1 << l
+	}
 	for i := range m.attempts {
 		a := &s.attempts[i]
 		a.place.delay.until &^= 1 << l

@@ -3,7 +3,7 @@ package queuemodel
 const (
 	maxSessions = 4
 	maxAttempts = 4
-	maxTries    = 3 // entries that one attempt may have, one after another, each under a key of its own
+	maxTries    = 3 // entries that one attempt may have, one after another, each under its own key
 	maxEntries  = 10
 	maxCopies   = 5
 )
@@ -30,6 +30,8 @@ type state struct {
 
 	entryCount, copyCount                         int8
 	revoked, keysDeleted, latePuts, givenUpLeases int8 // faults so far
+	freedEarly                                    bool // a session deleted an entry that was to be kept
+	removals                                      int8 // by administrators, so far
 }
 
 // An entry is a key of the lock's queue in etcd.
@@ -39,6 +41,10 @@ type entry struct {
 	created, deleted  revision // deleted is 0 while it stands
 	keyAtDeletion     bool     // the session key of its lease stood at the revision of the deletion
 	keyBeforeDeletion bool     // the same, one revision earlier
+	kept              keeping
+	moving            bool     // a copy of the move may be carried out, or was, and was not answered
+	noticed           noticed  // by an administrator
+	until             leaseSet // leases that were revoked, and not told, when it was noticed
 }
 
 // A lease and its session key.
@@ -104,7 +110,7 @@ type delay struct {
 	until   leaseSet
 }
 
-// A suspect is an entry that may exist although no attempt accounts for it any more.
+// A suspect is an entry that may exist although no attempt accounts for it.
 type suspect struct {
 	doubt doubt
 	delay delay
@@ -115,20 +121,20 @@ type doubt int8
 const (
 	none           doubt = iota
 	copyMayArrive        // a copy sent at the present gate was not answered: only a put of the session key stops it
-	entryMayStand        // no copy can come any more, but one may have been carried out
+	entryMayStand        // no copy can arrive, but one may have been carried out
 	entryMustDelay       // an entry was found that must not go before its delay is over
 )
 
-// An enqueueCopy is an enqueue that was sent. It is in flight until its sender has read the answer,
+// An enqueueCopy is an enqueue that was sent. It is in flight until its sender has read the reply,
 // or, if the sender no longer waits, until etcd has carried it out. Both may take any time.
 type enqueueCopy struct {
 	attempt, try, lease int8
 	gate                revision
 	replaces            revision
-	awaited             bool // its sender still waits for the answer
+	awaited             bool // its sender still waits for the reply
 
 	answered, accepted bool
-	created, ahead     revision // the answer
+	created, ahead     revision // the reply
 }
 
 // standing returns the entry that was created at a revision, nil when it does not stand.

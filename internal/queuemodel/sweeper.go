@@ -26,7 +26,7 @@ func (m *model) sweepSteps(s *state, n int8) {
 	}
 }
 
-// moveGate puts the session key: no copy that compares the former gate can be carried out any more.
+// moveGate puts the session key: no copy that compares the former gate can still be carried out.
 func (m *model) moveGate(s *state, n int8) {
 	c := &s.sessions[n]
 	if m.broken != sweepWithoutPut {
@@ -52,7 +52,7 @@ func (m *model) moveGate(s *state, n int8) {
 func (m *model) sweep(s *state, i, try int8) {
 	q := s.attempts[i].suspects[try]
 	e := s.named(i, try)
-	if e == nil || e.created == s.attempts[i].replaces {
+	if e == nil || e.created == s.attempts[i].replaces || e.kept != notKept && m.broken != keptIsSwept {
 		m.step(s, "is cleared: nothing of it exists", i).attempts[i].suspects[try] = suspect{}
 		return
 	}

@@ -12,7 +12,7 @@ import "time"
 
 // The settings of each Process. Tests compute what they expect from these.
 const (
-	// OneWay is how long a request or an answer travels. It is not 0: what takes no
+	// OneWay is how long a request or a reply travels. It is not 0: what takes no
 	// time happens in an order that no event can be placed into.
 	OneWay = 5 * time.Millisecond
 

@@ -19,7 +19,7 @@ func Entries(lock string) string { return "holdfast/lock/" + lock + "/@/" }
 func Standing(srv *etcdfake.Server, lock string) []*mvccpb.KeyValue { return srv.Keys(Entries(lock)) }
 
 // Queued waits until n entries stand below a prefix, and until the client that has put
-// the last of them has its answer and its watch.
+// the last of them has its reply and its watch.
 func Queued(t *testing.T, srv *etcdfake.Server, prefix string, n int) {
 	t.Helper()
 	for range 1000 {

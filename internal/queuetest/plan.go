@@ -12,10 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 )
 
-// KindOf tells the requests of the queue apart: "enqueue", "hand-off", "remove", "poll",
-// "held" (an entry says since when it is held), "read", "gate" (a put of the session
-// key), "session" (a read of it), "watch", "session watch" and "event"; of any other
-// call it returns the method.
+// KindOf returns the kind of a request of the queue, or the method of any other call. The kinds are "enqueue",
+// "hand-off", "remove", "move" (to a lease of its own), "poll", "read", "watch" and "event"; "held" (writes held_since
+// to an entry); "gate" (puts the session key), "session" (reads it) and "session watch".
 func KindOf(c etcdfake.Call) string {
 	switch r := c.Request.(type) {
 	case *pb.TxnRequest:
@@ -25,6 +24,8 @@ func KindOf(c etcdfake.Call) string {
 			return "held"
 		case puts && deletes:
 			return "hand-off"
+		case puts && len(r.Compare) > 0 && r.Compare[0].GetCreateRevision() > 0:
+			return "move"
 		case puts:
 			return "enqueue"
 		case deletes:

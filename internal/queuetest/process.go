@@ -98,7 +98,7 @@ func (p *Process) clock() func() time.Duration {
 	}
 }
 
-// Stop is SIGSTOP: the process does nothing any more, and messages to it wait.
+// Stop is SIGSTOP: the process does nothing, and messages to it wait.
 func (p *Process) Stop() {
 	p.mu.Lock()
 	p.resumed = make(chan struct{})

@@ -41,7 +41,9 @@ func (kv *RefusingKV) verdict(ops ...clientv3.Op) error {
 }
 
 // Put implements clientv3.KV.
-func (kv *RefusingKV) Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+func (kv *RefusingKV) Put(
+	ctx context.Context, key, value string, opts ...clientv3.OpOption,
+) (*clientv3.PutResponse, error) {
 	if err := kv.verdict(clientv3.OpPut(key, value, opts...)); err != nil {
 		return nil, err
 	}

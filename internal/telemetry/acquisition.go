@@ -37,10 +37,10 @@ func Queued(ctx context.Context, ahead int64) {
 	}
 }
 
-// Armed adds the event that the watch of the predecessor stands.
+// Armed adds the event that the watch of the entry ahead was created.
 func Armed(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("armed") }
 
-// Woken adds the event that the predecessor has left.
+// Woken adds the event that the entry ahead is gone.
 func Woken(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("woken") }
 
 // Verified adds the event that a read after the wait found the entry.
@@ -49,7 +49,7 @@ func Verified(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("verifi
 // Held ends the wait: the lock or term is held.
 func (a *Acquisition) Held() { a.endWait("held") }
 
-// Failed ends the wait without a hold. isError tells an error from an answer, such
+// Failed ends the wait without a hold. isError tells an error from an outcome, such
 // as that a lock is taken.
 func (a *Acquisition) Failed(outcome string, isError bool) {
 	if isError {
@@ -107,7 +107,7 @@ func (a *Acquisition) record(h metric.Float64Histogram, d time.Duration, outcome
 	h.Record(trace.ContextWithSpan(context.Background(), a.span), d.Seconds(), metric.WithAttributes(attrs...))
 }
 
-// Ambiguous counts a request (enqueue, remove or proclaim) that was not answered,
+// Ambiguous counts a request (enqueue, remove, move or proclaim) that was not answered,
 // so that it may or may not have been carried out.
 func (t *Telemetry) Ambiguous(kind, request string) {
 	t.ambiguous.Add(context.Background(), 1, metric.WithAttributes(kindKey.String(kind), requestKey.String(request)))
@@ -118,5 +118,5 @@ func (t *Telemetry) Sweeping(kind string) {
 	t.sweeps.Add(context.Background(), 1, metric.WithAttributes(kindKey.String(kind)))
 }
 
-// AuditFailed counts an unanswered request that looked for the entries of holds.
-func (t *Telemetry) AuditFailed() { t.audits.Add(context.Background(), 1) }
+// PollFailed counts an unanswered poll of the entries of holds.
+func (t *Telemetry) PollFailed() { t.polls.Add(context.Background(), 1) }

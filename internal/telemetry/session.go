@@ -48,7 +48,8 @@ func (t *Telemetry) SessionLost(cause string, unproven time.Duration) {
 
 // lost counts a loss and reports it as a span, linked to the span of the
 // acquisition that it ended.
-func (t *Telemetry) lost(acquisition trace.SpanContext, attrs []attribute.KeyValue, cause string, unproven time.Duration) {
+func (t *Telemetry) lost(acquisition trace.SpanContext, attrs []attribute.KeyValue, cause string,
+	unproven time.Duration) {
 	ctx := context.Background()
 	attrs = append(attrs[:len(attrs):len(attrs)], causeKey.String(cause))
 	t.losses.Add(ctx, 1, metric.WithAttributes(attrs...))

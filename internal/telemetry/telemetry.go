@@ -46,7 +46,7 @@ type Telemetry struct {
 	holds     metric.Float64Histogram
 	ambiguous metric.Int64Counter
 	sweeps    metric.Int64Counter
-	audits    metric.Int64Counter
+	polls     metric.Int64Counter
 }
 
 // New creates the instruments. If the SDK refuses one, OpenTelemetry's error
@@ -81,8 +81,8 @@ func New(o Options) *Telemetry {
 		holds: orNothing(m.Float64Histogram("holdfast.hold.duration", metric.WithUnit("s"), buckets,
 			metric.WithDescription("Time from acquiring a lock or term to its release or loss."))),
 		ambiguous: orNothing(m.Int64Counter("holdfast.replies.ambiguous", metric.WithUnit("{reply}"),
-			metric.WithDescription("Requests without an answer, which may or may not have been carried out."))),
-		audits: orNothing(m.Int64Counter("holdfast.audits.unanswered", metric.WithUnit("{request}"),
+			metric.WithDescription("Requests without a reply, which may or may not have been carried out."))),
+		polls: orNothing(m.Int64Counter("holdfast.polls.unanswered", metric.WithUnit("{request}"),
 			metric.WithDescription("Unanswered requests that look for the entries of held locks and terms."))),
 		sweeps: orNothing(m.Int64Counter("holdfast.sweeps", metric.WithUnit("{entry}"),
 			metric.WithDescription("Entries that etcd refused to remove; the session retries until it can or the lease ends."))),
@@ -109,7 +109,7 @@ const (
 	outcomeKey  = attribute.Key("holdfast.outcome")  // how it ended
 	causeKey    = attribute.Key("holdfast.cause")    // of a loss
 	stateKey    = attribute.Key("holdfast.state")    // of a session
-	requestKey  = attribute.Key("holdfast.request")  // the request without an answer
+	requestKey  = attribute.Key("holdfast.request")  // the request without a reply
 	positionKey = attribute.Key("holdfast.position") // number of entries ahead
 	unprovenKey = attribute.Key("holdfast.unproven") // seconds since the last confirmed renewal was sent
 	errorKey    = attribute.Key("holdfast.error")    // class of an error

@@ -60,7 +60,7 @@ func reportAll(t *telemetry.Telemetry) {
 	t.SessionLost("expired", time.Second)
 	t.Ambiguous("lock", "enqueue")
 	t.Sweeping("lock")
-	t.AuditFailed()
+	t.PollFailed()
 }
 
 // row describes a metric or span, as a row of a table in docs/telemetry.md does.
@@ -138,10 +138,12 @@ func TestReportsMatchTheDocument(t *testing.T) {
 		switch data := m.Data.(type) {
 		case metricdata.Histogram[float64]:
 			r.instrument = "histogram"
-			r.attributes = pointKeys(data.DataPoints, func(p metricdata.HistogramDataPoint[float64]) attribute.Set { return p.Attributes })
+			r.attributes = pointKeys(data.DataPoints,
+				func(p metricdata.HistogramDataPoint[float64]) attribute.Set { return p.Attributes })
 		case metricdata.Gauge[float64]:
 			r.instrument = "gauge"
-			r.attributes = pointKeys(data.DataPoints, func(p metricdata.DataPoint[float64]) attribute.Set { return p.Attributes })
+			r.attributes = pointKeys(data.DataPoints,
+				func(p metricdata.DataPoint[float64]) attribute.Set { return p.Attributes })
 		case metricdata.Sum[int64]:
 			r.instrument = "up-down counter"
 			if data.IsMonotonic {

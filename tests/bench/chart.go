@@ -35,8 +35,10 @@ func chart(results []result) string {
 	for _, g := range groups {
 		height += len(g)*barHeight + gap
 	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" font-family="sans-serif" font-size="12">`+"\n", chartWidth, height)
-	label(&b, 16, 24, "start", "How many times faster than etcd's concurrency package (upstream)", `font-size="15" font-weight="bold"`)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" `+
+		`font-family="sans-serif" font-size="12">`+"\n", chartWidth, height)
+	label(&b, 16, 24, "start", "How many times faster than etcd's concurrency package (upstream)",
+		`font-size="15" font-weight="bold"`)
 	legend(&b)
 	axis(&b, height)
 	y := headHeight

@@ -11,7 +11,8 @@ import (
 
 func TestChartHandlesMissingZeroAndHugeValues(t *testing.T) {
 	drawn := svgTexts(t, chart(extremeResults())) // well-formed, all on the canvas
-	for _, want := range []string{"<script> & `code`", "50.0 ×", "nought upstream", "0.00 ×", "huge", "1e+303 ×", "1 member", "3 members"} {
+	for _, want := range []string{"<script> & `code`", "50.0 ×", "nought upstream", "0.00 ×", "huge", "1e+303 ×",
+		"1 member", "3 members"} {
 		if !drawn[want] {
 			t.Errorf("the chart lacks %q: %v", want, drawn)
 		}

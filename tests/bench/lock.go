@@ -67,7 +67,9 @@ func uncontended() []subject {
 			if err != nil {
 				return nil, err
 			}
-			return concurrently(1, func(int) error { return bareLock(e.ctx, sessions[0].Client(), e.name, sessions[0].Lease()) }), nil
+			return concurrently(1, func(int) error {
+				return bareLock(e.ctx, sessions[0].Client(), e.name, sessions[0].Lease())
+			}), nil
 		},
 		upstream: all[0].upstream,
 		floor:    all[0].floor,

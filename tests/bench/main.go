@@ -29,7 +29,8 @@ func command(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(out)
 	var p plan
-	only := flags.String("run", "", "measure only the subjects that match `regexp`, such as members=1/handover/sessions=2;\nthen no file is written unless its flag is given")
+	only := flags.String("run", "", "measure only the subjects that match `regexp`, such as "+
+		"members=1/handover/sessions=2;\nthen no file is written unless its flag is given")
 	markdown := flags.String("markdown", "tests/bench/README.md", "update the figures in `file`; empty: none")
 	svg := flags.String("svg", "tests/bench/figures.svg", "write the chart to `file`; empty: none")
 	flags.DurationVar(&p.time, "time", 2*time.Second, "measuring time for each side of each subject, over all rounds")

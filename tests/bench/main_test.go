@@ -12,16 +12,19 @@ import (
 func TestCommandRewritesOnlyTheFiguresOfTheDocument(t *testing.T) {
 	dir := t.TempDir()
 	doc, svg := filepath.Join(dir, "performance.md"), filepath.Join(dir, "chart.svg")
-	if err := os.WriteFile(doc, []byte("before\n"+generatedBegin+"old figures\n"+generatedEnd+"after\n"), 0o600); err != nil {
+	if err := os.WriteFile(doc, []byte("before\n"+generatedBegin+"old figures\n"+generatedEnd+"after\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	args := []string{"-time", "2ms", "-rounds", "2", "-run", "members=1/(trylock|onesession.*sessions|floor/put)$|overhead", "-markdown", doc, "-svg", svg}
+	args := []string{"-time", "2ms", "-rounds", "2", "-run",
+		"members=1/(trylock|onesession.*sessions|floor/put)$|overhead", "-markdown", doc, "-svg", svg}
 	if err := command(t.Context(), args, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	text := mustRead(t, doc)
-	if !strings.HasPrefix(text, "before\n"+generatedBegin) || !strings.HasSuffix(text, generatedEnd+"after\n") || strings.Contains(text, "old figures") {
+	if !strings.HasPrefix(text, "before\n"+generatedBegin) || !strings.HasSuffix(text, generatedEnd+"after\n") ||
+		strings.Contains(text, "old figures") {
 		t.Errorf("the text around the figures was changed, or the old figures remain:\n%s", text)
 	}
 	time := `[\d.]+ (ms|µs|ns) \([\d.]+–[\d.]+\)`
@@ -51,7 +54,8 @@ func TestRunFlagWritesNoFilesByDefault(t *testing.T) {
 }
 
 func TestCommandRejectsInvalidArguments(t *testing.T) {
-	for _, args := range [][]string{{"-run", "no such subject"}, {"-run", "("}, {"-rounds", "0"}, {"-time", "-1s"}, {"handover"}} {
+	for _, args := range [][]string{{"-run", "no such subject"}, {"-run", "("}, {"-rounds", "0"}, {"-time", "-1s"},
+		{"handover"}} {
 		if err := command(t.Context(), args, io.Discard); err == nil {
 			t.Errorf("%q: no error", args)
 		}

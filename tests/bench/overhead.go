@@ -121,4 +121,6 @@ func (t *instantTxn) Commit() (*clientv3.TxnResponse, error) {
 	return resp, nil
 }
 
-var emptyRange = &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: &etcdserverpb.RangeResponse{}}}
+var emptyRange = &etcdserverpb.ResponseOp{
+	Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: &etcdserverpb.RangeResponse{}},
+}

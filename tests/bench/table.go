@@ -19,7 +19,8 @@ func table(results []result) string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.members(), what,
 			r.cell("holdfast"), r.cell("upstream"), r.cell("floor"),
-			formatRatios(ratio(r.sides["upstream"], r.sides["holdfast"])), formatRatios(ratio(r.sides["holdfast"], r.sides["floor"])))
+			formatRatios(ratio(r.sides["upstream"], r.sides["holdfast"])),
+			formatRatios(ratio(r.sides["holdfast"], r.sides["floor"])))
 	}
 	return b.String()
 }

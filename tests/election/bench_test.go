@@ -74,9 +74,9 @@ func BenchmarkFloorOfFailover(b *testing.B) {
 	})
 }
 
-// BenchmarkFailoverAfterCrash measures the time from a leader's last packet to the
-// return of another process's Campaign, for the shortest TTL: the rest of the TTL (two
-// thirds to all of it), etcd's delay in expiring it, and the lock delay.
+// BenchmarkFailoverAfterCrash measures the time from a leader's last packet to the return of another process's
+// Campaign, for the shortest TTL. It consists of the rest of the TTL (two thirds to all of it), etcd's delay in
+// expiring it, and the lock delay.
 func BenchmarkFailoverAfterCrash(b *testing.B) {
 	srv := etcdtest.Start(b)
 	next := newElection(b, srv.Client(b), session.Options{TTL: 60 * time.Second})

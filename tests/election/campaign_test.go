@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-func TestCampaignReturnsATermWhoseEntryStands(t *testing.T) {
+func TestCampaignReturnsATermWhoseEntryExists(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
@@ -154,7 +154,7 @@ func TestCampaignWhoseReplyWasLostLeadsByItsOwnEntry(t *testing.T) {
 }
 
 // etcd issues 19597 and 11007: a leader without an entry.
-func TestCandidateWhoseLeaseIsGoneQueuesAgainAndLeadsByAnEntryThatStands(t *testing.T) {
+func TestCandidateWhoseLeaseIsGoneLeadsByANewEntry(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	leader := campaign(t, newElection(t, srv.Client(t), session.Options{}), "leader")

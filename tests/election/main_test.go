@@ -31,7 +31,7 @@ const prefix = "holdfast/election/x/@/"
 // quickAttempts gives up on an unanswered request after 100 ms.
 var quickAttempts = backoff.Policy{Attempt: 100 * time.Millisecond}
 
-// newElection returns election "x" on a session of its own.
+// newElection returns election "x" on its own session.
 func newElection(t testing.TB, cli *clientv3.Client, o session.Options) *election.Election {
 	t.Helper()
 	return election.New(open(t, cli, o), "x")
@@ -54,9 +54,8 @@ func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Sessio
 	return sess
 }
 
-// settled returns the RPC counts of a link once its session sends nothing but
-// renewals: the last requests of session.New are the query of the server's version
-// and the read after the watch of the session key is created.
+// settled returns the RPC counts of a link once its session sends nothing but renewals. The last requests of
+// session.New are the query of the server's version and the read after the watch of the session key is created.
 func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
 	t.Helper()
 	for _, method := range []string{"Status", "Range"} {

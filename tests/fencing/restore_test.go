@@ -58,7 +58,7 @@ func restore(t *testing.T, path string, bump uint64) *etcdtest.Server {
 	return etcdtest.Start(t, etcdtest.Options{Dir: dir})
 }
 
-// held acquires the lock with a session of its own.
+// held acquires the lock with its own session.
 func held(t *testing.T, cli *clientv3.Client) *locker.Lock {
 	t.Helper()
 	sess, err := session.New(t.Context(), cli, nil)

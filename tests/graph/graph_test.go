@@ -71,7 +71,8 @@ func TestAddingHoldfastKeepsVersionsAndAddsOnlyListedModules(t *testing.T) {
 					continue
 				}
 				if !slices.Contains(added, path) {
-					t.Errorf("the service gets module %s %s. If every service needs it, add it to added (graph_test.go)", path, after[path])
+					t.Errorf("the service gets module %s %s. If every service needs it, add it to added (graph_test.go)", path,
+						after[path])
 				}
 				if under(path, never) {
 					t.Errorf("the service gets module %s, which is in never (graph_test.go)", path)
@@ -137,7 +138,8 @@ func (m module) copy(t *testing.T, files []string) {
 func (m module) modules(t *testing.T) (versions map[string]string, goVersion string) {
 	t.Helper()
 	versions = make(map[string]string)
-	for line := range strings.Lines(m.run(t, "go", "list", "-m", "-f", "{{if not .Main}}{{.Path}} {{.Version}}{{end}}", "all")) {
+	for line := range strings.Lines(m.run(t, "go", "list", "-m", "-f", "{{if not .Main}}{{.Path}} {{.Version}}{{end}}",
+		"all")) {
 		if path, version, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
 			versions[path] = version
 		}

@@ -49,13 +49,15 @@ func TestEveryHoldIsAuditedFromGrantToEnd(t *testing.T) {
 		}
 		granted := <-records
 		if granted.Event != audit.Granted || granted.Kind != "lock" || granted.Name != "job" || granted.Key != lk.Key() ||
-			granted.Lease != holdfast.LeaseID(lk.Lease()) || granted.Token != int64(lk.Token()) || granted.At.Before(before) || granted.Err != nil {
+			granted.Lease != holdfast.LeaseID(lk.Lease()) || granted.Token != int64(lk.Token()) ||
+			granted.At.Before(before) || granted.Err != nil {
 			t.Errorf("granted: %+v", granted)
 		}
 		end.end(lk)
 		ended := <-records
 		var lost *holdfast.LostError
-		if ended.Event != end.event || ended.Token != granted.Token || ended.Key != lk.Key() || ended.Holder != granted.Holder || ended.Held <= 0 ||
+		if ended.Event != end.event || ended.Token != granted.Token || ended.Key != lk.Key() ||
+			ended.Holder != granted.Holder || ended.Held <= 0 ||
 			(end.cause != 0) != errors.As(ended.Err, &lost) || lost != nil && lost.Cause != end.cause {
 			t.Errorf("ended: %+v", ended)
 		}

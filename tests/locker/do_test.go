@@ -149,7 +149,8 @@ func TestDoReturnsAnAcquireErrorWithoutRunningTheWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	ran := false
-	err := locker.NewMutex(sess, "x").Do(soon(t, 50*time.Millisecond), func(context.Context, *locker.Lock) error { ran = true; return nil })
+	err := locker.NewMutex(sess, "x").Do(soon(t, 50*time.Millisecond),
+		func(context.Context, *locker.Lock) error { ran = true; return nil })
 	var ae *locker.AcquireError
 	if !errors.As(err, &ae) || !errors.Is(err, context.DeadlineExceeded) || ran {
 		t.Errorf("%v, ran %v", err, ran)

@@ -56,7 +56,8 @@ func BenchmarkHandOverAtHighLatency(b *testing.B) {
 
 // handOver queues the session behind an entry of another client for each of n names, removes those entries, and returns
 // the time from removal to acquisition for every fifth name.
-func handOver(b *testing.B, ctx context.Context, admin *clientv3.Client, sess *session.Session, round, n int, released time.Duration) []time.Duration {
+func handOver(b *testing.B, ctx context.Context, admin *clientv3.Client, sess *session.Session, round, n int,
+	released time.Duration) []time.Duration {
 	b.Helper()
 	name := func(i int) string { return fmt.Sprintf("%d/%d", round, i) }
 	var ops []clientv3.Op

@@ -37,7 +37,7 @@ func TestRepeatedLocksReuseOneKey(t *testing.T) {
 	}
 }
 
-func TestHandOversWithinASessionReuseTwoKeys(t *testing.T) {
+func TestHandOffsWithinASessionReuseTwoKeys(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")

@@ -45,7 +45,8 @@ func TestPartitionedHolderLosesTheLockBeforeAnotherAcquires(t *testing.T) {
 		t.Errorf("canceled %v after the other acquired", -margin)
 	}
 	var lost *holdfast.LostError
-	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || lost.Name != "x" || lost.Lease != holdfast.LeaseID(lk.Lease()) {
+	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || lost.Name != "x" ||
+		lost.Lease != holdfast.LeaseID(lk.Lease()) {
 		t.Errorf("Check: %v", err)
 	}
 	if !errors.As(context.Cause(hctx), &lost) {
@@ -85,7 +86,8 @@ func TestHolderNoticesThatItsEntryWasDeleted(t *testing.T) {
 	if r := <-next; r.err != nil {
 		t.Error(r.err)
 	}
-	if _, err := fencing.NewFencedWriter(lk).Put(deadline(t), "data", "stale"); !errors.Is(err, fencing.ErrStale) && !errors.Is(err, holdfast.ErrLost) {
+	if _, err := fencing.NewFencedWriter(lk).Put(deadline(t), "data", "stale"); !errors.Is(err, fencing.ErrStale) &&
+		!errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("guarded write: %v", err)
 	}
 	select {
@@ -102,8 +104,8 @@ func TestHolderNoticesThatItsEntryWasDeleted(t *testing.T) {
 	}
 }
 
-// Invariant 6. The entry of a waiter is deleted while it waits. When its predecessor leaves, it must not believe that
-// it holds the lock.
+// Invariant 6. The entry of a waiter is deleted while it waits. When the entry ahead is removed, it must not
+// believe that it holds the lock.
 func TestWaiterQueuesAgainAfterItsEntryIsDeleted(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -298,7 +300,8 @@ func TestNonNumericEpochIsAnError(t *testing.T) {
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), session.Options{})
 	setEpoch(t, srv, "one")
-	if _, err := locker.NewMutex(sess, "x").Lock(deadline(t)); err == nil || !strings.Contains(err.Error(), "holdfast/epoch") {
+	if _, err := locker.NewMutex(sess, "x").Lock(deadline(t)); err == nil ||
+		!strings.Contains(err.Error(), "holdfast/epoch") {
 		t.Errorf("Lock: %v", err)
 	}
 	if kvs := entries(t, srv, "x"); len(kvs) != 0 {

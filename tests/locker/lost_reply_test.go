@@ -110,7 +110,7 @@ func TestLateAcquireAfterAReleasedRetryLeavesNoEntry(t *testing.T) {
 }
 
 // A hand-over within a session is one Txn, which removes the holder's entry and puts that of the next.
-func TestHandOverWithLostReplyHappensOnce(t *testing.T) {
+func TestHandOffWithLostReplyHappensOnce(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	mu := locker.NewMutex(sess, "x")
@@ -136,7 +136,7 @@ func TestHandOverWithLostReplyHappensOnce(t *testing.T) {
 }
 
 // The next waiter gives up while the Txn that puts its entry is in flight.
-func TestHandOverToACanceledCallerGoesToTheNext(t *testing.T) {
+func TestHandOffOnARealEtcdToACanceledCallerGoesToTheNext(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
 	mu := locker.NewMutex(sess, "x")

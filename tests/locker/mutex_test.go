@@ -62,14 +62,16 @@ func TestTryLockReturnsErrLockedWithoutQueueing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, mu := range map[string]*locker.Mutex{"same session": locker.NewMutex(a, "x"), "other session": locker.NewMutex(b, "x")} {
+	for name, mu := range map[string]*locker.Mutex{"same session": locker.NewMutex(a, "x"),
+		"other session": locker.NewMutex(b, "x")} {
 		_, err := mu.TryLock(deadline(t))
 		var ae *locker.AcquireError
 		if !errors.Is(err, locker.ErrLocked) || !errors.As(err, &ae) || ae.Name != "x" {
 			t.Errorf("%s: %v", name, err)
 		}
 		ran := false
-		if err := mu.TryDo(deadline(t), func(context.Context, *locker.Lock) error { ran = true; return nil }); !errors.Is(err, locker.ErrLocked) || ran {
+		do := func(context.Context, *locker.Lock) error { ran = true; return nil }
+		if err := mu.TryDo(deadline(t), do); !errors.Is(err, locker.ErrLocked) || ran {
 			t.Errorf("%s: TryDo: %v, ran %v", name, err, ran)
 		}
 	}
@@ -77,7 +79,8 @@ func TestTryLockReturnsErrLockedWithoutQueueing(t *testing.T) {
 		t.Fatal(err)
 	}
 	ran := false
-	if err := locker.NewMutex(b, "x").TryDo(deadline(t), func(context.Context, *locker.Lock) error { ran = true; return nil }); err != nil || !ran {
+	if err := locker.NewMutex(b, "x").TryDo(deadline(t),
+		func(context.Context, *locker.Lock) error { ran = true; return nil }); err != nil || !ran {
 		t.Errorf("TryDo on a free lock: %v", err)
 	}
 	if n := len(intervals(t, srv, "x")); n != 2 {
@@ -167,11 +170,13 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 	if sent := link.Count().Since(before); sent["Txn"]+sent["Put"]+sent["Watch"] != 0 {
 		t.Errorf("RPCs were sent: %v", sent)
 	}
-	for _, name := range []string{"a", "a/b", "ünïcode", "with space", "a\x00b", "\xff\xfe", ".", "a@b", strings.Repeat("n", 512)} {
+	for _, name := range []string{"a", "a/b", "ünïcode", "with space", "a\x00b", "\xff\xfe", ".", "a@b",
+		strings.Repeat("n", 512)} {
 		if err := locker.CheckName(name); err != nil {
 			t.Errorf("%.20q is rejected: %v", name, err)
 		}
-		if err := locker.NewMutex(sess, name).Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }); err != nil {
+		if err := locker.NewMutex(sess, name).Do(deadline(t),
+			func(context.Context, *locker.Lock) error { return nil }); err != nil {
 			t.Errorf("%.20q: %v", name, err)
 		}
 	}
@@ -252,7 +257,8 @@ func TestErrorsNameTheLockTheLeaseAndTheState(t *testing.T) {
 	srv.Revoke(t, lk.Lease())
 	<-lk.Done()
 	var lost *holdfast.LostError
-	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Name != "x" || lost.Token != int64(lk.Token()) || lost.Cause != holdfast.CauseRevoked {
+	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Name != "x" || lost.Token != int64(lk.Token()) ||
+		lost.Cause != holdfast.CauseRevoked {
 		t.Errorf("Unlock of a lost lock: %v", err)
 	}
 }

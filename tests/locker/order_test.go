@@ -142,7 +142,8 @@ func TestCanceledWaiterDoesNotLetOthersPassTheHolder(t *testing.T) {
 	}
 	// B's leaving woke C. Work on another lock gives C time to acquire wrongly.
 	for range 20 {
-		if err := locker.NewMutex(c, "elsewhere").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }); err != nil {
+		if err := locker.NewMutex(c, "elsewhere").Do(deadline(t),
+			func(context.Context, *locker.Lock) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}

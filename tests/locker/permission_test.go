@@ -40,9 +40,12 @@ func restricted(t *testing.T) (root, user *clientv3.Client, link *etcdtest.Link)
 	must(admin.UserAdd(ctx, "root", "pw"))
 	must(admin.UserGrantRole(ctx, "root", "root"))
 	must(admin.RoleAdd(ctx, "legacy"))
-	must(admin.RoleGrantPermission(ctx, "legacy", "/legacy/", clientv3.GetPrefixRangeEnd("/legacy/"), clientv3.PermissionType(clientv3.PermReadWrite)))
-	must(admin.RoleGrantPermission(ctx, "legacy", "holdfast/", clientv3.GetPrefixRangeEnd("holdfast/"), clientv3.PermissionType(clientv3.PermRead)))
-	must(admin.RoleGrantPermission(ctx, "legacy", "holdfast/session/", clientv3.GetPrefixRangeEnd("holdfast/session/"), clientv3.PermissionType(clientv3.PermReadWrite)))
+	must(admin.RoleGrantPermission(ctx, "legacy", "/legacy/", clientv3.GetPrefixRangeEnd("/legacy/"),
+		clientv3.PermissionType(clientv3.PermReadWrite)))
+	must(admin.RoleGrantPermission(ctx, "legacy", "holdfast/", clientv3.GetPrefixRangeEnd("holdfast/"),
+		clientv3.PermissionType(clientv3.PermRead)))
+	must(admin.RoleGrantPermission(ctx, "legacy", "holdfast/session/", clientv3.GetPrefixRangeEnd("holdfast/session/"),
+		clientv3.PermissionType(clientv3.PermReadWrite)))
 	must(admin.UserAdd(ctx, "user", "pw"))
 	must(admin.UserGrantRole(ctx, "user", "legacy"))
 	must(admin.AuthEnable(ctx))
@@ -83,7 +86,8 @@ func TestWaiterFailsWhenItsReadPermissionIsRevoked(t *testing.T) {
 	if _, err := root.RoleRevokePermission(deadline(t), "legacy", "/legacy/", end); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := root.RoleGrantPermission(deadline(t), "legacy", "/legacy/", end, clientv3.PermissionType(clientv3.PermWrite)); err != nil {
+	if _, err := root.RoleGrantPermission(deadline(t), "legacy", "/legacy/", end,
+		clientv3.PermissionType(clientv3.PermWrite)); err != nil {
 		t.Fatal(err)
 	}
 	link.Cut() // breaks the watch too: etcd checks its permission only at creation
@@ -94,7 +98,8 @@ func TestWaiterFailsWhenItsReadPermissionIsRevoked(t *testing.T) {
 	if n := queued(); n != 2 {
 		t.Errorf("%d entries: it was removed without a read", n)
 	}
-	if _, err := root.RoleGrantPermission(deadline(t), "legacy", "/legacy/", end, clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+	if _, err := root.RoleGrantPermission(deadline(t), "legacy", "/legacy/", end,
+		clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the waiter's entry is removed", func() bool { return queued() == 1 })

@@ -29,7 +29,8 @@ func TestReplacedClusterEndsLocksAndWaitersQueueAgain(t *testing.T) {
 		}
 	}})
 	events := make(chan session.Event, 100)
-	a := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second, OnStateChange: func(ev session.Event) { events <- ev }})
+	a := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second,
+		OnStateChange: func(ev session.Event) { events <- ev }})
 	b := open(t, srv.Client(t), session.Options{TTL: 3 * time.Second}) // holds no lock: notices at its next renewal
 	old := lease.Open(a.Ref()).Cluster()
 	held := []*locker.Lock{mustLock(t, locker.NewMutex(a, "x")), mustLock(t, locker.NewMutex(a, "y"))}
@@ -72,7 +73,8 @@ func TestReplacedClusterEndsLocksAndWaitersQueueAgain(t *testing.T) {
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Key) != r.lk.Key() || lease.Open(b.Ref()).Cluster() == old {
+	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Key) != r.lk.Key() ||
+		lease.Open(b.Ref()).Cluster() == old {
 		t.Errorf("entries %v, cluster %x (was %x)", kvs, lease.Open(b.Ref()).Cluster(), old)
 	}
 }

@@ -61,7 +61,8 @@ func TestEveryCallRespectsItsContextWhileEtcdIsUnreachable(t *testing.T) {
 				t.Errorf("%d RPCs were sent", n)
 			}
 			start := time.Now()
-			if err := sess.Close(soon(t, 300*time.Millisecond)); name != "only writes" && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+			if err := sess.Close(soon(t, 300*time.Millisecond)); name != "only writes" &&
+				!errors.Is(err, holdfast.ErrOutcomeUnknown) {
 				t.Errorf("Close: %v", err)
 			}
 			if d := time.Since(start); d > 5*time.Second {

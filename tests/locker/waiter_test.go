@@ -25,7 +25,8 @@ func newWaiting(t *testing.T, o session.Options) *waiting {
 	t.Helper()
 	o.TTL = 600 * time.Second // no renewal during the test
 	srv := etcdtest.Start(t)
-	w := &waiting{srv: srv, held: mustLock(t, locker.NewMutex(open(t, srv.Client(t), session.Options{TTL: o.TTL}), "x")), link: srv.Link(t)}
+	w := &waiting{srv: srv, held: mustLock(t, locker.NewMutex(open(t, srv.Client(t), session.Options{TTL: o.TTL}),
+		"x")), link: srv.Link(t)}
 	w.mu = locker.NewMutex(open(t, w.link.Client(), o), "x")
 	w.done = lockLater(deadline(t), w.mu)
 	// The waiter reads once after it has set its watch.

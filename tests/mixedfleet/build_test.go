@@ -1,7 +1,7 @@
 //go:build unix
 
 // Package mixedfleet tests that the last release and the present code share locks and elections: while a service is
-// updated, both run on the same etcd. The last release is built from its sources, as a program of its own.
+// updated, both run on the same etcd. The last release is built from its sources, as its own program.
 package mixedfleet
 
 import (
@@ -57,7 +57,8 @@ var built struct {
 }
 
 // noHistory is said where a clone lacks the commit that stands for the last release before there is one.
-const noHistory = "WARNING: this clone lacks commit %.12s, so the present code is mixed with itself; run: git fetch --unshallow"
+const noHistory = "WARNING: this clone lacks commit %.12s, so the present code is mixed with itself; run: git fetch " +
+	"--unshallow"
 
 // oldWorker returns the program of the last release's worker, which it builds at the first call. If it cannot, the test
 // fails rather than being skipped: a fleet that is not mixed tests nothing.

@@ -104,7 +104,7 @@ func (p *process) order(t *testing.T, o order) {
 	}
 }
 
-// expect waits for the next event of a name, which has to be what.
+// expect waits for the next event of that name, and compares it with what.
 func (p *process) expect(t *testing.T, kind, name, what string) childEvent {
 	t.Helper()
 	of := kind + " " + name

@@ -89,8 +89,8 @@ func maintain(t *testing.T, cluster *etcdtest.Cluster, check func(step string)) 
 	check("replacement of a member")
 }
 
-// hasKey reports whether the member that cli is connected to has a key in its own store. The read is serializable, so it
-// works without a quorum and may be stale.
+// hasKey reports whether the member that cli is connected to has a key in its own store. The read is serializable, so
+// it works without a quorum and may be stale.
 func hasKey(t *testing.T, cli *clientv3.Client, key string) bool {
 	t.Helper()
 	resp, err := cli.Get(deadline(t), key, clientv3.WithSerializable())
@@ -118,8 +118,8 @@ func awaitRenewal(t *testing.T, sess *session.Session) {
 	await(t, "a renewal is confirmed", func() bool { return sess.Unconfirmed() < time.Since(now) })
 }
 
-// endsByDeadline checks that a call that cannot succeed returns DeadlineExceeded when its context ends. The limit of 10 s
-// is far above the deadline, for slow machines.
+// endsByDeadline checks that a call that cannot succeed returns DeadlineExceeded when its context ends. The limit of 10
+// s is for slow machines.
 func endsByDeadline(t *testing.T, what string, call func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)

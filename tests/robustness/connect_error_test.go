@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/holdfast-go/holdfast"
@@ -19,47 +21,106 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Scenario 38: if the client cannot connect, New returns when its context ends,
-// and its error has the reason. gRPC by itself would return DeadlineExceeded to a
-// call that waits for a connection.
+// Scenario 38: if the client cannot connect, New and NewClient return when their context ends, and the error has the
+// reason. gRPC would return DeadlineExceeded to a call that waits for a connection. The rows are those of
+// docs/client.md.
 func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	t.Parallel()
 	serverCA, otherCA := newAuthority(t), newAuthority(t)
 	secure := etcdtest.Start(t, serverCA.options(t, serverCA.issue(t), false))
 	strict := etcdtest.Start(t, serverCA.options(t, serverCA.issue(t), true))
 	elsewhere := etcdtest.Start(t, serverCA.options(t, serverCA.issueTo(t, "etcd.example"), false))
+	expired := etcdtest.Start(t, serverCA.options(t, serverCA.issueUntil(t, "", time.Now().Add(-time.Minute)), false))
 	plain := etcdtest.Start(t)
 	stopped := etcdtest.Start(t)
 	stopped.Stop()
+	trusting := &tls.Config{RootCAs: serverCA.pool}
 	// With TLS 1.3 the client completes its handshake before the server verifies the
 	// client's certificate. It may see a closed connection before it reads the alert.
-	refused := []string{"tls: certificate required", "tls: bad certificate", "tls: unknown certificate", "broken pipe", "connection reset"}
+	refused := []string{"tls: certificate required", "tls: bad certificate", "tls: unknown certificate", "broken pipe",
+		"connection reset"}
 	for name, c := range map[string]struct {
-		srv  *etcdtest.Server
-		tls  *tls.Config
-		want []string // the error contains one of them
+		endpoints []string
+		tls       *tls.Config
+		want      []string // the error contains one of them
 	}{
-		"a CA that is not the server's":        {secure, &tls.Config{RootCAs: otherCA.pool}, []string{"certificate signed by unknown authority"}},
-		"a certificate for another host":       {elsewhere, &tls.Config{RootCAs: serverCA.pool}, []string{"doesn't contain any IP SANs"}},
-		"no certificate where one is required": {strict, &tls.Config{RootCAs: serverCA.pool}, refused},
-		"a certificate of another CA":          {strict, &tls.Config{RootCAs: serverCA.pool, Certificates: []tls.Certificate{otherCA.issue(t)}}, refused},
-		"TLS to a server without TLS":          {plain, &tls.Config{RootCAs: serverCA.pool}, []string{"authentication handshake failed"}},
-		"no TLS to a server with TLS":          {secure, nil, []string{"server preface"}},
-		"no listener":                          {stopped, nil, []string{"connection refused"}},
-		"no listener, with TLS":                {stopped, &tls.Config{RootCAs: serverCA.pool}, []string{"connection refused"}},
+		"a CA that is not the server's": {
+			secure.Endpoints(), &tls.Config{RootCAs: otherCA.pool}, []string{"certificate signed by unknown authority"},
+		},
+		"a certificate for another host":       {elsewhere.Endpoints(), trusting, []string{"doesn't contain any IP SANs"}},
+		"an expired certificate":               {expired.Endpoints(), trusting, []string{"certificate has expired"}},
+		"no certificate where one is required": {strict.Endpoints(), trusting, refused},
+		"a certificate of another CA": {
+			strict.Endpoints(), &tls.Config{RootCAs: serverCA.pool, Certificates: []tls.Certificate{otherCA.issue(t)}}, refused,
+		},
+		"TLS to a server without TLS": {
+			plain.Endpoints(), trusting, []string{"first record does not look like a TLS handshake", "handshake failed: EOF"},
+		},
+		"no TLS to a server with TLS": {secure.Endpoints(), nil, []string{"error reading server preface"}},
+		"no listener":                 {stopped.Endpoints(), nil, []string{"connection refused"}},
+		"no listener, with TLS":       {stopped.Endpoints(), trusting, []string{"connection refused"}},
+		// Go refuses this name without asking a name server.
+		"a name that does not resolve": {[]string{"etcd..invalid:2379"}, nil, []string{"no such host"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cli := connect(t, c.srv, c.tls)
+			cfg := session.ClientConfig(c.endpoints...)
+			cfg.TLS = c.tls
+			cli := dial(t, cfg)
 			cli.ActiveConnection().Connect()
-			awaitFailure(t, cli)
+			awaitFailure(deadline(t), cli.ActiveConnection())
 			_, err := session.New(soon(t, 100*time.Millisecond), cli, nil)
 			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, etcderr.ErrNotConnected) ||
 				!slices.ContainsFunc(c.want, func(want string) bool { return strings.Contains(err.Error(), want) }) {
-				t.Errorf("error %v\nwant ErrNotConnected, with one of %q", err, c.want)
+				t.Errorf("New: %v\nwant ErrNotConnected, with one of %q", err, c.want)
+			}
+
+			cfg.Username, cfg.Password = "service", password
+			ctx := cancelOnFailure(deadline(t), &cfg)
+			_, err = session.NewClient(ctx, cfg)
+			if !errors.Is(err, context.Canceled) || !errors.Is(err, etcderr.ErrNotConnected) ||
+				!slices.ContainsFunc(c.want, func(want string) bool { return strings.Contains(err.Error(), want) }) {
+				t.Errorf("NewClient: %v\nwant ErrNotConnected, with one of %q", err, c.want)
+			}
+			if !strings.Contains(err.Error(), strconv.Quote(c.endpoints[0])) ||
+				!strings.Contains(err.Error(), `user "service"`) ||
+				strings.Contains(err.Error(), password) {
+				t.Errorf("NewClient: %v\nwant the endpoint and the user, without the password", err)
 			}
 		})
 	}
+}
+
+// The last row of docs/client.md: packets are dropped, so no attempt fails before its time is over.
+func TestNewClientReportsThatItIsStillConnecting(t *testing.T) {
+	t.Parallel()
+	link := etcdtest.Start(t).Link(t)
+	link.BlackHole()
+	cfg := session.ClientConfig(link.Endpoints()...)
+	cfg.Username, cfg.Password = "service", password
+	cfg.DialTimeout = 100 * time.Millisecond
+	_, err := session.NewClient(deadline(t), cfg)
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, etcderr.ErrNotConnected) ||
+		!strings.Contains(err.Error(), "still connecting") {
+		t.Errorf("%v", err)
+	}
+}
+
+// cancelOnFailure returns a context that is canceled when a client made with cfg has failed to connect for a request.
+func cancelOnFailure(parent context.Context, cfg *clientv3.Config) context.Context {
+	ctx, cancel := context.WithCancel(parent)
+	cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(
+		func(
+			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+			opts ...grpc.CallOption,
+		) error {
+			go func() { // ends with parent at the latest
+				awaitFailure(parent, cc)
+				cancel()
+			}()
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}))
+	return ctx
 }
 
 // The control of the test above: with the right certificates the same settings work.
@@ -69,7 +130,8 @@ func TestSessionOverTLS(t *testing.T) {
 	srv := etcdtest.Start(t, ca.options(t, ca.issue(t), true))
 	cli := connect(t, srv, &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{ca.issue(t)}})
 	sess := open(t, cli, session.Options{})
-	if err := locker.NewMutex(sess, "x").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }); err != nil {
+	if err := locker.NewMutex(sess, "x").Do(deadline(t),
+		func(context.Context, *locker.Lock) error { return nil }); err != nil {
 		t.Error(err)
 	}
 }
@@ -85,7 +147,7 @@ func TestLockAndLossErrorsReportTheConnectionError(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv.Stop()
-	awaitFailure(t, cli)
+	awaitFailure(deadline(t), cli.ActiveConnection())
 	_, err = locker.NewMutex(sess, "x").Lock(soon(t, 100*time.Millisecond))
 	var failed *locker.AcquireError
 	if !errors.As(err, &failed) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, etcderr.ErrNotConnected) ||
@@ -94,7 +156,8 @@ func TestLockAndLossErrorsReportTheConnectionError(t *testing.T) {
 	}
 	<-held.Done()
 	var lost *holdfast.LostError
-	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || !errors.Is(err, etcderr.ErrNotConnected) ||
+	if err := held.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired ||
+		!errors.Is(err, etcderr.ErrNotConnected) ||
 		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("Check: %v", err)
 	}
@@ -105,7 +168,13 @@ func connect(t *testing.T, srv *etcdtest.Server, tlsConfig *tls.Config) *clientv
 	t.Helper()
 	cfg := session.ClientConfig(srv.Endpoints()...)
 	cfg.TLS = tlsConfig
-	cli, err := clientv3.New(cfg)
+	return dial(t, cfg)
+}
+
+// dial returns a client, which the end of the test closes.
+func dial(t *testing.T, cfg clientv3.Config) *clientv3.Client {
+	t.Helper()
+	cli, err := session.NewClient(deadline(t), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,13 +182,14 @@ func connect(t *testing.T, srv *etcdtest.Server, tlsConfig *tls.Config) *clientv
 	return cli
 }
 
-// awaitFailure waits until an attempt of the client to connect has failed.
-func awaitFailure(t *testing.T, cli *clientv3.Client) {
-	t.Helper()
-	conn, ctx := cli.ActiveConnection(), deadline(t)
-	for state := conn.GetState(); state != connectivity.TransientFailure; state = conn.GetState() {
+// awaitFailure waits until an attempt to connect has failed, or until ctx ends.
+func awaitFailure(ctx context.Context, conn *grpc.ClientConn) {
+	failed := func(s connectivity.State) bool {
+		return s == connectivity.TransientFailure || s == connectivity.Shutdown
+	}
+	for state := conn.GetState(); !failed(state); state = conn.GetState() {
 		if !conn.WaitForStateChange(ctx, state) {
-			t.Fatalf("timed out; the connection is %v", state)
+			return
 		}
 	}
 }

@@ -40,15 +40,15 @@ func TestCrashedHolderThatReturnsQueuesBehindTheWaiters(t *testing.T) {
 		if again.Since.Before(before) {
 			t.Errorf("%s: the restarted process held together with the waiter", kind)
 		}
-		if waiter.Token() <= held[kind].Token || again.Token <= waiter.Token() || int64(again.Token) != kvs[1].CreateRevision {
+		if waiter.Token() <= held[kind].Token || again.Token <= waiter.Token() ||
+			int64(again.Token) != kvs[1].CreateRevision {
 			t.Errorf("%s: tokens %v, %v, %v; entries %v", kind, held[kind].Token, waiter.Token(), again.Token, kvs)
 		}
 	}
 }
 
-// Scenario 40 with a real process: the process that waits waiter the holder and
-// the last waiter is killed. Its entry expires, which wakes the last waiter, and
-// that goes on waiting for the holder.
+// Scenario 40 with a real process: the process that waits between the holder and the last waiter is killed. The expiry
+// of its entry wakes the last waiter, which must keep waiting for the holder.
 func TestWaiterKilledMidQueueDoesNotPromoteTheNext(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

@@ -24,8 +24,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Scenario 37: the token a client has logged in with expires while a lock is
-// held. It is refreshed, and nothing happens to the lock.
+// Scenario 37: the client's token expires while a lock is held. The client logs in again, and the lock stays held.
 func TestLockOutlivesTheTokenOfItsClient(t *testing.T) {
 	t.Parallel()
 	g := guard(t, shortTokens(t))
@@ -46,11 +45,10 @@ func TestLockOutlivesTheTokenOfItsClient(t *testing.T) {
 	must(t)(nil, lk.Unlock(deadline(t)))
 }
 
-// A stream of watches keeps the token it was opened with, and is kept open by
-// any watch on it; once the token has expired etcd refuses more. Who waits or
-// observes from then on needs another stream. Waiters of a session share streams;
-// the observers of one Election do.
-func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
+// A stream of watches keeps the token it was opened with, and stays open while it has a watch. Once the token has
+// expired etcd refuses further watches on it, so later waiters and observers need another stream. The waiters of a
+// session share streams, as do the observers of one Election.
+func TestNewWatchesSurviveTheTokenOfAnOlderWatch(t *testing.T) {
 	t.Parallel()
 	wait := func(t *testing.T, sess *session.Session, name string) chan error {
 		over := make(chan error, 1)
@@ -72,7 +70,9 @@ func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 		}()
 		return over
 	}
-	for what, watch := range map[string]func(t *testing.T, sess *session.Session) (standing chan error, later func() chan error){
+	for what, watch := range map[string]func(
+		t *testing.T, sess *session.Session,
+	) (standing chan error, later func() chan error){
 		"a waiter": func(t *testing.T, sess *session.Session) (chan error, func() chan error) {
 			return wait(t, sess, "y"), func() chan error { return wait(t, sess, "x") }
 		},
@@ -103,7 +103,7 @@ func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 			must(t)(nil, link.Wait(deadline(t), "Watch", before["Watch"]+2)) // one was refused
 			audited := link.Count()["Txn"]
 			must(t)(nil, link.Wait(deadline(t), "Txn", audited+6)) // two or three each second
-			// Each of the two streams is asked for a sign of life every two seconds besides.
+			// Besides, progress is requested on each of the two streams every two seconds.
 			most := 4 + 2*int(time.Since(began)/(2*time.Second))
 			if n := link.Count()["Watch"] - before["Watch"]; n > most {
 				t.Errorf("%d watches, want at most %d: two, and signs of life", n, most)
@@ -118,10 +118,9 @@ func TestWatchesOutliveTheTokenOfOneThatStands(t *testing.T) {
 	}
 }
 
-// Scenario 37: a role is taken away from a service that holds, waits and
-// observes. Each hears that, and not merely that time has passed; given back,
-// the role is enough to go on.
-func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
+// Scenario 37: a service that holds, waits and observes loses a role. Each call reports the permission error and not
+// merely a timeout. After the role is granted again, the service recovers.
+func TestWithdrawnPermissionIsReported(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "service", "locks", "elections")
@@ -138,13 +137,13 @@ func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
 		waiter <- err
 	}()
 	must(t)(nil, link.Wait(deadline(t), "Watch", 2)) // that of the session key, too
-	// Of two watches that are refused on one stream, etcd's client may forget to
-	// join one, and then its Close does not return: so the observer has a client,
-	// and with that a stream, of its own.
+	// If etcd refuses two watches on one stream, etcd's client may forget to join one of them, and its Close hangs. So
+	// the observer has its own client, and with it its own stream.
 	observing := g.srv.Link(t)
 	apart := open(t, g.client(t, "service", observing), session.Options{TTL: 5 * time.Second})
 	go func() { // joined below
-		for _, err := range election.New(apart, "observed").With(election.Options{MaxAge: 3 * time.Second}).Observe(deadline(t)) {
+		el := election.New(apart, "observed").With(election.Options{MaxAge: 3 * time.Second})
+		for _, err := range el.Observe(deadline(t)) {
 			if err != nil {
 				observer <- err
 			}
@@ -186,9 +185,9 @@ func TestPermissionThatIsWithdrawnIsTold(t *testing.T) {
 	must(t)(nil, locker.NewMutex(sess, "held").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }))
 }
 
-// A watch that stands goes on when the role for it is withdrawn. When it has to
-// be made again, who waits is told, not left to wait for the end of a context.
-func TestWaiterThatMayNotWatchAnyMoreIsTold(t *testing.T) {
+// A watch survives the withdrawal of its role. When it must be created again, the waiter gets the permission error
+// instead of waiting for the end of its context.
+func TestWaiterThatMayNoLongerWatchGetsAnError(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "service", "locks")
@@ -209,7 +208,7 @@ func TestWaiterThatMayNotWatchAnyMoreIsTold(t *testing.T) {
 	}
 }
 
-// A service without any permission has no session, and is told which it lacks.
+// New fails for a service without any permission, and names the missing one.
 func TestSessionThatMayNotWriteItsKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
@@ -226,9 +225,8 @@ func TestSessionThatMayNotWriteItsKeyIsRefused(t *testing.T) {
 	}
 }
 
-// A permission that is withdrawn from a session that holds nothing is told by its
-// renewals, whose loss says which.
-func TestSessionThatMayNotReadItsKeyAnyMoreIsLostAndSaysWhy(t *testing.T) {
+// A session that holds nothing notices a withdrawn permission by its renewals. The loss names it.
+func TestSessionThatMayNoLongerReadItsKeyIsLostAndSaysWhy(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "service", "locks")
@@ -240,13 +238,15 @@ func TestSessionThatMayNotReadItsKeyAnyMoreIsLostAndSaysWhy(t *testing.T) {
 	}})
 	key := "holdfast/session/"
 	g.revoke(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key)})
-	g.grant(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key), kind: clientv3.PermissionType(clientv3.PermWrite)})
-	if ev := <-lost; !errors.Is(ev.Err, rpctypes.ErrPermissionDenied) || !strings.Contains(ev.Err.Error(), lease.Open(sess.Ref()).SessionKey(ev.Lease)) {
+	g.grant(t, "locks", permission{key: key, end: clientv3.GetPrefixRangeEnd(key),
+		kind: clientv3.PermissionType(clientv3.PermWrite)})
+	if ev := <-lost; !errors.Is(ev.Err, rpctypes.ErrPermissionDenied) ||
+		!strings.Contains(ev.Err.Error(), lease.Open(sess.Ref()).SessionKey(ev.Lease)) {
 		t.Errorf("%v", ev.Err)
 	}
 }
 
-// No password, no token and nobody's value gets into what is logged or returned.
+// No log line and no error contains a password, a token or the value of an entry.
 func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
@@ -264,7 +264,8 @@ func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
 	}
 	cfg := session.ClientConfig(g.srv.Endpoints()...)
 	cfg.Username, cfg.Password = "service", "wrong-"+password
-	if _, err := clientv3.New(cfg); !errors.Is(err, rpctypes.ErrAuthFailed) {
+	if _, err := session.NewClient(deadline(t), cfg); !errors.Is(err, rpctypes.ErrAuthFailed) ||
+		etcderr.Classify(err) != etcderr.Unauthorised || errors.Is(err, etcderr.ErrNotConnected) {
 		t.Errorf("a wrong password: %v", err)
 	} else {
 		note(err)
@@ -272,7 +273,8 @@ func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
 	cfg.Password = password
 	var secrets []string // at first the token, which only the client's own RPCs show
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+			opts ...grpc.CallOption) error {
 			err := invoke(ctx, method, req, reply, cc, opts...)
 			if login, ok := reply.(*pb.AuthenticateResponse); ok && err == nil {
 				mu.Lock()
@@ -281,7 +283,7 @@ func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
 			}
 			return err
 		}))
-	cli, err := clientv3.New(cfg)
+	cli, err := session.NewClient(deadline(t), cfg)
 	must(t)(nil, err)
 	defer func() { _ = cli.Close() }()
 	sess, err := session.New(deadline(t), cli, &session.Options{

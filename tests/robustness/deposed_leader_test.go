@@ -27,8 +27,8 @@ func TestRenewalsAckedByDeposedLeaderDoNotCount(t *testing.T) {
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})
 	var told, trusted durations
 	var staleAcks int64
-	// On a busy machine the resumed leader may learn of its successor before it
-	// acknowledges any renewal. Then the test makes another round.
+	// On a busy machine the resumed leader may learn of its successor before it acknowledges any renewal. Then the test
+	// runs another round.
 	for round := 0; round < rounds(2, 1) || staleAcks == 0 && round < 4; round++ {
 		r := newDeposedRound(t, cluster, fmt.Sprintf("round-%d-", round))
 		r.acquire(t, 24)
@@ -116,14 +116,16 @@ type successor struct {
 func (r *deposedRound) acquire(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {
-		h := &deposedHolder{kind: []string{"lock", "election"}[i/2%2], name: fmt.Sprint(r.prefix, i), told: make(chan time.Time, 1), next: make(chan successor, 1)}
+		h := &deposedHolder{kind: []string{"lock", "election"}[i/2%2], name: fmt.Sprint(r.prefix, i),
+			told: make(chan time.Time, 1), next: make(chan successor, 1)}
 		cli := r.toOld()
 		inner := cli.Lease
 		if i%2 == 0 {
 			cli = r.others()
 		}
 		cli.Lease = &ackCounter{Lease: inner, term: &r.term, stale: &r.staleAcks}
-		h.sess = open(t, cli, session.Options{TTL: deposedTTL, Retry: slowRetry, CloseTimeout: 100 * time.Millisecond, StayLost: true})
+		h.sess = open(t, cli, session.Options{TTL: deposedTTL, Retry: slowRetry, CloseTimeout: 100 * time.Millisecond,
+			StayLost: true})
 		var err error
 		if h.held, err = kinds[h.kind](deadline(t), h.sess, h.name, "old"); err != nil {
 			t.Fatal(err)
@@ -175,9 +177,8 @@ func (r *deposedRound) depose(t *testing.T) {
 	}
 }
 
-// measure waits until all holders have successors. It adds to told how long before
-// its successor each holder was told of the loss, and to trusted how long before
-// the deletion of its entry each session ceased to trust its lease.
+// measure waits until all holders have successors. It adds two durations for each holder: to told, from the report of
+// its loss to its successor; to trusted, from the end of the session's trust to the deletion of its entry.
 func (r *deposedRound) measure(t *testing.T, told, trusted *durations) {
 	t.Helper()
 	for _, h := range r.holders {

@@ -73,7 +73,9 @@ func TestBlackHoledLeaderIsToldBeforeTheNextTermBegins(t *testing.T) {
 // deposeOnce cuts a leader off. margin is the time from the end of its function's
 // context to the start of the next leader's function, failover from the outage to
 // that start.
-func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, name string) (margin, failover time.Duration) {
+func deposeOnce(
+	t *testing.T, cluster *etcdtest.Cluster, next *session.Session, name string,
+) (margin, failover time.Duration) {
 	link, err := cluster.NewLink()
 	if err != nil {
 		t.Error(err)
@@ -94,13 +96,14 @@ func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, 
 	leads, told := make(chan struct{}), make(chan time.Time, 1)
 	returned := make(chan error, 1)
 	go func() { // joined below
-		returned <- election.New(sess, name).RunWhileLeader(deadline(t), "old", func(ctx context.Context, term *election.Term) error {
-			old = term
-			close(leads)
-			<-ctx.Done()
-			told <- time.Now()
-			return context.Cause(ctx)
-		})
+		returned <- election.New(sess, name).RunWhileLeader(deadline(t), "old",
+			func(ctx context.Context, term *election.Term) error {
+				old = term
+				close(leads)
+				<-ctx.Done()
+				told <- time.Now()
+				return context.Cause(ctx)
+			})
 	}()
 	select {
 	case <-leads:
@@ -112,20 +115,22 @@ func deposeOnce(t *testing.T, cluster *etcdtest.Cluster, next *session.Session, 
 	queued := make(chan error, 1)
 	var began, cutOff time.Time
 	go func() { // joined below
-		queued <- election.New(next, name).RunWhileLeader(deadline(t), "new", func(_ context.Context, term *election.Term) error {
-			began = time.Now()
-			if term.Token() <= old.Token() {
-				t.Errorf("%s: token %v after %v", name, term.Token(), old.Token())
-			}
-			if err := old.Check(); !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("%s: Check of the old term during the new one: %v", name, err)
-			}
-			link.Heal() // the guarded write of the old term can reach etcd
-			if _, err := fencing.NewFencedWriter(pausedAfterCheck{old}).Put(deadline(t), name, "stale"); !errors.Is(err, fencing.ErrStale) {
-				t.Errorf("%s: guarded write of the old term: %v", name, err)
-			}
-			return nil
-		})
+		queued <- election.New(next, name).RunWhileLeader(deadline(t), "new",
+			func(_ context.Context, term *election.Term) error {
+				began = time.Now()
+				if term.Token() <= old.Token() {
+					t.Errorf("%s: token %v after %v", name, term.Token(), old.Token())
+				}
+				if err := old.Check(); !errors.Is(err, holdfast.ErrLost) {
+					t.Errorf("%s: Check of the old term during the new one: %v", name, err)
+				}
+				link.Heal() // the guarded write of the old term can reach etcd
+				_, err := fencing.NewFencedWriter(pausedAfterCheck{old}).Put(deadline(t), name, "stale")
+				if !errors.Is(err, fencing.ErrStale) {
+					t.Errorf("%s: guarded write of the old term: %v", name, err)
+				}
+				return nil
+			})
 	}()
 	<-phase.C
 	cutOff = time.Now()

@@ -67,7 +67,8 @@ func TestThousandWaitersAcquireInOrderWithConstantRPCsEach(t *testing.T) {
 	// repeated, and each waiter requests the progress of its watch every 2 s.
 	sent := link.Count().Since(before)
 	progress := waiters * int(time.Since(began)/(2*time.Second)+1)
-	if sent["Txn"] < 4*waiters || sent["Txn"] > 4*waiters+waiters/5 || sent["Range"] > waiters/5 || sent["Watch"] > 2*waiters+progress {
+	if sent["Txn"] < 4*waiters || sent["Txn"] > 4*waiters+waiters/5 || sent["Range"] > waiters/5 ||
+		sent["Watch"] > 2*waiters+progress {
 		t.Errorf("%d waiters sent %v", waiters, sent)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -81,12 +82,12 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 	if err := <-second; !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("Lock behind another goroutine: %v", err)
 	}
-	// For longer than the TTL the session sends only renewals and audits of its
+	// For longer than the TTL the session sends only renewals and polls of its
 	// entry. It does not retry the acquisitions that failed.
 	before, began := link.Count(), time.Now()
 	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", before["LeaseKeepAlive"]+4))
 	sent, took := link.Count().Since(before), time.Since(began)
-	if audits := int(took/auditEvery) + 1; sent["Txn"] > 2*audits || sent["Put"] != 0 { // a slow audit is sent twice
+	if polls := int(took/pollEvery) + 1; sent["Txn"] > 2*polls || sent["Put"] != 0 { // a slow poll is sent twice
 		t.Errorf("sent %v in %v", sent, took)
 	}
 	if err := held.Check(); err != nil {
@@ -96,7 +97,9 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 	must(t)(nil, held.Unlock(deadline(t)))
 	must(t)(nil, <-waiter)
 
-	if kvs := append(srv.Keys(t, "holdfast/lock/new/"), append(srv.Keys(t, "holdfast/lock/in-process/"), srv.Keys(t, "holdfast/election/")...)...); len(kvs) != 0 {
+	kvs := slices.Concat(srv.Keys(t, "holdfast/lock/new/"), srv.Keys(t, "holdfast/lock/in-process/"),
+		srv.Keys(t, "holdfast/election/"))
+	if len(kvs) != 0 {
 		t.Errorf("failed acquisitions left %v", kvs)
 	}
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
@@ -132,7 +135,8 @@ func TestSweepEndsWhenTheStoreHasSpaceAgain(t *testing.T) {
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
 	eventually(t, "the session has put its key", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > gate })
 	swept := link.Count()["Txn"]
-	must(t)(nil, link.Wait(deadline(t), "Txn", before["Txn"]+link.Count().Since(before)["Put"]+1)) // a sweep after each put
+	// A sweep after each put.
+	must(t)(nil, link.Wait(deadline(t), "Txn", before["Txn"]+link.Count().Since(before)["Put"]+1))
 	atEnd, clock := link.Count(), srv.Link(t)
 	if atEnd["Txn"] > swept+1 {
 		t.Errorf("%d sweeps after the last put", atEnd["Txn"]-swept)
@@ -155,7 +159,7 @@ func TestFullStoreReleasesLocksBatchedWithNewOnes(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	// No renewal and no audit is sent during the test.
+	// No renewal and no poll is sent during the test.
 	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second, LockDelay: time.Minute})
 	const inFlight, half, tries = 4, 8, 10 // internal/queue sends up to 4 Txns alone; 8 are half of a full batch
 	var held [tries][]*locker.Lock

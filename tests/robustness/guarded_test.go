@@ -65,7 +65,8 @@ func documentedRoles(t *testing.T) map[string][]permission {
 		"readwrite": clientv3.PermissionType(clientv3.PermReadWrite),
 	}
 	roles := make(map[string][]permission)
-	for _, m := range regexp.MustCompile(`(?m)^etcdctl role grant-permission (--prefix )?(\S+) (\S+) (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+	command := regexp.MustCompile(`(?m)^etcdctl role grant-permission (--prefix )?(\S+) (\S+) (\S+)$`)
+	for _, m := range command.FindAllStringSubmatch(string(text), -1) {
 		kind, ok := kinds[m[3]]
 		if !ok {
 			t.Fatalf("docs/client.md: %s", m[0])

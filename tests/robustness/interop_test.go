@@ -89,7 +89,9 @@ func revision(t *testing.T, cli *clientv3.Client, key string) int64 {
 // etcdctl starts "etcdctl lock" and returns once the queue has that many entries.
 // holds receives the key that etcdctl prints when it acquires the lock, and "" if it
 // exits before. end makes it release the lock.
-func etcdctl(t *testing.T, srv *etcdtest.Server, prefix string, queued int) (entry *mvccpb.KeyValue, holds <-chan string, end func()) {
+func etcdctl(t *testing.T, srv *etcdtest.Server, prefix string, queued int) (
+	entry *mvccpb.KeyValue, holds <-chan string, end func(),
+) {
 	t.Helper()
 	path, err := exec.LookPath("etcdctl")
 	if err != nil {

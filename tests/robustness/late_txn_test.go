@@ -18,9 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Scenario 7 with real members: a member of etcd is paused while Txns are in its
-// socket, and executes them when it resumes, long after the acquisitions and
-// releases that sent them have ended. They leave no entry.
+// Scenario 7 with real members: a member of etcd is paused while Txns are in its socket. It executes them when it
+// resumes, long after the acquisitions and releases that sent them. They leave no entry.
 func TestLateTxnsOfAPausedMemberLeaveNoEntries(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})

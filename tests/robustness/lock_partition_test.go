@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Scenario 33: clients that reach only a minority of the members neither acquire nor release, and their calls end by their
-// contexts. A leader in the minority takes itself for the leader for a while.
+// Scenario 33: clients that reach only a minority of the members neither acquire nor release, and their calls end by
+// their contexts. A leader in the minority takes itself for the leader for a while.
 func TestMinorityLeaderNeitherGrantsNorReleasesLocks(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)

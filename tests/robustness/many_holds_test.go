@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	auditEvery = 500 * time.Millisecond // internal/queue's, with the default lock delay
-	youngest   = auditEvery / 2         // a hold that is younger is not looked at
-	auditBatch = 100
+	pollEvery = 500 * time.Millisecond // internal/queue's, with the default lock delay
+	youngest  = pollEvery / 2          // a hold that is younger is not looked at
+	pollBatch = 100
 )
 
 // A held lock costs memory, a hundredth of a transaction each half second, and once
@@ -30,7 +30,7 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 	n := rounds(50_000, 5_000)
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		link := srv.Link()
-		const travel = 100 * time.Microsecond // a round of audits must fit into its half second
+		const travel = 100 * time.Microsecond // a round of polls must fit into its half second
 		link.Delay(travel)
 		sess, err := session.New(t.Context(), link.Client(), &session.Options{
 			TTL: 600 * time.Second, Clock: session.MonotonicClock(), StayLost: true, Logger: slog.New(slog.DiscardHandler),
@@ -50,25 +50,25 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 		}
 
 		first := lockMany(t, sess, "first", 1)
-		firstHeld := time.Now() // the rounds of the audits begin
-		between := func() {     // two rounds of audits, and everybody is due
-			time.Sleep(2*auditEvery + auditEvery/2 + auditEvery - time.Since(firstHeld)%auditEvery)
+		firstHeld := time.Now() // the rounds of polls begin
+		between := func() {     // two rounds of polls, and every hold is due
+			time.Sleep(2*pollEvery + pollEvery/2 + pollEvery - time.Since(firstHeld)%pollEvery)
 		}
 		between()
 		const short = 100
 		if got := sent(func() {
 			for i := range short { // one by one, or they would go in fewer transactions
 				lk := lockMany(t, sess, fmt.Sprint("short", i), 1)[0]
-				go func() { // ends before the audit
+				go func() { // ends before the poll
 					time.Sleep(youngest - 100*travel)
 					if err := lk.Unlock(t.Context()); err != nil {
 						t.Error(err)
 					}
 				}()
 			}
-			time.Sleep(2 * auditEvery)
+			time.Sleep(2 * pollEvery)
 		}); got["Txn"] != 2*short+2 || got["Range"]+got["Watch"]+got["LeaseTimeToLive"] != 0 {
-			t.Errorf("%d locks held for a moment sent %v, beside one lock that is audited", short, got)
+			t.Errorf("%d locks held for a moment sent %v, beside one lock that is polled", short, got)
 		}
 
 		synctest.Wait()
@@ -81,9 +81,11 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 
 		between()
 		const seconds = 2
-		const audits = int(time.Second / auditEvery)
-		perSecond := audits*((n+len(first)+auditBatch-1)/auditBatch) + 1 // and one by which a few entries say since when they are held
-		if got := sent(func() { time.Sleep(seconds * time.Second) }); got["Txn"] != seconds*perSecond || got["Range"]+got["LeaseTimeToLive"] > 2 {
+		const polls = int(time.Second / pollEvery)
+		// One Txn writes held_since to a few entries.
+		perSecond := polls*((n+len(first)+pollBatch-1)/pollBatch) + 1
+		if got := sent(func() { time.Sleep(seconds * time.Second) }); got["Txn"] != seconds*perSecond ||
+			got["Range"]+got["LeaseTimeToLive"] > 2 {
 			t.Errorf("%d locks held for %d s sent %v, want %d transactions a second", n, seconds, got, perSecond)
 		}
 

@@ -113,7 +113,8 @@ func TestHolderPausedWithinItsTTLStillHolds(t *testing.T) {
 			mu.Lock()
 			results[ev.Check]++
 			mu.Unlock()
-			if ev.Check == "lost" || ev.Writer != "ok" || ev.Token != held[j].Token || slices.Contains(ev.States, holdfast.Lost) {
+			if ev.Check == "lost" || ev.Writer != "ok" || ev.Token != held[j].Token ||
+				slices.Contains(ev.States, holdfast.Lost) {
 				t.Errorf("%s %s: after a pause of %v the holder reported %+v", o.Kind, o.Name, ev.Pause, ev)
 			}
 			if n := len(ev.States); n > 0 && ev.States[n-1] != holdfast.Connected {

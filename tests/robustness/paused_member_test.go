@@ -39,7 +39,8 @@ type reroutedClient struct {
 
 func newReroutedClient(t *testing.T, cluster *etcdtest.Cluster, paused *etcdtest.Server, sessions int) *reroutedClient {
 	t.Helper()
-	c := &reroutedClient{paused: paused, link: paused.Link(t), sent: &sentRequests{puts: make(map[string]bool)}, last: make(chan error, 1)}
+	c := &reroutedClient{paused: paused, link: paused.Link(t), sent: &sentRequests{puts: make(map[string]bool)},
+		last: make(chan error, 1)}
 	for _, m := range cluster.Members() {
 		if m != paused {
 			c.steady = m
@@ -55,7 +56,8 @@ func newReroutedClient(t *testing.T, cluster *etcdtest.Cluster, paused *etcdtest
 	}
 	t.Cleanup(func() { c.client.Close() })
 	for range sessions {
-		c.open = append(c.open, open(t, c.client, session.Options{TTL: 60 * time.Second, Retry: backoff.Policy{Attempt: time.Second}}))
+		c.open = append(c.open, open(t, c.client, session.Options{TTL: 60 * time.Second,
+			Retry: backoff.Policy{Attempt: time.Second}}))
 	}
 	return c
 }

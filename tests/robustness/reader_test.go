@@ -39,7 +39,8 @@ func TestReadOnlyRoleCanObserveTheLeader(t *testing.T) {
 	eventually(t, "the observer sees the vacancy", func() bool { return o.Current().Leader == election.Leader{} })
 	term, err = leader.Campaign(deadline(t), "w")
 	must(t)(nil, err)
-	eventually(t, "the observer sees the next leader", func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
+	eventually(t, "the observer sees the next leader",
+		func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
 	if sent := link.Count(); sent["LeaseGrant"]+sent["LeaseKeepAlive"]+sent["Put"] != 0 {
 		t.Errorf("the reader sent %v", sent)
 	}
@@ -91,7 +92,8 @@ func TestReaderWatchesAfterTheAuthTokenOfItsStreamExpires(t *testing.T) {
 	if v := <-told; v != "v" {
 		t.Errorf("second value %q", v)
 	}
-	eventually(t, "the observer from before the expiry sees the leader", func() bool { return standing.Current().Leader.Token == term.Token() })
+	eventually(t, "the observer from before the expiry sees the leader",
+		func() bool { return standing.Current().Leader.Token == term.Token() })
 }
 
 // Each of three members hangs in turn. One of them serves the watch, which then
@@ -118,9 +120,11 @@ func TestReaderSeesNewLeadersWhileAMemberHangs(t *testing.T) {
 		link.BlackHole()
 		term, err := leader.Campaign(deadline(t), "v")
 		must(t)(nil, err)
-		eventually(t, "the observer sees the leader", func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
+		eventually(t, "the observer sees the leader",
+			func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
 		must(t)(nil, term.Resign(deadline(t)))
-		eventually(t, "the observer sees the vacancy", func() bool { v := o.Current(); return v.Leader == election.Leader{} && v.Trusted })
+		eventually(t, "the observer sees the vacancy",
+			func() bool { v := o.Current(); return v.Leader == election.Leader{} && v.Trusted })
 		if v := o.Current(); v.Err != nil {
 			t.Fatalf("while member %d hangs: %v", i, v.Err)
 		}

@@ -35,7 +35,8 @@ func useElections(s *simulation, c *simClient, i int) {
 	for !s.stop.Load() {
 		el := election.New(c.sess, s.names[r.IntN(len(s.names))])
 		who := fmt.Sprintf("session %d goroutine %d, %s", c.id, i, el.Name())
-		bound := upTo(r, []time.Duration{20 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second}[r.IntN(4)]) + time.Nanosecond
+		bounds := []time.Duration{20 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second}
+		bound := upTo(r, bounds[r.IntN(4)]) + time.Nanosecond
 		if i == 0 {
 			s.observe(el, who, bound)
 			time.Sleep(upTo(r, time.Second) + time.Microsecond)

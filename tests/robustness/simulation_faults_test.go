@@ -27,7 +27,7 @@ type profile struct {
 	every   time.Duration // average time between faults of a connection or of the cluster
 	force   bool          // an administrator deletes entries and session keys and revokes leases
 	revoke  bool          // etcd revokes live leases, one or two at once
-	hasty   bool          // most callers give up before an answer can arrive
+	hasty   bool          // most callers give up before a reply can arrive
 	skip    bool          // all processes are paused
 }
 
@@ -51,9 +51,9 @@ func upTo(r *rand.Rand, limit time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(limit)))
 }
 
-// fates draws the fate of each call of a connection. Each kind of call has its own random
-// source, because the Go scheduler decides in which order goroutines that wake at the
-// same instant send, and that order must not change which request is lost.
+// fates draws the fate of each call of a connection. Each kind of call has its own random source: the Go scheduler
+// decides which of several goroutines that wake at the same instant sends first, and that must not change which request
+// is lost.
 func (s *simulation) fates(c *simClient, part uint64) func(etcdfake.Call) etcdfake.Fate {
 	var mu sync.Mutex // protects sources
 	sources := make(map[string]*rand.Rand)
@@ -184,7 +184,7 @@ func (s *simulation) injectFaults() {
 			c.link.Reset() // an idle watch starts again from a compacted revision
 			s.noteFault(c, simAttempt)
 		case 8:
-			s.log("watches cancelled")
+			s.log("watches canceled")
 			s.srv.CancelWatches(rpctypes.ErrNoLeader)
 		case 9:
 			if s.profile.skip {

@@ -59,7 +59,8 @@ type held struct {
 
 // grant records an acquisition that has returned.
 func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding) *held {
-	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(), rev: lk.Token().Revision(), prefix: lk.Key()[:strings.LastIndex(lk.Key(), "/")+1]}
+	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(), rev: lk.Token().Revision(),
+		prefix: lk.Key()[:strings.LastIndex(lk.Key(), "/")+1]}
 	s.log(fmt.Sprintf("%s: granted, token %v, %s", who, lk.Token(), h.key))
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -211,9 +212,8 @@ func (o *oracle) checkSession(s *simulation, c *simClient) {
 	}
 }
 
-// checkHold reads the store first and calls Check afterwards. No entry can join the queue
-// ahead of another, so the entry of a holder that is not at the front has been deleted,
-// and a Check after that read must report it.
+// checkHold reads the store first and calls Check afterwards. No entry can join the queue ahead of another. So if the
+// entry of a holder is not at the front, it was deleted, and a later Check must report that.
 func (o *oracle) checkHold(s *simulation, h *held) {
 	var front mvccpb.KeyValue
 	if h.ended == nil {
@@ -242,7 +242,7 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 	}
 	switch {
 	case h.deletion.Cause == etcdfake.ByForce:
-		// It is audited from the grant on, and cannot learn of the deletion while its
+		// It is polled from the grant on, and cannot learn of the deletion while its
 		// connection fails.
 		since := max(h.deletion.At.Sub(s.begin), time.Duration(h.client.healed.Load()), h.since)
 		if d := s.now() - since; d > forcedLossLimit && err == nil {
@@ -251,7 +251,8 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 	case h.deletion.Cause == etcdfake.ByExpiry && errors.Is(err, holdfast.ErrSuspended):
 		s.fail("%s: the entry expired at %v, and Check reports only a suspension", h.who, h.deletion.At.Sub(s.begin))
 	case err == nil:
-		s.fail("%s: Check returns %v, and the entry was deleted at %v (cause %d); at the front is %q", h.who, err, h.deletion.At.Sub(s.begin), h.deletion.Cause, front.Key)
+		s.fail("%s: Check returns %v, and the entry was deleted at %v (cause %d); at the front is %q", h.who, err,
+			h.deletion.At.Sub(s.begin), h.deletion.Cause, front.Key)
 	}
 }
 

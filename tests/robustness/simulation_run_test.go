@@ -30,10 +30,11 @@ const (
 // simulation is one schedule. Each part draws from its own random source, so that one
 // part does not change the numbers of another.
 type simulation struct {
-	seed    uint64
-	work    func(s *simulation, c *simClient, goroutine int)                     // runs until s.stop
-	once    func(ctx context.Context, c *simClient, name string) (string, error) // acquires and releases; returns the operation that failed
-	busy    bool                                                                 // so many goroutines that Txns are batched
+	seed uint64
+	work func(s *simulation, c *simClient, goroutine int) // runs until s.stop
+	// once acquires and releases; it returns the operation that failed.
+	once    func(ctx context.Context, c *simClient, name string) (string, error)
+	busy    bool // so many goroutines that Txns are batched
 	srv     *etcdfake.Server
 	begin   time.Time
 	names   []string
@@ -150,7 +151,8 @@ func (s *simulation) checkRecovery(others *sync.WaitGroup) {
 		for _, name := range s.names {
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			if what, err := s.once(ctx, c, name); err != nil {
-				s.fail("session %d cannot %s %s after all faults were healed: %v; keys: %v", c.id, what, name, err, s.srv.Keys(simEntries))
+				s.fail("session %d cannot %s %s after all faults were healed: %v; keys: %v", c.id, what, name, err,
+					s.srv.Keys(simEntries))
 			}
 			cancel()
 		}

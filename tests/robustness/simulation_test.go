@@ -63,7 +63,8 @@ func simulateAll(t *testing.T, plan func(seed uint64) *simulation) {
 	})
 	took := time.Since(start)
 	t.Logf("%d schedules in %v (%.0f a minute, %d CPUs), %d grants, %d entries of holders removed by force",
-		*simulationCount, took.Round(time.Millisecond), float64(*simulationCount)/took.Minutes(), runtime.GOMAXPROCS(0), grants.Load(), forced.Load())
+		*simulationCount, took.Round(time.Millisecond), float64(*simulationCount)/took.Minutes(), runtime.GOMAXPROCS(0),
+		grants.Load(), forced.Load())
 	if *simulationCount >= 20 && grants.Load() < int64(*simulationCount) {
 		t.Error("the test proves nothing: too few acquisitions succeeded")
 	}
@@ -72,7 +73,9 @@ func simulateAll(t *testing.T, plan func(seed uint64) *simulation) {
 // simulate runs the schedule in its own bubble.
 func (s *simulation) simulate(t *testing.T) {
 	// In real time, because a loop that never waits stops virtual time.
-	hang := time.AfterFunc(simHang, func() { panic(fmt.Sprintf("seed %d: the schedule has not ended after %v", s.seed, simHang)) })
+	hang := time.AfterFunc(simHang, func() {
+		panic(fmt.Sprintf("seed %d: the schedule has not ended after %v", s.seed, simHang))
+	})
 	defer hang.Stop()
 	defer func() {
 		if p := recover(); p != nil { // mostly for leaked goroutines
@@ -83,7 +86,8 @@ func (s *simulation) simulate(t *testing.T) {
 		}
 		for _, v := range s.violations {
 			test, _, _ := strings.Cut(t.Name(), "/")
-			t.Errorf("seed %d: %s\nrepeat: go test ./tests/robustness -run %s -simulation.seed=%d -simulation.count=1 -simulation.trace -v", s.seed, v, test, s.seed)
+			t.Errorf("seed %d: %s\nrepeat: go test ./tests/robustness -run %s -simulation.seed=%d -simulation.count=1 "+
+				"-simulation.trace -v", s.seed, v, test, s.seed)
 		}
 	}()
 	bubble.Test(t, func(*testing.T) { s.run() })

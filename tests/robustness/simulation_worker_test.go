@@ -24,7 +24,8 @@ func useMutexes(s *simulation, c *simClient, i int) {
 			bound = 2*s.profile.latency + time.Millisecond
 		}
 		bound = upTo(r, bound) + time.Nanosecond
-		hold := upTo(r, []time.Duration{2 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second, 8 * time.Second}[r.IntN(4)]) + time.Nanosecond
+		holds := []time.Duration{2 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second, 8 * time.Second}
+		hold := upTo(r, holds[r.IntN(4)]) + time.Nanosecond
 		acquire := mu.Lock
 		if r.IntN(4) == 0 {
 			acquire = mu.TryLock
@@ -47,7 +48,8 @@ func lockOnce(ctx context.Context, c *simClient, name string) (string, error) {
 }
 
 // useLock calls acquire, holds the lock, and calls Unlock.
-func (s *simulation) useLock(c *simClient, mu *locker.Mutex, who string, bound, hold time.Duration, acquire func(context.Context) (*locker.Lock, error), r *rand.Rand) {
+func (s *simulation) useLock(c *simClient, mu *locker.Mutex, who string, bound, hold time.Duration,
+	acquire func(context.Context) (*locker.Lock, error), r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	start := s.now()

@@ -12,14 +12,13 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-// In a cluster with slow commits, no more sessions are lost than leases that etcd's
-// client keeps alive, and requests do not pile up. Sessions may be suspended, because a
-// renewal counts only after a linearizable read, which is as slow as a commit.
+// In a cluster with slow commits, no more sessions are lost than leases that etcd's client keeps alive, and requests do
+// not pile up. Sessions may be suspended, because a renewal counts only after a linearizable read, which is as slow as
+// a commit.
 //
-// The delay is between members. A commit takes two delays through the leader and four
-// through a follower. A linearizable read takes as long, and up to twice as long if it
-// waits for another one. Two such reads must fit into the time from a renewal to
-// the deadline of the lease, which they do not with a TTL of 5 s and a delay of 0.5 s.
+// The delay is between members. A commit takes two delays through the leader and four through a follower. A
+// linearizable read takes as long, and up to twice as long if it waits for another one. Two such reads must fit between
+// a renewal and the deadline of the lease; with a TTL of 5 s and a delay of 0.5 s they do not.
 func TestSlowCommitsLoseNoMoreSessionsThanKeepAlive(t *testing.T) {
 	for _, c := range []struct {
 		name       string

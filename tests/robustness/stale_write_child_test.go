@@ -78,7 +78,7 @@ type writerEvent struct {
 	Token fencing.Token `json:",omitzero"`
 	Err   string        // the writer failed otherwise
 
-	// If stale: how many writes were acknowledged, and how many had no answer.
+	// If stale: how many writes were acknowledged, and how many had no reply.
 	Acknowledged, Unknown int
 }
 
@@ -198,7 +198,8 @@ func (w *writerProcess) commit(ctx context.Context, lane string, c fencing.Claim
 
 // put sends the body in two parts, so that a pause may fall between them.
 func (w *writerProcess) put(ctx context.Context, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, io.MultiReader(strings.NewReader("one"), strings.NewReader("two")))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url,
+		io.MultiReader(strings.NewReader("one"), strings.NewReader("two")))
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,9 @@ type counting struct {
 	s *staleWriters
 }
 
-func (c counting) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+func (c counting) Check(
+	ctx context.Context, _ *grpc_health_v1.HealthCheckRequest,
+) (*grpc_health_v1.HealthCheckResponse, error) {
 	claim, _ := fencing.ClaimFromContext(ctx)
 	c.s.increment(claim)
 	return &grpc_health_v1.HealthCheckResponse{}, nil
@@ -134,9 +136,8 @@ type pairEvent struct {
 	err  error
 }
 
-// pair runs two processes that take turns: the one that writes is paused until the
-// other has written. On a busy machine a lease may expire without a pause, and the two
-// change roles by themselves.
+// pair runs two processes that take turns: the one that writes is paused until the other has written. On a busy machine
+// a lease may expire without a pause, and the two change roles then.
 func (s *staleWriters) pair(t *testing.T, name string, each int) {
 	p := &writerPair{name: name, events: make(chan pairEvent, 64)}
 	var listening sync.WaitGroup
@@ -259,7 +260,8 @@ func (s *staleWriters) check(t *testing.T, lane string) int {
 	}
 	for _, ev := range s.stale[lane] {
 		if n := by[ev.Token]; n < ev.Acknowledged || n > ev.Acknowledged+ev.Unknown {
-			t.Errorf("%s: token %v: the store accepted %d writes, the writer has %d acknowledged and %d unanswered ones", lane, ev.Token, n, ev.Acknowledged, ev.Unknown)
+			t.Errorf("%s: token %v: the store accepted %d writes, the writer has %d acknowledged and %d unanswered ones",
+				lane, ev.Token, n, ev.Acknowledged, ev.Unknown)
 		}
 	}
 	if len(s.stale[lane]) == 0 {

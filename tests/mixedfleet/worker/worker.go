@@ -2,7 +2,7 @@
 
 // Package worker is a client of locks and elections that does as it is told. The tests of a mixed fleet compile it
 // twice: against the present code, and against the last release, in whose source tree they put a copy. So it uses only
-// what the two have in common; where that is no longer enough, the last release gets a copy of its own (see
+// what the two have in common; where that is no longer enough, the last release gets its own copy (see
 // build_test.go).
 package worker
 

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-go/holdfast/admin"
+)
+
+const lsHelp = `List the locks and elections of the namespace that are held. With
+PREFIX only names that begin with it are listed.
+
+Locks that no process holds do not exist in etcd, so they are not listed. Neither
+are those under prefixes of etcd's own clients: see "holdfast show --at".
+
+FOR is how long the holder has held. WAITING counts the entries behind it; the
+goroutines of one process that wait for the same name share one entry. For up to a
+second after a holder was lost, the next one is shown as the holder although it
+still waits.
+
+--sessions lists the processes instead: each that has a session, also if it holds
+nothing.`
+
+const lsExamples = `  holdfast ls
+  holdfast ls billing/
+  holdfast ls --election
+  holdfast ls -o json | jq -r 'select(.waiting > 10) | .name'
+  holdfast ls --sessions`
+
+func newLs(a *app) *cobra.Command {
+	var elections, sessions bool
+	cmd := &cobra.Command{
+		Use: "ls [PREFIX] [flags]", Aliases: []string{"list"}, Short: "List locks and elections that are held",
+		Long: lsHelp, Example: lsExamples,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 || len(args) == 1 && sessions {
+				return usage("%s takes one prefix at most, and none with --sessions", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prefix := ""
+			if len(args) == 1 {
+				prefix = args[0]
+			}
+			return a.withAdmin(cmd.Context(), func(adm *admin.Client) error {
+				ctx, cancel := a.bounded(cmd.Context())
+				defer cancel()
+				if sessions {
+					return a.listSessions(ctx, cmd.OutOrStdout(), adm)
+				}
+				kinds := []admin.Kind{admin.Lock, admin.Election}
+				if elections {
+					kinds = kinds[1:]
+				}
+				return a.list(ctx, cmd.OutOrStdout(), adm, prefix, kinds)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&elections, "election", false, "list elections only")
+	cmd.Flags().BoolVar(&sessions, "sessions", false, "list the processes that have a session")
+	return cmd
+}
+
+type summaryJSON struct {
+	Kind    admin.Kind `json:"kind"`
+	Name    string     `json:"name"`
+	Waiting int        `json:"waiting"`
+	Holder  entryJSON  `json:"holder"`
+}
+
+// list prints each name as it arrives: there may be a hundred thousand. The name comes last and is never shortened,
+// because it is what the next command needs.
+func (a *app) list(ctx context.Context, w io.Writer, adm *admin.Client, prefix string, kinds []admin.Kind) error {
+	p := printer{w: w}
+	const row = "%-8s %7v  %7s  %-28s  %s\n"
+	header := sync.OnceFunc(func() { p.f(row, "KIND", "WAITING", "FOR", "HOLDER", "NAME") })
+	for _, kind := range kinds {
+		for s, err := range adm.List(ctx, kind, prefix) {
+			if err != nil {
+				return err
+			}
+			if a.output == "json" {
+				err = printJSON(w, summaryJSON{s.Kind, s.Name, s.Waiting, asJSON(s.Holder)})
+				if err != nil {
+					return err
+				}
+				continue
+			}
+			header()
+			p.f(row, s.Kind, s.Waiting, age(heldSince(s.Holder), time.Now()), owner(s.Holder, 28), clean(s.Name, 0))
+			if p.err != nil {
+				return p.err
+			}
+		}
+	}
+	if a.output == "table" {
+		header()
+	}
+	return p.err
+}
+
+type sessionJSON struct {
+	Owner    string `json:"owner,omitempty"`
+	Host     string `json:"host,omitempty"`
+	PID      int    `json:"pid,omitempty"`
+	Lease    string `json:"lease"`
+	Revision int64  `json:"revision"`
+}
+
+func (a *app) listSessions(ctx context.Context, w io.Writer, adm *admin.Client) error {
+	p := printer{w: w}
+	const row = "%-16s  %7v  %-24s  %s\n"
+	header := sync.OnceFunc(func() { p.f(row, "LEASE", "PID", "HOST", "OWNER") })
+	for s, err := range adm.Sessions(ctx) {
+		if err != nil {
+			return err
+		}
+		e := admin.Entry{Owner: s.Owner, Host: s.Host, PID: s.PID, Lease: s.Lease}
+		if a.output == "json" {
+			if err := printJSON(w, sessionJSON{s.Owner, s.Host, s.PID, hex(e), s.Since}); err != nil {
+				return err
+			}
+			continue
+		}
+		header()
+		p.f(row, hex(e), s.PID, clean(s.Host, 24), owner(e, 0))
+	}
+	if a.output == "table" {
+		header()
+	}
+	return p.err
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+const jsonHelp = `With -o json each command prints objects, one on a line. Fields keep their names
+and meaning within a major version; new ones may be added. A field is absent
+where its value is not known.
+
+An entry, one holder or waiter:
+
+    key             its key in etcd
+    owner           what its process calls itself, as a rule HOST:PID
+    host, pid       of its process
+    value           of an election: the candidate's value
+    queued_at       when it queued, RFC 3339, by the clock of its process
+    held_at         since when it holds, likewise; absent in the first second
+    token           its fencing token, a string of digits
+    revision        etcd's revision that created it: the order of the queue
+    lease           its lease, in hex as etcdctl has it
+    ttl_seconds     until its lease expires unless it is renewed
+    foreign         true: of another client than holdfast, such as etcdctl lock
+
+"ls":      kind ("lock", "election"), name, waiting, holder (an entry without
+           token and ttl_seconds)
+"ls --sessions": owner, host, pid, lease, revision
+"show":    kind, name, revision, held, waiting (a count), entries (the holder,
+           then those who wait, in their order)
+"watch":   event ("queued", "acquired", "released", "left", "lost", "gone"),
+           revision, waiting (a count), entry (without ttl_seconds)
+"epoch":   namespace, epoch
+"check":   check, result ("ok", "warning", "failed", "info"), detail, advice; the
+           last line has fit (true or false) instead
+`
+
+// entryJSON is an entry as jsonHelp describes it.
+type entryJSON struct {
+	Key      string        `json:"key"`
+	Owner    string        `json:"owner,omitempty"`
+	Host     string        `json:"host,omitempty"`
+	PID      int           `json:"pid,omitempty"`
+	Value    string        `json:"value,omitempty"`
+	QueuedAt *time.Time    `json:"queued_at,omitempty"`
+	HeldAt   *time.Time    `json:"held_at,omitempty"`
+	Token    fencing.Token `json:"token,omitzero"`
+	Revision int64         `json:"revision"`
+	Lease    string        `json:"lease"`
+	TTL      *float64      `json:"ttl_seconds,omitempty"`
+	Foreign  bool          `json:"foreign"`
+}
+
+func asJSON(e admin.Entry) entryJSON {
+	j := entryJSON{
+		Key: e.Key, Owner: e.Owner, Host: e.Host, PID: e.PID, Value: e.Value, Token: e.Token, Revision: e.Revision,
+		Lease: hex(e), Foreign: e.Foreign, QueuedAt: known(e.QueuedAt), HeldAt: known(e.HeldAt),
+	}
+	if e.TTL > 0 {
+		seconds := e.TTL.Seconds()
+		j.TTL = &seconds
+	}
+	return j
+}
+
+func known(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func hex(e admin.Entry) string { return strconv.FormatInt(int64(e.Lease), 16) }
+
+// printJSON prints one line.
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// clean returns text that came from etcd so that it cannot move the cursor, and with at most width characters.
+func clean(text string, width int) string {
+	quoted := strconv.QuoteToGraphic(text)
+	if !utf8.ValidString(text) || quoted != `"`+text+`"` {
+		text = quoted
+	}
+	if width > 0 && utf8.RuneCountInString(text) > width {
+		runes := []rune(text)
+		text = string(runes[:width-1]) + "…"
+	}
+	return text
+}
+
+// owner is who an entry belongs to, in at most width characters.
+func owner(e admin.Entry, width int) string {
+	switch {
+	case e.Foreign && e.Value != "":
+		return clean(e.Value, width)
+	case e.Foreign:
+		return clean("another client", width)
+	case e.Owner == "" && e.Host == "":
+		return clean("(anonymous)", width)
+	case e.Owner == "":
+		return clean(fmt.Sprintf("%s:%d", e.Host, e.PID), width)
+	default:
+		return clean(e.Owner, width)
+	}
+}
+
+// age is how long ago t was, in at most 7 characters. A clock that is ahead of ours gives 0 s.
+func age(t, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	d := max(0, now.Sub(t)).Truncate(time.Second)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	case d < 1000*24*time.Hour:
+		return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours())/24)
+	}
+}
+
+// exact is a moment to the second, in UTC.
+func exact(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// since is a moment, and how long ago it was.
+func since(t, now time.Time) string {
+	if t.IsZero() {
+		return "not known"
+	}
+	return fmt.Sprintf("%s (%s ago)", exact(t), age(t, now))
+}
+
+// heldSince is when a holder began to hold; up to a second after that only when it queued is known.
+func heldSince(e admin.Entry) time.Time {
+	if e.HeldAt.IsZero() {
+		return e.QueuedAt
+	}
+	return e.HeldAt
+}
+
+func ttl(e admin.Entry) string {
+	if e.TTL <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%ds", int(e.TTL.Seconds()))
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+const runHelp = `Acquire a lock, run a command, release the lock when the command has ended. Of all
+processes that use the same name, one at a time runs its command; the others wait,
+first in, first out.
+
+What ends the command before it ends by itself:
+
+    etcd is not reachable, briefly     nothing; the command goes on
+    ... and for --term-after longer    SIGTERM to the command's process group
+    ... until the lock is lost         SIGKILL, before the lease in etcd can end
+    the lock is removed by hand        SIGKILL within 2 s
+    --max-hold is over                 SIGTERM, SIGKILL after --drain; the lock is
+                                       kept until the command has ended
+    holdfast is killed (kill -9)       on Linux the kernel kills the command, but
+                                       not what the command has started; elsewhere
+                                       the command goes on
+    holdfast alone is stopped (STOP)   nothing: the command goes on, the lock is lost
+
+Only a store that compares HOLDFAST_TOKEN is safe in the cases of the last two rows;
+tokens grow from each holder of a name to the next. With the default TTL of 15 s a
+lock is suspended 6.75 s after the last confirmed renewal, SIGTERM comes after 9 s
+and SIGKILL after 13.5 s. The next holder gets in after 15 s, or later.
+
+The command has our stdin, stdout, stderr and environment, and in addition:
+
+    HOLDFAST_NAME, HOLDFAST_NAMESPACE   the lock
+    HOLDFAST_TOKEN                      the fencing token, in decimal
+    HOLDFAST_KEY, HOLDFAST_LEASE        its entry and its lease (in hex) in etcd
+
+SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the command's
+process group; holdfast then waits for the command. While holdfast still waits for
+the lock, the first four end it, and its place in the queue is given up. On a
+terminal the command is in the foreground. Ctrl-Z stops both; when they go on, the
+command is killed if the lock was lost meanwhile.
+
+What the command leaves running in the background when it ends goes on without the
+lock.
+
+"holdfast help exit-codes" lists the exit codes.`
+
+const runExamples = `  holdfast run billing/job-7 -- ./job --verbose
+  holdfast run --try nightly -- ./backup.sh || [ $? = 75 ]   # skip if it runs elsewhere
+  holdfast run --wait 1m deploy -- make deploy
+  holdfast run --max-hold 1h report -- ./report
+  holdfast run x -- sh -c 'exec ./job --token "$HOLDFAST_TOKEN"'
+  holdfast run --at /app/locks/report -- ./report    # excludes etcdctl lock /app/locks/report`
+
+// sessionFlags are those of run and elect.
+type sessionFlags struct {
+	ttl     time.Duration
+	owner   string
+	verbose bool
+}
+
+func (o *sessionFlags) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.DurationVar(&o.ttl, "ttl", session.DefaultTTL, "how `long` etcd keeps the lock of a machine that has vanished")
+	f.StringVar(&o.owner, "owner", "", "what \"holdfast show\" tells of us (default HOST:PID)")
+	f.BoolVar(&o.verbose, "verbose", false, "log what the session and the lock do")
+}
+
+// withSession calls fn with a session, and closes what that needs.
+func (a *app) withSession(ctx context.Context, o *sessionFlags, fn func(*session.Session) error) error {
+	return a.withClient(ctx, func(cli *clientv3.Client) error {
+		level := slog.LevelWarn
+		if o.verbose {
+			level = slog.LevelDebug
+		}
+		first, cancel := a.bounded(ctx)
+		defer cancel()
+		sess, err := session.New(first, cli, &session.Options{
+			TTL: o.ttl, Namespace: a.namespace, Owner: o.owner, CloseTimeout: releaseTimeout,
+			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+		})
+		if err != nil {
+			return err
+		}
+		err = fn(sess)
+		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+		defer cancel()
+		if closed := sess.Close(ended); closed != nil && o.verbose {
+			fmt.Fprintln(os.Stderr, "holdfast: the lease goes with its TTL:", closed)
+		}
+		return err
+	})
+}
+
+// releaseTimeout bounds how long holdfast waits for etcd after its command has ended.
+const releaseTimeout = 3 * time.Second
+
+func newRun(a *app) *cobra.Command {
+	var o struct {
+		sessionFlags
+		try  bool
+		wait time.Duration
+		at   bool
+	}
+	s := &supervisor{signals: a.signals}
+	cmd := &cobra.Command{
+		Use: "run NAME [flags] -- COMMAND [ARG...]", Short: "Run a command while holding a lock",
+		Long: runHelp, Example: runExamples, Args: nameAndCommand,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if err := s.prepare(args[1:], o.ttl); err != nil {
+				return err
+			}
+			if o.try && o.wait != 0 {
+				return usage("--try does not wait, so --wait makes no sense with it")
+			}
+			return a.withSession(cmd.Context(), &o.sessionFlags, func(sess *session.Session) error {
+				mu := locker.NewMutex(sess, args[0])
+				if o.at {
+					mu = locker.NewMutexAt(sess, args[0])
+				}
+				lk, err := acquire(cmd.Context(), mu, o.try, o.wait)
+				if err != nil {
+					return err
+				}
+				s.sess = sess
+				code, why, err := s.run(lk)
+				return finish(lk, code, why, err)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.try, "try", false, "do not wait: exit with 75 if the lock is held or waited for")
+	f.DurationVar(&o.wait, "wait", 0, "how `long` to wait before exiting with 75 (default without end)")
+	f.DurationVar(&s.maxHold, "max-hold", 0, "how `long` the command may run (default without end)")
+	s.addFlags(cmd)
+	o.addFlags(cmd)
+	f.BoolVar(&o.at, "at", false, "NAME is the prefix of a lock of etcd's own clients, such as etcdctl lock")
+	return cmd
+}
+
+// nameAndCommand checks the arguments of run and elect.
+func nameAndCommand(cmd *cobra.Command, args []string) error {
+	if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+		return usage("%s takes one NAME, then \"--\", then a command; see \"%[1]s --help\"", cmd.CommandPath())
+	}
+	return nil
+}
+
+// prepare checks what can be checked before etcd is asked.
+func (s *supervisor) prepare(argv []string, ttl time.Duration) (err error) {
+	trusted := ttl - max(ttl/10, 200*time.Millisecond)
+	if s.termAfter < 0 || s.termAfter >= trusted/2 {
+		return usage("--term-after is %v, and with --ttl %v a suspended lock is lost after %v", s.termAfter, ttl, trusted/2)
+	}
+	if s.drain <= 0 || s.maxHold < 0 {
+		return usage("--drain and --max-hold must be positive")
+	}
+	s.argv = argv
+	s.path, err = lookPath(argv[0])
+	return err
+}
+
+// acquire gets the lock, or says why not.
+func acquire(ctx context.Context, mu *locker.Mutex, try bool, wait time.Duration) (lk *locker.Lock, err error) {
+	if try {
+		lk, err = mu.TryLock(ctx)
+	} else {
+		waiting, cancel := ctx, func() {}
+		if wait > 0 {
+			waiting, cancel = context.WithTimeout(ctx, wait)
+		}
+		lk, err = mu.Lock(waiting)
+		cancel()
+	}
+	switch {
+	case err == nil:
+		return lk, nil
+	case errors.Is(err, locker.ErrLocked),
+		wait > 0 && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, etcderr.ErrNotConnected):
+		return nil, &exitError{exitNotAcquired, err}
+	default:
+		return nil, err
+	}
+}
+
+// finish releases the lock and returns what holdfast ends with.
+func finish(lk *locker.Lock, code int, why *stopped, err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	released := lk.Unlock(ctx)
+	switch {
+	case err != nil:
+		return err
+	case why != nil:
+		return &exitError{why.code, fmt.Errorf("the command was stopped: %w", why.err)}
+	case errors.Is(released, holdfast.ErrLost):
+		return &exitError{exitLost, fmt.Errorf("the command ended with %d, perhaps without the lock: %w", code, released)}
+	case released != nil:
+		fmt.Fprintln(os.Stderr, "holdfast: the command has ended, but the lock may stay until its TTL is over:", released)
+	}
+	if code == 0 {
+		return nil
+	}
+	return &exitError{code: code}
+}

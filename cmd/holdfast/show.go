@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-go/holdfast/admin"
+)
+
+const showHelp = `Show who holds a lock, since when, and who waits, in the order in which they will
+hold. All of it is as it stood at one revision of etcd.
+
+Owner, host, pid and times are what each process wrote of itself, by its own clock.
+TTL is how long the lease lives on unless it is renewed: a process that is alive
+renews it all the time.
+
+A lock that is free is no error: "show" says so and exits with 0.`
+
+const showExamples = `  holdfast show billing/job-7
+  holdfast show --election scheduler
+  holdfast show --at /app/locks/report       # what etcdctl lock /app/locks/report locks
+  holdfast show billing/job-7 -o json | jq .held
+  holdfast show --all billing/job-7 | less   # a queue of thousands`
+
+func newShow(a *app) *cobra.Command {
+	var p place
+	var all bool
+	cmd := &cobra.Command{
+		Use: "show NAME [flags]", Short: "Show who holds a lock and who waits", Long: showHelp, Example: showExamples,
+		Args: exactly(1, "one NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.name = args[0]
+			return a.withAdmin(cmd.Context(), func(adm *admin.Client) error {
+				ctx, cancel := a.bounded(cmd.Context())
+				defer cancel()
+				q, err := p.show(ctx, adm)
+				if err != nil {
+					return err
+				}
+				if a.output == "json" {
+					return printJSON(cmd.OutOrStdout(), queueAsJSON(q))
+				}
+				rows := 20
+				if all {
+					rows = len(q.Entries)
+				}
+				_, err = fmt.Fprint(cmd.OutOrStdout(), strings.Join(describe(q, rows, time.Now()), "\n")+"\n")
+				return err
+			})
+		},
+	}
+	p.addFlags(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "show every waiter, not the first 20")
+	return cmd
+}
+
+type queueJSON struct {
+	Kind     admin.Kind  `json:"kind"`
+	Name     string      `json:"name"`
+	Revision int64       `json:"revision"`
+	Held     bool        `json:"held"`
+	Waiting  int         `json:"waiting"`
+	Entries  []entryJSON `json:"entries"`
+}
+
+func queueAsJSON(q admin.Queue) queueJSON {
+	_, held := q.Holder()
+	j := queueJSON{q.Kind, q.Name, q.Revision, held, q.Waiting(), make([]entryJSON, 0, len(q.Entries))}
+	for _, e := range q.Entries {
+		j.Entries = append(j.Entries, asJSON(e))
+	}
+	return j
+}
+
+// describe is a queue in lines of at most 80 columns, except for keys and the name, which are not shortened. It shows
+// at most rows waiters.
+func describe(q admin.Queue, rows int, now time.Time) []string {
+	title := fmt.Sprintf("%s %s", q.Kind, clean(q.Name, 0))
+	h, held := q.Holder()
+	if !held {
+		return []string{title + ": free"}
+	}
+	lines := []string{title, "  held by   " + owner(h, 66), "  since     " + heldText(h, now)}
+	lines = slices.Concat(lines, details(h), []string{fmt.Sprintf("  waiting   %d", q.Waiting())})
+	if q.Waiting() == 0 {
+		return lines
+	}
+	const row = "%6v  %-20s  %7s  %4s  %s"
+	lines = append(lines, "", fmt.Sprintf(row, "PLACE", "QUEUED", "FOR", "TTL", "OWNER"))
+	for i, e := range q.Entries[1:min(len(q.Entries), rows+1)] {
+		at := "-"
+		if !e.QueuedAt.IsZero() {
+			at = exact(e.QueuedAt)
+		}
+		lines = append(lines, fmt.Sprintf(row, i+1, at, age(e.QueuedAt, now), ttl(e), owner(e, 35)))
+	}
+	if more := q.Waiting() - rows; more > 0 {
+		lines = append(lines, fmt.Sprintf("        and %d more: see --all", more))
+	}
+	return lines
+}
+
+func heldText(e admin.Entry, now time.Time) string {
+	if e.HeldAt.IsZero() && !e.QueuedAt.IsZero() {
+		return "after " + since(e.QueuedAt, now) + ", when it queued"
+	}
+	return since(e.HeldAt, now)
+}
+
+// details is what a holder's entry says beyond owner and time.
+func details(e admin.Entry) (lines []string) {
+	add := func(name, text string) { lines = append(lines, fmt.Sprintf("  %-8s  %s", name, text)) }
+	if e.Value != "" && !e.Foreign {
+		add("value", clean(e.Value, 66))
+	}
+	if e.Host != "" {
+		add("process", fmt.Sprintf("pid %d on %s", e.PID, clean(e.Host, 50)))
+	}
+	if e.Token > 0 {
+		add("token", e.Token.String())
+	}
+	if e.Lease == 0 {
+		add("lease", "none: the entry stays until it is deleted")
+	} else {
+		add("lease", fmt.Sprintf("%s, expires in %s unless renewed", hex(e), ttl(e)))
+	}
+	add("key", clean(e.Key, 0))
+	return lines
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/holdfast-go/holdfast/admin"
+)
+
+const watchHelp = `Watch a lock: who queues, who acquires, who releases, who is lost. It begins with
+what stands there, and goes on until Ctrl-C.
+
+On a terminal the screen shows the queue as it is, and below it the latest events.
+Into a pipe or a file, and with --lines, each event is a line. Events come in the
+order of etcd's history; changes of etcd's leader, hanging members and disconnections
+are survived.
+
+The events:
+
+    queued     an entry is in the queue; one that holds at once is queued first
+    acquired   an entry is the first of its queue
+    released   the holder's entry was removed alone: by the holder, or by hand
+    left       a waiter's entry was removed alone
+    lost       an entry went with its lease, which expired or was revoked
+    gone       an entry was removed while the watch was interrupted`
+
+const watchExamples = `  holdfast watch billing/job-7
+  holdfast watch --election scheduler | tee -a leaders.log
+  holdfast watch billing/job-7 -o json | jq -r 'select(.event == "lost") | .entry.owner'`
+
+func newWatch(a *app) *cobra.Command {
+	var p place
+	var lines bool
+	cmd := &cobra.Command{
+		Use: "watch NAME [flags]", Short: "Watch a lock change hands", Long: watchHelp, Example: watchExamples,
+		Args: exactly(1, "one NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.name = args[0]
+			return a.withAdmin(cmd.Context(), func(adm *admin.Client) error {
+				ctx := cmd.Context()
+				// The first read is bounded; after it an outage is waited out.
+				first, cancel := a.bounded(ctx)
+				defer cancel()
+				if _, err := p.show(first, adm); err != nil {
+					return err
+				}
+				events := adm.Watch(ctx, p.kind(), p.name)
+				if p.at {
+					events = adm.WatchAt(ctx, p.kind(), p.name)
+				}
+				if a.output == "table" && !lines && term.IsTerminal(int(os.Stdout.Fd())) {
+					return liveView(ctx, os.Stdout, admin.Queue{Kind: p.kind(), Name: p.name}, events)
+				}
+				return a.printEvents(cmd.OutOrStdout(), events)
+			})
+		},
+	}
+	p.addFlags(cmd)
+	cmd.Flags().BoolVar(&lines, "lines", false, "print a line for each event on a terminal, too")
+	return cmd
+}
+
+type eventJSON struct {
+	Event    admin.What `json:"event"`
+	Revision int64      `json:"revision"`
+	Waiting  int        `json:"waiting"`
+	Entry    entryJSON  `json:"entry"`
+}
+
+func (a *app) printEvents(w io.Writer, events iter.Seq2[admin.Event, error]) error {
+	for ev, err := range events {
+		if err != nil {
+			return err
+		}
+		if a.output == "json" {
+			err = printJSON(w, eventJSON{ev.What, ev.Revision, ev.Waiting, asJSON(ev.Entry)})
+		} else {
+			_, err = fmt.Fprintln(w, eventLine(ev, time.Now()))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eventLine is an event in at most 80 columns. The time is ours: etcd's history has none.
+func eventLine(ev admin.Event, now time.Time) string {
+	line := fmt.Sprintf("%s  %-8s  %-26s", exact(now), ev.What, owner(ev.Entry, 26))
+	return fmt.Sprintf("%s  rev %d, %d wait", line, ev.Revision, ev.Waiting)
+}
+
+// screen is what a live view shows.
+type screen struct {
+	queue  admin.Queue
+	events []string // the latest ones
+}
+
+// liveView redraws the terminal at each event, and each second so that times go on.
+func liveView(ctx context.Context, out *os.File, q admin.Queue, events iter.Seq2[admin.Event, error]) error {
+	ctx, cancel := context.WithCancel(ctx)
+	type next struct {
+		event admin.Event
+		err   error
+	}
+	arrived := make(chan next)
+	ended := make(chan struct{})
+	go func() { // joined below
+		defer close(ended)
+		for ev, err := range events {
+			select {
+			case arrived <- next{ev, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	s := screen{queue: q}
+	var failed error
+	for failed == nil {
+		if failed = s.draw(out, time.Now()); failed != nil {
+			break
+		}
+		select {
+		case n := <-arrived:
+			if failed = n.err; failed == nil {
+				s.apply(n.event, time.Now())
+			}
+		case <-tick.C:
+		case <-ctx.Done():
+			failed = ctx.Err()
+		}
+	}
+	cancel()
+	select {
+	case <-ended:
+	case <-arrived: // it was about to send
+		<-ended
+	}
+	return failed
+}
+
+// keptEvents is how many events a live view shows.
+const keptEvents = 8
+
+func (s *screen) apply(ev admin.Event, now time.Time) {
+	entries := slices.DeleteFunc(slices.Clone(s.queue.Entries), func(e admin.Entry) bool { return e.Key == ev.Entry.Key })
+	if ev.What == admin.Queued || ev.What == admin.Acquired {
+		entries = append(entries, ev.Entry)
+		slices.SortFunc(entries, func(a, b admin.Entry) int { return int(a.Revision - b.Revision) })
+	}
+	s.queue.Entries, s.queue.Revision = entries, ev.Revision
+	s.events = append(s.events, eventLine(ev, now))
+	s.events = s.events[max(0, len(s.events)-keptEvents):]
+}
+
+// draw overwrites the screen line by line, which does not flicker as clearing it first would.
+func (s *screen) draw(out *os.File, now time.Time) error {
+	width, height, err := term.GetSize(int(out.Fd()))
+	if err != nil || width <= 0 || height <= 0 {
+		width, height = 80, 24
+	}
+	lines := describe(s.queue, max(1, height-12-len(s.events)), now)
+	lines = append(lines, "")
+	lines = append(lines, s.events...)
+	lines = append(lines, "", fmt.Sprintf("%s   Ctrl-C ends this view, nothing else", exact(now)))
+	var text strings.Builder
+	text.WriteString("\x1b[H")
+	for i, line := range lines[:min(len(lines), height)] {
+		if i > 0 {
+			text.WriteString("\r\n")
+		}
+		text.WriteString(cut(line, width))
+		text.WriteString("\x1b[K")
+	}
+	text.WriteString("\x1b[J")
+	_, err = out.WriteString(text.String())
+	return err
+}
+
+func cut(line string, width int) string {
+	if runes := []rune(line); len(runes) > width {
+		return string(runes[:width])
+	}
+	return line
+}

@@ -1,0 +1,197 @@
+package gocronlock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/contrib/gocronlock"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/locker"
+)
+
+// Three machines, whose clocks differ by 6 s, run a job of 10 ms: once in each of 60 minutes.
+func TestEachSlotIsRunOnceAlthoughClocksDiffer(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		time.Sleep(30 * time.Second) // all clocks show the same minute
+		var runs record
+		for _, offset := range []time.Duration{0, 2 * time.Second, -4 * time.Second} {
+			m := start(t, srv, offset)
+			l := m.locker(t, gocronlock.LockerOptions{})
+			task := l.Task("report", runs.task(m.clock, 10*time.Millisecond))
+			m.schedule(t, everyMinute(), task, gocron.WithDistributedLocker(l))
+		}
+		time.Sleep(time.Hour)
+		counts := runs.counts()
+		if len(counts) != 60 || slices.Max(counts) != 1 {
+			t.Errorf("runs of each slot: %v, want 60 times 1", counts)
+		}
+	})
+}
+
+// A run that takes longer than the interval keeps the other machines from the job.
+func TestJobDoesNotOverlapWithItself(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var runs record
+		for range 3 {
+			m := start(t, srv, 0)
+			l := m.locker(t, gocronlock.LockerOptions{})
+			m.schedule(t, everyMinute(), l.Task("report", runs.task(m.clock, 90*time.Second)), gocron.WithDistributedLocker(l))
+		}
+		time.Sleep(10*time.Minute + 30*time.Second)
+		if counts := runs.counts(); !slices.Equal(counts, []int{1, 1, 1, 1, 1}) {
+			t.Errorf("runs of each slot: %v, want one in every second of 10 minutes", counts)
+		}
+	})
+}
+
+// A machine that is cut off from etcd stops its run before another machine starts one.
+func TestTaskIsCanceledBeforeAnotherMachineRunsTheJob(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a := start(t, srv, time.Second) // the first
+		var began, ended, next time.Time
+		var cause, reported error
+		l := a.locker(t, gocronlock.LockerOptions{})
+		a.schedule(t, everyMinute(), l.Task("report", func(ctx context.Context, lk *locker.Lock) error {
+			if h, ok := fencing.FromContext(ctx); !ok || h.Token() != lk.Token() {
+				t.Errorf("the context carries %v, %v", h, ok)
+			}
+			began = time.Now()
+			a.link.BlackHole()
+			<-ctx.Done()
+			ended, cause = time.Now(), context.Cause(ctx)
+			return nil
+		}), gocron.WithDistributedLocker(l), gocron.WithEventListeners(
+			gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { reported = err })))
+		b := start(t, srv, 0)
+		other := b.locker(t, gocronlock.LockerOptions{})
+		b.schedule(t, everyMinute(), other.Task("report", func(context.Context, *locker.Lock) error {
+			if next.IsZero() {
+				next = time.Now()
+			}
+			return nil
+		}), gocron.WithDistributedLocker(other))
+
+		time.Sleep(4 * time.Minute)
+		synctest.Wait()
+		var lost *holdfast.LostError
+		if began.IsZero() || !errors.As(cause, &lost) || !errors.Is(reported, lost) {
+			t.Errorf("began %v, the cause %v, gocron was told %v", began, cause, reported)
+		}
+		if next.IsZero() || !ended.Before(next) {
+			t.Errorf("ended at %v, run again at %v", ended, next)
+		}
+	})
+}
+
+// A run whose lock cannot be taken in time is skipped, not run late.
+func TestSlotIsSkippedWhileEtcdDoesNotAnswer(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		m := start(t, srv, 0)
+		var runs record
+		var skipped error
+		l := m.locker(t, gocronlock.LockerOptions{})
+		m.schedule(t, everyMinute(), l.Task("report", runs.task(m.clock, 0)), gocron.WithDistributedLocker(l),
+			gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { skipped = err })))
+		time.Sleep(59 * time.Second)
+		m.link.BlackHole()
+		time.Sleep(6 * time.Second)
+		m.link.Heal()
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		var failed *locker.AcquireError
+		if counts := runs.counts(); len(counts) != 0 || !errors.As(skipped, &failed) || failed.Waited > 4*time.Second {
+			t.Errorf("runs %v, skipped with %v", counts, skipped)
+		}
+		if log := m.log.String(); !strings.Contains(log, "gocron run skipped") || !strings.Contains(log, "job=report") {
+			t.Errorf("log: %s", log)
+		}
+		time.Sleep(time.Minute)
+		if counts := runs.counts(); !slices.Equal(counts, []int{1}) {
+			t.Errorf("in the next minute: %v", counts)
+		}
+	})
+}
+
+// What is held by another machine is not worth a warning.
+func TestRunThatAnotherMachineHasIsSkippedSilently(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		m := start(t, srv, 0)
+		defer srv.Occupy("holdfast/lock/gocron/report/@/")()
+		_, err := m.locker(t, gocronlock.LockerOptions{}).Lock(t.Context(), "report")
+		if !errors.Is(err, locker.ErrLocked) || m.log.Len() != 0 {
+			t.Errorf("%v, log %s", err, m.log)
+		}
+	})
+}
+
+func TestTaskWithoutItsLockIsNotRun(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		m := start(t, srv, 0)
+		l := m.locker(t, gocronlock.LockerOptions{})
+		var reported error
+		task := l.Task("misspelt", func(context.Context, *locker.Lock) error {
+			t.Error("it was run")
+			return nil
+		})
+		m.schedule(t, everyMinute(), task, gocron.WithDistributedLocker(l), gocron.WithEventListeners(
+			gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { reported = err })))
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		if !errors.Is(reported, gocronlock.ErrNotHeld) || !strings.Contains(reported.Error(), `WithName("misspelt")`) {
+			t.Errorf("%v", reported)
+		}
+	})
+}
+
+// A scheduler that shuts down gives its lock back, and its job hears of it.
+func TestShutdownEndsTheRunAndReleases(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		m := start(t, srv, 0)
+		l := m.locker(t, gocronlock.LockerOptions{})
+		var canceled bool
+		m.schedule(t, everyMinute(), l.Task("report", func(ctx context.Context, _ *locker.Lock) error {
+			canceled = work(ctx, time.Hour) != nil
+			return nil
+		}), gocron.WithDistributedLocker(l))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if err := m.cron.Shutdown(); err != nil || !canceled {
+			t.Errorf("%v, canceled %v", err, canceled)
+		}
+		if err := m.sess.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if keys := srv.Keys("holdfast/lock/"); len(keys) != 0 {
+			t.Errorf("left: %v", keys)
+		}
+	})
+}
+
+func TestNewLockerRefusesBadArguments(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		sess := start(t, srv, 0).sess
+		for argument, o := range map[string]gocronlock.LockerOptions{
+			"LockerOptions.MinHold": {MinHold: -1},
+			"LockerOptions.Timeout": {MinHold: time.Second, Timeout: time.Second},
+		} {
+			var bad *holdfast.ArgumentError
+			if l, err := gocronlock.NewLocker(sess, &o); l != nil || !errors.As(err, &bad) || bad.Argument != argument {
+				t.Errorf("%s: %v, %v", argument, l, err)
+			}
+		}
+		var bad *holdfast.ArgumentError
+		if _, err := gocronlock.NewLocker(nil, nil); !errors.As(err, &bad) || bad.Argument != "sess" {
+			t.Errorf("%v", err)
+		}
+	})
+}

@@ -1,0 +1,409 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+const (
+	minHold = 30 * time.Second
+	worked  = 5 * time.Second
+
+	// keptFor bounds by how much longer a name is taken: leases are granted in seconds,
+	// counted from the Grant.
+	keptFor = minHold + time.Second + kit.Prompt
+)
+
+// work holds a lock with MinHold for the time worked.
+func work(t *testing.T, q *Queue) *Hold {
+	t.Helper()
+	h := mustAcquireAs(t, q, Request{MinHold: minHold})
+	time.Sleep(worked)
+	return h
+}
+
+// freeAfter checks for how long a name was taken: from the grant of h to the next one.
+func freeAfter(t *testing.T, srv *etcdfake.Server, h *Hold, next <-chan result, least, most time.Duration) result {
+	t.Helper()
+	r := granted(t, srv, next)
+	if taken := r.at.Sub(h.since); taken < least || taken > most {
+		t.Errorf("the name was taken for %v, want %v to %v", taken, least, most)
+	}
+	return r
+}
+
+func TestNameStaysTakenUntilMinHoldHasPassed(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := start(t, srv), start(t, srv)
+		h := work(t, a.queue("x"))
+		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		a.Plan(nil)
+		began := time.Now()
+		mustRelease(t, h)
+		if took := time.Since(began); took != 4*kit.OneWay {
+			t.Errorf("Release took %v, want two round trips", took)
+		}
+		sent := a.Counts()
+		if want := map[string]int{"LeaseGrant": 1, "move": 1}; !maps.Equal(sent, want) {
+			t.Errorf("Release sent %v, want %v", sent, want)
+		}
+		kv := srv.Keys(h.Key())[0]
+		v, ok := DecodeValue(kv.Value)
+		if kv.Lease == int64(h.Lease()) || kv.CreateRevision != h.Token().Revision() || !ok ||
+			!v.Released.Before(v.TakenUntil) || v.Held.Sub(h.since).Abs() > time.Second {
+			t.Errorf("after the release %v stands, which says %+v", kv, v)
+		}
+		if a.queue("x").used() != 0 {
+			t.Error("the session still accounts for the entry")
+		}
+		r := freeAfter(t, srv, h, next, minHold, keptFor)
+		delayed(t, r, srv, h.Key(), false)
+		if until := v.TakenUntil.Sub(r.at).Abs(); until > kit.Prompt {
+			t.Errorf("free %v from the moment that the entry had told", until)
+		}
+		mustRelease(t, r.h)
+		kit.NothingStands(t, srv)
+	})
+}
+
+func TestReleaseAfterMinHoldIsLikeAnyOther(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquireAs(t, p.queue("x"), Request{MinHold: worked})
+		time.Sleep(worked)
+		p.Plan(nil)
+		mustRelease(t, h)
+		if sent := p.Counts(); !maps.Equal(sent, map[string]int{"remove": 1}) {
+			t.Errorf("Release sent %v", sent)
+		}
+		kit.NothingStands(t, srv)
+	})
+}
+
+func TestGoroutineOfTheSameSessionWaitsForMinHold(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := work(t, p.queue("x"))
+		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		time.Sleep(kit.Prompt)
+		mustRelease(t, h)
+		r := freeAfter(t, srv, h, next, minHold, keptFor)
+		delayed(t, r, srv, h.Key(), false)
+		if r.h.Key() == h.Key() {
+			t.Error("the key of the entry that stood was used again")
+		}
+		mustRelease(t, r.h)
+	})
+}
+
+func TestNextAcquisitionOfTheSameSessionWaitsForMinHold(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := work(t, p.queue("x"))
+		mustRelease(t, h)
+		freeAfter(t, srv, h, acquireLater(kit.Within(t, time.Minute), p.queue("x")), minHold, keptFor)
+	})
+}
+
+func TestTryAcquireDuringMinHoldFindsTheNameTaken(t *testing.T) {
+	for name, refuse := range map[string]error{"moved": nil, "not moved": rpctypes.ErrPermissionDenied} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, b := start(t, srv), start(t, srv)
+				h := work(t, a.queue("x"))
+				a.refuseMoves(refuse)
+				if err := h.Release(kit.Within(t, time.Minute)); !errors.Is(err, refuse) {
+					t.Errorf("Release: %v", err)
+				}
+				for _, q := range []*Queue{a.queue("x"), b.queue("x")} {
+					if _, err := q.TryAcquire(t.Context(), Request{}); !errors.Is(err, ErrOccupied) {
+						t.Errorf("TryAcquire: %v", err)
+					}
+				}
+				time.Sleep(keptFor)
+				h, err := a.queue("x").TryAcquire(t.Context(), Request{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				mustRelease(t, h)
+			})
+		})
+	}
+}
+
+// refuseMoves has etcd refuse moves with err.
+func (p *process) refuseMoves(err error) {
+	p.KV.Refuse(func(ops []clientv3.Op) error {
+		if len(ops) == 1 && ops[0].IsPut() {
+			return err
+		}
+		return nil
+	})
+}
+
+func TestSessionKeepsANameThatEtcdRefusesToMove(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := start(t, srv), start(t, srv)
+		h := work(t, a.queue("x"))
+		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		a.refuseMoves(rpctypes.ErrPermissionDenied)
+		began := time.Now()
+		err := h.Release(kit.Within(t, time.Minute))
+		if took := time.Since(began); !errors.Is(err, rpctypes.ErrPermissionDenied) || took > kit.Prompt {
+			t.Errorf("Release: %v after %v", err, took)
+		}
+		r := freeAfter(t, srv, h, next, minHold, minHold+kit.Prompt)
+		delayed(t, r, srv, h.Key(), false)
+		if a.queue("x").used() != 0 {
+			t.Error("the session still accounts for the entry")
+		}
+	})
+}
+
+// Whatever reply is lost, the name is taken for MinHold, and nothing is left after it.
+func TestMinHoldHoldsWhateverReplyIsLost(t *testing.T) {
+	proxy := etcdfake.Fate{LoseReply: true, Code: codes.DeadlineExceeded} // etcd's client sends it again
+	late := etcdfake.Fate{Request: 7 * time.Second, LoseReply: true, Silent: true}
+	for name, fate := range map[string]etcdfake.Fate{
+		"lost reply": lostReply, "silent": silence, "repeated by etcd's client": proxy, "arrives late": late,
+		"silent, carried out": {LoseReply: true, Silent: true},
+	} {
+		for _, kind := range []string{"LeaseGrant", "move"} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+					a, b := start(t, srv), start(t, srv)
+					h := work(t, a.queue("x"))
+					next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+					kit.Queued(t, srv, entriesX, 2)
+					a.PlanOne(kind, fate)
+					mustRelease(t, h)
+					r := freeAfter(t, srv, h, next, minHold, keptFor)
+					mustRelease(t, r.h)
+					time.Sleep(minHold)
+					kit.NothingStands(t, srv)
+					leases, err := srv.Client().Leases(t.Context())
+					if err != nil || len(leases.Leases) != 2 {
+						t.Errorf("%d leases stand, want those of the two sessions: %v", len(leases.Leases), err)
+					}
+					if a.queue("x").used() != 0 {
+						t.Error("the session still accounts for the entry")
+					}
+				})
+			})
+		}
+	}
+}
+
+// No move has a reply until the time is over: the session removes the entry then,
+// wherever it stands.
+func TestMinHoldEndsInTimeThoughNoMoveIsAnswered(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{"carried out": lostReply, "lost": {LoseRequest: true}} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, b := start(t, srv), start(t, srv)
+				h := work(t, a.queue("x"))
+				next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
+				a.PlanAll("move", fate)
+				err := h.Release(kit.Within(t, 3*time.Second))
+				if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+					t.Errorf("Release: %v", err)
+				}
+				freeAfter(t, srv, h, next, minHold, keptFor)
+				if a.queue("x").used() != 0 {
+					t.Error("the session still accounts for the entry")
+				}
+			})
+		})
+	}
+}
+
+func TestMinHoldOutlastsClose(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(a *process, h *Hold)
+		delay  time.Duration // of the waiter behind
+	}{
+		"after the release": {func(_ *process, h *Hold) { _ = h.Release(context.Background()) }, kit.LockDelay},
+		"while held":        {func(*process, *Hold) {}, kit.LockDelay},
+		"while the Grant is under way": {func(a *process, h *Hold) {
+			a.PlanOne("LeaseGrant", silence)
+			go func() { _ = h.Release(context.Background()) }()
+			time.Sleep(kit.OneWay)
+		}, kit.LockDelay},
+		"while the move is under way": {func(a *process, h *Hold) {
+			a.PlanOne("move", etcdfake.Fate{Request: 7 * time.Second, LoseReply: true, Silent: true})
+			go func() { _ = h.Release(context.Background()) }()
+			time.Sleep(4 * kit.OneWay)
+		}, kit.LockDelay},
+		"while etcd refuses to move it": {func(a *process, h *Hold) {
+			a.refuseMoves(rpctypes.ErrPermissionDenied)
+			_ = h.Release(context.Background())
+			a.refuseMoves(nil)
+		}, kit.LockDelay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, b := start(t, srv), start(t, srv)
+				h := work(t, a.queue("x"))
+				next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
+				c.before(a, h)
+				if err := a.Sess.Close(kit.Within(t, time.Minute)); err != nil {
+					t.Error(err)
+				}
+				if !isFirst(srv, h) || srv.Keys(h.Key())[0].Lease == int64(h.Lease()) {
+					t.Error("after Close the entry does not stand on a lease of its own")
+				}
+				r := freeAfter(t, srv, h, next, minHold, keptFor+c.delay)
+				delayed(t, r, srv, h.Key(), c.delay > 0)
+			})
+		})
+	}
+}
+
+// The holder could not move the entry in time, so the name is free too early.
+func TestMinHoldEndsWithALossOrAnAdministrator(t *testing.T) {
+	for name, end := range map[string]func(srv *etcdfake.Server, a *process, h *Hold){
+		"the lease is revoked while it is held": func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Revoke(h.Lease()) },
+		"the holder is cut off":                 func(_ *etcdfake.Server, a *process, _ *Hold) { a.Link.BlackHole() },
+		"the holder is cut off as it releases": func(_ *etcdfake.Server, a *process, h *Hold) {
+			a.Link.BlackHole()
+			_ = h.Release(kit.Within(t, time.Second))
+		},
+		"the session gives its lease up by its clock": func(_ *etcdfake.Server, a *process, _ *Hold) {
+			a.Suspend(kit.Trust)
+			_ = a.Sess.Check()
+		},
+		"the entry is deleted while it is held": func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Delete(h.Key()) },
+		"the entry is deleted after its release": func(srv *etcdfake.Server, _ *process, h *Hold) {
+			_ = h.Release(context.Background())
+			srv.Delete(h.Key())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, b := start(t, srv), start(t, srv)
+				h := work(t, a.queue("x"))
+				next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
+				end(srv, a, h)
+				most := worked + kit.Margin + kit.LockDelay + kit.Prompt
+				if strings.HasPrefix(name, "the holder is cut off") {
+					most += kit.Trust // etcd expires the lease
+				}
+				freeAfter(t, srv, h, next, worked, most)
+				a.Heal()
+			})
+		})
+	}
+}
+
+func TestRevokedSessionDoesNotEndMinHoldAfterTheRelease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := start(t, srv), start(t, srv)
+		h := work(t, a.queue("x"))
+		mustRelease(t, h)
+		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+		srv.Revoke(h.Lease())
+		freeAfter(t, srv, h, next, minHold, keptFor+kit.LockDelay)
+	})
+}
+
+// A lease that the session gave up by its own clock is revoked once etcd answers
+// again. By then the work had been done and released: the name stays taken.
+func TestNameReleasedDuringAnOutageStaysTakenIfEtcdKeptTheLease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := start(t, srv), start(t, srv)
+		h := work(t, a.queue("x"))
+		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		a.Plan(func(kind string, _ int) etcdfake.Fate {
+			return etcdfake.Fate{LoseRequest: kind == "move" || kind == "LeaseGrant"}
+		})
+		_ = h.Release(kit.Within(t, time.Second))
+		a.Suspend(kit.Trust) // nothing was renewed in time, by this clock
+		_ = a.Sess.Check()
+		a.Plan(nil)
+		r := granted(t, srv, next)
+		if taken := r.at.Sub(h.since) + kit.Trust; taken < minHold {
+			t.Errorf("taken for %v by the clock of the session", taken)
+		}
+	})
+}
+
+func TestMinHoldCountsTheSleepOfTheMachine(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := start(t, srv), start(t, srv)
+		h := work(t, a.queue("x"))
+		const slept = 4 * time.Second
+		a.Suspend(slept)
+		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		mustRelease(t, h)
+		freeAfter(t, srv, h, next, minHold-slept, keptFor-slept)
+	})
+}
+
+// A copy of the enqueue may still arrive. The sweeper disarms it and leaves the entry
+// that MinHold keeps.
+func TestSweeperLeavesANameThatIsTaken(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := start(t, srv), start(t, srv)
+		a.PlanOne("enqueue", etcdfake.Fate{Request: 20 * time.Second, LoseReply: true, Silent: true})
+		h := work(t, a.queue("x"))
+		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		mustRelease(t, h)
+		time.Sleep(kit.Prompt)
+		if a.GateMoves(srv) != 1 || !isFirst(srv, h) {
+			t.Errorf("the session key was put %d times again; entries: %v", a.GateMoves(srv), srv.Keys(entriesX))
+		}
+		r := freeAfter(t, srv, h, next, minHold, keptFor)
+		mustRelease(t, r.h)
+		kit.NothingStands(t, srv)
+		if a.queue("x").used() != 0 {
+			t.Error("the session still accounts for the entry")
+		}
+	})
+}
+
+// The name of a foreign prefix stays taken for etcd's own locks, too, which wait for
+// every entry that was created before.
+func TestForeignPrefixStaysTaken(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := kit.JoinAs(t, srv, "job/", func(id clientv3.LeaseID) string { return "a" })
+		got := acquireLater(kit.Within(t, time.Minute), p.queueAt("job"))
+		kit.Queued(t, srv, "job/", 2)
+		ahead.Release()
+		r := granted(t, srv, got)
+		mustRelease(t, r.h)
+		kit.NothingStands(t, srv)
+
+		h := mustAcquireAs(t, p.queueAt("job"), Request{MinHold: minHold})
+		mustRelease(t, h)
+		behind := kit.JoinAs(t, srv, "job/", func(id clientv3.LeaseID) string { return "b" })
+		time.Sleep(minHold - time.Second)
+		if !isFirst(srv, h) {
+			t.Error("the name is free too early")
+		}
+		time.Sleep(2 * time.Second)
+		if kvs := srv.Keys("job/"); len(kvs) != 1 || string(kvs[0].Key) != behind.Key {
+			t.Errorf("entries: %v", kvs)
+		}
+	})
+}

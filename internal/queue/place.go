@@ -1,0 +1,281 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/callback"
+	"github.com/holdfast-go/holdfast/view"
+)
+
+// What is known of a caller's place is for people. The algorithm does not use it, and it
+// costs no request: requests that are sent anyway bring it along.
+
+// PlacedError is the error of a call that got no hold, with its place in the queue.
+type PlacedError struct {
+	Place view.Place
+	Err   error
+}
+
+func (e *PlacedError) Error() string { return e.Err.Error() }
+func (e *PlacedError) Unwrap() error { return e.Err }
+
+// WithoutPlace takes the place out of an error of Acquire or TryAcquire.
+func WithoutPlace(err error) (view.Place, error) {
+	if placed := (*PlacedError)(nil); errors.As(err, &placed) {
+		return placed.Place, placed.Err
+	}
+	return view.Place{}, err
+}
+
+// View returns what people see of an entry. With verbatim its value is a candidate's
+// data and nothing else. The token and the TTL are left out.
+func View(kv *mvccpb.KeyValue, verbatim bool) view.Entry {
+	e := view.Entry{Key: string(kv.Key), Revision: kv.CreateRevision, Lease: clientv3.LeaseID(kv.Lease)}
+	_, ours := LeaseOf(e.Key)
+	e.Foreign = !ours
+	v, ok := DecodeValue(kv.Value)
+	switch {
+	case ok && !verbatim:
+		e.Owner, e.Host, e.PID, e.Value = v.Owner, v.Host, v.PID, v.Data
+		e.QueuedAt, e.HeldAt, e.ReleasedAt, e.TakenUntil = v.Queued, v.Held, v.Released, v.TakenUntil
+		e.Notice = view.Notice(v.Notice)
+	case verbatim || e.Foreign:
+		e.Value = string(kv.Value[:min(len(kv.Value), MaxData)])
+	}
+	return e
+}
+
+// ahead is what a reply of etcd says of the entries ahead.
+type ahead struct {
+	holder *mvccpb.KeyValue // the oldest, with its value; nil if that is not known
+	epoch  []*mvccpb.KeyValue
+	count  int64
+	at     time.Time // zero: nothing is known
+}
+
+// lookAhead reads who holds, and the entries that were created before rev; with 0 some
+// of all. aheadIn reads the replies.
+func (q *Queue) lookAhead(rev int64) []clientv3.Op {
+	count := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxJudged)}
+	if rev > 0 {
+		// The count in a reply does not regard the revision, so the keys are counted.
+		count = append(count, clientv3.WithMaxCreateRev(rev-1), clientv3.WithLimit(view.MaxAhead))
+	}
+	return []clientv3.Op{
+		clientv3.OpGet(q.entries, clientv3.WithFirstCreate()...), clientv3.OpGet(q.entries, count...), q.shared.getEpoch,
+	}
+}
+
+// lookedAhead is the number of operations of lookAhead.
+const lookedAhead = 3
+
+// aheadIn reads the replies to lookAhead(rev), the first of which is response i.
+func aheadIn(resp *clientv3.TxnResponse, i int, rev int64) ahead {
+	before := resp.Responses[i+1].GetResponseRange()
+	a := ahead{count: before.Count, epoch: resp.Responses[i+2].GetResponseRange().Kvs, at: time.Now()}
+	if rev > 0 {
+		a.count = int64(len(before.Kvs))
+	}
+	if oldest := rangeAt(resp, i); oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
+		a.holder = oldest
+	}
+	return a
+}
+
+// place returns what people see of it.
+func (a ahead) place(q *Queue) view.Place {
+	p := view.Place{Ahead: int(min(a.count, view.MaxAhead)), Seen: a.at}
+	if a.holder != nil {
+		p.Holder = View(a.holder, q.verbatim())
+		p.Holder.Token = tokenOf(a.holder, a.epoch)
+	}
+	return p
+}
+
+// tokenOf returns the token of an entry; 0 if the epoch was raised since it queued.
+func tokenOf(kv *mvccpb.KeyValue, epoch []*mvccpb.KeyValue) (t fencing.Token) {
+	var n int64
+	if now := first(epoch); now != nil {
+		if now.ModRevision > kv.CreateRevision {
+			return 0
+		}
+		var err error
+		if n, err = strconv.ParseInt(string(now.Value), 10, 64); err != nil {
+			return 0
+		}
+	}
+	t, _ = fencing.NewToken(n, kv.CreateRevision)
+	return t
+}
+
+// look returns the operations that find out who is ahead, for a request that ends the
+// wait of an entry. It returns none for an entry that holds, or that nothing is ahead of.
+func (e *entry) look() []clientv3.Op {
+	if e.stage != placed || e.ahead == nil {
+		return nil
+	}
+	return e.q.lookAhead(e.rev)
+}
+
+// looked reads the replies to look, the first of which is response i.
+func (e *entry) looked(r reply, i int) {
+	e.saw(aheadIn(&clientv3.TxnResponse{Responses: r.responses}, i, e.rev))
+}
+
+// sawAhead records what the put of the entry has read: the youngest entry ahead, which
+// holds if it is the only one, and how many there are.
+func (e *entry) sawAhead(resp *pb.RangeResponse, epoch []*mvccpb.KeyValue) {
+	if resp.Count == 0 {
+		return
+	}
+	a := ahead{count: resp.Count, epoch: epoch, at: time.Now()}
+	if resp.Count == 1 {
+		a.holder = first(resp.Kvs)
+	}
+	e.saw(a)
+}
+
+// saw records what is ahead of the entry, for its caller and for those in the line
+// behind it.
+func (e *entry) saw(a ahead) {
+	if e.ticket == nil { // the sweeper's
+		return
+	}
+	s := e.q.shared
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.ticket.ahead = a
+}
+
+// holds records that the head of the line holds.
+func (ln *line) holds(h *Hold) {
+	ln.shared.mu.Lock()
+	defer ln.shared.mu.Unlock()
+	ln.hold = h
+}
+
+// place returns the place of a ticket, or with nil that of a caller who does not join
+// the line.
+func (ln *line) place(t *ticket) view.Place {
+	ln.shared.mu.Lock()
+	head, hold, inLine := ln.head, ln.hold, ln.aheadLocked(t)
+	var a ahead
+	if head != nil {
+		a = head.ahead
+	}
+	ln.shared.mu.Unlock()
+	if t == head || head == nil {
+		return a.place(ln.q)
+	}
+	p := a.place(ln.q)
+	if hold != nil && hold.cause.Load() == nil {
+		p = view.Place{Holder: hold.view(), Seen: time.Now()}
+	}
+	p.Ahead = min(p.Ahead+inLine, view.MaxAhead)
+	if !p.Known() {
+		p.Seen = time.Now() // the line is known
+	}
+	return p
+}
+
+// aheadLocked counts the tickets ahead of t in the line, up to view.MaxAhead.
+func (ln *line) aheadLocked(t *ticket) int {
+	switch {
+	case t == nil:
+		return min(1+ln.waiting.Len(), view.MaxAhead)
+	case t == ln.head:
+		return 0
+	}
+	n := 1
+	for el := t.place.Prev(); el != nil && n < view.MaxAhead; el = el.Prev() {
+		n++
+	}
+	return n
+}
+
+// view returns what people see of the hold's entry, which another client would read a
+// second later.
+func (h *Hold) view() view.Entry {
+	e := h.entry
+	seen := View(&mvccpb.KeyValue{
+		Key: []byte(e.key), Value: []byte(e.value), CreateRevision: e.token.Revision(), Lease: int64(h.Lease()),
+	}, e.q.verbatim())
+	seen.Token, seen.HeldAt = e.token, millis(h.since)
+	return seen
+}
+
+// stale marks a place as old that was not seen when the call ended.
+func stale(p view.Place) view.Place {
+	p.Stale = p.Known() && time.Since(p.Seen) > 2*giveUpWait
+	return p
+}
+
+// waits are the calls of a caller's OnWait.
+type waits struct {
+	calls  callback.Queue
+	name   string // of the function; "": it was not called yet
+	joined func() // must be called when no call is being made any more: Close waits for it
+}
+
+// tell calls OnWait with the ticket's place, unless a call is being made: then it is
+// called again afterwards, with the newest place. The caller's goroutine tells, and no
+// other.
+func (t *ticket) tell(p func() view.Place) {
+	fn := t.request.OnWait
+	if fn == nil {
+		return
+	}
+	w := &t.waits
+	if w.name == "" {
+		w.name, w.joined = callback.Name(fn), t.q.host.Joining()
+	}
+	now := p()
+	w.calls.Add(callback.Call{Callback: w.name, Log: t.q.host.Logger(), Latest: true, Run: func() { fn(now) }})
+}
+
+// endWaits has no call begin any more. Close waits for the one that is being made.
+func (t *ticket) endWaits() {
+	w := &t.waits
+	if w.name == "" {
+		return
+	}
+	w.calls.Stop()
+	idle := w.calls.Idle()
+	select {
+	case <-idle:
+		w.joined()
+	default:
+		go func() { // joined by Close
+			<-idle
+			w.joined()
+		}()
+	}
+}
+
+// tellWaiting tells the place of an entry that waits.
+func (e *entry) tellWaiting(ctx context.Context) {
+	if ctx.Err() == nil {
+		e.ticket.tell(func() view.Place {
+			if e.ahead == nil {
+				return view.Place{Seen: time.Now()}
+			}
+			return e.ticket.knownAhead()
+		})
+	}
+}
+
+// knownAhead returns what is known of the entries ahead of a caller who is the head.
+func (t *ticket) knownAhead() view.Place {
+	t.q.shared.mu.Lock()
+	a := t.ahead
+	t.q.shared.mu.Unlock()
+	return a.place(t.q)
+}

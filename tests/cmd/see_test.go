@@ -1,0 +1,260 @@
+//go:build linux
+
+package cmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdtest"
+)
+
+func TestLsListsNamesThatAreHeld(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), "host-1:77")
+	long := strings.Repeat("a-long-segment/", 10) + "x"
+	hold(t, sess, "billing/a")
+	hold(t, sess, "billing/"+long)
+	hold(t, sess, "other")
+	queue(t, srv, "billing/a", "host-2:1", "host-2:2")
+	term, err := election.New(sess, "billing/led").Campaign(deadline(t), "node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, c := range []struct {
+		args []string
+		want [][]string // each: fields of a line; "*" for a field that varies
+	}{
+		{[]string{"ls"}, [][]string{
+			{"lock", "0", "*", "host-1:77", "billing/" + long}, {"lock", "2", "*", "host-1:77", "billing/a"},
+			{"lock", "0", "*", "host-1:77", "other"}, {"election", "0", "*", "host-1:77", "billing/led"},
+		}},
+		{[]string{"ls", "billing/a"}, [][]string{
+			{"lock", "0", "*", "host-1:77", "billing/" + long}, {"lock", "2", "*", "host-1:77", "billing/a"},
+		}},
+		{[]string{"ls", "--election"}, [][]string{{"election", "0", "*", "host-1:77", "billing/led"}}},
+		{[]string{"ls", "--namespace", "elsewhere"}, nil},
+		{[]string{"ls", "--sessions"}, [][]string{
+			{"*", "*", "*", "host-1:77"}, {"*", "*", "*", "host-2:1"}, {"*", "*", "*", "host-2:2"},
+		}},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			out := holdfast(t, srv.Endpoints(), c.args...).exits(0).stdout.String()
+			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")[1:]
+			if c.args[len(c.args)-1] == "--sessions" {
+				slices.SortFunc(lines, func(a, b string) int { return strings.Compare(last(a), last(b)) })
+			}
+			if len(lines) != len(c.want) {
+				t.Fatalf("lines:\n%s\nwant %q", out, c.want)
+			}
+			for i, line := range lines {
+				fields := strings.Fields(line)
+				for n, field := range c.want[i] {
+					if n >= len(fields) || field != "*" && fields[n] != field {
+						t.Errorf("line %q, want the fields %q", line, c.want[i])
+						break
+					}
+				}
+			}
+		})
+	}
+	if err := term.Resign(deadline(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func last(line string) string {
+	fields := strings.Fields(line)
+	return fields[len(fields)-1]
+}
+
+func TestShowOfABusyQueueFits80Columns(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	hold(t, open(t, srv.Client(t), "the-holder-on-a-host-with-quite-a-long-name.example.com:12345"), "busy")
+	var owners []string
+	for i := range 25 {
+		owners = append(owners, fmt.Sprintf("waiter-%d-on-a-host-with-quite-a-long-name.example.com:12345", i))
+	}
+	queue(t, srv, "busy", owners...)
+
+	out := holdfast(t, srv.Endpoints(), "show", "busy").exits(0).stdout.String()
+	shown := 0
+	for line := range strings.Lines(out) {
+		line = strings.TrimSuffix(line, "\n")
+		if n := utf8.RuneCountInString(line); n > 80 && !strings.HasPrefix(line, "  key ") {
+			t.Errorf("%d columns: %s", n, line)
+		}
+		if strings.Contains(line, "waiter-") {
+			if !strings.Contains(line, fmt.Sprintf("waiter-%d-", shown)) {
+				t.Errorf("line %q, want waiter %d", line, shown)
+			}
+			shown++
+		}
+	}
+	if shown != 20 || !strings.Contains(out, "and 5 more") || !strings.Contains(out, "waiting   25") {
+		t.Errorf("%d waiters in\n%s\nwant 20, \"and 5 more\", \"waiting   25\"", shown, out)
+	}
+	all := holdfast(t, srv.Endpoints(), "show", "--all", "busy").exits(0).stdout.String()
+	if n := strings.Count(all, "waiter-"); n != 25 {
+		t.Errorf("--all shows %d waiters, want 25", n)
+	}
+}
+
+func TestShowTellsWhatTheHolderIs(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	lk := hold(t, open(t, srv.Client(t), "host-1:77"), "x")
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := holdfast(t, srv.Endpoints(), "show", "x").exits(0).stdout.String()
+	for _, want := range []string{
+		"lock x\n", "held by   host-1:77\n", fmt.Sprintf("pid %d on %s\n", os.Getpid(), host), lk.Key(),
+		"token     " + lk.Token().String(), fmt.Sprintf("lease     %x, expires in ", int64(lk.Lease())), "waiting   0\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("lacks %q:\n%s", want, out)
+		}
+	}
+	if out := holdfast(t, srv.Endpoints(), "show", "y").exits(0).stdout.String(); out != "lock y: free\n" {
+		t.Errorf("a free lock: %q", out)
+	}
+}
+
+func TestShowOfALockOfEtcdsOwnClients(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	theirs, err := concurrency.NewSession(srv.Client(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	mu := concurrency.NewMutex(theirs, "/legacy/job")
+	if err := mu.Lock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	out := holdfast(t, srv.Endpoints(), "show", "--at", "/legacy/job").exits(0).stdout.String()
+	if !strings.Contains(out, "held by   another client\n") || !strings.Contains(out, mu.Key()) {
+		t.Errorf("output:\n%s", out)
+	}
+}
+
+func TestTextFromEtcdCannotMoveTheCursor(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	hold(t, open(t, srv.Client(t), "evil\x1b[2J\nlock  fake"), "name\x1b[2Jx")
+	for _, args := range [][]string{{"ls"}, {"show", "name\x1b[2Jx"}, {"ls", "--sessions"}} {
+		out := holdfast(t, srv.Endpoints(), args...).exits(0).stdout.String()
+		if strings.ContainsRune(out, '\x1b') || strings.Contains(out, "\nlock  fake") {
+			t.Errorf("%v prints control characters: %q", args, out)
+		}
+	}
+}
+
+// The fields that "holdfast help json" promises.
+func TestJSONOfShowHasTheDocumentedFields(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), "host-1:77")
+	term, err := election.New(sess, "led").Campaign(deadline(t), "node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type object = map[string]any
+	var q object
+	var first object
+	eventually(t, "held_at is known", func() bool {
+		out := holdfast(t, srv.Endpoints(), "show", "--election", "led", "-o", "json").exits(0).stdout.String()
+		q = nil
+		if err := json.Unmarshal([]byte(out), &q); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		first = q["entries"].([]any)[0].(object)
+		return first["held_at"] != nil
+	})
+	want := []string{"entries", "held", "kind", "name", "revision", "waiting"}
+	if got := slices.Sorted(maps.Keys(q)); !slices.Equal(got, want) {
+		t.Errorf("fields %q, want %q", got, want)
+	}
+	want = []string{
+		"foreign", "held_at", "host", "key", "lease", "owner", "pid", "queued_at", "revision", "token", "ttl_seconds",
+		"value",
+	}
+	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
+		t.Errorf("fields of the entry %q, want %q", got, want)
+	}
+	lease := fmt.Sprintf("%x", int64(term.Lease()))
+	if first["token"] != term.Token().String() || first["lease"] != lease || q["held"] != true {
+		t.Errorf("token, lease, held: %v, %v, %v", first["token"], first["lease"], q["held"])
+	}
+	if _, err := time.Parse(time.RFC3339, first["held_at"].(string)); err != nil {
+		t.Error(err)
+	}
+	out := holdfast(t, srv.Endpoints(), "show", "-o", "json", "free").exits(0).stdout.String()
+	if !strings.Contains(out, `"held":false,"waiting":0,"entries":[]`) {
+		t.Errorf("a free lock: %s", out)
+	}
+	help := holdfast(t, nil, "help", "json").exits(0).stdout.String()
+	for _, field := range slices.Concat(slices.Collect(maps.Keys(q)), slices.Collect(maps.Keys(first))) {
+		if !strings.Contains(help, field) {
+			t.Errorf("\"holdfast help json\" lacks %q", field)
+		}
+	}
+}
+
+func TestWatchPrintsALineForEachEventIntoAPipe(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	lk := hold(t, open(t, srv.Client(t), "first"), "x")
+	w := holdfast(t, srv.Endpoints(), "watch", "x")
+	w.prints(w.stdout, "acquired  first")
+	queue(t, srv, "x", "second")
+	w.prints(w.stdout, "queued    second")
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	w.prints(w.stdout, "released  first")
+	w.prints(w.stdout, "acquired  second")
+	srv.RevokeHolder(t, "holdfast/lock/x/@/")
+	w.prints(w.stdout, "lost      second")
+	w.signal(syscall.SIGINT)
+	w.exits(130)
+	for line := range strings.Lines(w.stdout.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 80 || strings.ContainsRune(line, '\x1b') {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+}
+
+func TestWatchShowsALiveViewOnATerminal(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	hold(t, open(t, srv.Client(t), "first"), "x")
+	w := onTerminal(t, srv.Endpoints(), "watch", "x")
+	w.prints(w.stdout, "held by   first")
+	queue(t, srv, "x", "second")
+	w.prints(w.stdout, "waiting   1")
+	srv.RevokeHolder(t, "holdfast/lock/x/@/")
+	w.prints(w.stdout, "held by   second")
+	w.prints(w.stdout, "lost      first")
+	w.keys("\x03") // Ctrl-C
+	w.exits(130)
+	if !strings.Contains(w.stdout.String(), "\x1b[H") {
+		t.Errorf("it does not redraw the screen: %q", w.stdout)
+	}
+}

@@ -1,0 +1,163 @@
+// Package view has what people see of a queue: its entries, and a caller's place among them.
+//
+// Errors of locker and election, locker.Options.OnWait and package admin tell of queues in these types. Owner, host,
+// pid and times are what the process that queued wrote of itself, by its own clock: text for people, not proof. All
+// texts may come from other clients: treat them as data. The String methods escape them and cut each after 128 bytes.
+package view
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
+)
+
+// Entry is one holder or waiter. What is not known is zero: an entry of another client has its key and its lease only,
+// and so has one in a format of holdfast that this version does not read.
+type Entry struct {
+	Key      string // in etcd
+	Owner    string // Options.Owner of the lock or the session
+	Host     string // machine name
+	PID      int
+	Value    string           // of an election: the candidate's value; of another client: what it wrote
+	QueuedAt time.Time        // UTC, in milliseconds
+	HeldAt   time.Time        // zero: it does not hold, or has held for less than about a second
+	Token    fencing.Token    // what the entry's writes are guarded with once it holds
+	Revision int64            // the create revision: the order of the queue
+	Lease    clientv3.LeaseID // its end removes the entry
+	TTL      time.Duration    // what the lease has left, rounded up to seconds; only package admin asks for it
+	Foreign  bool             // of another client, such as etcd's own locks
+	Notice   Notice           // an administrator's, to the holder
+
+	// ReleasedAt is not zero if the holder has released it, and MinHold (see locker.Options)
+	// keeps the name taken until TakenUntil. etcd removes the entry a moment later.
+	ReleasedAt, TakenUntil time.Time
+}
+
+// Notice is what an administrator has written into the entry of a holder, with Kick or Remove of package admin.
+type Notice struct {
+	By      string    // who asked
+	Reason  string    // why
+	At      time.Time // by the clock of the administrator; zero: there is no notice
+	Removed bool      // by Remove
+	Until   time.Time // the entry was moved to a lease that ends about then; zero: it was not
+}
+
+// String says what is asked, by whom and why, on one line.
+func (n Notice) String() string {
+	what := "asked to let go"
+	switch {
+	case n.At.IsZero():
+		return "no notice"
+	case n.Removed:
+		what = "being removed"
+	}
+	return fmt.Sprintf("%s by %s: %s", what, names.Quote(n.By), names.Quote(n.Reason))
+}
+
+// Released reports whether the entry was released and only keeps the name taken.
+func (e Entry) Released() bool { return !e.ReleasedAt.IsZero() }
+
+// String says who it is and since when, on one line.
+func (e Entry) String() string {
+	var who []string
+	for _, text := range [][2]string{{"owner", e.Owner}, {"host", e.Host}} {
+		if text[1] != "" {
+			who = append(who, text[0]+" "+names.Quote(text[1]))
+		}
+	}
+	if e.PID != 0 {
+		who = append(who, "pid "+strconv.Itoa(e.PID))
+	}
+	switch {
+	case e.Foreign:
+		who = append(who, "another client's key "+names.Quote(e.Key))
+	case len(who) == 0:
+		who = append(who, "key "+names.Quote(e.Key))
+	}
+	if e.Value != "" {
+		who = append(who, "value "+names.Quote(e.Value))
+	}
+	switch {
+	case e.Released():
+		who = append(who, "released at "+e.ReleasedAt.Format(time.RFC3339)+
+			", its name taken until "+e.TakenUntil.Format(time.RFC3339))
+	case !e.HeldAt.IsZero():
+		who = append(who, "held since "+e.HeldAt.Format(time.RFC3339))
+	case !e.QueuedAt.IsZero():
+		who = append(who, "queued since "+e.QueuedAt.Format(time.RFC3339))
+	}
+	if !e.Notice.At.IsZero() {
+		who = append(who, e.Notice.String())
+	}
+	if e.Token != 0 {
+		who = append(who, "token "+e.Token.String())
+	}
+	return strings.Join(append(who, fmt.Sprintf("lease %x", int64(e.Lease))), ", ")
+}
+
+// MaxAhead is where Place.Ahead stops counting.
+const MaxAhead = 1000
+
+// Place is a caller's place in a queue. The zero Place says that nothing is known.
+type Place struct {
+	// Holder is the first entry of the queue. Its Key is "" if it is not known, or if nothing is ahead.
+	Holder Entry
+
+	// Ahead is how many are ahead, the holder included: entries in etcd, and goroutines of the caller's own session
+	// that called before it. At most MaxAhead are counted. Goroutines of one session share an entry, so more may
+	// come ahead of one that waits behind another: see package locker.
+	Ahead int
+
+	// Seen is when etcd was asked, by this process's clock.
+	Seen time.Time
+
+	// Stale, in an error: this was seen more than half a second before the call ended. Then etcd did not answer, or the
+	// caller waited in line behind another goroutine of its session.
+	Stale bool
+}
+
+// Known reports whether anything is known.
+func (p Place) Known() bool { return !p.Seen.IsZero() }
+
+// String says who holds and how many are ahead, on one line, such as
+//
+//	held by owner "worker-a", host "h", pid 12, held since 2026-01-31T12:00:00Z, token 120, lease 694d; 2 more ahead
+func (p Place) String() string {
+	var text string
+	more := p.Ahead
+	switch {
+	case !p.Known():
+		return "place not known"
+	case p.Holder.Key != "":
+		text = "held by " + p.Holder.String()
+		if p.Holder.Released() {
+			text = "taken by " + p.Holder.String()
+		}
+		more--
+	case p.Ahead == 0:
+		text = "first in the queue"
+	default:
+		text = "holder not known"
+	}
+	if more > 0 {
+		atLeast := ""
+		if p.Ahead >= MaxAhead {
+			atLeast = "at least "
+		}
+		if p.Holder.Key != "" {
+			text += fmt.Sprintf("; %s%d more ahead", atLeast, more)
+		} else {
+			text += fmt.Sprintf("; %s%d ahead", atLeast, more)
+		}
+	}
+	if p.Stale {
+		text += " (as of " + p.Seen.UTC().Format(time.RFC3339) + ")"
+	}
+	return text
+}
