@@ -159,7 +159,9 @@ func deadline(t testing.TB) context.Context {
 // lagging are ways to write once with a token, and how often each is tried.
 var lagging = map[string]struct {
 	rounds int
-	write  func(ctx context.Context, d *database, g *sqlfence.Guard, resource string, token fencing.Token, work string) error
+	write  func(
+		ctx context.Context, d *database, g *sqlfence.Guard, resource string, token fencing.Token, work string,
+	) error
 }{
 	"Guard": {6, func(
 		ctx context.Context, d *database, g *sqlfence.Guard, resource string, token fencing.Token, work string,
