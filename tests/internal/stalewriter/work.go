@@ -102,7 +102,8 @@ type writer struct {
 	done   Event
 }
 
-// hold writes until h is refused, or the parent asks for the end.
+// hold writes until h is refused, or the parent asks for the end. On a slow machine h may be refused
+// before its first write; the parent, which expects a refusal after each has written, is not told.
 func (w *writer) hold(ctx context.Context, h fencing.Holder) (refused bool, _ error) {
 	said := false
 	for w.finish.Err() == nil {
@@ -116,7 +117,7 @@ func (w *writer) hold(ctx context.Context, h fencing.Holder) (refused bool, _ er
 		case errors.Is(err, holdfast.ErrOutcomeUnknown):
 			w.done.Unknown++
 		case errors.Is(err, fencing.ErrStale):
-			return true, nil
+			return said, nil
 		case !errors.Is(err, fencing.ErrNotDone):
 			return false, err
 		}
