@@ -132,6 +132,9 @@ func pause(ctx context.Context, holder, waiter *child.Child[Event]) (waited bool
 			return false, err
 		}
 	}
+	ctx, cancel = context.WithTimeoutCause(ctx, 20*time.Second,
+		errors.New("it writes on after the other process has written"))
+	defer cancel()
 	_, err := holder.Await(ctx, isRefused)
 	return waits != nil, err
 }
