@@ -413,3 +413,31 @@ func TestWatchTellsThatALockWasRemoved(t *testing.T) {
 		}
 	})
 }
+
+// MinHold keeps the name of a lock that was released. There is no holder to ask, but the name can be freed.
+func TestNameThatMinHoldKeepsCanBeFreedAndNotKicked(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		ops := newAdministrator(srv, "ops")
+		lk, err := locker.NewMutex(a, "job").With(locker.Options{MinHold: time.Hour}).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lk.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		granted := waitFor(t, b, lk, true)
+		before := srv.Keys(lk.Key())[0].ModRevision
+		err = ops.Kick(t.Context(), "job", lk.Token(), "deploy")
+		var failed *admin.HolderError
+		if !errors.As(err, &failed) || !errors.Is(err, admin.ErrNotHeld) || !failed.Holder.Released() {
+			t.Errorf("Kick: %v", err)
+		}
+		if now := srv.Keys(lk.Key())[0].ModRevision; now != before {
+			t.Error("Kick has written something")
+		}
+		begin := mustRemove(t, ops, lk)
+		after(t, <-granted, begin, toldWithin)
+	})
+}

@@ -111,7 +111,7 @@ func (m *Mutex) acquire(
 	}
 	hold, err := acquire(ctx, queue.Request{
 		Owner: m.opts.Owner, Mode: "exclusive", MinHold: m.opts.MinHold, MaxHold: m.opts.MaxHold,
-		Auditor: m.opts.Auditor, OnWait: onWait,
+		MaxIdle: m.opts.MaxIdle, Auditor: m.opts.Auditor, OnWait: onWait,
 	})
 	place, err := queue.WithoutPlace(err)
 	if errors.Is(err, queue.ErrOccupied) {

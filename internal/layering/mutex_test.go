@@ -32,6 +32,7 @@ var harmless = map[string]string{
 
 	"calls time.AfterFunc": "starts a timer, which calls back later on its own goroutine",
 	"calls c.overdue.Stop": timer, "calls r.timer.Stop": timer, "calls h.limit.Stop": timer, "calls r.timer.Reset": timer,
+	"calls h.idle.timer.Stop": timer, "calls h.idle.timer.Reset": timer,
 
 	"calls create":    "the constructor given to Host.Extension, which must only build a value",
 	"calls p.host.Go": "starts a goroutine; locks Session.mu, under which no other mutex is locked",
