@@ -35,6 +35,7 @@ type simulation struct {
 	// once acquires and releases; it returns the operation that failed.
 	once    func(ctx context.Context, c *simClient, name string) (string, error)
 	busy    bool // so many goroutines that Txns are batched
+	minHold bool // half of the holds keep the name taken
 	srv     *etcdfake.Server
 	begin   time.Time
 	names   []string
@@ -162,6 +163,7 @@ func (s *simulation) checkRecovery(others *sync.WaitGroup) {
 	s.checkNoEntries("while the sessions are open", idleSince)
 	s.oracle.done.Store(true)
 	others.Wait()
+	s.oracle.checkTaken(s)
 	for _, c := range s.clients {
 		start := s.now()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
