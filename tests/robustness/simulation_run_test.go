@@ -48,6 +48,7 @@ type simulation struct {
 	mu         sync.Mutex // protects what follows
 	violations []string
 	trace      []string
+	skips      []time.Duration // when all processes were paused, which the time of a schedule does not count
 }
 
 // simClient stands for one process: a connection, a session and a clock.
