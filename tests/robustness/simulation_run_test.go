@@ -36,14 +36,16 @@ type simulation struct {
 	once    func(ctx context.Context, c *simClient, name string) (string, error)
 	busy    bool // so many goroutines that Txns are batched
 	minHold bool // half of the holds keep the name taken
-	srv     *etcdfake.Server
-	begin   time.Time
-	names   []string
-	clients []*simClient
-	profile profile
-	stop    atomic.Bool
-	oracle  oracle
-	batches atomic.Int64 // batches of Txns that were sent
+	// administered: in half of the schedules holders are asked to let go, and removed.
+	administered bool
+	srv          *etcdfake.Server
+	begin        time.Time
+	names        []string
+	clients      []*simClient
+	profile      profile
+	stop         atomic.Bool
+	oracle       oracle
+	batches      atomic.Int64 // batches of Txns that were sent
 
 	mu         sync.Mutex // protects what follows
 	violations []string
@@ -112,6 +114,7 @@ func (s *simulation) run() {
 	var workers, others sync.WaitGroup
 	others.Go(s.watchHolders)
 	workers.Go(s.injectFaults)
+	workers.Go(s.administer)
 	for _, c := range s.clients {
 		for i := range goroutines + r.IntN(2) {
 			workers.Go(func() { s.work(s, c, i) })
