@@ -1,6 +1,8 @@
 // Package admin shows who holds, who waits, and what becomes of them, to operators and to programs. It asks the
 // holder of a lock to let go, and takes a lock away from a holder that does not answer.
 //
+// docs/operations.md says which of the two to use, and what follows.
+//
 // An etcd client is all it needs: no session, and a role that may read the namespace. Only [Client.Kick] and
 // [Client.Remove] write. A client whose KV, Watcher and Lease were wrapped by client/v3/namespace works as well.
 //
