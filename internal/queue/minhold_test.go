@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -84,6 +85,7 @@ func TestReleaseAfterMinHoldIsLikeAnyOther(t *testing.T) {
 		p := start(t, srv)
 		h := mustAcquireAs(t, p.queue("x"), Request{MinHold: worked})
 		time.Sleep(worked)
+		synctest.Wait() // a poll may be due at this moment
 		p.Plan(nil)
 		mustRelease(t, h)
 		if sent := p.Counts(); sent["remove"] != 1 || sent["move"]+sent["LeaseGrant"] != 0 {
