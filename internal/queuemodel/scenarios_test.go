@@ -182,6 +182,16 @@ var (
 		},
 		revokes: 2, revokable: []int8{0, 1, 2},
 	}
+	readersRemoved = scenario{
+		name: "two readers and a writer, an administrator removes a holder, two revoked", sessions: 3,
+		attempts: []plan{{session: 0, shared: true}, {session: 1, shared: true, givesUp: true}, {session: 2, givesUp: true}},
+		revokes:  2, revokable: []int8{0, 1}, removals: 1,
+	}
+	readersMinHold = scenario{
+		name: "a writer with MinHold and two readers behind it, two revoked", sessions: 3,
+		attempts: []plan{{session: 0, minHold: true}, {session: 1, shared: true, givesUp: true}, {session: 2, shared: true}},
+		revokes:  2, revokable: []int8{0, 1},
+	}
 	readersBetween = scenario{
 		name: "two writers and two readers, two revoked, one reader may give up", sessions: 4,
 		attempts: []plan{{session: 0}, {session: 1, shared: true, givesUp: true}, {session: 2, shared: true}, {session: 3}},
@@ -306,7 +316,7 @@ var small = []scenario{
 	sweptAlone, with(sweptAlone, latePut), alwaysSwept, sweptTwoLost,
 	with(alwaysSwept, func(s *scenario) { s.lossy, s.name = true, s.name+", losses" }),
 	readers, with(readers, unknown), with(readers, unknown, compacted), readersClose, readersOfOneSession, writerLine,
-	readersClean,
+	readersClean, readersRemoved, readersMinHold,
 	clean, cleanLine, with(cleanFour, unknown), cleanUnanswered,
 	minHold, with(minHold, unknown), minHoldClosing, minHoldLine, with(minHoldLine, unknown, compacted),
 	minHoldUnanswered, cleanMinHold,

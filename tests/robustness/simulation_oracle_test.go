@@ -40,6 +40,7 @@ type oracle struct {
 	asked   int // holds that an administrator has ended
 
 	together int // readers that were granted while another one held
+	minHolds int // confirmed releases of holds with MinHold
 }
 
 // holding is a Lock, a ReadLock or a Term.
@@ -60,6 +61,7 @@ type held struct {
 	since, until     time.Duration    // from the grant to the end
 	ended            error            // the first result of Check that reported the end
 	deletion         *etcdfake.Change // nil: not deleted, as far as is known
+	takenFor         time.Duration    // MinHold, by the clock of the store; 0 unless the release was confirmed
 }
 
 // grant records an acquisition that has returned.
@@ -101,6 +103,34 @@ func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding
 	}
 	o.all = append(o.all, h)
 	return h
+}
+
+// taken records that a release was confirmed and that the name must stay taken.
+func (o *oracle) taken(h *held, d time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h.takenFor = d
+	o.minHolds++
+}
+
+// checkTaken checks at the end of a schedule that no name was free before MinHold had
+// passed since its grant, unless its entry was deleted by force.
+func (o *oracle) checkTaken(s *simulation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.mu.Lock()
+	skips := slices.Clone(s.skips)
+	s.mu.Unlock()
+	for _, h := range o.all {
+		if h.takenFor == 0 || h.deletion == nil && !o.findDeletion(s, h) || h.deletion.Cause == etcdfake.ByForce {
+			continue
+		}
+		free := h.deletion.At.Sub(s.begin)
+		skipped := slices.ContainsFunc(skips, func(at time.Duration) bool { return h.since <= at && at <= free })
+		if !skipped && free < h.since+h.takenFor-simSlack {
+			s.fail("%s: granted at %v, must be taken for %v, and was free at %v", h.who, h.since, h.takenFor, free)
+		}
+	}
 }
 
 // checkRevoked checks that a waiter is not granted before a holder whose lease was revoked
