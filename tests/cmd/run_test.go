@@ -328,3 +328,15 @@ func TestRunExcludesEtcdctlLock(t *testing.T) {
 	p.exits(128 + int(syscall.SIGTERM))
 	srv.WaitForKeys(t, "/app/", 0)
 }
+
+// The command is done at once; the name stays taken.
+func TestMinHoldKeepsTheNameTakenAfterTheCommand(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	holdfast(t, srv.Endpoints(), "run", "--try", "--min-hold=1h", "x", "--", "true").exits(0)
+	if kvs := srv.Keys(t, entries); len(kvs) != 1 {
+		t.Errorf("entries: %v", kvs)
+	}
+	holdfast(t, srv.Endpoints(), "run", "--try", "--min-hold=1h", "x", "--", "true").exits(75)
+	holdfast(t, srv.Endpoints(), "run", "--min-hold=-1s", "y", "--", "true").exits(64)
+}
