@@ -28,8 +28,24 @@ func TestErrorsNameTheLockTheLeaseAndTheCause(t *testing.T) {
 	}
 }
 
+func TestALossByAnAdministratorSaysWhoAskedAndWhy(t *testing.T) {
+	kick := &holdfast.KickError{By: "ops\n", Reason: "deploy \x1b[2J of " + strings.Repeat("x", 10)}
+	for _, cause := range []holdfast.Cause{holdfast.CauseKicked, holdfast.CauseRemoved} {
+		err := error(&holdfast.LostError{Kind: "lock", Name: "x", Cause: cause, Err: kick})
+		for _, want := range []string{`"ops\n"`, `deploy \x1b[2J`, "administrator", "release it"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q lacks %q", err, want)
+			}
+		}
+		var found *holdfast.KickError
+		if !errors.As(err, &found) || found != kick || strings.ContainsAny(err.Error(), "\n\x1b") {
+			t.Errorf("%q, %v", err, found)
+		}
+	}
+}
+
 func TestEveryLossIsErrLostAndOnlyACloseIsErrClosed(t *testing.T) {
-	for c := holdfast.CauseExpired; c <= holdfast.CauseClientClosed; c++ {
+	for c := holdfast.CauseExpired; c <= holdfast.CauseRemoved; c++ {
 		err := error(&holdfast.LostError{Cause: c, Err: context.DeadlineExceeded})
 		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSuspended) ||
 			!errors.Is(err, context.DeadlineExceeded) ||

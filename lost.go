@@ -22,7 +22,7 @@ type LostError struct {
 	Token int64         // the holder's fencing token; 0 for the session itself
 	Cause Cause         // why
 	Since time.Duration // from the last confirmed renewal to the loss
-	Err   error         // the error of the last failed renewal; may be nil
+	Err   error         // the error of the last failed renewal, or a *KickError; may be nil
 }
 
 func (e *LostError) Error() string {
@@ -39,7 +39,10 @@ func (e *LostError) Error() string {
 	if e.Err != nil {
 		fmt.Fprintf(&b, ": %v", e.Err)
 	}
-	if e.Kind == "lock" && e.Cause != CauseClosed {
+	switch {
+	case e.Cause == CauseKicked || e.Cause == CauseRemoved:
+		b.WriteString("; stop its work, then release it")
+	case e.Kind == "lock" && e.Cause != CauseClosed:
 		b.WriteString("; stop its work and acquire again")
 	}
 	return b.String()
@@ -52,6 +55,17 @@ func (e *LostError) Is(target error) bool {
 
 // Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }
+
+// KickError says which administrator has ended a hold, and why. It is the Err of a LostError with CauseKicked or
+// CauseRemoved: find it with errors.As. Its texts come from etcd: they have at most 256 bytes each, and Error escapes
+// them.
+type KickError struct {
+	By     string    // as the administrator has named itself: admin.Options.Owner
+	Reason string    // as given to Kick or Remove
+	At     time.Time // by the administrator's clock
+}
+
+func (e *KickError) Error() string { return fmt.Sprintf("by %q: %q", e.By, e.Reason) }
 
 // Cause is the reason for a loss.
 type Cause int
@@ -76,6 +90,12 @@ const (
 	CauseKeyDeleted
 	// CauseClientClosed: the etcd client was closed before the session.
 	CauseClientClosed
+	// CauseKicked: an administrator asked the holder to let go. The name stays taken until the holder releases the lock,
+	// which Do does when its work has returned. LostError.Err is a *KickError.
+	CauseKicked
+	// CauseRemoved: an administrator is taking the lock away. The name is free when the holder releases the lock, and
+	// without that a few seconds later. LostError.Err is a *KickError.
+	CauseRemoved
 )
 
 // String returns the cause as logs have it, such as "entry deleted".
@@ -99,6 +119,10 @@ func (c Cause) String() string {
 		return "session key deleted"
 	case CauseClientClosed:
 		return "client closed"
+	case CauseKicked:
+		return "kicked"
+	case CauseRemoved:
+		return "removed"
 	default:
 		return fmt.Sprintf("Cause(%d)", int(c))
 	}
@@ -127,6 +151,10 @@ func (c Cause) explain() string {
 		return "its session key was deleted, perhaps with the lease, and could not be put again"
 	case CauseClientClosed:
 		return "its etcd client was closed: nothing can renew it"
+	case CauseKicked:
+		return "an administrator asked its holder to let go"
+	case CauseRemoved:
+		return "an administrator is taking it away; the next holder follows in seconds"
 	default:
 		return c.String()
 	}

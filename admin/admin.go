@@ -1,13 +1,16 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -31,14 +34,24 @@ type Options struct {
 
 	// Retry paces what is tried again, and bounds each request by its Attempt: default 4 s, less than 5 s.
 	Retry backoff.Policy
+
+	// Owner says who asks, with Kick and Remove: the holder is told, and it is recorded. Default "host:pid", at most
+	// 256 bytes of UTF-8.
+	Owner string
+
+	// Auditor is told of each Kick and Remove. Default nil: they are logged with slog.Default at Warn.
+	Auditor audit.Auditor
 }
 
-// Client looks at queues. It is immutable, does no I/O when made, and is safe for concurrent use.
+// Client looks at queues, and asks holders to let go. It is immutable, does no I/O when made, and is safe for
+// concurrent use.
 type Client struct {
 	client    *clientv3.Client
 	sender    *attempt.Sender
 	policy    backoff.Policy
 	namespace string
+	owner     string
+	auditor   audit.Auditor
 	err       error // why it cannot be used
 }
 
@@ -48,7 +61,7 @@ func New(cli *clientv3.Client, o *Options) *Client {
 	if o == nil {
 		o = &Options{}
 	}
-	c := &Client{client: cli}
+	c := &Client{client: cli, owner: cmp.Or(o.Owner, thisProcess()), auditor: o.Auditor}
 	if c.policy, c.namespace, c.err = o.validate(cli); c.err == nil {
 		c.sender = attempt.New(cli, c.policy)
 	}
@@ -63,8 +76,17 @@ func (o *Options) validate(cli *clientv3.Client) (policy backoff.Policy, namespa
 	if policy, err = attempt.Policy("Options.Retry", o.Retry); err != nil {
 		return policy, "", err
 	}
+	if bad := badText(o.Owner); bad != "" {
+		return policy, "", &holdfast.ArgumentError{Argument: "Options.Owner", Reason: bad}
+	}
 	namespace, err = names.Namespace(o.Namespace)
 	return policy, namespace, err
+}
+
+// thisProcess is the default of Options.Owner.
+func thisProcess() string {
+	host, _ := os.Hostname() // unknown is as good as empty here
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
 // usable reports why nothing can be asked for, or nil.

@@ -1,7 +1,8 @@
-// Package admin shows who holds, who waits, and what becomes of them, to operators and to programs.
+// Package admin shows who holds, who waits, and what becomes of them, to operators and to programs. It asks the
+// holder of a lock to let go, and takes a lock away from a holder that does not answer.
 //
-// It reads and watches and writes nothing. An etcd client is all it needs: no session, no lease, and a role that may
-// read the namespace. A client whose KV, Watcher and Lease were wrapped by client/v3/namespace works as well.
+// An etcd client is all it needs: no session, and a role that may read the namespace. Only [Client.Kick] and
+// [Client.Remove] write. A client whose KV, Watcher and Lease were wrapped by client/v3/namespace works as well.
 //
 //	adm := admin.New(cli, nil)
 //	q, err := adm.Show(ctx, admin.Lock, "billing/job-7")

@@ -2,11 +2,14 @@ package admin_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -56,4 +59,88 @@ func Example() {
 	// queued by worker-a
 	// acquired by worker-a
 	// released by worker-a
+}
+
+// A deploy needs the lock that a job holds. The job is asked to let go: its context ends, Do waits for it, and then the
+// lock is free.
+func ExampleClient_Kick() {
+	ctx := context.Background()
+	srv := etcdfake.New(nil) // in memory; with a real one: clientv3.New
+	defer srv.Close()
+	cli := srv.Link().Client()
+	sess, err := session.New(ctx, cli, &session.Options{Owner: "worker-a", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Panic(err)
+	}
+	defer sess.Close(ctx)
+
+	working, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- locker.NewMutex(sess, "billing/job-7").Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
+			close(working)
+			<-ctx.Done() // the job stops here, in good order
+			return nil
+		})
+	}()
+	<-working
+
+	adm := admin.New(cli, &admin.Options{Owner: "jane", Auditor: audit.Log(slog.New(slog.DiscardHandler))})
+	q, err := adm.Show(ctx, admin.Lock, "billing/job-7")
+	if err != nil {
+		log.Panic(err)
+	}
+	h, _ := q.Holder()
+	if err := adm.Kick(ctx, "billing/job-7", h.Token, "deploy of 14:00"); err != nil {
+		log.Panic(err)
+	}
+	var kick *holdfast.KickError
+	if err := <-done; errors.As(err, &kick) {
+		fmt.Println("the job was ended by", kick.By, "for the", kick.Reason)
+	}
+	err = adm.Kick(ctx, "billing/job-7", h.Token, "once more")
+	fmt.Println(errors.Is(err, admin.ErrNotHeld), err)
+	// Output:
+	// the job was ended by jane for the deploy of 14:00
+	// true kick lock "billing/job-7": token 3: that token does not hold it any more; the lock is free
+}
+
+// A holder hangs. Its lock is taken away, with the token that still holds it. What it may still write is refused by a
+// fence.
+func ExampleClient_Remove() {
+	ctx := context.Background()
+	srv := etcdfake.New(nil) // in memory; with a real one: clientv3.New
+	defer srv.Close()
+	cli := srv.Link().Client()
+	sess, err := session.New(ctx, cli, &session.Options{Owner: "worker-a", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Panic(err)
+	}
+	if _, err := locker.NewMutex(sess, "billing/job-7").Lock(ctx); err != nil { // and its work hangs
+		log.Panic(err)
+	}
+
+	adm := admin.New(cli, &admin.Options{Owner: "jane", Auditor: audit.Log(slog.New(slog.DiscardHandler))})
+	for ev, err := range adm.Watch(ctx, admin.Lock, "billing/job-7") {
+		if err != nil {
+			log.Panic(err)
+		}
+		switch ev.What {
+		case admin.Acquired:
+			if err := adm.Remove(ctx, "billing/job-7", ev.Entry.Token, "host is wedged"); err != nil {
+				log.Panic(err)
+			}
+		case admin.Removed:
+			fmt.Println(ev.Entry.Notice)
+			if !ev.Entry.Notice.Until.IsZero() { // the entry was moved, and goes then; or now, as its process is ended
+				sess.Close(ctx)
+			}
+		case admin.Released:
+			fmt.Println("free")
+			return
+		}
+	}
+	// Output:
+	// being removed by "jane": "host is wedged"
+	// being removed by "jane": "host is wedged"
+	// free
 }

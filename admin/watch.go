@@ -32,7 +32,12 @@ const (
 	// Taken: the holder has released it, and the name stays taken until Entry.TakenUntil
 	// (locker.Options.MinHold). Released follows.
 	Taken What = "taken"
-	// Released: the entry was first, and was removed alone: by its holder, or by hand; or MinHold has passed.
+	// Kicked: an administrator has asked the holder to let go; see Entry.Notice.
+	Kicked What = "kicked"
+	// Removed: an administrator is taking the lock away from its holder; see Entry.Notice.
+	Removed What = "removed"
+	// Released: the entry was first, and was removed alone: by its holder, by hand, or because MinHold has passed or a
+	// Remove was completed.
 	Released What = "released"
 	// Left: the entry waited, and was removed alone.
 	Left What = "left"
@@ -212,7 +217,7 @@ func (w *watcher) read(ctx context.Context) (changed bool, err error) {
 		before, told := w.standing[e.Key]
 		w.standing[e.Key] = e
 		if told {
-			if err := w.taken(before, e, now.revision); err != nil {
+			if err := w.modified(before, e, now.revision); err != nil {
 				return changed, err
 			}
 			continue
@@ -275,7 +280,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 	}
 	w.standing[e.Key] = e
 	if known {
-		return w.taken(before, e, rev)
+		return w.modified(before, e, rev)
 	}
 	if err := w.tell(Event{What: Queued, Entry: e, Revision: rev}); err != nil {
 		return err
@@ -295,10 +300,11 @@ func (w *watcher) endedWithSession(ctx context.Context, events []*clientv3.Event
 	for i, ev := range events {
 		how[i] = Released
 		e, known := w.standing[string(ev.Kv.Key)]
-		if ev.Type != clientv3.EventTypeDelete || !known || e.Foreign {
+		session, ours := queue.LeaseOf(e.Key) // the entry may have been moved to another lease
+		if ev.Type != clientv3.EventTypeDelete || !known || !ours {
 			continue
 		}
-		key := fmt.Sprintf("%s%x", w.client.sessionKeys(), int64(e.Lease))
+		key := fmt.Sprintf("%s%x", w.client.sessionKeys(), int64(session))
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly(), clientv3.WithRev(ev.Kv.ModRevision)))
 		asked = append(asked, i)
 	}
@@ -320,12 +326,22 @@ func (w *watcher) endedWithSession(ctx context.Context, events []*clientv3.Event
 	return how, nil
 }
 
-// taken tells that an entry was released and stays, if it was not so before.
-func (w *watcher) taken(before, now Entry, rev int64) error {
-	if before.Released() || !now.Released() {
-		return nil
+// modified tells what was written into an entry: that its holder has released it and it stays, or what an
+// administrator asks for.
+func (w *watcher) modified(before, now Entry, rev int64) error {
+	if !before.Released() && now.Released() {
+		if err := w.tell(Event{What: Taken, Entry: now, Revision: rev}); err != nil {
+			return err
+		}
 	}
-	return w.tell(Event{What: Taken, Entry: now, Revision: rev})
+	switch {
+	case now.Notice == before.Notice:
+		return nil
+	case now.Notice.Removed:
+		return w.tell(Event{What: Removed, Entry: now, Revision: rev})
+	default:
+		return w.tell(Event{What: Kicked, Entry: now, Revision: rev})
+	}
 }
 
 // removed tells that an entry is gone.

@@ -2,7 +2,8 @@
 // a mutex, an election, a guard or a fenced writer; without one, records go to a logger (see Log).
 //
 // Every hold gives one Granted record and then either Released or Lost; every refused claim one Refused; the operator's
-// functions in package fencing Bumped and Reset. If the process dies, what it had not recorded is never recorded.
+// functions in package fencing Bumped and Reset, those in package admin Kicked and Removed. If the process dies, what
+// it had not recorded is never recorded.
 package audit
 
 import (
@@ -27,6 +28,8 @@ const (
 	Refused  Event = "refused"  // a guard refused a claim; Err is the reason
 	Bumped   Event = "bumped"   // an operator raised the epoch
 	Reset    Event = "reset"    // an operator deleted the mark of a resource
+	Kicked   Event = "kicked"   // an administrator asked a holder to let go; Detail is the reason
+	Removed  Event = "removed"  // an administrator took a lock away from its holder; Detail is the reason
 )
 
 // Record describes one event. Fields that do not apply to the event are zero.
@@ -44,7 +47,8 @@ type Record struct {
 	Held     time.Duration    // Released, Lost: since Granted
 	TakenFor time.Duration    // Released: how long MinHold keeps the name taken after it
 	Err      error            // Lost, Refused: the reason. Others: nil, or why the outcome is unknown
-	Detail   string           // Bumped: the epochs before and after
+	By       string           // Kicked, Removed: the administrator
+	Detail   string           // Bumped: the epochs before and after. Kicked, Removed: the reason
 }
 
 // Auditor receives records.

@@ -68,6 +68,7 @@ func (r Record) fields() []slog.Attr {
 	if err != nil {
 		text("error", err.Error())
 	}
+	text("by", r.By)
 	text("detail", r.Detail)
 	if r.Held != 0 {
 		attrs = append(attrs, slog.Duration("held", r.Held))

@@ -15,6 +15,8 @@
 //     entry ahead ended without a release, the waiter also waits session.Options.LockDelay, 1 s by default.
 //   - First in, first out. A waiter that loses its lease or its entry queues again at the back, within the same call.
 //   - Tokens grow with each acquisition of a name.
+//   - An administrator who asks for the lock (admin.Client.Kick) ends the hold and not the entry: the name is free when
+//     the holder releases it. See docs/operations.md.
 //   - A failed acquisition leaves no entry. If etcd did not answer, the session removes it later, or it expires with
 //     the lease.
 //

@@ -66,7 +66,8 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 // Unlock releases the lock. After the call the lock is not held, whatever is returned:
 //
 //   - nil: the entry is gone.
-//   - a *holdfast.LostError: the lock had been lost before, or its lease was revoked before etcd answered.
+//   - a *holdfast.LostError: the lock had been lost before, or its lease was revoked before etcd answered. If an
+//     administrator has ended the hold (CauseKicked, CauseRemoved), it is Unlock that frees the name.
 //   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before ctx ended. The session goes on removing
 //     the entry, or it expires with the lease.
 //

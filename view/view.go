@@ -32,10 +32,32 @@ type Entry struct {
 	Lease    clientv3.LeaseID // its end removes the entry
 	TTL      time.Duration    // what the lease has left, rounded up to seconds; only package admin asks for it
 	Foreign  bool             // of another client, such as etcd's own locks
+	Notice   Notice           // an administrator's, to the holder
 
 	// ReleasedAt is not zero if the holder has released it, and MinHold (see locker.Options)
 	// keeps the name taken until TakenUntil. etcd removes the entry a moment later.
 	ReleasedAt, TakenUntil time.Time
+}
+
+// Notice is what an administrator has written into the entry of a holder, with Kick or Remove of package admin.
+type Notice struct {
+	By      string    // who asked
+	Reason  string    // why
+	At      time.Time // by the clock of the administrator; zero: there is no notice
+	Removed bool      // by Remove
+	Until   time.Time // the entry was moved to a lease that ends about then; zero: it was not
+}
+
+// String says what is asked, by whom and why, on one line.
+func (n Notice) String() string {
+	what := "asked to let go"
+	switch {
+	case n.At.IsZero():
+		return "no notice"
+	case n.Removed:
+		what = "being removed"
+	}
+	return fmt.Sprintf("%s by %s: %s", what, names.Quote(n.By), names.Quote(n.Reason))
 }
 
 // Released reports whether the entry was released and only keeps the name taken.
@@ -69,6 +91,9 @@ func (e Entry) String() string {
 		who = append(who, "held since "+e.HeldAt.Format(time.RFC3339))
 	case !e.QueuedAt.IsZero():
 		who = append(who, "queued since "+e.QueuedAt.Format(time.RFC3339))
+	}
+	if !e.Notice.At.IsZero() {
+		who = append(who, e.Notice.String())
 	}
 	if e.Token != 0 {
 		who = append(who, "token "+e.Token.String())

@@ -107,7 +107,8 @@ func newCheck(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&c.needs, "for", []string{"lock", "election"}, "what the user needs to do: lock, election, admin, epoch")
+	f.StringSliceVar(&c.needs, "for", []string{"lock", "election"},
+		"what the user needs to do: lock, election, admin, epoch")
 	f.StringVar(&c.name, "name", "", "the only lock or election that the user needs")
 	f.DurationVar(&c.ttl, "ttl", session.DefaultTTL, "the TTL that sessions will have")
 	f.IntVar(&c.samples, "samples", 10, "how often to measure")

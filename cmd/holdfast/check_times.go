@@ -52,8 +52,8 @@ func (c *checker) times(ctx context.Context, timeout time.Duration) {
 	median, worst := spread(renewal)
 	detail := fmt.Sprintf("median %s, slowest of %d %s", ms(median), len(renewal), ms(worst))
 	if reserve := c.trusted() / 8; worst > reserve {
-		c.fail("renewal", detail, fmt.Sprintf("With a TTL of %v there are %v for a late renewal. Use a larger TTL, or find out "+
-			"why etcd is slow.", c.ttl, reserve))
+		c.fail("renewal", detail, fmt.Sprintf("With a TTL of %v there are %v for a late renewal. Use a larger TTL, or find "+
+			"out why etcd is slow.", c.ttl, reserve))
 	} else {
 		c.ok("renewal", "%s", detail)
 	}
@@ -79,7 +79,9 @@ func (c *checker) adviseTTL(least, worst time.Duration) {
 }
 
 // renewals returns the least TTL that etcd grants, and how long renewals took, each with a read that proves it.
-func (c *checker) renewals(ctx context.Context, timeout time.Duration) (least time.Duration, took []time.Duration, err error) {
+func (c *checker) renewals(
+	ctx context.Context, timeout time.Duration,
+) (least time.Duration, took []time.Duration, err error) {
 	granted, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	lease, err := c.cli.Grant(granted, 1)

@@ -46,18 +46,18 @@
 //
 // # While held
 //
-// A hold ends once: it is released, its lease is lost, its entry is deleted, or
-// MaxHold has passed. Its contexts are canceled before its entry is removed. The
-// poller checks several times in a lock delay, in one Txn for many holds, that the
-// entries still stand.
+// A hold ends once: it is released, its lease is lost, its entry is deleted, an
+// administrator has put a Notice into it, or MaxHold has passed. Its contexts are
+// canceled before its entry is removed. The poller checks several times in a lock
+// delay, in one Txn for many holds, that the entries still stand as they were put.
 //
 // # Where to begin
 //
 // A free lock takes this path, in order: acquire.go, line.go, entry.go, put.go,
 // commit.go, hold.go, release.go, remove.go. A waiter adds wait.go, stream.go and
 // judge.go; a line in memory, handoff.go. keys.go, sweeper.go and orphans.go are
-// about requests that were not answered, poll.go and held.go about holds that last,
-// term.go, front.go and follow.go about elections. DESIGN.md at the root of the
-// module has the reasons, and internal/queuemodel a model of this algorithm that is
-// searched for mistakes.
+// about requests that were not answered, poll.go, notice.go and held.go about holds
+// that last, term.go, front.go and follow.go about elections. DESIGN.md at the root of
+// the module has the reasons, and internal/queuemodel a model of this algorithm that
+// is searched for mistakes.
 package queue

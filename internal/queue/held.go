@@ -56,7 +56,8 @@ func (w *heldWriter) write(host lease.Host, holds []*Hold) {
 
 // heldUpdates chooses the holds to update and makes an operation for each. It
 // compares the mod revision with the create revision: Update may have put another
-// value, which also says since when it is held, and which must not be undone.
+// value, which also says since when it is held, or an administrator a Notice. Neither
+// must be undone.
 func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 	bytes := 0
 	for _, h := range holds {
@@ -74,7 +75,7 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 			break
 		}
 		due = append(due, h)
-		then, els := []clientv3.Op{e.putValue(value)}, []clientv3.Op{getMeta(e.key)}
+		then, els := []clientv3.Op{e.putValue(value)}, []clientv3.Op{clientv3.OpGet(e.key)}
 		ops = append(ops, clientv3.OpTxn(e.unmodifiedSince(e.rev), then, els))
 	}
 	return due, ops
@@ -94,7 +95,7 @@ func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
 			if own.Succeeded {
 				mod = r.header.Revision
 			} else if kv := first(own.Responses[0].GetResponseRange().Kvs); isEntry(kv, h.entry.rev) {
-				mod = kv.ModRevision
+				h.sawEntry(kv)
 			}
 		}
 		h.sawModified(mod)

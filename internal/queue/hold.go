@@ -32,7 +32,8 @@ type Hold struct {
 	stopped  sync.Once             // runs the body of stop
 	cause    atomic.Pointer[error] // of the end; nil while held
 	until    time.Time             // the end; written by stop
-	modified atomic.Int64          // the newest mod revision of the entry that Update or heldWriter has seen; 0: none
+	modified atomic.Int64          // the newest mod revision of the entry whose value is known; 0: the create revision
+	kept     kept                  // the entry, after the hold was ended by a Notice
 
 	mu       sync.Mutex // protects what follows
 	ended    bool       // done is closed, contexts are canceled
@@ -189,7 +190,9 @@ func (h *Hold) stop(cause error) (ended bool) {
 		for cancel := range h.takeContexts() {
 			(*cancel)(cause)
 		}
-		h.line.shared.poll.remove(h)
+		if !keepsEntry(cause) {
+			h.line.shared.poll.remove(h)
+		}
 	})
 	return ended
 }

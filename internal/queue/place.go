@@ -46,6 +46,7 @@ func View(kv *mvccpb.KeyValue, verbatim bool) view.Entry {
 	case ok && !verbatim:
 		e.Owner, e.Host, e.PID, e.Value = v.Owner, v.Host, v.PID, v.Data
 		e.QueuedAt, e.HeldAt, e.ReleasedAt, e.TakenUntil = v.Queued, v.Held, v.Released, v.TakenUntil
+		e.Notice = view.Notice(v.Notice)
 	case verbatim || e.Foreign:
 		e.Value = string(kv.Value[:min(len(kv.Value), MaxData)])
 	}

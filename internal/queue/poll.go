@@ -19,7 +19,8 @@ const pollsInFlight = 8
 
 // poller knows the holds of a session. It ends them with their lease, and it ends
 // those whose entries another client has deleted: while the session holds anything,
-// one goroutine asks etcd twice in a lock delay whether the entries still stand.
+// one goroutine asks etcd twice in a lock delay whether the entries still stand. The
+// same question tells it that an administrator has put a Notice into one.
 //
 // The poll also covers a watch of the session key that hangs with its member. Then
 // nothing else would tell a holder that its lease was revoked before the waiter
@@ -71,6 +72,7 @@ func (p *poller) remove(h *Hold) {
 func (p *poller) endHolds(lease *lease.Lease) {
 	for _, h := range p.on(lease) {
 		_ = h.Check() // which finds the loss, and ends the hold
+		h.removeKept()
 	}
 }
 
@@ -108,10 +110,11 @@ func (p *poller) run(ctx context.Context) {
 
 // interval is the time between two checks of a hold. A hold younger than half of
 // that is not checked, so three quarters of the lock delay may pass until a check
-// begins, and a quarter is left for its answer.
+// begins, and a quarter is left for its answer. An administrator's Notice is to be
+// found within two seconds, so a longer lock delay changes nothing.
 func (p *poller) interval() time.Duration {
 	if delay := p.host.LockDelay(); delay > 0 {
-		return delay / 2
+		return min(delay/2, time.Second)
 	}
 	return time.Second
 }
@@ -176,26 +179,31 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 	}
 	// The holders are told first. Why their entries are gone is asked afterwards.
 	cause := p.causeOf(resp.Header, resp.Responses[0])
+	var changed []*Hold
 	for i, h := range holds {
-		kvs := resp.Responses[i+1].GetResponseRange().Kvs
-		if len(kvs) == 0 || kvs[0].CreateRevision != h.entry.rev {
+		switch kv := rangeAt(resp, i+1); {
+		case !isEntry(kv, h.entry.rev):
 			h.endAndRelease(h.lossOfEntry(cause))
+			h.removeKept()
+		case h.unknown(kv.ModRevision):
+			changed = append(changed, h)
 		}
 	}
+	p.readNotices(ctx, changed)
 	if cause != holdfast.CauseEntryDeleted {
 		p.checkLease(lease)
 	}
 }
 
-// read compares the entries of a batch in one read-only Txn. Its else-branch reads
-// them, and the session key. That also makes the Txn linearizable: without a range
-// a member would answer from its own state, however old.
+// read compares the entries of a batch in one read-only Txn, those of locks with
+// what is known of their values. Its else-branch reads them, and the session key. That also makes the Txn
+// linearizable: without a range a member would answer from its own state, however old.
 func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (*clientv3.TxnResponse, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
 	gets[0] = getMeta(p.host.SessionKey(lease.ID()))
 	for i, h := range holds {
-		cmps[i] = h.IsOwner()
+		cmps[i] = h.unchanged()
 		gets = append(gets, getMeta(h.Key()))
 	}
 	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {

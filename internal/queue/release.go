@@ -28,6 +28,8 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	ctx, cancel := h.entry.q.host.Detached(ctx)
 	defer cancel()
 	switch {
+	case keepsEntry(*h.cause.Load()):
+		return h.releaseKept(ctx)
 	case !ended:
 	case h.entry.takenFor() > 0:
 		h.stayTaken()

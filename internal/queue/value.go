@@ -43,7 +43,15 @@ type Value struct {
 	// Of an entry that MinHold keeps after its release: when that was, and when the
 	// lease of its own ends. Zero otherwise.
 	Released, TakenUntil time.Time
+
+	// ToldWithin bounds the time until the holder is told of a Notice that is put into
+	// its entry, while it reaches etcd. 0: it does not look for one.
+	ToldWithin time.Duration
+	Notice     Notice // of an administrator; zero if there is none
 }
+
+// maxToldWithin bounds Value.ToldWithin, by which an administrator chooses a lease.
+const maxToldWithin = 10 * time.Minute
 
 // encodedValue is a Value as it is written in etcd: JSON, which people can read with
 // etcdctl. The values of session keys have the same form.
@@ -54,10 +62,12 @@ type encodedValue struct {
 	Queued time.Time `json:"queued_at"`
 	Held   time.Time `json:"held_since,omitzero"`
 	Text   string    `json:"value,omitempty"`
-
-	Bytes []byte `json:"value_base64,omitempty"` // if Data is not text
+	Bytes  []byte    `json:"value_base64,omitempty"` // if Data is not text
 
 	Taken *taken `json:"taken,omitempty"` // by MinHold
+
+	ToldWithin int64  `json:"told_within_ms,omitempty"`
+	Notice     Notice `json:"notice,omitzero"`
 }
 
 type taken struct {
@@ -71,6 +81,7 @@ func (v Value) Encode() string {
 		V: valueFormat, Mode: cut(v.Mode),
 		Identity: lease.Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
 		Queued:   millis(v.Queued), Held: millis(v.Held),
+		ToldWithin: v.ToldWithin.Milliseconds(), Notice: v.Notice.bounded(),
 	}
 	if !v.Released.IsZero() {
 		enc.Taken = &taken{millis(v.Released), millis(v.TakenUntil)}
@@ -100,6 +111,10 @@ func DecodeValue(b []byte) (Value, bool) {
 	v := Value{
 		Identity: enc.Identity, Mode: enc.Mode,
 		Queued: millis(enc.Queued), Held: millis(enc.Held), Data: enc.Text,
+		Notice: enc.Notice.bounded(),
+	}
+	if most := maxToldWithin.Milliseconds(); 0 < enc.ToldWithin && enc.ToldWithin <= most {
+		v.ToldWithin = time.Duration(enc.ToldWithin) * time.Millisecond
 	}
 	if enc.Taken != nil {
 		v.Released, v.TakenUntil = millis(enc.Taken.Released), millis(enc.Taken.Until)
@@ -159,7 +174,11 @@ func (q *Queue) entryValue(r Request) string {
 	}
 	who := q.host.Identity()
 	who.Owner = cmp.Or(r.Owner, who.Owner)
-	return Value{Identity: who, Mode: r.Mode, Queued: time.Now(), Data: r.Data}.Encode()
+	v := Value{Identity: who, Mode: r.Mode, Queued: time.Now(), Data: r.Data}
+	if q.takesNotices() {
+		v.ToldWithin = toldWithin(q.shared.lockDelay)
+	}
+	return v.Encode()
 }
 
 // verbatim reports whether the value of an entry is the candidate's data and nothing

@@ -171,8 +171,8 @@ func (m *model) answer(s *state, c enqueueCopy) {
 		if key > a.unanswered { // the gate has closed behind every copy, and none had been carried out
 			a.unanswered = 0
 		}
-		if s.standing(a.replaces) == nil {
-			a.replaces = 0
+		if a.replaces != 0 && s.standing(a.replaces) == nil { // an administrator has removed it
+			a.replaces, a.queued = 0, false // it queues anew
 		}
 		a.gate = key
 		s.send(i)
@@ -223,6 +223,7 @@ func (m *model) waitingSteps(s *state, i int8) {
 	own := s.standing(p.created)
 	switch {
 	case own == nil: // gone with the lease: the session finds out
+		m.ownIsGone(s, i)
 	case p.ahead != 0 && s.standing(p.ahead) == nil:
 		m.judge(s, i)
 	case p.ahead != 0 && m.unknown && p.seen < s.now:

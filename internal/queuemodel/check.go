@@ -34,7 +34,8 @@ func (m *model) check(s *state) {
 	}
 	for i := range s.entryCount {
 		e := &s.entries[i]
-		if e.deleted != 0 || e.kept != notKept || s.leases[e.lease].told || s.sessions[e.lease/2].closing {
+		if e.deleted != 0 || e.kept != notKept || e.noticed == takenAway || s.leases[e.lease].told ||
+			s.sessions[e.lease/2].closing {
 			continue
 		}
 		a := &s.attempts[e.attempt]

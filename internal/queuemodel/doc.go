@@ -41,6 +41,7 @@
 //     request that may go unanswered. It expires with that lease, or is removed.
 //   - The sweeper puts the key, reads, and deletes.
 //   - etcd revokes a lease. Its session is told, and is granted another.
+//   - An administrator asks a holder to let go, and moves its entry to another lease, which ends.
 //   - A session gives up a lease that etcd keeps, or closes.
 //   - A session key is deleted by hand and put again, or put by a late copy.
 //

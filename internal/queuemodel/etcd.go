@@ -49,6 +49,7 @@ func (s *state) deleteNow(created revision) {
 		s.freedEarly = s.freedEarly || e.kept != notKept
 		e.keyAtDeletion = s.leases[e.lease].key != 0
 		e.keyBeforeDeletion = e.keyAtDeletion
+		e.noticed, e.until = unnoticed, 0 // they matter no more
 	}
 }
 
@@ -65,8 +66,9 @@ func (s *state) revoke(l int8) {
 	before := s.leases[l].key != 0
 	s.leases[l].alive, s.leases[l].key = false, 0
 	for i := range s.entryCount {
-		if e := &s.entries[i]; e.deleted == 0 && e.lease == l && e.kept != moved {
+		if e := &s.entries[i]; e.deleted == 0 && e.lease == l && e.kept != moved && e.noticed != takenAway {
 			e.deleted, e.keyBeforeDeletion, e.kept, e.moving = s.now, before, notKept, false
+			e.noticed, e.until = unnoticed, 0
 		}
 	}
 	for i := range s.attempts { // its suspects went with it

@@ -47,7 +47,7 @@ func (m *model) handOffSteps(s *state, i int8) {
 		if m.broken == placeWithoutDelay {
 			t.attempts[i].place.delay = delay{}
 		}
-		if s.standing(a.place.created) != nil && (m.mayRemove(s, i) || m.broken == handOffAtOnce) {
+		if s.leases[a.lease].alive && s.standing(a.place.created) != nil && (m.mayRemove(s, i) || m.broken == handOffAtOnce) {
 			t := m.step(s, "gives up, and the same Txn queues the next goroutine", i)
 			m.next(t, i)
 			t.now++

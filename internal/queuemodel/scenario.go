@@ -15,6 +15,7 @@ type scenario struct {
 	closing      []int8 // sessions that may be closed
 	deleteKeys   int8   // session keys that may be deleted by hand
 	latePuts     int8   // puts of a session key that may be carried out late
+	removals     int8   // entries that administrators may remove by force
 
 	copies    int8 // of one enqueue in flight at the same time; 0 means 1
 	lossy     bool // copies and replies may be lost
@@ -74,6 +75,10 @@ const (
 	keptIsSwept                 rule = "the sweeper deletes an entry that is kept"
 	keptKeyIsUsedAgain          rule = "the next goroutine's entry has the key of the one that is kept"
 	delayByTheLeaseOfTheEntry   rule = "the session key of the lease an entry is on decides, not of the one in its name"
+	removalDeletes              rule = "a removal deletes the entry instead of moving it"
+	waiterIsMoved               rule = "a removal moves an entry that waits"
+	moveIsTheNotice             rule = "a removal puts its notice with the move, after the lease was granted"
+	moveWithoutDelay            rule = "the lease of a removal does not outlast the lock delay of the entry itself"
 	putAtAnyTime                rule = "the sweeper puts the key again before the attempts it refused have their place"
 )
 

@@ -145,6 +145,31 @@ var (
 		attempts: []plan{{session: 0}, {session: 1, slow: true, givesUp: true}, {session: 2}},
 		revokes:  1, revokable: []int8{0}, copies: 2, lossy: true,
 	}
+	removed = scenario{
+		name: "three in line, an administrator removes two holders, one revoked", sessions: 3,
+		attempts: []plan{{session: 0, givesUp: true}, {session: 1, givesUp: true}, {session: 2, givesUp: true}},
+		revokes:  1, revokable: []int8{0, 1, 2}, removals: 2,
+	}
+	removedTwoLost = scenario{
+		name: "three in line, an administrator removes a holder, two revoked, one closes", sessions: 3,
+		attempts: []plan{{session: 0}, {session: 1, givesUp: true}, {session: 2}},
+		revokes:  2, revokable: []int8{0, 1}, removals: 1, closing: []int8{0, 1},
+	}
+	removedLine = scenario{
+		name: "a line, an administrator removes a holder, one revoked", sessions: 2,
+		attempts: []plan{{session: 0, line: true}, {session: 1, givesUp: true}},
+		revokes:  1, revokable: []int8{0, 1}, removals: 1, regrants: []int8{0},
+	}
+	removedLineTwice = scenario{
+		name: "a line, an administrator removes two holders, one revoked, one given up", sessions: 2,
+		attempts: []plan{{session: 0, line: true, givesUp: true}, {session: 1, givesUp: true}},
+		revokes:  1, revokable: []int8{0, 1}, removals: 2, giveUpLeases: 1, regrants: []int8{0},
+	}
+	removedUnanswered = scenario{
+		name: "unanswered enqueues, an administrator removes a holder", sessions: 2,
+		attempts: []plan{{session: 0, slow: true, givesUp: true}, {session: 1, slow: true, givesUp: true}},
+		removals: 1, copies: 2, lossy: true, revokes: 1, revokable: []int8{0},
+	}
 	alwaysSwept = scenario{
 		name: "slow enqueues of one session, always a suspect", sessions: 1,
 		attempts: []plan{{slow: true}, {lock: 1, slow: true}},
@@ -200,6 +225,11 @@ var (
 		},
 		clean: true,
 	}
+	cleanRemoved = scenario{
+		name: "no fault: an administrator removes two holders", sessions: 3,
+		attempts: []plan{{session: 0}, {session: 1, givesUp: true}, {session: 2, givesUp: true}},
+		removals: 2, clean: true,
+	}
 	cleanUnanswered = scenario{
 		name: "no fault but silence: unanswered enqueues are swept without delaying those behind", sessions: 2,
 		attempts: []plan{{slow: true, givesUp: true}, {session: 1}},
@@ -221,6 +251,7 @@ var small = []scenario{
 	clean, cleanLine, with(cleanFour, unknown), cleanUnanswered,
 	minHold, with(minHold, unknown), minHoldClosing, minHoldLine, with(minHoldLine, unknown, compacted),
 	minHoldUnanswered, cleanMinHold,
+	removed, with(removedTwoLost, unknown), removedLine, removedUnanswered, cleanRemoved,
 }
 
 // large are searched with -model.full only.
@@ -234,6 +265,7 @@ var large = []scenario{
 	with(keyDeleted, unknown, latePut),
 	swept, with(sweptBehindRevoked, unknown),
 	minHoldGivenUp,
+	removedLineTwice, with(removed, unknown, compacted),
 }
 
 const (
@@ -279,4 +311,8 @@ var broken = []scenario{
 	with(minHoldUnanswered, breaking(keptIsSwept, freed)),
 	with(minHoldLine, breaking(keptKeyIsUsedAgain, freed)),
 	with(cleanMinHold, breaking(delayByTheLeaseOfTheEntry, needless)),
+	with(removed, breaking(removalDeletes, early)),
+	with(removed, breaking(waiterIsMoved, early)),
+	with(removed, breaking(moveIsTheNotice, early)),
+	with(removed, breaking(moveWithoutDelay, early)),
 }

@@ -47,6 +47,7 @@ func (m *model) expand(s *state) []step {
 	}
 	for k := range s.entryCount {
 		m.keepSteps(s, k)
+		m.removalSteps(s, k)
 	}
 	for n := range m.sessions {
 		m.leaseSteps(s, 2*n)

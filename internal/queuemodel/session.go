@@ -152,6 +152,9 @@ func (m *model) tell(s *state, l int8) {
 	n := l / 2
 	s.leases[l].told = true
 	s.sessions[n].keyMissing = false
+	for i := range s.entryCount {
+		s.entries[i].until &^= 1 << l
+	}
 	for i := range m.attempts {
 		a := &s.attempts[i]
 		a.place.delay.until &^= 1 << l

@@ -31,6 +31,7 @@ type state struct {
 	entryCount, copyCount                         int8
 	revoked, keysDeleted, latePuts, givenUpLeases int8 // faults so far
 	freedEarly                                    bool // a session deleted an entry that was to be kept
+	removals                                      int8 // by administrators, so far
 }
 
 // An entry is a key of the lock's queue in etcd.
@@ -41,7 +42,9 @@ type entry struct {
 	keyAtDeletion     bool     // the session key of its lease stood at the revision of the deletion
 	keyBeforeDeletion bool     // the same, one revision earlier
 	kept              keeping
-	moving            bool // a copy of the move may be carried out, or was, and was not answered
+	moving            bool     // a copy of the move may be carried out, or was, and was not answered
+	noticed           noticed  // by an administrator
+	until             leaseSet // leases that were revoked, and not told, when it was noticed
 }
 
 // A lease and its session key.

@@ -1,0 +1,249 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/queue"
+)
+
+// The reasons in a HolderError. Test for them with errors.Is.
+var (
+	// ErrNotHeld: the acquisition with that token does not hold the lock any more.
+	ErrNotHeld = errors.New("that token does not hold it any more")
+
+	// ErrWaits: the entry with that token waits for the lock.
+	ErrWaits = errors.New("the entry with that token waits and does not hold")
+
+	// ErrNotTold: the holder does not look for requests: it is of another client or of an older version, or a candidate
+	// of an election. See docs/operations.md.
+	ErrNotTold = errors.New("its holder takes no requests: it is of another client or of an older version, " +
+		"or a candidate of an election")
+)
+
+// HolderError says why a holder cannot be asked to let go. Nothing was written, unless errors.Is says
+// holdfast.ErrOutcomeUnknown, too: then a request was not answered, and may have been what has ended the hold.
+type HolderError struct {
+	Token  fencing.Token // as it was given
+	Err    error         // ErrNotHeld, ErrWaits, ErrNotTold
+	Holder Entry         // which holds now; a zero Key: none does
+}
+
+func (e *HolderError) Error() string {
+	if e.Holder.Key == "" {
+		return fmt.Sprintf("token %v: %v; the lock is free", e.Token, e.Err)
+	}
+	return fmt.Sprintf("token %v: %v; now: %v", e.Token, e.Err, e.Holder)
+}
+
+// Unwrap returns Err.
+func (e *HolderError) Unwrap() error { return e.Err }
+
+// Kick asks the holder of a lock to let go: the one whose acquisition has that token, which Show tells. It writes who
+// asks (Options.Owner) and the reason, 1 to 256 bytes of UTF-8, into the entry of the holder.
+//
+// A holder that reaches etcd learns of it within two seconds. Its hold ends with holdfast.CauseKicked; Check and the
+// causes of its contexts name who asked and why (*holdfast.KickError). The name stays taken until the holder releases
+// the lock: Do does that when its function has returned, other callers with Unlock. So nothing overlaps, and nothing
+// is guaranteed about how long it takes: a holder that hangs, or cannot reach etcd, is not affected at all. See Remove.
+//
+// nil means that the request stands in the entry, this one or that of an earlier Kick or Remove, and not that the
+// holder knows of it. Watch tells how it goes on.
+//
+// Errors: *HolderError, and nothing was written; *holdfast.ArgumentError and *holdfast.NameError before anything is
+// sent; ctx's error, or what etcd said that no retry can mend. An error that Is holdfast.ErrOutcomeUnknown leaves open
+// whether the request stands, which Show tells; Kick may be repeated.
+func (c *Client) Kick(ctx context.Context, name string, token fencing.Token, reason string) error {
+	return c.kick(ctx, token, reason, func() (place, error) { return c.named(Lock, name) })
+}
+
+// KickAt is Kick for a prefix as locker.NewMutexAt takes it. Holders that are clients of etcd's own locks take no
+// requests: ErrNotTold.
+func (c *Client) KickAt(ctx context.Context, prefix string, token fencing.Token, reason string) error {
+	return c.kick(ctx, token, reason, func() (place, error) { return foreign(Lock, prefix) })
+}
+
+func (c *Client) kick(ctx context.Context, token fencing.Token, reason string, at func() (place, error)) error {
+	r, err := c.newRequest(ctx, token, reason, at)
+	if err != nil {
+		return err
+	}
+	return r.finish(ctx, audit.Kicked, r.ask(ctx))
+}
+
+// request is one call of Kick or Remove.
+type request struct {
+	*Client
+	place  place
+	token  fencing.Token
+	notice queue.Notice
+
+	holder     holder // as it was seen last
+	told       bool   // a notice stands, or has stood, in the holder's entry
+	unanswered bool   // a write was sent and not answered
+}
+
+// holder is the entry of a holder.
+type holder struct {
+	key   string
+	mod   int64 // of value
+	value queue.Value
+	entry Entry
+}
+
+// newRequest checks what the caller has given.
+func (c *Client) newRequest(
+	ctx context.Context, token fencing.Token, reason string, at func() (place, error),
+) (*request, error) {
+	if err := c.usable(ctx); err != nil {
+		return nil, err
+	}
+	if token <= 0 {
+		return nil, &holdfast.ArgumentError{Argument: "token", Reason: "is not that of an acquisition: see Entry.Token"}
+	}
+	if bad := badText(reason); reason == "" || bad != "" {
+		if reason == "" {
+			bad = "is empty: the holder and the audit need one"
+		}
+		return nil, &holdfast.ArgumentError{Argument: "reason", Reason: bad}
+	}
+	p, err := at()
+	if err != nil {
+		return nil, err
+	}
+	n := queue.Notice{By: c.owner, Reason: reason, At: time.Now()}
+	return &request{Client: c, place: p, token: token, notice: n}, nil
+}
+
+// badText returns why a text cannot be written into an entry, or "".
+func badText(text string) string {
+	switch {
+	case len(text) > queue.MaxText:
+		return fmt.Sprintf("is longer than %d bytes", queue.MaxText)
+	case !utf8.ValidString(text):
+		return "is not valid UTF-8"
+	default:
+		return ""
+	}
+}
+
+var errEntryChanged = errors.New("the holder's entry was changed meanwhile")
+
+// ask puts the notice into the holder's entry, unless one stands there that asks for as much.
+func (r *request) ask(ctx context.Context) error {
+	return r.retry(ctx, func(ctx context.Context) error {
+		if err := r.find(ctx); err != nil {
+			return err
+		}
+		h := r.holder
+		if stands := h.value.Notice; stands.Given() && (stands.Removed || !r.notice.Removed) {
+			r.told = true
+			return nil
+		}
+		v := h.value
+		v.Notice = r.notice
+		return r.write(ctx, clientv3.OpPut(h.key, v.Encode(), clientv3.WithIgnoreLease()))
+	})
+}
+
+// find reads the entry with the token, which must be the first of the queue. Nothing can join a queue ahead of an
+// entry, so one that is first stays first.
+func (r *request) find(ctx context.Context) error {
+	rev := r.token.Revision()
+	oldest := clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
+	resp, err := r.read(ctx,
+		clientv3.OpGet(r.place.entries, clientv3.WithPrefix(), clientv3.WithLimit(1), oldest),
+		clientv3.OpGet(r.place.entries, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly(),
+			clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev)),
+		clientv3.OpGet(r.namespace+"/epoch"),
+	)
+	if err != nil {
+		return err
+	}
+	failed := &HolderError{Token: r.token, Err: ErrNotHeld}
+	first, epoch := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[2].GetResponseRange().Kvs
+	if len(first) == 0 {
+		return failed
+	}
+	kv := first[0]
+	failed.Holder = queue.View(kv, false)
+	if failed.Holder.Token, err = r.Client.token(ctx, epoch, kv.CreateRevision); err != nil {
+		return err
+	}
+	switch now := failed.Holder.Token; {
+	case kv.CreateRevision != rev && len(resp.Responses[1].GetResponseRange().Kvs) > 0:
+		failed.Err = ErrWaits
+		return failed
+	case kv.CreateRevision != rev || now != 0 && now != r.token:
+		return failed
+	}
+	v, ok := queue.DecodeValue(kv.Value)
+	if !ok || v.ToldWithin == 0 {
+		failed.Err = ErrNotTold
+		return failed
+	}
+	r.holder = holder{key: string(kv.Key), mod: kv.ModRevision, value: v, entry: failed.Holder}
+	return nil
+}
+
+// write changes the holder's entry if it is as find has read it.
+func (r *request) write(ctx context.Context, op clientv3.Op) error {
+	unchanged := []clientv3.Cmp{
+		clientv3.Compare(clientv3.CreateRevision(r.holder.key), "=", r.token.Revision()),
+		clientv3.Compare(clientv3.ModRevision(r.holder.key), "=", r.holder.mod),
+	}
+	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return r.client.Txn(ctx).If(unchanged...).Then(op).Commit()
+	}
+	resp, open, err := attempt.Once(ctx, r.sender, attempt.Write, send)
+	switch {
+	case err != nil:
+		r.unanswered = r.unanswered || open || etcderr.Classify(err) == etcderr.Unknown
+		return etcderr.WithConnection(r.client.ActiveConnection(), err)
+	case !resp.Succeeded:
+		r.unanswered = r.unanswered || open // perhaps it was a copy of this that has changed the entry
+		return backoff.Again(errEntryChanged)
+	default:
+		r.told = true
+		return nil
+	}
+}
+
+// retry repeats op, whose requests have their own bounds.
+func (r *request) retry(ctx context.Context, op func(ctx context.Context) error) error {
+	policy := r.policy
+	policy.Attempt = 0
+	return backoff.Retry(ctx, policy, op)
+}
+
+// finish records the request, if it was or may have been carried out, and returns the error for the caller.
+func (r *request) finish(ctx context.Context, event audit.Event, err error) error {
+	if err != nil && r.unanswered {
+		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s %v: %w", verbs[event], r.place, err)
+	}
+	if r.told || r.unanswered {
+		h := r.holder
+		audit.Tell(ctx, r.auditor, audit.Record{
+			Event: event, Kind: string(r.place.kind), Name: r.place.name, Key: h.key,
+			Lease: holdfast.LeaseID(h.entry.Lease), Token: int64(r.token), Holder: h.entry.String(),
+			By: r.notice.By, Detail: r.notice.Reason, Err: err,
+		})
+	}
+	return err
+}
+
+var verbs = map[audit.Event]string{audit.Kicked: "kick", audit.Removed: "remove"}

@@ -1,0 +1,86 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/attempt"
+)
+
+// Remove takes a lock away from a holder that does not answer: the one whose acquisition has that token, which must
+// still hold. It asks like Kick, with holdfast.CauseRemoved, and then moves the entry to a lease of its own of the
+// holder's LockDelay and 2 s (not less than etcd's smallest TTL). The name is free as soon as the holder releases it,
+// and without that when that lease has ended: see Notice.Until. Meanwhile all that wait, other clients too, see it as
+// held.
+//
+// What is guaranteed: a holder that is connected to etcd has been told, its contexts have ended and its Check says so,
+// before another can hold. What is not: that its work has ended by then; and that a holder is told that is paused or
+// cut off from etcd for that time. It believes that it holds until it continues, or until its lease expires by its
+// own clock, up to the TTL of its session. So what it writes must be fenced: its token is lower than the next one's,
+// and guards and fencing.FencedWriter refuse it. Without a fence wait for the TTL instead, or stop the process first.
+//
+// nil means that the entry was moved, or that the holder has let go. If Remove or its process ends in between, the
+// holder has been asked, as by Kick, and nothing else has happened; it may be repeated. Errors are those of Kick.
+func (c *Client) Remove(ctx context.Context, name string, token fencing.Token, reason string) error {
+	return c.remove(ctx, token, reason, func() (place, error) { return c.named(Lock, name) })
+}
+
+// RemoveAt is Remove for a prefix as locker.NewMutexAt takes it; see KickAt.
+func (c *Client) RemoveAt(ctx context.Context, prefix string, token fencing.Token, reason string) error {
+	return c.remove(ctx, token, reason, func() (place, error) { return foreign(Lock, prefix) })
+}
+
+func (c *Client) remove(ctx context.Context, token fencing.Token, reason string, at func() (place, error)) error {
+	r, err := c.newRequest(ctx, token, reason, at)
+	if err != nil {
+		return err
+	}
+	r.notice.Removed = true
+	if err = r.ask(ctx); err == nil {
+		err = r.move(ctx)
+	}
+	return r.finish(ctx, audit.Removed, err)
+}
+
+// move puts the holder's entry again, with a lease of its own.
+//
+// The notice stands in the entry before that lease is granted, so the holder has the whole life of the lease to find
+// it, however late the move is carried out. A move that comes after the lease has ended fails. The lease is not revoked
+// when something goes wrong: that would delete an entry which was moved after all.
+func (r *request) move(ctx context.Context) error {
+	return r.retry(ctx, func(ctx context.Context) error {
+		err := r.find(ctx)
+		var failed *HolderError
+		switch {
+		case errors.As(err, &failed) && errors.Is(err, ErrNotHeld):
+			r.unanswered = false
+			return nil // it has let go, or the lease has ended
+		case err != nil:
+			return err
+		case !r.holder.value.Notice.Until.IsZero():
+			r.unanswered = false
+			return nil // moved, by an unanswered request or by another administrator
+		}
+		seconds := int64((r.holder.value.ToldWithin + time.Second - 1) / time.Second)
+		grant := func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) { return r.client.Grant(ctx, seconds) }
+		lease, _, err := attempt.Once(ctx, r.sender, attempt.Write, grant)
+		if err != nil {
+			return fmt.Errorf("grant a lease: %w", etcderr.WithConnection(r.client.ActiveConnection(), err))
+		}
+		v := r.holder.value
+		v.Notice.Until = time.Now().Add(time.Duration(lease.TTL) * time.Second)
+		err = r.write(ctx, clientv3.OpPut(r.holder.key, v.Encode(), clientv3.WithLease(lease.ID)))
+		if etcderr.Classify(err) == etcderr.LeaseGone {
+			err = backoff.Again(err)
+		}
+		return err
+	})
+}

@@ -1,0 +1,166 @@
+package queue
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/attempt"
+)
+
+// Notice is what an administrator puts into the entry of a lock to have its holder let
+// go. The holder finds it by the reads that its poller makes anyway.
+//
+// It ends the hold, and unlike any other loss it leaves the entry where it is: the
+// holder is alive, and its work ends in order. The name is free once that calls
+// Release. A Notice with Removed bounds this by Value.ToldWithin.
+type Notice struct {
+	By      string    `json:"by"` // each text is cut to MaxText
+	Reason  string    `json:"reason"`
+	At      time.Time `json:"at"` // by the administrator's clock
+	Removed bool      `json:"removed,omitempty"`
+	// Until: the entry was moved to a lease of the administrator, and is gone by then.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// Given reports whether there is a notice.
+func (n Notice) Given() bool { return !n.At.IsZero() }
+
+// bounded returns the notice as it is written; none, if its times cannot be written.
+func (n Notice) bounded() Notice {
+	if !plausible(n.At) || !n.Until.IsZero() && !plausible(n.Until) {
+		return Notice{}
+	}
+	n.By, n.Reason, n.At, n.Until = cut(n.By), cut(n.Reason), millis(n.At), millis(n.Until)
+	return n
+}
+
+// cause is why a hold with that notice has ended.
+func (n Notice) cause() holdfast.Cause {
+	if n.Removed {
+		return holdfast.CauseRemoved
+	}
+	return holdfast.CauseKicked
+}
+
+// toldWithin is Value.ToldWithin of a session with that lock delay: the first entry of
+// a queue may have to wait for the delay before it holds, and two seconds later its
+// holder has been told.
+func toldWithin(lockDelay time.Duration) time.Duration { return lockDelay + 2*time.Second }
+
+// takesNotices reports whether holders look for notices.
+func (q *Queue) takesNotices() bool { return q.kind == "lock" }
+
+// kept says what becomes of an entry that outlives its hold.
+type kept struct {
+	taken   atomic.Bool // it is being removed
+	bounded atomic.Bool // it will be, without Release
+}
+
+// keepsEntry reports whether a hold that ended with that cause leaves its entry to
+// Release.
+func keepsEntry(cause error) bool {
+	lost, ok := cause.(*holdfast.LostError) // made by endByNotice, so not wrapped
+	return ok && (lost.Cause == holdfast.CauseKicked || lost.Cause == holdfast.CauseRemoved)
+}
+
+// unchanged is true in a Txn as long as the entry stands with the value that is known.
+func (h *Hold) unchanged() clientv3.Cmp {
+	if !h.entry.q.takesNotices() {
+		return h.IsOwner()
+	}
+	return clientv3.Compare(clientv3.ModRevision(h.Key()), "=", max(h.modified.Load(), h.entry.rev))
+}
+
+// unknown reports whether the value that was put at mod is yet to be read.
+func (h *Hold) unknown(mod int64) bool {
+	return h.entry.q.takesNotices() && mod > max(h.modified.Load(), h.entry.rev)
+}
+
+// readNotices reads the entries of holds whose values have changed. What is not
+// answered is read after the next poll.
+func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
+	if len(holds) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.interval()/2)
+	defer cancel()
+	gets := make([]clientv3.Op, len(holds))
+	for i, h := range holds {
+		gets[i] = clientv3.OpGet(h.Key())
+	}
+	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return p.host.Client().Txn(ctx).Then(gets...).Commit()
+	}
+	resp, _, err := attempt.Once(ctx, p.host.Sender(), attempt.Read, send)
+	if err != nil {
+		return
+	}
+	for i, h := range holds {
+		if kv := rangeAt(resp, i); isEntry(kv, h.entry.rev) {
+			h.sawEntry(kv)
+		}
+	}
+}
+
+// sawEntry takes note of the entry's value, and ends the hold if that has a notice.
+func (h *Hold) sawEntry(kv *mvccpb.KeyValue) {
+	h.sawModified(kv.ModRevision)
+	v, ok := DecodeValue(kv.Value)
+	if !ok || !h.entry.q.takesNotices() || !v.Notice.Given() {
+		return
+	}
+	n := v.Notice
+	lost := h.lost(n.cause())
+	lost.Err = &holdfast.KickError{By: n.By, Reason: n.Reason, At: n.At}
+	if h.stop(lost) {
+		h.entry.log().Warn("holdfast: an administrator has ended a hold; its entry stays until it is released",
+			"token", h.entry.token, "cause", lost.Cause.String(), "by", n.By, "reason", n.Reason)
+	}
+	if n.Removed && keepsEntry(*h.cause.Load()) && h.kept.bounded.CompareAndSwap(false, true) {
+		time.AfterFunc(toldWithin(h.line.shared.lockDelay), h.removeKept)
+	}
+	if h.entry.lease.Context().Err() != nil {
+		h.removeKept() // endHolds may have missed it
+	}
+}
+
+// takeKept returns true to the one caller that has to remove a kept entry.
+func (h *Hold) takeKept() bool {
+	cause := h.cause.Load()
+	if cause == nil || !keepsEntry(*cause) || !h.kept.taken.CompareAndSwap(false, true) {
+		return false
+	}
+	h.line.shared.poll.remove(h)
+	return true
+}
+
+// removeKept removes a kept entry that is not left to Release any longer, on a
+// goroutine of the session.
+func (h *Hold) removeKept() {
+	if h.takeKept() {
+		h.removeInBackground()
+	}
+}
+
+// releaseKept removes a kept entry and waits for that until ctx ends. It returns the
+// loss: the hold has ended before.
+func (h *Hold) releaseKept(ctx context.Context) error {
+	lost := *h.cause.Load()
+	if h.takeKept() {
+		if h.removeNow(ctx) {
+			return lost
+		}
+		h.removeInBackground()
+	}
+	select {
+	case <-h.removed:
+	case <-ctx.Done():
+		h.line.callerReturned(h.entry)
+	}
+	return lost
+}
