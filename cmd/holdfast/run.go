@@ -26,7 +26,10 @@ What ends the command before it ends by itself:
     etcd is not reachable, briefly     nothing; the command goes on
     ... and for --term-after longer    SIGTERM to the command's process group
     ... until the lock is lost         SIGKILL, before the lease in etcd can end
-    the lock is removed by hand        SIGKILL within 2 s
+    it is asked for (holdfast kick)    SIGTERM, SIGKILL after --drain; the lock is
+                                       kept until the command has ended
+    the lock is taken away, by hand    SIGKILL within 2 s
+    or with holdfast kick --force
     --max-hold is over                 SIGTERM, SIGKILL after --drain; the lock is
                                        kept until the command has ended
     holdfast is killed (kill -9)       on Linux the kernel kills the command, but

@@ -256,3 +256,11 @@ func queue(t testing.TB, srv *etcdtest.Server, name string, owners ...string) {
 	}
 	t.Cleanup(func() { cancel(); waiting.Wait() }) // before the sessions close
 }
+
+// create makes a file that a command waits for.
+func create(t *testing.T, file string) {
+	t.Helper()
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -299,9 +299,7 @@ func TestMaxHoldKeepsTheLockUntilTheCommandHasEnded(t *testing.T) {
 		t.Errorf("the lock was released while the command ran; %d events", n)
 	}
 	file := p.cmd.Args[len(p.cmd.Args)-1]
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, file)
 	p.exits(124)
 	srv.WaitForKeys(t, "holdfast/", 0)
 }
