@@ -16,6 +16,9 @@ import (
 // slowCommit is what etcd itself warns of.
 const slowCommit = 100 * time.Millisecond
 
+// leastTTL is the smallest TTL that a check recommends.
+const leastTTL = 5 * time.Second
+
 // times measures what a lock costs, and what a renewal takes, and judges the TTL by it.
 func (c *checker) times(ctx context.Context, timeout time.Duration) {
 	commit, err := c.measure(ctx, timeout, func(ctx context.Context) (time.Duration, error) {
@@ -66,8 +69,8 @@ func (c *checker) trusted() time.Duration { return c.ttl - max(c.ttl/10, 200*tim
 // slowest renewal.
 func (c *checker) adviseTTL(least, worst time.Duration) {
 	// A new leader is elected within two election timeouts, as a rule. Half of the trusted time should outlast that, and
-	// twenty of the slowest renewals.
-	wanted := max(3*least, 40*worst)
+	// twenty of the slowest renewals. Below leastTTL pauses of this machine cost locks.
+	wanted := max(leastTTL, 3*least, 40*worst)
 	wanted = time.Duration(math.Ceil(wanted.Seconds())) * time.Second
 	detail := fmt.Sprintf("%v; etcd grants %v at least, and the locks of a machine that vanished are free after %v and a "+
 		"second", c.ttl, least, max(c.ttl, least))
