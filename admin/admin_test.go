@@ -167,11 +167,11 @@ func TestListHasEachNameOnceWithItsHolder(t *testing.T) {
 		for _, name := range []string{"a", "a/b", "a0", "b"} { // "a/@/" sorts between "a/b/@/" and "a0/@/"
 			queueUp(t, name, a, b)
 		}
-		for i := range 1200 { // several pages of one name
+		for i := range 6000 { // two pages of one name
 			srv.Put(fmt.Sprintf("holdfast/lock/big/@/%x-AAAAAAAAAAAAAAAA", 0xffff-i), "")
 		}
 		for prefix, want := range map[string]string{
-			"":      "a by a +1, a/b by a +1, a0 by a +1, b by a +1, big by  +1199",
+			"":      "a by a +1, a/b by a +1, a0 by a +1, b by a +1, big by  +5999",
 			"a":     "a by a +1, a/b by a +1, a0 by a +1",
 			"a/":    "a/b by a +1",
 			"other": "",
@@ -314,10 +314,37 @@ func TestShowAndWatchTellThatANameStaysTaken(t *testing.T) {
 	}
 }
 
-func TestWatchFindsWhatHappenedWhileItWasInterrupted(t *testing.T) {
-	for name, interrupt := range map[string]func(srv *etcdfake.Server, link *etcdfake.Link){
-		"cancelled by etcd": func(srv *etcdfake.Server, _ *etcdfake.Link) { srv.CancelWatches(errors.New("no leader")) },
-		"cut off":           func(_ *etcdfake.Server, link *etcdfake.Link) { link.Cut(); time.AfterFunc(10*time.Second, link.Heal) },
+func TestWatchMissesNothingWhileItIsInterrupted(t *testing.T) {
+	for name, c := range map[string]struct {
+		interrupt func(srv *etcdfake.Server, link *etcdfake.Link)
+		compact   bool
+		want      string
+	}{
+		"cancelled by etcd": {
+			interrupt: func(srv *etcdfake.Server, _ *etcdfake.Link) { srv.CancelWatches(errors.New("no leader")) },
+			want:      "released a 1, acquired b 1, queued c 2, lost c 1",
+		},
+		"cut off": {
+			interrupt: func(_ *etcdfake.Server, link *etcdfake.Link) { link.Cut(); time.AfterFunc(10*time.Second, link.Heal) },
+			want:      "released a 1, acquired b 1, queued c 2, lost c 1",
+		},
+		"silent": { // as on a member that hangs
+			interrupt: func(_ *etcdfake.Server, link *etcdfake.Link) {
+				link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+					if c.Request == nil { // an event
+						return etcdfake.Fate{Reply: time.Hour}
+					}
+					return etcdfake.Fate{}
+				})
+				time.AfterFunc(10*time.Second, func() { link.Plan(nil) })
+			},
+			want: "released a 1, acquired b 1, queued c 2, lost c 1",
+		},
+		"cut off across a compaction": {
+			interrupt: func(_ *etcdfake.Server, link *etcdfake.Link) { link.Cut(); time.AfterFunc(10*time.Second, link.Heal) },
+			compact:   true,
+			want:      "gone a 1, acquired b 1",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -327,26 +354,49 @@ func TestWatchFindsWhatHappenedWhileItWasInterrupted(t *testing.T) {
 				adm := admin.New(link.Client(), nil)
 				a, _ := newSession(t, srv, "a")
 				b, _ := newSession(t, srv, "b")
-				lk, _ := queueUp(t, "x", a, b)
+				d, _ := newSession(t, srv, "d")
+				lk, _ := queueUp(t, "x", a, b, d)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				told := watch(t, adm.Watch(ctx, admin.Lock, "x"))
-				expect(t, told, "queued a 0, queued b 1, acquired a 1")
-				interrupt(srv, link)
+				expect(t, told, "queued a 0, queued b 1, queued d 2, acquired a 2")
+				c.interrupt(srv, link)
 				if err := lk.Unlock(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				srv.Compact()
-				time.Sleep(30 * time.Second)
-				got := told()
-				if got != "gone a 0, acquired b 0" && got != "released a 0, acquired b 0" {
-					t.Errorf("told %q", got)
+				revoked(t, srv, "x", "c") // queued and gone before the watch is there again
+				if c.compact {
+					srv.Compact()
 				}
+				time.Sleep(35 * time.Second)
+				expect(t, told, c.want)
+				srv.Revoke(d.Lease())
+				expect(t, told, "lost d 0, queued d 1")
 				cancel()
 				expect(t, told, "error: context canceled")
 			})
 		})
 	}
+}
+
+// revoked puts an entry of a client with that owner, and revokes its lease.
+func revoked(t *testing.T, srv *etcdfake.Server, lock, owner string) {
+	t.Helper()
+	cli := srv.Client()
+	grant, err := cli.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range map[string]string{
+		fmt.Sprintf("holdfast/session/%x", int64(grant.ID)): "{}",
+		fmt.Sprintf("holdfast/lock/%s/@/%x-AAAAAAAAAAAAAAAA", lock, int64(grant.ID)): fmt.Sprintf(
+			`{"v":1,"owner":%q,"queued_at":"2026-01-31T12:00:00Z"}`, owner),
+	} {
+		if _, err := cli.Put(t.Context(), key, value, clientv3.WithLease(grant.ID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	srv.Revoke(grant.ID)
 }
 
 func TestBadInputIsATypedErrorBeforeAnythingIsSent(t *testing.T) {

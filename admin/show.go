@@ -22,7 +22,8 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// Entry is one holder or waiter. TTL is set by Show only, and 0 if the lease is gone or the role may not ask for it.
+// Entry is one holder or waiter. TTL is set by Show only, for the first hundred of a queue; it is 0 if the lease is
+// gone, or if the role may not ask for it.
 type Entry = view.Entry
 
 // Queue is one name's queue as it stood at one revision of etcd.
@@ -44,8 +45,9 @@ func (q Queue) Holder() (Entry, bool) {
 // Waiting is the number of entries behind the holder.
 func (q Queue) Waiting() int { return max(0, len(q.Entries)-1) }
 
-// Show reads a queue: one read for each thousand entries, all at one revision, and one request for each lease's TTL.
-// Goroutines of one process that wait for the same name share one entry. An empty queue is no error.
+// Show reads a queue: one read for each thousand entries, all at one revision, and one request for the TTL of each of
+// the first hundred entries' leases; List and Watch ask for none. Goroutines of one process that wait for the same
+// name share one entry. A name that is not used has an empty queue, which is no error.
 //
 // Errors: *holdfast.NameError and *holdfast.ArgumentError before anything is sent; ctx's error, with what the last
 // attempt met (give it a context that ends: with etcd out of reach Show goes on trying until then); what etcd said that
@@ -69,7 +71,7 @@ func (c *Client) show(ctx context.Context, at func() (place, error)) (Queue, err
 	}
 	l, err := c.list(ctx, p)
 	if err == nil {
-		err = c.timesToLive(ctx, l.entries)
+		err = c.timesToLive(ctx, l.entries[:min(len(l.entries), shownTTLs)])
 	}
 	if err != nil {
 		return Queue{}, fmt.Errorf("show %v: %w", p, err)
@@ -145,8 +147,11 @@ func (c *Client) token(ctx context.Context, epoch []*mvccpb.KeyValue, rev int64)
 	return token, nil
 }
 
-// parallelTTLs bounds the requests for TTLs that are in flight.
-const parallelTTLs = 16
+// shownTTLs bounds the requests for TTLs of one Show, parallelTTLs those that are in flight.
+const (
+	shownTTLs    = 100
+	parallelTTLs = 16
+)
 
 // timesToLive asks for the TTL of each entry's lease.
 func (c *Client) timesToLive(ctx context.Context, entries []Entry) error {

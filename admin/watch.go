@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
@@ -56,12 +57,12 @@ type Event struct {
 }
 
 // Watch ranges over the changes of a queue, in the order of etcd's history: first over what stands there, as Queued and
-// Acquired, then over each change until ctx ends. Compaction, changes of etcd's leader, a member that hangs and
-// disconnections are survived: the queue is read again, what has changed is told, and an entry that is gone by then is
-// told as Gone, Lost or Released as far as etcd's history still shows it.
+// Acquired, then over each change until ctx ends. A watch that ends or hangs, for whatever reason, is followed by one
+// that goes on from there, so nothing is missed. Only if etcd has compacted that history, the queue is read again:
+// entries that are gone by then are told as Gone, and those that came and went meanwhile are not told.
 //
-// Each watch has one watch in etcd, one read for each answer of that with removals, and one read every 30 seconds.
-// The loop's body holds the events up: what it does not take piles up in memory.
+// Each watch has one watch in etcd, one read for each answer of that, and one read every 30 seconds. The body of the
+// loop holds the events up: what it does not take piles up in memory.
 //
 // The sequence ends with an error and never without one, unless the loop is left: those of Show.
 func (c *Client) Watch(ctx context.Context, kind Kind, name string) iter.Seq2[Event, error] {
@@ -110,7 +111,7 @@ type watcher struct {
 	client   *Client
 	place    place
 	yield    func(Event, error) bool
-	revision int64            // all changes up to it are told
+	revision int64            // all changes up to it are told; 0: etcd is to be read
 	standing map[string]Entry // by key
 	first    int64            // create revision of the entry that was told as Acquired; 0: none
 }
@@ -123,14 +124,15 @@ const (
 	// healthyWatch: a watch that lived for that long resets the backoff.
 	healthyWatch = time.Second
 
-	watchKey = "holdfast-inspect" // etcd does not look at it
+	watchKey = "holdfast-admin" // etcd does not look at it
 )
 
 var streams atomic.Int64
 
 // follow tells changes for as long as one watch lasts. nil: it lasted for a while, so the pauses begin anew.
 //
-// The watch starts from "now", which etcd serves at once, and the read after its creation finds what was before.
+// The first watch starts from "now", which etcd serves at once, and the read after its creation finds what was before.
+// Later ones go on from the last event, which etcd brings to the present within a tenth of a second.
 func (w *watcher) follow(ctx context.Context) error {
 	// Each on a stream of its own, so that it goes to the next member: etcd's client has one for each set of metadata.
 	wctx := metadata.AppendToOutgoingContext(ctx, watchKey, strconv.FormatInt(streams.Add(1), 10))
@@ -138,21 +140,27 @@ func (w *watcher) follow(ctx context.Context) error {
 	defer cancel()
 	late := time.AfterFunc(armTimeout, cancel) // Watch itself blocks until the member has answered
 	defer late.Stop()
-	answers := w.client.client.Watch(wctx, w.place.entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
-	if err := receive(ctx, <-answers); err != nil {
+	opts := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithCreatedNotify()}
+	if w.revision > 0 {
+		opts = append(opts, clientv3.WithRev(w.revision+1))
+	}
+	answers := w.client.client.Watch(wctx, w.place.entries, opts...)
+	if err := w.receive(ctx, <-answers); err != nil {
 		return err
 	}
 	late.Stop()
 	armed := time.Now()
-	if _, err := w.read(ctx); err != nil {
-		return err
+	if w.revision == 0 {
+		if err := w.read(ctx); err != nil {
+			return err
+		}
 	}
 	again := time.NewTicker(reread)
 	defer again.Stop()
 	for {
 		select {
 		case answer := <-answers:
-			if err := receive(ctx, answer); err != nil {
+			if err := w.receive(ctx, answer); err != nil {
 				if time.Since(armed) >= healthyWatch && ctx.Err() == nil && etcderr.Retryable(err) {
 					return nil
 				}
@@ -162,7 +170,7 @@ func (w *watcher) follow(ctx context.Context) error {
 				return err
 			}
 		case <-again.C:
-			behind, err := w.read(ctx)
+			behind, err := w.behind(ctx)
 			if err != nil {
 				return err
 			}
@@ -176,12 +184,13 @@ func (w *watcher) follow(ctx context.Context) error {
 }
 
 // receive returns why a watch has ended, or nil.
-func receive(ctx context.Context, answer clientv3.WatchResponse) error {
+func (w *watcher) receive(ctx context.Context, answer clientv3.WatchResponse) error {
 	err := answer.Err()
 	switch {
 	case ctx.Err() != nil:
 		return backoff.ContextErr(ctx)
 	case errors.Is(err, rpctypes.ErrCompacted):
+		w.revision = 0
 		return backoff.Again(err)
 	case err == nil && answer.Header.ClusterId == 0 && !answer.Created:
 		return backoff.Again(errors.New("the watch was closed"))
@@ -192,25 +201,20 @@ func receive(ctx context.Context, answer clientv3.WatchResponse) error {
 	}
 }
 
-// read tells the difference between what was told and what stands now, and reports whether there was one.
-func (w *watcher) read(ctx context.Context) (changed bool, err error) {
+// read tells the difference between what was told and what stands now.
+func (w *watcher) read(ctx context.Context) error {
 	now, err := w.client.list(ctx, w.place)
 	if err != nil {
-		return false, err
+		return err
 	}
-	stands := make(map[string]int64, len(now.entries))
-	for _, e := range now.entries {
-		stands[e.Key] = e.Revision
-	}
-	known := w.revision > 0
+	stands := now.byKey()
 	w.revision = now.revision
 	for _, e := range inOrder(w.standing) {
-		if stands[e.Key] == e.Revision {
+		if stands[e.Key].Revision == e.Revision {
 			continue
 		}
-		changed = true
 		if err := w.removed(e, Gone, now.revision); err != nil {
-			return changed, err
+			return err
 		}
 	}
 	for _, e := range now.entries {
@@ -218,39 +222,66 @@ func (w *watcher) read(ctx context.Context) (changed bool, err error) {
 		w.standing[e.Key] = e
 		if told {
 			if err := w.modified(before, e, now.revision); err != nil {
-				return changed, err
+				return err
 			}
 			continue
 		}
-		changed = known
 		if err := w.tell(Event{What: Queued, Entry: e, Revision: e.Revision}); err != nil {
-			return changed, err
+			return err
 		}
 	}
-	return changed, w.acquired(now.revision)
+	return w.acquired(now.revision)
+}
+
+// behind reads whether other entries stand than those that were told. It may be that events are on their way: then the
+// next watch gets them.
+func (w *watcher) behind(ctx context.Context) (bool, error) {
+	now, err := w.client.list(ctx, w.place)
+	if err != nil {
+		return false, err
+	}
+	if now.revision < w.revision { // etcd was restored from a backup
+		w.revision = 0
+		return true, nil
+	}
+	same := func(a, b Entry) bool { return a.Revision == b.Revision && a.Released() == b.Released() }
+	return !maps.EqualFunc(now.byKey(), w.standing, same), nil
+}
+
+// byKey returns the entries by their keys.
+func (l listing) byKey() map[string]Entry {
+	all := make(map[string]Entry, len(l.entries))
+	for _, e := range l.entries {
+		all[e.Key] = e
+	}
+	return all
 }
 
 // apply tells what a watch has answered. What is not newer than the last read was told by that.
 func (w *watcher) apply(ctx context.Context, events []*clientv3.Event) error {
 	events = slices.DeleteFunc(events, func(ev *clientv3.Event) bool { return ev.Kv.ModRevision <= w.revision })
+	if len(events) == 0 {
+		return nil
+	}
 	for batch := range slices.Chunk(events, maxEndings) {
-		together, err := w.endedWithSession(ctx, batch)
+		how, epoch, err := w.ask(ctx, batch)
 		if err != nil {
 			return err
 		}
 		for i, ev := range batch {
-			if err := w.change(ctx, ev, together[i]); err != nil {
+			w.revision = max(w.revision, ev.Kv.ModRevision-1) // others of this revision may follow
+			if err := w.change(ctx, ev, how[i], epoch); err != nil {
 				return err
 			}
 		}
 	}
+	w.revision = events[len(events)-1].Kv.ModRevision
 	return nil
 }
 
 // change tells one event of the watch.
-func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) error {
+func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoch []*mvccpb.KeyValue) (err error) {
 	rev := ev.Kv.ModRevision
-	w.revision = rev
 	before, known := w.standing[string(ev.Kv.Key)]
 	if ev.Type == clientv3.EventTypeDelete {
 		if !known {
@@ -270,11 +301,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 	e := queue.View(ev.Kv, w.place.verbatim())
 	e.Token = before.Token
 	if !known {
-		epoch, err := w.client.read(ctx, clientv3.OpGet(w.client.namespace+"/epoch"))
-		if err != nil {
-			return err
-		}
-		if e.Token, err = w.client.token(ctx, epoch.Responses[0].GetResponseRange().Kvs, e.Revision); err != nil {
+		if e.Token, err = w.client.token(ctx, epoch, e.Revision); err != nil {
 			return err
 		}
 	}
@@ -291,39 +318,40 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What) erro
 // maxEndings bounds the reads of one Txn; etcd takes 128.
 const maxEndings = 100
 
-// endedWithSession reads, for each deletion, whether the session key of the entry's lease was there after it. An entry
-// that goes with its lease goes at the same revision as that key.
-func (w *watcher) endedWithSession(ctx context.Context, events []*clientv3.Event) ([]What, error) {
-	how := make([]What, len(events))
-	var ops []clientv3.Op
+// ask reads the epoch now, and for each deletion whether the session key of the entry's lease was there after it: an
+// entry that goes with its lease goes at the same revision as that key. The key of the entry names the lease under
+// which it was put, so that nothing need be known of the entry: the same answer may tell that it has queued.
+func (w *watcher) ask(ctx context.Context, events []*clientv3.Event) (how []What, epoch []*mvccpb.KeyValue, err error) {
+	how = make([]What, len(events))
+	ops := []clientv3.Op{clientv3.OpGet(w.client.namespace + "/epoch")}
 	var asked []int
 	for i, ev := range events {
 		how[i] = Released
-		e, known := w.standing[string(ev.Kv.Key)]
-		session, ours := queue.LeaseOf(e.Key) // the entry may have been moved to another lease
-		if ev.Type != clientv3.EventTypeDelete || !known || !ours {
+		lease, ours := queue.LeaseOf(string(ev.Kv.Key))
+		if ev.Type != clientv3.EventTypeDelete || !ours {
 			continue
 		}
-		key := fmt.Sprintf("%s%x", w.client.sessionKeys(), int64(session))
+		key := fmt.Sprintf("%s%x", w.client.sessionKeys(), int64(lease))
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly(), clientv3.WithRev(ev.Kv.ModRevision)))
 		asked = append(asked, i)
 	}
-	if len(ops) == 0 {
-		return how, nil
-	}
 	resp, err := w.client.read(ctx, ops...)
-	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
-		return nil, err
+	if errors.Is(err, rpctypes.ErrCompacted) { // then how they went is not known
+		for _, i := range asked {
+			how[i] = Gone
+		}
+		resp, err = w.client.read(ctx, ops[0])
+		asked = nil
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	for n, i := range asked {
-		switch {
-		case err != nil:
-			how[i] = Gone
-		case resp.Responses[n].GetResponseRange().Count == 0:
+		if resp.Responses[n+1].GetResponseRange().Count == 0 {
 			how[i] = Lost
 		}
 	}
-	return how, nil
+	return how, resp.Responses[0].GetResponseRange().Kvs, nil
 }
 
 // modified tells what was written into an entry: that its holder has released it and it stays, or what an

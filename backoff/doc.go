@@ -2,7 +2,7 @@
 // time drawn evenly from [0, min(Max, Initial·Multiplierⁿ)). Nothing but the context bounds the number of attempts:
 // pass one that ends. Package etcderr decides which errors are retried; Again and Final override it for a single error.
 //
-// Retry reports the last attempt. If an earlier one ended with an unknown outcome and a later one was refused, the
+// [Retry] reports the last attempt. If an earlier one ended with an unknown outcome and a later one was refused, the
 // error says refused. An operation that changes something has to remember the earlier one:
 //
 //	var unknown bool

@@ -14,7 +14,7 @@
 //   - A campaign succeeds only after a linearizable read has found its entry at the front of the queue.
 //   - A term's contexts are canceled, and Check reports the loss, before any etcd leader may expire the lease; if the
 //     entry is deleted by hand, within 2 s while etcd is reachable.
-//   - A successor waits session.Options.LockDelay, 1 s by default, if the leader's lease ended without a resignation.
+//   - A successor waits [session.Options].LockDelay, 1 s by default, if the leader's lease ended without a resignation.
 //   - The entry stays until the function has returned or Options.DrainTimeout is over; then others lead, and Run waits
 //     for the function. Functions of one election on one session never overlap.
 //   - First in, first out; tokens grow; one resignation wakes one candidate. Observers see leaders in etcd's order.

@@ -1,7 +1,7 @@
 // Package etcdfake is an in-memory etcd for tests in virtual time.
 //
 // A Server is the cluster. Each Link is one connection to it, with faults of its own, and has a *clientv3.Client whose
-// KV, Lease and Watcher work. Test runs a test in a bubble of testing/synctest, where an hour of renewals takes
+// KV, Lease and Watcher work. [Test] runs a test in a bubble of testing/synctest, where an hour of renewals takes
 // milliseconds:
 //
 //	func TestServiceStops(t *testing.T) {
@@ -40,5 +40,5 @@
 //   - Range streams (Client.GetStream panics), fragmented watch responses, unrequested progress notifications, lease
 //     checkpoints, a watch stream for each set of outgoing metadata.
 //   - etcd's delays: it looks for expired leases every 500 ms, and serves watches from old revisions every 100 ms.
-//   - Freeing memory: the whole history is kept for Server.History.
+//   - Freeing memory: the whole history is kept for [Server.History].
 package etcdfake

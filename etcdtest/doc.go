@@ -28,16 +28,16 @@
 //
 // Members are those of go.etcd.io/etcd/server/v3/embed. They differ from a default etcd in timing: a heartbeat is 10
 // ms, an election timeout 100 ms, and so the smallest TTL of a lease 1 s; writes do not wait for the disk. A busy
-// machine may make a Cluster change its leader. Options has etcd's own values.
+// machine may make a Cluster change its leader. [Options] has etcd's own values.
 //
 // # Waiting without sleeping
 //
-// Wait for conditions: Server.WaitForKeys until something is held or queued, Link.Wait until an RPC was sent,
-// Held.Arrived until a request is held. Server.Record returns etcd's own history: who held what, and when.
+// Wait for conditions: [Server.WaitForKeys] until something is held or queued, [Link.Wait] until an RPC was sent,
+// [Held.Arrived] until a request is held. [Server.Record] returns etcd's own history: who held what, and when.
 //
 // What takes a testing.TB cleans up when the test ends; no port, file or goroutine remains. (After a call of etcd's own
-// v3lock or v3election service goleak reports goroutines that etcd does not join.) Programs use New, NewCluster and
-// Server.NewLink, and close what they get.
+// v3lock or v3election service goleak reports goroutines that etcd does not join.) Programs use New, [NewCluster] and
+// [Server.NewLink], and close what they get.
 //
 // # What it does not do
 //

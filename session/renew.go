@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"sync"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -110,25 +107,74 @@ func (s *Session) renew(l *lease.Lease) {
 			return
 		}
 		if l.UntilRenewal() <= 0 {
-			// Until the loss, every failure except a verdict on the lease is retried, a refused permission as well:
-			// tokens are refreshed and roles are repaired.
-			var ack *acknowledgement
+			var e evidence
 			_ = backoff.Retry(l.Context(), policy, func(ctx context.Context) error {
-				return s.renewOnce(ctx, l, &ack)
+				return s.renewOnce(ctx, l, policy, &e)
 			})
 		}
 		timer.Reset(l.UntilRenewal())
 	}
 }
 
-// renewOnce renews l once and records the result. See renewAndProve for ack.
-func (s *Session) renewOnce(ctx context.Context, l *lease.Lease, ack **acknowledgement) error {
+// renewOnce sends a renewal and, at the same time, a linearizable read of the session key. The renewal alone proves
+// nothing: an etcd leader that was paused and resumed acknowledges renewals which the cluster, led by another member
+// by now, has never seen. It counts from the earlier of the two sends if both replies have the same Raft term:
+//
+//   - If the member that acknowledged it still led at that moment, the lease has its full TTL from then on.
+//   - If it did not, its successor was elected after the read: no read succeeds at term T once a quorum has voted for
+//     T+1. The lease existed when it was read, and a new leader gives every lease its full TTL.
+//
+// Both are repeated until the loss, each by itself, and a reply is kept while the other one is missing.
+func (s *Session) renewOnce(ctx context.Context, l *lease.Lease, policy backoff.Policy, e *evidence) error {
 	began := time.Now()
-	left, err := s.renewAndProve(ctx, l, ack)
-	if err == nil {
-		s.telemetry.Renewed(began, left)
-		return nil
+	var proving sync.WaitGroup
+	if e.proof == nil {
+		proving.Go(func() { e.proof = untilAnswered(ctx, s, l, policy, s.prove) })
 	}
+	if e.ack == nil {
+		s.noteRequest(l, "renewal")
+		e.ack = untilAnswered(ctx, s, l, policy, s.acknowledge)
+	}
+	s.noteRequest(l, "read that confirms the renewal")
+	proving.Wait()
+	switch {
+	case e.ack == nil || e.proof == nil:
+		return ctx.Err() // l is lost
+	case e.ack.term < e.proof.term:
+		e.ack = nil
+		return s.renewalFailed(l, began, errUnconfirmed)
+	case e.ack.term > e.proof.term:
+		e.proof = nil
+		return s.renewalFailed(l, began, errUnconfirmed)
+	}
+	left := l.Remaining()
+	if !l.Confirm(min(e.ack.sent, e.proof.sent), e.ack.ttl) {
+		return s.renewalFailed(l, began, errArrivedLate)
+	}
+	s.telemetry.Renewed(began, left)
+	return nil
+}
+
+// untilAnswered repeats a request for l. It returns nil if l is lost before. Every failure except a verdict on the
+// lease is retried, a refused permission as well: tokens are refreshed and roles are repaired.
+func untilAnswered[T any](
+	ctx context.Context, s *Session, l *lease.Lease, policy backoff.Policy,
+	send func(context.Context, *lease.Lease) (*T, error),
+) (reply *T) {
+	_ = backoff.Retry(ctx, policy, func(ctx context.Context) error {
+		began := time.Now()
+		v, err := send(ctx, l)
+		if err != nil {
+			return s.renewalFailed(l, began, err)
+		}
+		reply = v
+		return nil
+	})
+	return reply
+}
+
+// renewalFailed records a failure, and returns err so that backoff.Retry goes on unless l is lost.
+func (s *Session) renewalFailed(l *lease.Lease, began time.Time, err error) error {
 	err = etcderr.WithConnection(s.client.ActiveConnection(), err)
 	l.Failed(err)
 	if s.ctx.Err() == nil {
@@ -153,83 +199,4 @@ func renewalOutcome(err error) string {
 	default:
 		return "failed"
 	}
-}
-
-// acknowledgement is a member's reply to a renewal.
-type acknowledgement struct {
-	sent    time.Duration // by the session's clock
-	ttl     time.Duration
-	cluster uint64
-	term    uint64
-}
-
-// renewAndProve sends a renewal and proves that it counts. A deposed etcd leader that was paused and resumed
-// acknowledges renewals which the cluster has never seen. So a linearizable read follows, and the renewal counts only
-// if both replies have the same Raft term: once a quorum has voted for term T+1, no such read succeeds at term T. left
-// is the trusted time that remained when the proof arrived.
-//
-// A late proof is as good, so an acknowledgement whose proof fails is left in kept for the next call. Only a proof at
-// another term makes it worthless.
-func (s *Session) renewAndProve(
-	ctx context.Context, l *lease.Lease, kept **acknowledgement,
-) (left time.Duration, err error) {
-	if *kept == nil {
-		s.noteRequest(l, "renewal")
-		if *kept, err = s.acknowledge(ctx, l); err != nil {
-			return 0, err
-		}
-	}
-	ack := *kept
-	s.noteRequest(l, "read that confirms the renewal")
-	read, err := s.prove(ctx, l)
-	if err != nil {
-		return 0, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.ID()), err)
-	}
-	if read.Header.ClusterId != l.Cluster() {
-		l.Lose(holdfast.CauseClusterChanged, nil)
-		return 0, errClusterChanged
-	}
-	if read.Header.RaftTerm != ack.term {
-		*kept = nil
-		return 0, errUnconfirmed
-	}
-	if err := s.checkSessionKey(l, read); err != nil {
-		return 0, err
-	}
-	left = l.Remaining()
-	if !l.Confirm(ack.sent, ack.ttl) {
-		return 0, errArrivedLate
-	}
-	return left, nil
-}
-
-// acknowledge sends a renewal of l.
-func (s *Session) acknowledge(ctx context.Context, l *lease.Lease) (*acknowledgement, error) {
-	ack, _, err := attempt.Once(ctx, s.sender, attempt.Renewal, func(ctx context.Context) (*acknowledgement, error) {
-		sent := s.opts.Clock()
-		resp, err := s.keepAlive(ctx, l.ID())
-		if err != nil {
-			return nil, err
-		}
-		return &acknowledgement{sent, time.Duration(resp.TTL) * time.Second, resp.ClusterId, resp.RaftTerm}, nil
-	})
-	switch {
-	case etcderr.Classify(err) == etcderr.LeaseGone:
-		host{s}.LeaseGone(ctx, l, err)
-		return nil, err
-	case err != nil:
-		return nil, fmt.Errorf("renew lease %x: %w", int64(l.ID()), err)
-	case ack.cluster != l.Cluster():
-		l.Lose(holdfast.CauseClusterChanged, nil)
-		return nil, errClusterChanged
-	}
-	return ack, nil
-}
-
-// prove sends a linearizable read of the session key.
-func (s *Session) prove(ctx context.Context, l *lease.Lease) (*clientv3.GetResponse, error) {
-	read, _, err := attempt.Once(ctx, s.sender, attempt.Proof, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return s.readSessionKey(ctx, l)
-	})
-	return read, err
 }

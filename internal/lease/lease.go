@@ -170,8 +170,8 @@ func (l *Lease) AwaitConnected(ctx context.Context) error {
 	}
 }
 
-// Confirm extends the trust by a renewal that was sent at sent, answered with ttl, and proved to have reached the true
-// leader. It reports false, and changes nothing, if the lease is no longer trusted when the proof arrives.
+// Confirm extends the trust by a proved renewal that counts from sent and was answered with ttl. It reports false, and
+// changes nothing, if the lease is not trusted any more.
 func (l *Lease) Confirm(sent, ttl time.Duration) bool {
 	now := l.clock()
 	l.mu.Lock()

@@ -16,23 +16,21 @@ import (
 	"github.com/holdfast-go/holdfast/internal/attempt"
 )
 
-// With MinHold a name stays taken until that has passed since the grant, although the
-// hold was released before, or its session closed. For the rest of that time the entry
-// is moved to a lease of its own, which nothing renews: it needs neither this session
-// nor this process any more. To those behind it is an entry like any other.
+// With MinHold a name stays taken until that has passed since the grant, although the hold was released before, or its
+// session closed. For the rest of that time the entry is moved to its own lease, which nothing renews, so it needs
+// neither this session nor this process. To waiters it is an entry like any other.
 //
-//   - The move compares the create revision. So a copy that arrives late moves the entry
-//     of this hold, or does nothing.
-//   - A move without a reply may have been carried out. So its lease is not
-//     revoked: that would free the name. A lease that is not used expires by itself.
-//   - Until the move has a reply, the session accounts for the entry. If etcd refuses the
-//     move, the session removes the entry when the time is over.
-//   - The key is not used again, since the entry stands there.
+//   - The move compares the create revision. So a copy that arrives late moves the entry of this hold, or does nothing.
+//   - A move without a reply may have been carried out. So its lease is not revoked, which would free the name; an
+//     unused lease expires.
+//   - Until the move has a reply, the session accounts for the entry. If etcd refuses the move, the session removes the
+//     entry when the time is over.
+//   - The key is not used again, since the entry has it.
 
 // movesInFlight bounds the moves at the end of a lease.
 const movesInFlight = 8
 
-// takeFor has the name stay taken for d from now on.
+// takeFor makes the name stay taken for d from now on.
 func (e *entry) takeFor(d time.Duration) {
 	until := e.q.host.Clock()() + d
 	e.mu.Lock()
@@ -40,7 +38,7 @@ func (e *entry) takeFor(d time.Duration) {
 	e.takenUntil = until
 }
 
-// dropMinHold has the name be free when the entry is gone: the hold was lost.
+// dropMinHold makes the name free once the entry is gone: the hold was lost.
 func (e *entry) dropMinHold() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -58,9 +56,8 @@ func (e *entry) takenFor() time.Duration {
 	return max(0, until-e.q.host.Clock()())
 }
 
-// stayTaken moves the entry of a released hold to a lease of its own, on a goroutine of
-// the session. The next goroutine in the line does not wait for that: it queues behind
-// the entry.
+// stayTaken moves the entry of a released hold to its own lease, on a goroutine of the session. The next goroutine in
+// the line does not wait for that: it queues behind the entry.
 func (h *Hold) stayTaken() {
 	h.line.next()
 	if !h.entry.q.host.Go(h.keepName) { // joined by Close
@@ -88,8 +85,7 @@ func (h *Hold) keepName(context.Context) {
 	}
 }
 
-// move tries to move the entry until MinHold has passed. nil: it stands on a lease of
-// its own.
+// move tries to move the entry until MinHold has passed. nil: the entry has its own lease.
 func (e *entry) move() error {
 	ctx, cancel := context.WithTimeout(e.lease.Context(), e.takenFor())
 	defer cancel()
@@ -105,7 +101,7 @@ func (e *entry) move() error {
 	return err
 }
 
-// removeInTime removes an entry that etcd has refused to move when MinHold has passed.
+// removeInTime removes the entry when MinHold has passed, after etcd has refused to move it.
 func (e *entry) removeInTime(refused error) {
 	e.log().Warn("holdfast: etcd refuses to keep the name of a released lock taken by a lease of its own (MinHold); "+
 		"the session keeps it taken, as long as its lease lives", "rest", e.takenFor(), "error", refused)
@@ -116,8 +112,8 @@ func (e *entry) removeInTime(refused error) {
 	}
 }
 
-// move is the move of one entry. It changes nothing of the entry, so that beforeRevoke
-// can make another one on a goroutine of its own.
+// move is the move of one entry. It does not change the entry, so beforeRevoke can make another move on a different
+// goroutine.
 type move struct {
 	*entry
 	lease      clientv3.LeaseID // the entry's own; 0: none was granted yet
@@ -178,9 +174,9 @@ func (e *entry) takenValue(ttl time.Duration) string {
 	return v.Encode()
 }
 
-// moveTaken moves the entries whose MinHold has not passed before their lease is
-// revoked, once each. It returns the others. One that cannot be moved expires
-// with the lease: to delete it would free the name even if the move was carried out.
+// moveTaken moves the entries whose MinHold has not passed before their lease is revoked, once each. It returns the
+// others. An entry that cannot be moved expires with the lease: a deletion would free the name even if the move was
+// carried out.
 func (s *shared) moveTaken(ctx context.Context, entries []*entry) (others []*entry) {
 	var all sync.WaitGroup
 	defer all.Wait()

@@ -99,10 +99,10 @@ func TestConcurrentTryLocksHaveAtMostOneWinner(t *testing.T) {
 		wg.Go(func() {
 			for range 20 {
 				lk, err := mu.TryLock(context.Background())
-				if errors.Is(err, locker.ErrLocked) {
+				switch {
+				case errors.Is(err, locker.ErrLocked), errors.Is(err, locker.ErrUnconfirmed):
 					continue
-				}
-				if err != nil {
+				case err != nil:
 					t.Error(err)
 					return
 				}
@@ -124,7 +124,14 @@ func TestConcurrentTryLocksHaveAtMostOneWinner(t *testing.T) {
 	if wins == 0 {
 		t.Error("no TryLock succeeded")
 	}
-	assertOneHolderAtATime(t, srv, "x", wins)
+	// On a busy machine a request is sent again, and a copy may arrive after etcd refused the first one. It puts an entry
+	// that nothing holds, and that the session removes.
+	srv.WaitForKeys(t, "holdfast/lock/x/@/", 0)
+	entries := len(intervals(t, srv, "x"))
+	if entries < wins {
+		t.Errorf("%d entries ever for %d holders", entries, wins)
+	}
+	assertOneHolderAtATime(t, srv, "x", entries)
 }
 
 func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {

@@ -54,7 +54,7 @@ func (d *durations) sorted() []time.Duration {
 func TestBlackHoledLeaderIsToldBeforeTheNextTermBegins(t *testing.T) {
 	const parallel = 20
 	total := rounds(60, 20)
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
 	next := open(t, cluster.Client(t), session.Options{TTL: 30 * time.Second})
 	var margins, failovers durations
 	inParallel(total, parallel, func(i int) {

@@ -22,7 +22,7 @@ import (
 // resumes, long after the acquisitions and releases that sent them. They leave no entry.
 func TestLateTxnsOfAPausedMemberLeaveNoEntries(t *testing.T) {
 	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true, DefaultTicks: true})
 	// A session sends up to four Txns alone and batches the others. With seven sessions
 	// for 25 locks, all go alone.
 	const each, alone, batched = 25, 7, 1
@@ -41,30 +41,34 @@ func TestLateTxnsOfAPausedMemberLeaveNoEntries(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			total, late, orphans, extra := 0, 0, 0, 0
-			for role, paused := range followerThenLeader(t, cluster) {
-				prefix := fmt.Sprintf("%d/%s/", i, role)
-				locks := make([]string, each)
-				for i := range locks {
-					locks[i] = fmt.Sprint(prefix, i)
-				}
-				d := newReroutedClient(t, cluster, paused, c.sessions)
-				c.send(t, d, locks)
-				d.awaitNewGates(t)
-				fenced := d.revision(t)
-				late += d.resume(t)
-				entries := entryHistory(d.steady.History(t, "holdfast/lock/"+prefix))
-				for _, lock := range locks {
-					total++
-					left := slices.IndexFunc(entries[lock], func(iv interval) bool { return iv.to == 0 }) >= 0
-					if left {
-						orphans++
+			// A member may read that a Txn is canceled before it executes it, on a busy
+			// machine nearly always. Then the test makes another round.
+			for round := 0; round == 0 || late < c.late && round < 5; round++ {
+				for role, paused := range followerThenLeader(t, cluster) {
+					prefix := fmt.Sprintf("%d/%d/%s/", i, round, role)
+					locks := make([]string, each)
+					for i := range locks {
+						locks[i] = fmt.Sprint(prefix, i)
 					}
-					if left || len(entries[lock]) < c.entries {
-						t.Errorf("%s: entries %v, want %d, all deleted", lock, entries[lock], c.entries)
-					}
-					for _, iv := range entries[lock] {
-						if iv.from > fenced {
-							extra++
+					d := newReroutedClient(t, cluster, paused, c.sessions)
+					c.send(t, d, locks)
+					d.awaitNewGates(t)
+					fenced := d.revision(t)
+					late += d.resume(t)
+					entries := entryHistory(d.steady.History(t, "holdfast/lock/"+prefix))
+					for _, lock := range locks {
+						total++
+						left := slices.IndexFunc(entries[lock], func(iv interval) bool { return iv.to == 0 }) >= 0
+						if left {
+							orphans++
+						}
+						if left || len(entries[lock]) < c.entries {
+							t.Errorf("%s: entries %v, want %d, all deleted", lock, entries[lock], c.entries)
+						}
+						for _, iv := range entries[lock] {
+							if iv.from > fenced {
+								extra++
+							}
 						}
 					}
 				}

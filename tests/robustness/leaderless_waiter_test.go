@@ -19,7 +19,7 @@ func TestWaiterOnALeaderlessMemberAcquiresAfterTheElection(t *testing.T) {
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			cluster := etcdtest.StartCluster(t, 3)
+			cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
 			alone := cluster.Member(2)
 			link := alone.Link(t)
 			long := session.Options{TTL: 600 * time.Second, Retry: quick} // no renewal is sent during the test

@@ -16,7 +16,7 @@ import (
 // their contexts. A leader in the minority takes itself for the leader for a while.
 func TestMinorityLeaderNeitherGrantsNorReleasesLocks(t *testing.T) {
 	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
 	leader, _ := leaderAndOthers(t, cluster)
 	checkMinorityDecidesNothing(t, cluster, leader)
 }
@@ -24,7 +24,7 @@ func TestMinorityLeaderNeitherGrantsNorReleasesLocks(t *testing.T) {
 // Scenario 33: a follower in the minority forwards requests, some of which arrive when the partition has healed.
 func TestMinorityFollowerNeitherGrantsNorReleasesLocks(t *testing.T) {
 	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
 	leader, _ := leaderAndOthers(t, cluster)
 	for _, follower := range cluster.Members() {
 		if follower != leader {

@@ -100,7 +100,7 @@ func TestReaderWatchesAfterTheAuthTokenOfItsStreamExpires(t *testing.T) {
 // delivers nothing; the observer learns of changes by reads from other members.
 func TestReaderSeesNewLeadersWhileAMemberHangs(t *testing.T) {
 	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3)
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
 	var links []*etcdtest.Link
 	var endpoints []string
 	for _, m := range cluster.Members() {

@@ -61,7 +61,7 @@ func TestLeaseRevokedByAResumedLeaderNeverLetsTwoHold(t *testing.T) {
 func TestLeaseRevokedByHandNeverLetsTwoHold(t *testing.T) {
 	t.Parallel()
 	const ttl = 15 * time.Second
-	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true})
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true, DefaultTicks: true})
 	c := &revocations{cluster: cluster}
 	for round := range long(40, 10, 3) {
 		c.begin(t, round, 2, ttl)

@@ -127,7 +127,7 @@ var faults = map[string]func(t *testing.T, p *faultyCluster, members []int){
 func TestSickMinorityLosesAndSuspendsNoSession(t *testing.T) {
 	run := func(fault string, members int, password string) {
 		t.Run(fmt.Sprintf("%s, of %d, password %v", fault, members, password != ""), func(t *testing.T) {
-			p := startFaultyCluster(t, members, password, etcdtest.Options{Processes: true})
+			p := startFaultyCluster(t, members, password, etcdtest.Options{Processes: true, DefaultTicks: true})
 			w := p.newWorkload(t)
 			for range *sickSessions {
 				for _, ttl := range sickTTLs {

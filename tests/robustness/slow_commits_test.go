@@ -16,9 +16,10 @@ import (
 // not pile up. Sessions may be suspended, because a renewal counts only after a linearizable read, which is as slow as
 // a commit.
 //
-// The delay is between members. A commit takes two delays through the leader and four through a follower. A
-// linearizable read takes as long, and up to twice as long if it waits for another one. Two such reads must fit between
-// a renewal and the deadline of the lease; with a TTL of 5 s and a delay of 0.5 s they do not.
+// The delay is between members. A commit takes two delays through the leader and four
+// through a follower. A linearizable read takes as long, and up to twice as long if it
+// waits for another one. Two such reads must fit into the trusted time, which they do
+// not with a TTL of 5 s and a delay of 0.5 s.
 func TestSlowCommitsLoseNoMoreSessionsThanKeepAlive(t *testing.T) {
 	for _, c := range []struct {
 		name       string

@@ -1,0 +1,104 @@
+package session_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// renewalDue is when a renewal and its proof are sent: after three eighths of the trusted 13.5 s.
+const renewalDue = 13500 * time.Millisecond * 3 / 8
+
+func TestRenewalCountsFromTheEarlierOfBothSends(t *testing.T) {
+	for _, hung := range []string{"LeaseKeepAlive", "Range"} {
+		start(t, func(t *testing.T, c *cluster) {
+			opened := time.Now()
+			l := await(t, c.open(t, session.Options{}))
+			c.hang(hung)
+			time.Sleep(renewalDue + 3*time.Second)
+			c.heal()
+			if err := l.AwaitConnected(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if sent := time.Since(opened) - l.Unconfirmed(); sent != renewalDue {
+				t.Errorf("%s hung: the renewal counts from %v, want %v", hung, sent, renewalDue)
+			}
+		})
+	}
+}
+
+// The leader is deposed after it served the proof and before it acknowledges the renewal. Its successor gives the lease
+// its full TTL, so the renewal counts from the proof, and none after it does.
+func TestRenewalAcknowledgedByALeaderThatLedAtTheProofCounts(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		opened, events := time.Now(), newRecorder()
+		sess := c.open(t, session.Options{StayLost: true, OnStateChange: events.record})
+		c.link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+			if call.Method == "LeaseKeepAlive" {
+				return etcdfake.Fate{Request: time.Second}
+			}
+			return etcdfake.Fate{}
+		})
+		time.Sleep(renewalDue + 500*time.Millisecond)
+		c.ChangeLeader(time.Hour)
+		expires := c.Expires(sess.Lease())
+		events.next(t, holdfast.Suspended)
+		events.next(t, holdfast.Lost)
+		if trusted := time.Since(opened); trusted != renewalDue+13500*time.Millisecond || !time.Now().Before(expires) {
+			t.Errorf("trusted for %v, %v before the lease expires", trusted, time.Until(expires))
+		}
+	})
+}
+
+func TestAcknowledgementIsKeptUntilItsProofIsAnswered(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events := newRecorder()
+		sess := c.open(t, session.Options{OnStateChange: events.record})
+		c.hang("Range")
+		time.Sleep(12 * time.Second) // the renewal was sent after 5.06 s; the lease is given up after 13.5 s
+		if n := c.count("LeaseKeepAlive"); n != 1 {
+			t.Errorf("%d renewals, want one: it was acknowledged", n)
+		}
+		c.heal()
+		events.next(t, holdfast.Suspended)
+		events.next(t, holdfast.Connected)
+		// It counts from when it was sent, so the next one is due at once.
+		synctest.Wait()
+		if n, left := c.count("LeaseKeepAlive"), sess.Remaining(); n != 2 || left < 13*time.Second {
+			t.Errorf("%d renewals, trusted for %v", n, left)
+		}
+	})
+}
+
+func TestAcknowledgementOfAnotherTermIsDropped(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{})
+		c.hang("Range")
+		time.Sleep(6 * time.Second)
+		c.ChangeLeader(0)
+		c.heal()
+		time.Sleep(2 * time.Second)
+		if n := c.count("LeaseKeepAlive"); n != 2 || sess.Check() != nil {
+			t.Errorf("%d renewals, want a second one at the new term; Check: %v", n, sess.Check())
+		}
+	})
+}
+
+func TestProofOfAnEarlierTermIsDropped(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{})
+		c.hang("LeaseKeepAlive")
+		time.Sleep(renewalDue + time.Second)
+		c.ChangeLeader(0)
+		before := c.count("Range")
+		c.heal()
+		time.Sleep(2 * time.Second)
+		if n := c.count("Range") - before; n != 1 || sess.Check() != nil || sess.Unconfirmed() > 2*time.Second {
+			t.Errorf("%d reads, want one at the new term; Check: %v, unconfirmed for %v", n, sess.Check(), sess.Unconfirmed())
+		}
+	})
+}

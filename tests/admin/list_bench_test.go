@@ -1,0 +1,64 @@
+package admin_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/etcdtest"
+)
+
+// BenchmarkList lists all names of a real etcd, and reports the time of each and the live memory on the way. The sizes
+// above 100,000 take minutes, and some GiB:
+//
+//	go test -run '^$' -bench 'List/names=1000$' ./tests/admin
+func BenchmarkList(b *testing.B) {
+	for _, names := range []int{1_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("names=%d", names), func(b *testing.B) {
+			cli := etcdtest.Start(b).Client(b)
+			hold(b, cli, names)
+			adm := admin.New(cli, nil)
+			var live uint64
+			for b.Loop() {
+				got := 0
+				for _, err := range adm.List(b.Context(), admin.Lock, "") {
+					if err != nil {
+						b.Fatal(err)
+					}
+					got++
+				}
+				if got != names {
+					b.Fatalf("%d names", got)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*names), "ns/name")
+			_ = live
+			_ = runtime.NumCPU
+		})
+	}
+}
+
+// hold puts entries as that many held locks have them.
+func hold(t testing.TB, cli *clientv3.Client, names int) {
+	t.Helper()
+	lease, err := cli.Grant(t.Context(), 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := `{"v":1,"owner":"worker-a","host":"machine-17.example.org","pid":4711,"mode":"exclusive",` +
+		`"queued_at":"2026-01-31T12:00:00Z","held_since":"2026-01-31T12:00:01Z"}`
+	const each = 100
+	for first := 0; first < names; first += each {
+		var puts []clientv3.Op
+		for i := first; i < min(first+each, names); i++ {
+			key := fmt.Sprintf("holdfast/lock/job/%07d/@/%x-AAAAAAAAAAAAAAAA", i, int64(lease.ID))
+			puts = append(puts, clientv3.OpPut(key, value, clientv3.WithLease(lease.ID)))
+		}
+		if _, err := cli.Txn(t.Context()).Then(puts...).Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+//go:build linux
+
+package robustness
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+)
+
+func TestRaftLogTellsWhichMemberRevokedALease(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true, Dir: dir})
+	leader, _ := leaderAndOthers(t, cluster)
+	leases := make(map[string]clientv3.LeaseID)
+	for _, how := range []string{"expired", "leader", "follower"} {
+		lease, err := leader.Client(t).Grant(deadline(t), 2)
+		mustSucceed(t, err)
+		leases[how] = lease.ID
+	}
+	for _, m := range cluster.Members() {
+		how := "follower"
+		if m == leader {
+			how = "leader"
+		}
+		_, err := m.Client(t).Revoke(deadline(t), leases[how])
+		if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) { // by the other follower
+			t.Fatal(err)
+		}
+	}
+	await(t, "the third lease has expired", func() bool {
+		all, err := leader.Client(t).Leases(deadline(t))
+		return err == nil && len(all.Leases) == 0
+	})
+	log := readRaftLog(t, dir)
+	for how, id := range leases {
+		if early, why := log.early(t, id); early != (how == "follower") {
+			t.Errorf("%s: early %v: %s", how, early, why)
+		}
+	}
+}
+
+// A raftLog is what etcd itself has written to disk about its leaders and about the
+// leases that it revoked.
+type raftLog struct {
+	leaders map[uint64]uint16 // by term
+	revokes map[clientv3.LeaseID]revocation
+}
+
+// A revocation is a LeaseRevoke in the log, which etcd's leader also uses for a lease
+// that has expired. A member is told by the last two bytes of its ID, with which it
+// begins the IDs of its requests.
+type revocation struct {
+	proposer    uint16
+	term, index uint64
+}
+
+// early reports whether the lease was revoked by a member that was not the leader, and
+// explains that. Only the leader knows of all renewals.
+func (l *raftLog) early(t *testing.T, id clientv3.LeaseID) (early bool, why string) {
+	t.Helper()
+	r, ok := l.revokes[id]
+	leader := l.leaders[r.term]
+	if !ok || leader == 0 {
+		t.Fatalf("lease %x: etcd's log has no revocation or no leader of its term: %+v", int64(id), r)
+	}
+	why = fmt.Sprintf("revoked by member %x at term %d, whose leader was %x", r.proposer, r.term, leader)
+	return r.proposer != leader, why
+}
+
+// readRaftLog reads the logs of a cluster whose Options.Dir is dir. Members may be
+// running. The log that is furthest has every entry that was committed.
+func readRaftLog(t *testing.T, dir string) *raftLog {
+	t.Helper()
+	dirs, err := filepath.Glob(filepath.Join(dir, "*", "member", "wal"))
+	mustSucceed(t, err)
+	var furthest memberLog
+	all := &raftLog{leaders: make(map[uint64]uint16), revokes: make(map[clientv3.LeaseID]revocation)}
+	votes := make(map[[2]uint64]int) // by term and candidate
+	for _, dir := range dirs {
+		log := readMemberLog(t, dir)
+		for term, candidate := range log.votes {
+			if votes[[2]uint64{term, candidate}]++; votes[[2]uint64{term, candidate}] == len(dirs)/2+1 {
+				all.leaders[term] = uint16(candidate)
+			}
+		}
+		if log.term > furthest.term || log.term == furthest.term && log.last > furthest.last {
+			furthest = log
+		}
+	}
+	for r, id := range furthest.revokes {
+		if first, ok := all.revokes[id]; !ok || r.index < first.index {
+			all.revokes[id] = r
+		}
+	}
+	return all
+}
+
+// A memberLog is the log of one member.
+type memberLog struct {
+	votes      map[uint64]uint64 // by term
+	term, last uint64            // of the last entry
+	revokes    map[revocation]clientv3.LeaseID
+}
+
+func readMemberLog(t *testing.T, dir string) memberLog {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.wal"))
+	mustSucceed(t, err)
+	var files []fileutil.FileReader
+	for _, name := range names { // in order of their numbers
+		f, err := os.Open(name)
+		mustSucceed(t, err)
+		defer f.Close()
+		files = append(files, fileutil.NewFileReader(f))
+	}
+	log := memberLog{votes: make(map[uint64]uint64), revokes: make(map[revocation]clientv3.LeaseID)}
+	decoder := wal.NewDecoder(files...)
+	var rec walpb.Record
+	for err = decoder.Decode(&rec); err == nil; err = decoder.Decode(&rec) {
+		switch rec.GetType() {
+		case wal.CrcType:
+			decoder.UpdateCRC(rec.GetCrc())
+		case wal.StateType:
+			if s := wal.MustUnmarshalState(rec.Data); s.GetVote() != 0 {
+				log.votes[s.GetTerm()] = s.GetVote()
+			}
+		case wal.EntryType:
+			e := wal.MustUnmarshalEntry(rec.Data)
+			log.append(e.GetTerm(), e.GetIndex(), e.GetData())
+		}
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) { // an unfinished record
+		t.Fatal(err)
+	}
+	return log
+}
+
+// append adds an entry, which replaces those from its index on.
+func (l *memberLog) append(term, index uint64, data []byte) {
+	l.term, l.last = term, index
+	maps.DeleteFunc(l.revokes, func(r revocation, _ clientv3.LeaseID) bool { return r.index >= index })
+	var req pb.InternalRaftRequest
+	if proto.Unmarshal(data, &req) == nil && req.GetLeaseRevoke() != nil {
+		r := revocation{proposer: uint16(req.GetHeader().GetID() >> 48), term: term, index: index}
+		l.revokes[r] = clientv3.LeaseID(req.GetLeaseRevoke().GetID())
+	}
+}
