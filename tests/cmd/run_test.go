@@ -338,3 +338,16 @@ func TestMinHoldKeepsTheNameTakenAfterTheCommand(t *testing.T) {
 	holdfast(t, srv.Endpoints(), "run", "--try", "--min-hold=1h", "x", "--", "true").exits(75)
 	holdfast(t, srv.Endpoints(), "run", "--min-hold=-1s", "y", "--", "true").exits(64)
 }
+
+func TestWhatAStoppedCommandHasStartedIsKilled(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	p := holdfast(t, srv.Endpoints(), run([]string{"sh", "-c",
+		`trap '' TERM; sleep 1000 & echo grandchild $!; trap - TERM; echo pid $$; wait`}, "--max-hold=200ms", "x")...)
+	grandchild := p.pidOf("grandchild")
+	p.pidOf("pid")
+	p.exits(124)
+	if !gone(grandchild) {
+		t.Error("what the command has started goes on without the lock")
+	}
+}
