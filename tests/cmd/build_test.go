@@ -12,6 +12,7 @@ import (
 
 func TestBinaryIsStaticAndLinksNoServer(t *testing.T) {
 	t.Parallel()
+	readSources()
 	file, err := elf.Open(program)
 	if err != nil {
 		t.Fatal(err)
