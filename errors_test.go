@@ -45,7 +45,7 @@ func TestALossByAnAdministratorSaysWhoAskedAndWhy(t *testing.T) {
 }
 
 func TestEveryLossIsErrLostAndOnlyACloseIsErrClosed(t *testing.T) {
-	for c := holdfast.CauseExpired; c <= holdfast.CauseRemoved; c++ {
+	for c := holdfast.CauseExpired; c <= holdfast.CauseIdle; c++ {
 		err := error(&holdfast.LostError{Cause: c, Err: context.DeadlineExceeded})
 		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSuspended) ||
 			!errors.Is(err, context.DeadlineExceeded) ||

@@ -96,6 +96,8 @@ const (
 	// CauseRemoved: an administrator is taking the lock away. The name is free when the holder releases the lock, and
 	// without that a few seconds later. LostError.Err is a *KickError.
 	CauseRemoved
+	// CauseIdle: the work under the lock did not call Progress for Options.MaxIdle.
+	CauseIdle
 )
 
 // String returns the cause as logs have it, such as "entry deleted".
@@ -123,6 +125,8 @@ func (c Cause) String() string {
 		return "kicked"
 	case CauseRemoved:
 		return "removed"
+	case CauseIdle:
+		return "no progress"
 	default:
 		return fmt.Sprintf("Cause(%d)", int(c))
 	}
@@ -155,6 +159,8 @@ func (c Cause) explain() string {
 		return "an administrator asked its holder to let go"
 	case CauseRemoved:
 		return "an administrator is taking it away; the next holder follows in seconds"
+	case CauseIdle:
+		return "its work did not call Progress for MaxIdle (it is stuck, or its process was paused)"
 	default:
 		return c.String()
 	}

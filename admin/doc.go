@@ -1,6 +1,8 @@
 // Package admin shows who holds, who waits, and what becomes of them, to operators and to programs. It asks the
 // holder of a lock to let go, and takes a lock away from a holder that does not answer.
 //
+// docs/operations.md says which of the two to use, and what follows.
+//
 // An etcd client is all it needs: no session, and a role that may read the namespace. Only [Client.Kick] and
 // [Client.Remove] write. A client whose KV, Watcher and Lease were wrapped by client/v3/namespace works as well.
 //
@@ -23,4 +25,6 @@
 // session) the next one is first but still waits. One that was released is shown with TakenUntil while MinHold (see
 // locker.Options) keeps its name taken. Owner, host, pid and times are what the process that queued wrote of
 // itself, by its own clock: text for people, not proof.
+//
+// Reading and watching has no telemetry: each call is one of the caller's own, which sees its error and its duration.
 package admin

@@ -7,6 +7,8 @@ import (
 	"log"
 	"log/slog"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/audit"
@@ -143,4 +145,87 @@ func ExampleClient_Remove() {
 	// being removed by "jane": "host is wedged"
 	// being removed by "jane": "host is wedged"
 	// free
+}
+
+// A dashboard: what is held, by prefix.
+func ExampleClient_List() {
+	ctx, cli, sessions, end := fleet("worker-a")
+	defer end()
+	for _, name := range []string{"billing/job-7", "billing/job-8", "search/index"} {
+		if _, err := locker.NewMutex(sessions[0], name).Lock(ctx); err != nil {
+			log.Panic(err)
+		}
+	}
+	for s, err := range admin.New(cli, nil).List(ctx, admin.Lock, "billing/") {
+		if err != nil {
+			log.Panic(err) // the last element: the list is not complete
+		}
+		fmt.Printf("%s: %s, %d waiting\n", s.Name, s.Holder.Owner, s.Waiting)
+	}
+	// Output:
+	// billing/job-7: worker-a, 0 waiting
+	// billing/job-8: worker-a, 0 waiting
+}
+
+// Which processes of the fleet have a session.
+func ExampleClient_Sessions() {
+	ctx, cli, _, end := fleet("worker-a", "worker-b")
+	defer end()
+	for s, err := range admin.New(cli, nil).Sessions(ctx) {
+		if err != nil {
+			log.Panic(err)
+		}
+		fmt.Println(s.Owner)
+	}
+	// Output:
+	// worker-a
+	// worker-b
+}
+
+// A program that acts when a lock is lost.
+func ExampleClient_Watch() {
+	ctx, cli, sessions, end := fleet("worker-a")
+	defer end()
+	if _, err := locker.NewMutex(sessions[0], "billing/job-7").Lock(ctx); err != nil {
+		log.Panic(err)
+	}
+	for ev, err := range admin.New(cli, nil).Watch(ctx, admin.Lock, "billing/job-7") {
+		if err != nil {
+			log.Panic(err) // ctx has ended, or reading is not permitted
+		}
+		fmt.Println(ev.What, "by", ev.Entry.Owner)
+		switch ev.What {
+		case admin.Acquired:
+			if _, err := cli.Revoke(ctx, ev.Entry.Lease); err != nil { // as a crash does after the TTL
+				log.Panic(err)
+			}
+		case admin.Lost:
+			return
+		}
+	}
+	// Output:
+	// queued by worker-a
+	// acquired by worker-a
+	// lost by worker-a
+}
+
+// fleet returns an etcd client, sessions with these owners, as processes would have, and a function that ends all.
+func fleet(owners ...string) (ctx context.Context, cli *clientv3.Client, sessions []*session.Session, end func()) {
+	srv := etcdfake.New(nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	cli = srv.Link().Client()
+	for _, owner := range owners {
+		sess, err := session.New(ctx, cli, &session.Options{Owner: owner, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			log.Panic(err)
+		}
+		sessions = append(sessions, sess)
+	}
+	return ctx, cli, sessions, func() {
+		for _, sess := range sessions {
+			sess.Close(ctx)
+		}
+		cancel()
+		srv.Close()
+	}
 }

@@ -147,6 +147,9 @@ func (r *request) ask(ctx context.Context) error {
 			return err
 		}
 		h := r.holder
+		if h.entry.Released() && !r.notice.Removed { // MinHold keeps its name; no holder would read the notice
+			return &HolderError{Token: r.token, Err: ErrNotHeld, Holder: h.entry}
+		}
 		if stands := h.value.Notice; stands.Given() && (stands.Removed || !r.notice.Removed) {
 			r.told = true
 			return nil

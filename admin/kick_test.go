@@ -61,7 +61,9 @@ func ends(t *testing.T, lk *locker.Lock, cause holdfast.Cause) time.Duration {
 
 func mustLock(t *testing.T, sess *session.Session, name string) *locker.Lock {
 	t.Helper()
-	lk, err := locker.NewMutex(sess, name).Lock(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	lk, err := locker.NewMutex(sess, name).Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,6 +87,10 @@ func TestKickedHolderEndsItsWorkAndReleases(t *testing.T) {
 				var kick *holdfast.KickError
 				if err := context.Cause(ctx); !errors.As(err, &kick) || kick.By != "ops" || kick.Reason != "deploy" {
 					t.Errorf("the context ends with %v", err)
+				}
+				again := locker.NewMutex(sess, "job")
+				if _, err := again.Lock(context.WithoutCancel(ctx)); !errors.Is(err, holdfast.ErrReentrant) {
+					t.Errorf("Lock within the work that was kicked: %v", err)
 				}
 				time.Sleep(10 * time.Second) // the work takes its time
 				if n := len(srv.Keys(jobEntries)); n != 1 {
@@ -456,6 +462,10 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		rests, err := locker.NewMutex(a, "rests").With(locker.Options{MinHold: time.Minute}).Lock(t.Context())
+		if err != nil || rests.Unlock(t.Context()) != nil {
+			t.Fatal(err)
+		}
 		waiter := srv.Keys(jobEntries)[1]
 		if waiter.CreateRevision < lk.Token().Revision() {
 			waiter = srv.Keys(jobEntries)[0]
@@ -468,6 +478,9 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 			"a token that never held": {func() error { return ops.Kick(t.Context(), "job", 1, "x") }, admin.ErrNotHeld},
 			"another epoch": {func() error {
 				return ops.Kick(t.Context(), "job", lk.Token()|1<<48, "x")
+			}, admin.ErrNotHeld},
+			"a name that MinHold keeps": {func() error {
+				return ops.Kick(t.Context(), "rests", rests.Token(), "x")
 			}, admin.ErrNotHeld},
 			"a free lock": {func() error { return ops.Kick(t.Context(), "free", lk.Token(), "x") }, admin.ErrNotHeld},
 			"a waiter": {func() error {

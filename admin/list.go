@@ -86,11 +86,11 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 
 // Session is a living session, as it has announced itself.
 type Session struct {
-	Owner string
-	Host  string
-	PID   int
-	Lease clientv3.LeaseID
-	Since int64 // create revision of its session key
+	Owner    string
+	Host     string
+	PID      int
+	Lease    clientv3.LeaseID
+	Revision int64 // the create revision of its session key: the order in which the sessions began
 }
 
 // Sessions ranges over the sessions of the namespace, in the order of their leases as text. It reads like List,
@@ -107,7 +107,7 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 				yield(Session{}, fmt.Errorf("list sessions: %w", err))
 				return
 			}
-			s := Session{Lease: clientv3.LeaseID(kv.Lease), Since: kv.CreateRevision}
+			s := Session{Lease: clientv3.LeaseID(kv.Lease), Revision: kv.CreateRevision}
 			var who lease.Identity
 			if json.Unmarshal(kv.Value, &who) == nil {
 				s.Owner, s.Host, s.PID = who.Owner, who.Host, who.PID

@@ -27,6 +27,8 @@ import (
 // own clock, up to the TTL of its session. So what it writes must be fenced: its token is lower than the next one's,
 // and guards and fencing.FencedWriter refuse it. Without a fence wait for the TTL instead, or stop the process first.
 //
+// It also frees a name that MinHold keeps taken after a release (see locker.Options), after the same time.
+//
 // nil means that the entry was moved, or that the holder has let go. If Remove or its process ends in between, the
 // holder has been asked, as by Kick, and nothing else has happened; it may be repeated. Errors are those of Kick.
 func (c *Client) Remove(ctx context.Context, name string, token fencing.Token, reason string) error {

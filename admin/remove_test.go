@@ -121,6 +121,37 @@ func TestRemovedHolderThatReleasesFreesTheNameAtOnce(t *testing.T) {
 	})
 }
 
+// A release with MinHold that comes at the same time as the removal frees the name as late as either of them, and no
+// next holder before the release.
+func TestRemovalAndReleaseWithMinHoldAtOnce(t *testing.T) {
+	for delay := range 8 {
+		inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
+			a, _ := newSession(t, srv, "a")
+			b, _ := newSession(t, srv, "b")
+			ops := newAdministrator(srv, "ops")
+			lk, err := locker.NewMutex(a, "job").With(locker.Options{MinHold: time.Minute}).Lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			granted := waitFor(t, b, lk, true)
+			begin, removed := time.Now(), make(chan error, 1)
+			go func() { removed <- ops.Remove(t.Context(), "job", lk.Token(), "wedged") }()
+			time.Sleep(time.Duration(delay) * time.Millisecond)
+			if err := lk.Unlock(t.Context()); err != nil {
+				t.Errorf("%d: Unlock: %v", delay, err)
+			}
+			if err := <-removed; err != nil && !errors.Is(err, admin.ErrNotHeld) {
+				t.Errorf("%d: Remove: %v", delay, err)
+			}
+			n := <-granted
+			if took := n.at.Sub(begin); took < toldWithin || took > time.Minute+slack {
+				t.Errorf("%d: the next holder follows after %v", delay, took)
+			}
+			_ = n.lk.Unlock(t.Context())
+		})
+	}
+}
+
 // A dead holder's lease would last for its TTL. The waiter holds as soon as the lease of the removal has ended, because
 // the session key of the holder stands; if that goes meanwhile, the lock delay follows.
 func TestRemovedLockOfADeadHolderIsFreeSoon(t *testing.T) {
@@ -411,5 +442,33 @@ func TestWatchTellsThatALockWasRemoved(t *testing.T) {
 		if len(srv.Keys(key)) != 1 {
 			t.Error("the holder's session key is gone")
 		}
+	})
+}
+
+// MinHold keeps the name of a lock that was released. There is no holder to ask, but the name can be freed.
+func TestNameThatMinHoldKeepsCanBeFreedAndNotKicked(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		ops := newAdministrator(srv, "ops")
+		lk, err := locker.NewMutex(a, "job").With(locker.Options{MinHold: time.Hour}).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lk.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		granted := waitFor(t, b, lk, true)
+		before := srv.Keys(lk.Key())[0].ModRevision
+		err = ops.Kick(t.Context(), "job", lk.Token(), "deploy")
+		var failed *admin.HolderError
+		if !errors.As(err, &failed) || !errors.Is(err, admin.ErrNotHeld) || !failed.Holder.Released() {
+			t.Errorf("Kick: %v", err)
+		}
+		if now := srv.Keys(lk.Key())[0].ModRevision; now != before {
+			t.Error("Kick has written something")
+		}
+		begin := mustRemove(t, ops, lk)
+		after(t, <-granted, begin, toldWithin)
 	})
 }

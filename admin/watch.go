@@ -145,7 +145,8 @@ func (w *watcher) follow(ctx context.Context) error {
 		opts = append(opts, clientv3.WithRev(w.revision+1))
 	}
 	answers := w.client.client.Watch(wctx, w.place.entries, opts...)
-	if err := w.receive(ctx, <-answers); err != nil {
+	created, ok := <-answers
+	if err := w.receive(ctx, created, ok); err != nil {
 		return err
 	}
 	late.Stop()
@@ -159,8 +160,8 @@ func (w *watcher) follow(ctx context.Context) error {
 	defer again.Stop()
 	for {
 		select {
-		case answer := <-answers:
-			if err := w.receive(ctx, answer); err != nil {
+		case answer, ok := <-answers:
+			if err := w.receive(ctx, answer, ok); err != nil {
 				if time.Since(armed) >= healthyWatch && ctx.Err() == nil && etcderr.Retryable(err) {
 					return nil
 				}
@@ -183,8 +184,8 @@ func (w *watcher) follow(ctx context.Context) error {
 	}
 }
 
-// receive returns why a watch has ended, or nil.
-func (w *watcher) receive(ctx context.Context, answer clientv3.WatchResponse) error {
+// receive returns why a watch has ended, or nil. ok: its channel is open.
+func (w *watcher) receive(ctx context.Context, answer clientv3.WatchResponse, ok bool) error {
 	err := answer.Err()
 	switch {
 	case ctx.Err() != nil:
@@ -192,7 +193,7 @@ func (w *watcher) receive(ctx context.Context, answer clientv3.WatchResponse) er
 	case errors.Is(err, rpctypes.ErrCompacted):
 		w.revision = 0
 		return backoff.Again(err)
-	case err == nil && answer.Header.ClusterId == 0 && !answer.Created:
+	case !ok:
 		return backoff.Again(errors.New("the watch was closed"))
 	case err != nil && etcderr.Classify(err) != etcderr.Unauthorised:
 		return backoff.Again(err)
@@ -244,7 +245,9 @@ func (w *watcher) behind(ctx context.Context) (bool, error) {
 		w.revision = 0
 		return true, nil
 	}
-	same := func(a, b Entry) bool { return a.Revision == b.Revision && a.Released() == b.Released() }
+	same := func(a, b Entry) bool {
+		return a.Revision == b.Revision && a.Released() == b.Released() && a.Notice == b.Notice
+	}
 	return !maps.EqualFunc(now.byKey(), w.standing, same), nil
 }
 

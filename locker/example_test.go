@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // example is what the examples start from: an etcd, a client of it, and two
@@ -120,6 +121,44 @@ func ExampleMutex_With() {
 	// Output: <nil>
 }
 
+// An error says who holds.
+func ExampleAcquireError() {
+	_, mine, theirs, end := example()
+	defer end()
+
+	ctx := context.Background()
+	if _, err := locker.NewMutex(theirs, "nightly").With(locker.Options{Owner: "worker-a"}).Lock(ctx); err != nil {
+		log.Fatal(err)
+	}
+	_, err := locker.NewMutex(mine, "nightly").TryLock(ctx)
+	var failed *locker.AcquireError
+	if errors.As(err, &failed) && failed.Place.Known() { // its text has host, pid, times and lease as well
+		fmt.Println("held by", failed.Place.Holder.Owner, "with token", failed.Place.Holder.Token)
+	}
+	// Output: held by worker-a with token 4
+}
+
+// A program shows that it waits, and for which holder.
+func ExampleOptions_onWait() {
+	_, mine, theirs, end := example()
+	defer end()
+
+	ctx := context.Background()
+	held, err := locker.NewMutex(theirs, "nightly").With(locker.Options{Owner: "worker-a"}).Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	mu := locker.NewMutex(mine, "nightly").With(locker.Options{OnWait: func(p view.Place) {
+		fmt.Println("waiting for", p.Holder.Owner, "-", p.Ahead, "ahead")
+		_ = held.Unlock(ctx) // a real holder has its own reasons
+	}})
+	lk, err := mu.Lock(ctx)
+	fmt.Println(lk.Check(), err)
+	// Output:
+	// waiting for worker-a - 1 ahead
+	// <nil> <nil>
+}
+
 func ExampleNewMutexAt() {
 	cli, sess, _, end := example()
 	defer end()
@@ -183,6 +222,27 @@ func ExampleLock_Check() {
 	// Output:
 	// before: <nil>
 	// after: lost, revoked
+}
+
+func ExampleLock_Progress() {
+	_, sess, _, end := example()
+	defer end()
+
+	mu := locker.NewMutex(sess, "reindex").With(locker.Options{MaxIdle: time.Minute})
+	err := mu.Do(context.Background(), func(ctx context.Context, lk *locker.Lock) error {
+		for _, shard := range []string{"a", "b"} {
+			if err := lk.Progress(); err != nil {
+				return err // lost: a shard took longer than a minute, or the lease is gone
+			}
+			fmt.Println("indexed", shard)
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// indexed a
+	// indexed b
+	// <nil>
 }
 
 func ExampleLock_WithContext() {

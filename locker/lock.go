@@ -52,6 +52,22 @@ func (l *Lock) IsOwner() clientv3.Cmp { return l.hold.IsOwner() }
 // follows it; only fencing closes that gap.
 func (l *Lock) Check() error { return l.hold.Check() }
 
+// Progress says that the work under the lock goes on, for Options.MaxIdle. It returns what
+// has ended the lock, a *holdfast.LostError or holdfast.ErrReleased, or nil:
+//
+//	for _, item := range items {
+//		if err := lk.Progress(); err != nil {
+//			return err
+//		}
+//		…
+//	}
+//
+// It is for hot loops: it sends nothing, takes no lock and allocates nothing. It judges by
+// the clock whether MaxIdle has passed, also after a pause, but not the lease, so it is nil
+// while the session is suspended: before a side effect, call Check. Without MaxIdle it only
+// says whether the lock has ended.
+func (l *Lock) Progress() error { return l.hold.Progress() }
+
 // Done returns a channel that is closed when the lock is lost or released. Check says
 // which.
 func (l *Lock) Done() <-chan struct{} { return l.hold.Done() }

@@ -111,7 +111,7 @@ func (m *Mutex) acquire(
 	}
 	hold, err := acquire(ctx, queue.Request{
 		Owner: m.opts.Owner, Mode: "exclusive", MinHold: m.opts.MinHold, MaxHold: m.opts.MaxHold,
-		Auditor: m.opts.Auditor, OnWait: onWait,
+		MaxIdle: m.opts.MaxIdle, Auditor: m.opts.Auditor, OnWait: onWait,
 	})
 	place, err := queue.WithoutPlace(err)
 	if errors.Is(err, queue.ErrOccupied) {
@@ -128,7 +128,7 @@ func (m *Mutex) acquire(
 // heldIn reports whether ctx comes from a Lock of this name that is still held.
 func (m *Mutex) heldIn(ctx context.Context) bool {
 	for h := range fencing.Holders(ctx) {
-		if lk, ok := h.(*Lock); ok && lk != nil && lk.hold.Queue().Same(m.queue) && lk.hold.Live() {
+		if lk, ok := h.(*Lock); ok && lk != nil && lk.hold.Queue().Same(m.queue) && lk.hold.Blocks() {
 			return true
 		}
 	}

@@ -18,10 +18,10 @@ type Options struct {
 	Owner string
 
 	// MinHold keeps the name taken until that long after the grant, also after Unlock and
-	// after Session.Close: no other client can hold it before. Then TryDo runs a job at most once
-	// per interval in any number of processes, although they tick at slightly different
-	// times; see docs/cron.md. An error or a panic of the work changes nothing. Only a loss
-	// or an administrator ends it early, so a crash may give one more run.
+	// after Session.Close: no other client can hold it before. Then TryDo runs a job at
+	// most once per interval in any number of processes, although they tick at slightly
+	// different times; see docs/cron.md. An error or a panic of the work changes nothing.
+	// Only a loss or an administrator ends it early, so a crash may give one more run.
 	//
 	// It costs Unlock one more request. etcd counts in seconds and ends leases late: the
 	// name is taken for some 3 s longer, after a change of etcd's leader for up to twice as
@@ -32,6 +32,12 @@ type Options struct {
 	// and its entry is removed. It bounds how long a stuck holder blocks the others.
 	// Default 0: no limit.
 	MaxHold time.Duration
+
+	// MaxIdle ends a hold whose work does not call Lock.Progress for that long: the Lock is
+	// lost with holdfast.CauseIdle, and its entry is removed. So a job that is stuck does not
+	// hold as long as its process renews. Work that is stuck may ignore its context: fence
+	// what it writes. Default 0: no limit, and Progress need not be called.
+	MaxIdle time.Duration
 
 	// CancelOnSuspended cancels the contexts of the lock (that of Do, and those from WithContext) already when the
 	// session is suspended, with cause holdfast.ErrSuspended. By default work continues through a short outage of etcd,
@@ -65,6 +71,8 @@ func (o Options) validate() error {
 		return &holdfast.ArgumentError{Argument: "Options.Owner", Reason: reason}
 	case o.MaxHold < 0:
 		return &holdfast.ArgumentError{Argument: "Options.MaxHold", Reason: "is negative"}
+	case o.MaxIdle < 0:
+		return &holdfast.ArgumentError{Argument: "Options.MaxIdle", Reason: "is negative"}
 	case o.MinHold < 0:
 		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is negative"}
 	case o.MinHold > maxMinHold:

@@ -122,7 +122,7 @@ func (a *app) listSessions(ctx context.Context, w io.Writer, adm *admin.Client) 
 		}
 		e := admin.Entry{Owner: s.Owner, Host: s.Host, PID: s.PID, Lease: s.Lease}
 		if a.output == "json" {
-			if err := printJSON(w, sessionJSON{s.Owner, s.Host, s.PID, hex(e), s.Since}); err != nil {
+			if err := printJSON(w, sessionJSON{s.Owner, s.Host, s.PID, hex(e), s.Revision}); err != nil {
 				return err
 			}
 			continue

@@ -62,7 +62,7 @@ func NewElector(el *election.Election, opts *ElectorOptions) (*Elector, error) {
 	return &Elector{election: el, opts: o}, nil
 }
 
-// Run leads term after term until ctx ends, as election.Run does, whose errors it returns. While it does not run, no
+// Run leads term after term until ctx ends, as Election.Run does, whose errors it returns. While it does not run, no
 // job runs here. When a term ends, the contexts of its tasks are canceled; Run waits for them, at most for the
 // election's DrainTimeout, before another scheduler may lead.
 func (e *Elector) Run(ctx context.Context) error {

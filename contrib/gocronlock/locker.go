@@ -28,9 +28,10 @@ var ErrNotHeld = errors.New("the job runs without its lock")
 
 // LockerOptions are the options of a Locker. The zero value of each field is its default.
 type LockerOptions struct {
-	// MinHold is how long a run's lock is held at least, counted from its acquisition. Default 10 s. It must be longer
-	// than Timeout plus the largest difference between the clocks of two schedulers; and 5 s shorter than the interval
-	// of every job, or the job's next run finds the lock held and is skipped.
+	// MinHold is locker.Options.MinHold: how long the lock of a run is taken at least, also after the run and after
+	// the scheduler has stopped. Default 10 s. It must be longer than Timeout plus the largest difference between the
+	// clocks of two schedulers; and 5 s shorter than the interval of every job, since etcd ends it up to 3 s late, or
+	// the job's next run finds the lock taken and is skipped.
 	MinHold time.Duration
 
 	// Timeout bounds the attempt to take a lock. Default 3 s. When etcd does not answer for longer, the run is skipped:
@@ -40,7 +41,8 @@ type LockerOptions struct {
 	// Prefix is put before a job's name to make the name of its lock. Default "gocron/".
 	Prefix string
 
-	// Lock has the options of the locks, such as MaxHold, which ends the lock of a job that hangs.
+	// Lock has the other options of the locks, such as MaxHold, which ends the lock of a job that hangs. Its MinHold is
+	// not used.
 	Lock locker.Options
 
 	// Logger gets a warning for each run that was skipped for another reason than a held lock, which gocron itself
@@ -70,6 +72,7 @@ func NewLocker(sess *session.Session, opts *LockerOptions) (*Locker, error) {
 	o.MinHold = cmp.Or(o.MinHold, defaultMinHold)
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
+	o.Lock.MinHold = o.MinHold
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -83,6 +86,8 @@ func NewLocker(sess *session.Session, opts *LockerOptions) (*Locker, error) {
 		return bad("LockerOptions.MinHold", "is negative")
 	case o.Timeout < 0:
 		return bad("LockerOptions.Timeout", "is negative")
+	case o.Lock.MaxHold > 0 && o.Lock.MaxHold < o.MinHold:
+		return bad("LockerOptions.MinHold", fmt.Sprintf("is %v, longer than MaxHold, %v", o.MinHold, o.Lock.MaxHold))
 	case o.Timeout >= o.MinHold:
 		return bad("LockerOptions.Timeout", fmt.Sprintf("is %v, not less than MinHold, %v", o.Timeout, o.MinHold))
 	}
@@ -102,7 +107,7 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 		}
 		return nil, err
 	}
-	r := &run{Lock: lk, locker: l, name: name, until: time.Now().Add(l.opts.MinHold)}
+	r := &run{Lock: lk, locker: l, name: name}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.runs[name] = r
@@ -143,23 +148,14 @@ type run struct {
 	*locker.Lock
 	locker *Locker
 	name   string
-	until  time.Time // the lock is held until then at least
 }
 
-// Unlock releases the lock once MinHold is over, or when the job is removed or its scheduler shuts down, which ends
-// ctx.
+// Unlock releases the lock; gocron calls it after the run. The name stays taken until MinHold has passed.
 func (r *run) Unlock(ctx context.Context) error {
 	r.locker.mu.Lock()
 	if r.locker.runs[r.name] == r {
 		delete(r.locker.runs, r.name)
 	}
 	r.locker.mu.Unlock()
-	rest := time.NewTimer(time.Until(r.until))
-	defer rest.Stop()
-	select {
-	case <-rest.C:
-	case <-ctx.Done():
-	case <-r.Done():
-	}
 	return r.Lock.Unlock(ctx)
 }

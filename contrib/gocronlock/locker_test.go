@@ -153,7 +153,8 @@ func TestTaskWithoutItsLockIsNotRun(t *testing.T) {
 	})
 }
 
-// A scheduler that shuts down gives its lock back, and its job hears of it.
+// A scheduler that shuts down ends its run and gives the lock back: to others once MinHold is over, whose clocks may be
+// late.
 func TestShutdownEndsTheRunAndReleases(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		m := start(t, srv, 0)
@@ -171,8 +172,14 @@ func TestShutdownEndsTheRunAndReleases(t *testing.T) {
 		if err := m.sess.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if keys := srv.Keys("holdfast/lock/"); len(keys) != 0 {
-			t.Errorf("left: %v", keys)
+		other := start(t, srv, 0).locker(t, gocronlock.LockerOptions{})
+		time.Sleep(8 * time.Second)
+		if _, err := other.Lock(t.Context(), "report"); !errors.Is(err, locker.ErrLocked) {
+			t.Errorf("8 s after the run began: %v", err)
+		}
+		time.Sleep(6 * time.Second)
+		if _, err := other.Lock(t.Context(), "report"); err != nil {
+			t.Errorf("14 s after the run began: %v", err)
 		}
 	})
 }
@@ -190,6 +197,10 @@ func TestNewLockerRefusesBadArguments(t *testing.T) {
 			}
 		}
 		var bad *holdfast.ArgumentError
+		o := &gocronlock.LockerOptions{Lock: locker.Options{MaxHold: time.Second}}
+		if _, err := gocronlock.NewLocker(sess, o); !errors.As(err, &bad) || bad.Argument != "LockerOptions.MinHold" {
+			t.Errorf("MaxHold below MinHold: %v", err)
+		}
 		if _, err := gocronlock.NewLocker(nil, nil); !errors.As(err, &bad) || bad.Argument != "sess" {
 			t.Errorf("%v", err)
 		}

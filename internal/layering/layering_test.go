@@ -50,6 +50,7 @@ var layers = map[string][]string{
 
 	// Each a module of its own.
 	"contrib/gocronlock": above("fencing", "session", "locker", "election"),
+	"contrib/kubelock":   above("fencing", "locker", "election"),
 }
 
 func above(packages ...string) []string { return slices.Concat(leaves, packages) }

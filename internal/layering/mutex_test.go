@@ -25,13 +25,14 @@ var harmless = map[string]string{
 	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure,
 	"calls lastStream.Add": pure, "calls e.delayUntil.IsZero": pure, "calls h.since.After": pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls s.running.Add": pure,
-	"calls tasks.Add": pure,
+	"calls tasks.Add": pure, "calls t.until.After": pure, "calls int64": builtin,
 
 	"calls clientv3.Compare": pure, "calls clientv3.CreateRevision": pure, "calls string": builtin,
 	"calls clientv3.OpTxn": pure,
 
 	"calls time.AfterFunc": "starts a timer, which calls back later on its own goroutine",
 	"calls c.overdue.Stop": timer, "calls r.timer.Stop": timer, "calls h.limit.Stop": timer, "calls r.timer.Reset": timer,
+	"calls h.idle.timer.Stop": timer, "calls h.idle.timer.Reset": timer,
 
 	"calls create":    "the constructor given to Host.Extension, which must only build a value",
 	"calls p.host.Go": "starts a goroutine; locks Session.mu, under which no other mutex is locked",

@@ -29,6 +29,7 @@ type Request struct {
 
 	MinHold time.Duration // the name stays taken for so long, also after a release
 	MaxHold time.Duration // the hold is lost after it; 0: never
+	MaxIdle time.Duration // the hold is lost if its work makes no progress for so long; 0: never
 	Auditor audit.Auditor // is told of the hold; nil: the session's logger is
 
 	OnWait func(view.Place) // is called by Acquire while it waits; may be nil

@@ -47,9 +47,10 @@
 // # While held
 //
 // A hold ends once: it is released, its lease is lost, its entry is deleted, an
-// administrator has put a Notice into it, or MaxHold has passed. Its contexts are
-// canceled before its entry is removed. The poller checks several times in a lock
-// delay, in one Txn for many holds, that the entries still stand as they were put.
+// administrator has put a Notice into it, MaxHold has passed, or its work makes no
+// progress. Its contexts are canceled before its entry is removed. The poller checks
+// several times in a lock delay, in one Txn for many holds, that the entries still
+// stand as they were put.
 //
 // # Where to begin
 //

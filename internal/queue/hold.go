@@ -32,6 +32,7 @@ type Hold struct {
 	stopped  sync.Once             // runs the body of stop
 	cause    atomic.Pointer[error] // of the end; nil while held
 	until    time.Time             // the end; written by stop
+	idle     *idle                 // of MaxIdle; nil without it
 	modified atomic.Int64          // the newest mod revision of the entry whose value is known; 0: the create revision
 	kept     kept                  // the entry, after the hold was ended by a Notice
 
@@ -58,6 +59,7 @@ func newHold(ln *line, e *entry) *Hold {
 	h.recordGrant() // before anything can end the hold
 	h.joined = e.q.host.Joining()
 	h.endAfter(r.MaxHold)
+	h.limitIdle(r.MaxIdle)
 	ln.shared.poll.add(h) // from now on, the hold ends with its lease
 	return h
 }
@@ -115,7 +117,11 @@ func (h *Hold) Check() error {
 	}
 	err := h.entry.lease.Check()
 	if err == nil || errors.Is(err, holdfast.ErrSuspended) {
-		return err
+		if h.idle == nil || !h.idle.over() {
+			return err
+		}
+		h.endIdle()
+		return *h.cause.Load()
 	}
 	var lost *holdfast.LostError
 	if errors.As(err, &lost) {
@@ -203,6 +209,9 @@ func (h *Hold) takeContexts() map[*context.CancelCauseFunc]struct{} {
 	defer h.mu.Unlock()
 	if h.limit != nil {
 		h.limit.Stop()
+	}
+	if h.idle != nil && h.idle.timer != nil {
+		h.idle.timer.Stop()
 	}
 	if h.done != nil {
 		close(h.done)

@@ -20,7 +20,8 @@ import (
 // session closed. For the rest of that time the entry is moved to its own lease, which nothing renews, so it needs
 // neither this session nor this process. To waiters it is an entry like any other.
 //
-//   - The move compares the create revision. So a copy that arrives late moves the entry of this hold, or does nothing.
+//   - The move compares the create revision and the lease. So a copy that arrives late moves the entry of this hold, or
+//     does nothing, and none undoes what an administrator has done meanwhile (admin.Remove).
 //   - A move without a reply may have been carried out. So its lease is not revoked, which would free the name; an
 //     unused lease expires.
 //   - Until the move has a reply, the session accounts for the entry. If etcd refuses the move, the session removes the
@@ -129,8 +130,9 @@ func (m *move) try(ctx context.Context) error {
 		}
 	}
 	r, err := m.q.shared.commits.send(ctx, txn{
-		cmps: []clientv3.Cmp{m.owned()},
+		cmps: []clientv3.Cmp{m.owned(), clientv3.Compare(clientv3.LeaseValue(m.key), "=", m.entry.lease.ID())},
 		then: []clientv3.Op{clientv3.OpPut(m.key, m.takenValue(m.ttl), clientv3.WithLease(m.lease))},
+		els:  []clientv3.Op{clientv3.OpGet(m.key)},
 	})
 	m.unanswered = m.unanswered || r.unanswered
 	switch {
@@ -140,10 +142,10 @@ func (m *move) try(ctx context.Context) error {
 	case err != nil:
 		m.unanswered = m.q.reportUnknown("move", err) || m.unanswered
 		return err
-	case !r.succeeded:
-		return errEntryGone
+	case r.succeeded || isEntry(first(r.responses[0].GetResponseRange().Kvs), m.rev):
+		return nil // in the second case a copy of ours has moved it, or an administrator
 	default:
-		return nil
+		return errEntryGone
 	}
 }
 

@@ -381,6 +381,35 @@ func TestSweeperLeavesANameThatIsTaken(t *testing.T) {
 	})
 }
 
+// A move that was not answered is sent again. It must not undo what an administrator has
+// done meanwhile: admin.Remove moves the entry to a shorter lease.
+func TestMoveDoesNotUndoARemovalByAnAdministrator(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := start(t, srv), start(t, srv)
+		h := work(t, a.queue("x"))
+		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		a.PlanAll("move", etcdfake.Fate{Request: 2 * time.Second})
+		done := make(chan error)
+		go func() { done <- h.Release(context.Background()) }()
+		time.Sleep(time.Second)
+		own, err := srv.Client().Grant(t.Context(), 3)
+		if err == nil {
+			_, err = srv.Client().Put(t.Context(), h.Key(), "", clientv3.WithLease(own.ID))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		freeAfter(t, srv, h, next, worked+4*time.Second, worked+4*time.Second+kit.Prompt)
+		if a.queue("x").used() != 0 {
+			t.Error("the session still accounts for the entry")
+		}
+	})
+}
+
 // The name of a foreign prefix stays taken for etcd's own locks, too, which wait for
 // every entry that was created before.
 func TestForeignPrefixStaysTaken(t *testing.T) {

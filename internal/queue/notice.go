@@ -68,6 +68,12 @@ func keepsEntry(cause error) bool {
 	return ok && (lost.Cause == holdfast.CauseKicked || lost.Cause == holdfast.CauseRemoved)
 }
 
+// Blocks reports whether the hold keeps its name from other callers of its session: it
+// has not ended, or its entry is left to Release.
+func (h *Hold) Blocks() bool {
+	return h.Live() || keepsEntry(*h.cause.Load()) && !h.kept.taken.Load()
+}
+
 // unchanged is true in a Txn as long as the entry stands with the value that is known.
 func (h *Hold) unchanged() clientv3.Cmp {
 	if !h.entry.q.takesNotices() {
@@ -87,7 +93,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	if len(holds) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.interval()/2)
+	ctx, cancel := context.WithTimeout(ctx, p.host.RetryPolicy().Attempt)
 	defer cancel()
 	gets := make([]clientv3.Op, len(holds))
 	for i, h := range holds {

@@ -31,7 +31,13 @@ func deadline(t testing.TB) context.Context {
 // open starts a session and closes it with the test.
 func open(t testing.TB, cli *clientv3.Client, owner string) *session.Session {
 	t.Helper()
-	sess, err := session.New(deadline(t), cli, &session.Options{Owner: owner, Logger: slog.New(slog.DiscardHandler)})
+	return openWith(t, cli, &session.Options{Owner: owner})
+}
+
+func openWith(t testing.TB, cli *clientv3.Client, o *session.Options) *session.Session {
+	t.Helper()
+	o.Logger = slog.New(slog.DiscardHandler)
+	sess, err := session.New(deadline(t), cli, o)
 	if err != nil {
 		t.Fatal(err)
 	}

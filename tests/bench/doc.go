@@ -8,6 +8,6 @@
 // Absolute times depend on the machine and its disk. The sides are therefore measured in turns, over several rounds,
 // and the ratios between them are the result.
 //
-// A subject (subject.go) is a row of the table; handover.go, lock.go, election.go, floor.go and overhead.go define the
-// subjects. measure.go measures them; table.go, chart.go and document.go write the results.
+// A subject (subject.go) is a row of the table; handover.go, lock.go, election.go, watch.go, floor.go and overhead.go
+// define the subjects. measure.go measures them; table.go, chart.go and document.go write the results.
 package main

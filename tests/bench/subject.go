@@ -51,6 +51,6 @@ func (s subject) perCall() int { return max(1, s.each) }
 
 // subjects returns all subjects, in the order of the table.
 func subjects() []subject {
-	return slices.Concat(handovers(), uncontended(), tryLocks(), oneSession(), releases(), elections(), floors(),
-		overhead())
+	return slices.Concat(handovers(), uncontended(), tryLocks(), oneSession(), releases(), elections(), watches(),
+		floors(), overhead())
 }

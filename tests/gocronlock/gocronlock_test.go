@@ -25,7 +25,7 @@ func TestThreeProcessesRunEachSlotOnce(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	all := startThree(t, job{Endpoints: srv.Endpoints(), TTL: 5 * time.Second, MinHold: 3 * time.Second})
+	all := startThree(t, job{Endpoints: srv.Endpoints(), TTL: 5 * time.Second, MinHold: 2 * time.Second})
 	var last event
 	for slot := range 2 {
 		first := all[slot]

@@ -35,6 +35,7 @@ type oracle struct {
 	fronts  map[string]front // by prefix of their queue
 	granted int
 	forced  int
+	asked   int // holds that an administrator has ended
 }
 
 // holding is a Lock or a Term.
@@ -70,6 +71,11 @@ func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding
 	o.granted++
 	o.checkRevoked(s, h)
 	o.checkHold(s, h)
+	for _, former := range o.all {
+		if former.ended == nil && former.prefix == h.prefix {
+			o.checkHold(s, former)
+		}
+	}
 	if o.highest[name] >= lk.Token() && (h.deletion == nil || h.deletion.Cause != etcdfake.ByForce) {
 		s.fail("%s: granted token %v after token %v", who, lk.Token(), o.highest[name])
 	}
@@ -218,7 +224,7 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 	var front mvccpb.KeyValue
 	if h.ended == nil {
 		if kvs := s.srv.Keys(h.prefix); len(kvs) > 0 {
-			front.Key, front.CreateRevision = kvs[0].Key, kvs[0].CreateRevision
+			front.Key, front.CreateRevision, front.Value = kvs[0].Key, kvs[0].CreateRevision, kvs[0].Value
 		}
 	}
 	err := h.lock.Check()
@@ -230,10 +236,14 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 	}
 	if err != nil && !errors.Is(err, holdfast.ErrSuspended) {
 		h.ended, h.until = err, s.now()
+		if errors.As(err, new(*holdfast.KickError)) {
+			o.asked++
+		}
 		s.log(fmt.Sprintf("%s: ended, %v", h.who, err))
 		return
 	}
 	if front.CreateRevision == h.rev {
+		s.checkNotice(h, front.Value, err)
 		return
 	}
 	if h.deletion == nil && !o.findDeletion(s, h) {
@@ -241,18 +251,24 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 		return
 	}
 	switch {
+	case h.deletion.Cause == etcdfake.ByExpiry && s.wasMoved(h) && !s.couldBeTold(h):
+		o.checkForcedLoss(s, h, err)
 	case h.deletion.Cause == etcdfake.ByForce:
-		// It is polled from the grant on, and cannot learn of the deletion while its
-		// connection fails.
-		since := max(h.deletion.At.Sub(s.begin), time.Duration(h.client.healed.Load()), h.since)
-		if d := s.now() - since; d > forcedLossLimit && err == nil {
-			s.fail("%s: Check returns %v, %v after the entry was removed by force", h.who, err, d)
-		}
+		o.checkForcedLoss(s, h, err)
 	case h.deletion.Cause == etcdfake.ByExpiry && errors.Is(err, holdfast.ErrSuspended):
 		s.fail("%s: the entry expired at %v, and Check reports only a suspension", h.who, h.deletion.At.Sub(s.begin))
 	case err == nil:
 		s.fail("%s: Check returns %v, and the entry was deleted at %v (cause %d); at the front is %q", h.who, err,
 			h.deletion.At.Sub(s.begin), h.deletion.Cause, front.Key)
+	}
+}
+
+// checkForcedLoss checks a hold whose entry was removed although its lease lives. It is polled from the grant on, and
+// cannot learn of it while its connection fails.
+func (o *oracle) checkForcedLoss(s *simulation, h *held, check error) {
+	since := max(h.deletion.At.Sub(s.begin), time.Duration(h.client.healed.Load()), h.since)
+	if d := s.now() - since; d > forcedLossLimit && check == nil {
+		s.fail("%s: Check returns %v, %v after the entry was removed by force", h.who, check, d)
 	}
 }
 

@@ -33,16 +33,18 @@ type simulation struct {
 	seed uint64
 	work func(s *simulation, c *simClient, goroutine int) // runs until s.stop
 	// once acquires and releases; it returns the operation that failed.
-	once    func(ctx context.Context, c *simClient, name string) (string, error)
-	busy    bool // so many goroutines that Txns are batched
-	srv     *etcdfake.Server
-	begin   time.Time
-	names   []string
-	clients []*simClient
-	profile profile
-	stop    atomic.Bool
-	oracle  oracle
-	batches atomic.Int64 // batches of Txns that were sent
+	once func(ctx context.Context, c *simClient, name string) (string, error)
+	busy bool // so many goroutines that Txns are batched
+	// administered: in half of the schedules holders are asked to let go, and removed.
+	administered bool
+	srv          *etcdfake.Server
+	begin        time.Time
+	names        []string
+	clients      []*simClient
+	profile      profile
+	stop         atomic.Bool
+	oracle       oracle
+	batches      atomic.Int64 // batches of Txns that were sent
 
 	mu         sync.Mutex // protects what follows
 	violations []string
@@ -110,6 +112,7 @@ func (s *simulation) run() {
 	var workers, others sync.WaitGroup
 	others.Go(s.watchHolders)
 	workers.Go(s.injectFaults)
+	workers.Go(s.administer)
 	for _, c := range s.clients {
 		for i := range goroutines + r.IntN(2) {
 			workers.Go(func() { s.work(s, c, i) })

@@ -28,7 +28,9 @@ const simHang = 2 * time.Minute
 //
 //	go test ./tests/robustness -run TestSimulation -simulation.count=100000 -timeout=0
 func TestSimulationOfMutexes(t *testing.T) {
-	simulateAll(t, func(seed uint64) *simulation { return &simulation{seed: seed, work: useMutexes, once: lockOnce} })
+	simulateAll(t, func(seed uint64) *simulation {
+		return &simulation{seed: seed, work: useMutexes, once: lockOnce, administered: true}
+	})
 }
 
 // The same with so many goroutines that the sessions batch their Txns.
@@ -40,7 +42,7 @@ func TestSimulationOfBusySessions(t *testing.T) {
 		}
 	})
 	simulateAll(t, func(seed uint64) *simulation {
-		s := &simulation{seed: seed, work: useMutexes, once: lockOnce, busy: true}
+		s := &simulation{seed: seed, work: useMutexes, once: lockOnce, busy: true, administered: true}
 		t.Cleanup(func() { batches.Add(s.batches.Load()) })
 		return s
 	})
@@ -48,7 +50,7 @@ func TestSimulationOfBusySessions(t *testing.T) {
 
 func simulateAll(t *testing.T, plan func(seed uint64) *simulation) {
 	start := time.Now()
-	var grants, forced atomic.Int64
+	var grants, forced, asked atomic.Int64
 	t.Run("schedules", func(t *testing.T) {
 		for i := range *simulationCount {
 			seed := *simulationSeed + uint64(i)
@@ -58,13 +60,15 @@ func simulateAll(t *testing.T, plan func(seed uint64) *simulation) {
 				s.simulate(t)
 				grants.Add(int64(s.oracle.granted))
 				forced.Add(int64(s.oracle.forced))
+				asked.Add(int64(s.oracle.asked))
 			})
 		}
 	})
 	took := time.Since(start)
-	t.Logf("%d schedules in %v (%.0f a minute, %d CPUs), %d grants, %d entries of holders removed by force",
+	t.Logf("%d schedules in %v (%.0f a minute, %d CPUs), %d grants, %d entries of holders removed by force, "+
+		"%d holds ended by an administrator",
 		*simulationCount, took.Round(time.Millisecond), float64(*simulationCount)/took.Minutes(), runtime.GOMAXPROCS(0),
-		grants.Load(), forced.Load())
+		grants.Load(), forced.Load(), asked.Load())
 	if *simulationCount >= 20 && grants.Load() < int64(*simulationCount) {
 		t.Error("the test proves nothing: too few acquisitions succeeded")
 	}

@@ -1,0 +1,85 @@
+package kubelock_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/contrib/kubelock"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func newElection(t *testing.T, srv *etcdfake.Server, name string) *election.Election {
+	t.Helper()
+	sess, err := session.New(t.Context(), srv.Client(), &session.Options{
+		Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sess.Close(context.Background()) })
+	return election.New(sess, name)
+}
+
+// The next replica leads when the function of the former one has returned, and the end of the manager is no error.
+func TestRunnableWaitsForItsFunction(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var ended, began time.Time
+		one, two := newElection(t, srv, "operator"), newElection(t, srv, "operator")
+		first := kubelock.NewRunnable(one, "a", func(ctx context.Context, _ *election.Term) error {
+			<-ctx.Done()
+			time.Sleep(5 * time.Second) // cleanup
+			ended = time.Now()
+			return nil
+		})
+		second := kubelock.NewRunnable(two, "b", func(ctx context.Context, _ *election.Term) error {
+			began = time.Now()
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if first.NeedLeaderElection() {
+			t.Error("the manager would elect, too")
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		results := make(chan error, 2)
+		go func() { results <- first.Start(ctx) }() // joined below
+		synctest.Wait()
+		rest, stopAll := context.WithCancel(t.Context())
+		go func() { results <- second.Start(rest) }() // joined below
+		synctest.Wait()
+		stop()
+		if err := <-results; err != nil {
+			t.Errorf("stopped: %v", err)
+		}
+		synctest.Wait()
+		if ended.IsZero() || began.Before(ended) {
+			t.Errorf("the first ended at %v, the second began at %v", ended, began)
+		}
+		stopAll()
+		if err := <-results; err != nil {
+			t.Errorf("stopped: %v", err)
+		}
+	})
+}
+
+func TestErrorOfTheFunctionEndsTheRunnable(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		failed := errors.New("failed")
+		r := kubelock.NewRunnable(newElection(t, srv, "operator"), "a", func(context.Context, *election.Term) error {
+			return failed
+		})
+		if err := r.Start(t.Context()); !errors.Is(err, failed) {
+			t.Errorf("%v", err)
+		}
+		var bad *holdfast.ArgumentError
+		if err := kubelock.NewRunnable(newElection(t, srv, "x"), "a", nil).Start(t.Context()); !errors.As(err, &bad) {
+			t.Errorf("without a function: %v", err)
+		}
+	})
+}

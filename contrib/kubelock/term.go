@@ -1,0 +1,96 @@
+package kubelock
+
+import (
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+// Term is one leadership of a Lock. It is a fencing.Holder, and safe for concurrent use.
+type Term struct {
+	lock  *Lock
+	token fencing.Token
+
+	mu    sync.Mutex // protects the fields below
+	sent  time.Time  // when the last confirmed renewal was sent
+	until time.Time  // it is trusted until then
+	ended error      // final
+}
+
+var _ fencing.Holder = (*Term)(nil)
+
+// Name returns the name of the lock.
+func (t *Term) Name() string { return t.lock.name }
+
+// Token returns the fencing token: larger than that of each earlier term of this name. That of a nil Term is 0, which
+// nothing that compares tokens accepts.
+func (t *Term) Token() fencing.Token {
+	if t == nil {
+		return 0
+	}
+	return t.token
+}
+
+// Client returns the etcd client of the lock.
+func (t *Term) Client() *clientv3.Client { return t.lock.cli }
+
+// IsOwner returns a comparison for a Txn, which is true until the term is released or another one begins.
+func (t *Term) IsOwner() clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(t.lock.holder), "=", t.token.Revision())
+}
+
+// Check reports whether the term is held now, without an RPC: nil, a *holdfast.LostError, or holdfast.ErrReleased. It
+// is trusted for nine tenths of client-go's LeaseDuration after the last confirmed renewal was sent; other candidates
+// wait for the whole of it. It reads the clock, so it is right after a pause. Time passes between a Check and what
+// follows it: only a fence closes that gap. That of a nil Term is fencing.ErrNoToken.
+func (t *Term) Check() error {
+	if t == nil {
+		return fencing.ErrNoToken
+	}
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended == nil && !t.until.After(now) {
+		t.ended = t.lost(holdfast.CauseExpired, now)
+	}
+	return t.ended
+}
+
+// renewed notes a confirmed renewal. It does not revive a term whose end was reported.
+func (t *Term) renewed(sent time.Time, ler resourcelock.LeaderElectionRecord) {
+	until := sent.Add(time.Duration(ler.LeaseDurationSeconds) * time.Second * 9 / 10)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sent, t.until = sent, until
+}
+
+// release ends the term, unless its end was reported before.
+func (t *Term) release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended == nil {
+		t.ended = holdfast.ErrReleased
+	}
+}
+
+// lose ends the term, unless its end was reported before.
+func (t *Term) lose(cause holdfast.Cause) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended == nil {
+		t.ended = t.lost(cause, now)
+	}
+}
+
+// lost must be called with t.mu held.
+func (t *Term) lost(cause holdfast.Cause, now time.Time) error {
+	return &holdfast.LostError{
+		Kind: "election", Name: t.lock.name, Token: int64(t.token), Cause: cause, Since: now.Sub(t.sent),
+	}
+}

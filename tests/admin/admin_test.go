@@ -1,0 +1,281 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.etcd.io/etcd/client/v3/namespace"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// show returns the owners in a queue, the holder first, and fails the test if anything else is not as it should be.
+func show(t *testing.T, adm *admin.Client, kind admin.Kind, name string) []string {
+	t.Helper()
+	q, err := adm.Show(deadline(t), kind, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var owners []string
+	for _, e := range q.Entries {
+		owners = append(owners, e.Owner)
+		if e.TTL <= 0 || e.TTL > session.DefaultTTL || e.Token <= 0 || e.Foreign || e.QueuedAt.IsZero() {
+			t.Errorf("entry %+v", e)
+		}
+	}
+	return owners
+}
+
+// list returns "name owner waiting" of each name, or "error: …".
+func list(ctx context.Context, adm *admin.Client, kind admin.Kind, prefix string) (all []string) {
+	for s, err := range adm.List(ctx, kind, prefix) {
+		if err != nil {
+			return append(all, "error: "+err.Error())
+		}
+		all = append(all, fmt.Sprintf("%s %s %d", s.Name, s.Holder.Owner, s.Waiting))
+	}
+	return all
+}
+
+func TestLocksElectionsAndSessionsAreShown(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	for name, c := range map[string]struct {
+		cli       *clientv3.Client
+		namespace string
+	}{
+		"plain":               {srv.Client(t), ""},
+		"another namespace":   {srv.Client(t), "payments"},
+		"a namespaced client": {namespaced(srv.Client(t), "tenant-1/"), ""},
+		"both":                {namespaced(srv.Client(t), "tenant-2/"), "payments"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := func(owner string) *session.Options { return &session.Options{Owner: owner, Namespace: c.namespace} }
+			a, b := openWith(t, c.cli, opts("a")), openWith(t, c.cli, opts("b"))
+			adm := admin.New(c.cli, &admin.Options{Namespace: c.namespace})
+			lk := mustLock(t, locker.NewMutex(a, "billing/job-7"))
+			waits := make(chan *locker.Lock, 1)
+			mu := locker.NewMutex(b, "billing/job-7")
+			go func() {
+				next, _ := mu.Lock(deadline(t))
+				waits <- next
+			}()
+			term, err := election.New(b, "scheduler").Campaign(deadline(t), "10.0.0.2")
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] {
+				return adm.Watch(ctx, admin.Lock, "billing/job-7")
+			})
+			for ev := ""; ev != "queued b 1"; { // before or after "acquired a"
+				ev = next()
+			}
+			if got := show(t, adm, admin.Lock, "billing/job-7"); fmt.Sprint(got) != "[a b]" {
+				t.Errorf("lock: %v", got)
+			}
+			q, err := adm.Show(deadline(t), admin.Election, "scheduler")
+			if h, held := q.Holder(); err != nil || !held || h.Value != "10.0.0.2" || h.Owner != "b" || h.Token != term.Token() {
+				t.Errorf("election: %+v, %v", q, err)
+			}
+			if got := fmt.Sprint(list(deadline(t), adm, admin.Lock, ""), list(deadline(t), adm, admin.Election, "sched")); got !=
+				"[billing/job-7 a 1] [scheduler b 0]" {
+				t.Error(got)
+			}
+			sessions := make(map[clientv3.LeaseID]string)
+			for s, err := range adm.Sessions(deadline(t)) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				sessions[s.Lease] = s.Owner
+			}
+			if len(sessions) != 2 || sessions[a.Lease()] != "a" || sessions[b.Lease()] != "b" {
+				t.Errorf("sessions: %v", sessions)
+			}
+			mustUnlock(t, lk)
+			for ev := ""; ev != "acquired b 0"; {
+				ev = next()
+			}
+			mustUnlock(t, <-waits)
+			expect(t, next, "released b 0")
+			if err := term.Resign(deadline(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func namespaced(cli *clientv3.Client, prefix string) *clientv3.Client {
+	cli.KV = namespace.NewKV(cli.KV, prefix)
+	cli.Watcher = namespace.NewWatcher(cli.Watcher, prefix)
+	cli.Lease = namespace.NewLease(cli.Lease, prefix)
+	return cli
+}
+
+// etcd's own locks and elections stand in the same queues as ours, and are shown as such.
+func TestEntriesOfOtherClientsAreShownAndWatched(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	cli := srv.Client(t)
+	adm := admin.New(cli, nil)
+	upstream, err := concurrency.NewSession(cli, concurrency.WithTTL(60))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = upstream.Close() })
+	next := watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] {
+		return adm.WatchAt(ctx, admin.Lock, "/locks/x")
+	})
+	theirs := concurrency.NewMutex(upstream, "/locks/x")
+	if err := theirs.Lock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, next, "queued foreign 0", "acquired foreign 0")
+	ours := locker.NewMutexAt(open(t, cli, "ours"), "/locks/x")
+	_, err = ours.TryLock(deadline(t))
+	var failed *locker.AcquireError
+	if !errors.As(err, &failed) || failed.Place.Holder.Key != theirs.Key() || !failed.Place.Holder.Foreign ||
+		failed.Place.Holder.Lease != upstream.Lease() {
+		t.Errorf("TryLock: %v", err)
+	}
+	locked := make(chan *locker.Lock, 1)
+	go func() {
+		lk, _ := ours.Lock(deadline(t))
+		locked <- lk
+	}()
+	expect(t, next, "queued ours 1")
+	q, err := adm.ShowAt(deadline(t), admin.Lock, "/locks/x")
+	if err != nil || len(q.Entries) != 2 {
+		t.Fatalf("%+v, %v", q, err)
+	}
+	h, e := q.Entries[0], q.Entries[1]
+	if !h.Foreign || h.Key != theirs.Key() || h.Lease != upstream.Lease() || h.TTL <= 0 ||
+		!strings.Contains(h.String(), "another client's key") || e.Foreign || e.Owner != "ours" {
+		t.Errorf("%+v", q.Entries)
+	}
+	if err := theirs.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, next, "released foreign 0", "acquired ours 0")
+	mustUnlock(t, <-locked)
+	expect(t, next, "released ours 0")
+
+	leader := concurrency.NewElection(upstream, "/elections/x")
+	if err := leader.Campaign(deadline(t), `{"v":1,"owner":"not-ours","queued_at":"2026-01-31T12:00:00Z"}`); err != nil {
+		t.Fatal(err)
+	}
+	q, err = adm.ShowAt(deadline(t), admin.Election, "/elections/x")
+	if h, _ := q.Holder(); err != nil || !h.Foreign || !strings.Contains(h.Value, "not-ours") || h.Owner != "" {
+		t.Errorf("a candidate's value is not ours to read: %+v, %v", q, err)
+	}
+}
+
+// What happens while the connection is cut is told in full, unless etcd has compacted it away.
+func TestWatchGoesOnAfterACompaction(t *testing.T) {
+	t.Parallel()
+	for name, compact := range map[string]bool{"kept": false, "compacted": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := etcdtest.Start(t)
+			cli := srv.Client(t)
+			a, b := open(t, cli, "a"), open(t, cli, "b")
+			link := srv.Link(t)
+			adm := admin.New(link.Client(), nil)
+			lk := mustLock(t, locker.NewMutex(a, "x"))
+			next := watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] { return adm.Watch(ctx, admin.Lock, "x") })
+			expect(t, next, "queued a 0", "acquired a 0")
+			link.Cut()
+			mustUnlock(t, lk)
+			mustUnlock(t, mustLock(t, locker.NewMutex(b, "x")))
+			lk = mustLock(t, locker.NewMutex(a, "x"))
+			if compact {
+				srv.Compact(t)
+			}
+			link.Heal()
+			if compact {
+				expect(t, next, "gone a 0", "queued a 0", "acquired a 0")
+			} else {
+				expect(t, next, "released a 0", "queued b 0", "acquired b 0", "released b 0", "queued a 0", "acquired a 0")
+			}
+			srv.Revoke(t, lk.Lease())
+			expect(t, next, "lost a 0")
+		})
+	}
+}
+
+// A third of the requests goes to each member. One that hangs costs a moment: reads are sent to another, too, and a
+// watch that is not created goes to the next.
+func TestAMemberThatHangsHidesNothing(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.StartCluster(t, 3)
+	var endpoints []string
+	var links []*etcdtest.Link
+	for _, m := range cluster.Members() {
+		links = append(links, m.Link(t))
+		endpoints = append(endpoints, links[len(links)-1].Endpoints()...)
+	}
+	cli, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cli.Close() })
+	healthy := cluster.Client(t)
+	lk := mustLock(t, locker.NewMutex(open(t, healthy, "a"), "x"))
+	// An attempt that waits for the member that hangs lasts longer than the test waits.
+	adm := admin.New(cli, &admin.Options{Retry: backoff.Policy{Attempt: 4900 * time.Millisecond}})
+	show(t, adm, admin.Lock, "x") // all members are connected
+	links[1].BlackHole()
+	for range 6 {
+		ctx, cancel := context.WithTimeout(deadline(t), 4*time.Second)
+		_, showErr := adm.Show(ctx, admin.Lock, "x")
+		all := list(ctx, adm, admin.Lock, "")
+		if showErr != nil || fmt.Sprint(all) != "[x a 0]" {
+			t.Errorf("%v, %v", showErr, all)
+		}
+		cancel()
+	}
+	var watches []func() string
+	for range 3 {
+		watches = append(watches, watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] {
+			return adm.Watch(ctx, admin.Lock, "x")
+		}))
+	}
+	for _, next := range watches {
+		expect(t, next, "queued a 0", "acquired a 0")
+	}
+	mustUnlock(t, lk)
+	for _, next := range watches {
+		expect(t, next, "released a 0")
+	}
+	links[1].Heal()
+}
+
+// List of more names than a page has, on a real etcd; see BenchmarkList for more of them.
+func TestListOfSeveralPages(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	const names = 6_000
+	hold(t, srv.Client(t), names)
+	before := link.Count()
+	all := list(deadline(t), admin.New(link.Client(), nil), admin.Lock, "job/")
+	first, last := "job/0000000 worker-a 0", fmt.Sprintf("job/%07d worker-a 0", names-1)
+	if len(all) != names || all[0] != first || all[names-1] != last {
+		t.Errorf("%d names, %v to %v", len(all), all[0], all[len(all)-1])
+	}
+	if n := link.Count()["Txn"] - before["Txn"]; n < 2 { // more if one was slow and sent again
+		t.Errorf("%d requests", n)
+	}
+}
