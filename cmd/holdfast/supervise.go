@@ -113,14 +113,12 @@ func (s *supervisor) run(h holder, env ...string) (code int, why *stopped, err e
 			switch {
 			case state == holdfast.Suspended && why == nil:
 				termAt = s.suspended()
-			case state == holdfast.Connected && why == nil:
-				termAt = nil
 			case state == holdfast.Lost: // also of a lock that was kicked before
 				c.kill()
 			}
 		case <-termAt:
 			termAt = nil
-			if err := h.Check(); err != nil && why == nil {
+			if err := h.Check(); err != nil && why == nil { // nil: it was connected again in time
 				why = &stopped{exitLost, err}
 				s.say(h, "SIGTERM to the command: %v; SIGKILL in %v", err, round(min(s.sess.Remaining(), s.drain)))
 				c.terminate()
