@@ -55,6 +55,17 @@ func tooOld(text string) bool {
 	return v[0] < patched[0][0] || v[0] == patched[0][0] && v[1] < patched[0][1]
 }
 
+// CheckServerVersion returns nil if a session may rely on an etcd server of this version, as its Status reports it, and
+// otherwise an error that says why not and which versions are supported. A version that cannot be parsed is accepted.
+// New logs the same as a warning.
+func CheckServerVersion(version string) error {
+	if !tooOld(version) {
+		return nil
+	}
+	return fmt.Errorf("unsupported etcd version %s: linearizable reads may return stale data, so a lost lock may still "+
+		"look held; upgrade to %v, %v or newer", version, patched[0], patched[1])
+}
+
 // warnOfOldServers asks as many times for a version as there are endpoints, and logs which servers are too old.
 func (s *Session) warnOfOldServers(ctx context.Context) {
 	ask := maintenance(s.client)

@@ -6,9 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -201,11 +201,14 @@ func askPassword(name string) (string, error) {
 		return "", usage("user %q has no password, and there is no terminal to ask for it: set ETCDCTL_PASSWORD", name)
 	}
 	defer tty.Close()
-	_, _ = fmt.Fprintf(tty, "etcd password of %q: ", name)
-	password, err := term.ReadPassword(int(tty.Fd()))
-	_, _ = io.WriteString(tty, "\n")
+	before, err := term.MakeRaw(int(tty.Fd())) // before the prompt: nothing that is typed then is echoed
 	if err != nil {
 		return "", fmt.Errorf("read the password: %w", err)
 	}
-	return string(password), nil
+	defer func() { _ = term.Restore(int(tty.Fd()), before) }()
+	password, err := term.NewTerminal(tty, "").ReadPassword(fmt.Sprintf("etcd password of %q: ", name))
+	if err != nil { // Ctrl-C and Ctrl-D
+		return "", &exitError{exitSignal + int(syscall.SIGINT), fmt.Errorf("no password was given: %w", err)}
+	}
+	return password, nil
 }

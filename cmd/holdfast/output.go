@@ -28,15 +28,19 @@ An entry, one holder or waiter:
     revision        etcd's revision that created it: the order of the queue
     lease           its lease, in hex as etcdctl has it
     ttl_seconds     until its lease expires unless it is renewed
+    taken_until     released; the name stays taken until then (run --min-hold)
     foreign         true: of another client than holdfast, such as etcdctl lock
+    notice          what an administrator wants (see "holdfast help kick"): by,
+                    reason, at, removed (true: the lock is taken away)
 
 "ls":      kind ("lock", "election"), name, waiting, holder (an entry without
            token and ttl_seconds)
 "ls --sessions": owner, host, pid, lease, revision
 "show":    kind, name, revision, held, waiting (a count), entries (the holder,
            then those who wait, in their order)
-"watch":   event ("queued", "acquired", "released", "left", "lost", "gone"),
-           revision, waiting (a count), entry (without ttl_seconds)
+"watch":   event ("queued", "acquired", "released", "left", "lost", "gone",
+           "taken", "kicked", "removed"), revision, waiting (a count), entry (without ttl_seconds)
+"kick":    name, token, forced, free (false: it still holds), holder (an entry)
 "epoch":   namespace, epoch
 "check":   check, result ("ok", "warning", "failed", "info"), detail, advice; the
            last line has fit (true or false) instead
@@ -55,13 +59,26 @@ type entryJSON struct {
 	Revision int64         `json:"revision"`
 	Lease    string        `json:"lease"`
 	TTL      *float64      `json:"ttl_seconds,omitempty"`
+	Taken    *time.Time    `json:"taken_until,omitempty"`
 	Foreign  bool          `json:"foreign"`
+	Notice   *noticeJSON   `json:"notice,omitempty"`
+}
+
+type noticeJSON struct {
+	By      string    `json:"by"`
+	Reason  string    `json:"reason"`
+	At      time.Time `json:"at"`
+	Removed bool      `json:"removed"`
 }
 
 func asJSON(e admin.Entry) entryJSON {
 	j := entryJSON{
 		Key: e.Key, Owner: e.Owner, Host: e.Host, PID: e.PID, Value: e.Value, Token: e.Token, Revision: e.Revision,
 		Lease: hex(e), Foreign: e.Foreign, QueuedAt: known(e.QueuedAt), HeldAt: known(e.HeldAt),
+		Taken: known(e.TakenUntil),
+	}
+	if n := e.Notice; !n.At.IsZero() {
+		j.Notice = &noticeJSON{n.By, n.Reason, n.At.UTC(), n.Removed}
 	}
 	if e.TTL > 0 {
 		seconds := e.TTL.Seconds()

@@ -26,7 +26,10 @@ What ends the command before it ends by itself:
     etcd is not reachable, briefly     nothing; the command goes on
     ... and for --term-after longer    SIGTERM to the command's process group
     ... until the lock is lost         SIGKILL, before the lease in etcd can end
-    the lock is removed by hand        SIGKILL within 2 s
+    it is asked for (holdfast kick)    SIGTERM, SIGKILL after --drain; the lock is
+                                       kept until the command has ended
+    the lock is taken away, by hand    SIGKILL within 2 s
+    or with holdfast kick --force
     --max-hold is over                 SIGTERM, SIGKILL after --drain; the lock is
                                        kept until the command has ended
     holdfast is killed (kill -9)       on Linux the kernel kills the command, but
@@ -51,6 +54,11 @@ the lock, the first four end it, and its place in the queue is given up. On a
 terminal the command is in the foreground. Ctrl-Z stops both; when they go on, the
 command is killed if the lock was lost meanwhile.
 
+Machines start a cron job within seconds of each other, not at once. If the first one
+is done before the second one starts, --try alone lets both run. With --min-hold the
+name stays taken for that long after it was acquired, whatever becomes of the command:
+choose more than the machines are apart, and at least 5 s less than the interval.
+
 What the command leaves running in the background when it ends goes on without the
 lock.
 
@@ -58,6 +66,7 @@ lock.
 
 const runExamples = `  holdfast run billing/job-7 -- ./job --verbose
   holdfast run --try nightly -- ./backup.sh || [ $? = 75 ]   # skip if it runs elsewhere
+  holdfast run --try --min-hold 30m nightly -- ./backup.sh   # once a night, on one machine
   holdfast run --wait 1m deploy -- make deploy
   holdfast run --max-hold 1h report -- ./report
   holdfast run x -- sh -c 'exec ./job --token "$HOLDFAST_TOKEN"'
@@ -111,6 +120,7 @@ func newRun(a *app) *cobra.Command {
 		sessionFlags
 		try  bool
 		wait time.Duration
+		min  time.Duration
 		at   bool
 	}
 	s := &supervisor{signals: a.signals}
@@ -129,6 +139,7 @@ func newRun(a *app) *cobra.Command {
 				if o.at {
 					mu = locker.NewMutexAt(sess, args[0])
 				}
+				mu = mu.With(locker.Options{MinHold: o.min})
 				lk, err := acquire(cmd.Context(), mu, o.try, o.wait)
 				if err != nil {
 					return err
@@ -142,6 +153,7 @@ func newRun(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&o.try, "try", false, "do not wait: exit with 75 if the lock is held or waited for")
 	f.DurationVar(&o.wait, "wait", 0, "how `long` to wait before exiting with 75 (default without end)")
+	f.DurationVar(&o.min, "min-hold", 0, "how `long` the name stays taken, also when the command has ended before")
 	f.DurationVar(&s.maxHold, "max-hold", 0, "how `long` the command may run (default without end)")
 	s.addFlags(cmd)
 	o.addFlags(cmd)

@@ -128,6 +128,17 @@ func details(e admin.Entry) (lines []string) {
 	} else {
 		add("lease", fmt.Sprintf("%s, expires in %s unless renewed", hex(e), ttl(e)))
 	}
+	if !e.TakenUntil.IsZero() {
+		add("released", "and taken until "+exact(e.TakenUntil)+" (--min-hold)")
+	}
+	if n := e.Notice; !n.At.IsZero() {
+		what := "to let go"
+		if n.Removed {
+			what = "and is being removed"
+		}
+		add("asked", fmt.Sprintf("%s, by %s at %s", what, clean(n.By, 20), exact(n.At)))
+		add("", clean(n.Reason, 66))
+	}
 	add("key", clean(e.Key, 0))
 	return lines
 }

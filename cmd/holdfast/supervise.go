@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -72,6 +73,7 @@ func (s *supervisor) run(h holder, env ...string) (code int, why *stopped, err e
 	defer c.release()
 
 	var termAt, killAt <-chan time.Time
+	var gone <-chan struct{}
 	if s.sess.State() == holdfast.Suspended {
 		termAt = s.suspended()
 	}
@@ -89,21 +91,34 @@ func (s *supervisor) run(h holder, env ...string) (code int, why *stopped, err e
 			}
 			return codeOf(status), nil, nil
 
-		case <-lost: // another client may hold soon: no time for SIGTERM
+		case <-lost:
 			lost = nil
 			why = &stopped{exitLost, h.Check()}
-			s.say(h, "SIGKILL to the command: %v", why.err)
+			if isKicked(why.err) {
+				s.say(h, "SIGTERM to the command: %v; SIGKILL in %v", why.err, s.drain)
+				c.terminate()
+				killAt = after(s.drain)
+				taken, stop := s.taken(h)
+				defer stop()
+				gone = taken
+				continue
+			}
+			s.say(h, "SIGKILL to the command: %v", why.err) // another client may hold soon: no time for SIGTERM
+			c.kill()
+		case <-gone:
+			gone = nil
+			s.say(h, "SIGKILL to the command: the lock is free although it still runs")
 			c.kill()
 		case state := <-states:
 			switch {
 			case state == holdfast.Suspended && why == nil:
 				termAt = s.suspended()
-			case state == holdfast.Connected && why == nil:
-				termAt = nil
+			case state == holdfast.Lost: // also of a lock that was kicked before
+				c.kill()
 			}
 		case <-termAt:
 			termAt = nil
-			if err := h.Check(); err != nil && why == nil {
+			if err := h.Check(); err != nil && why == nil { // nil: it was connected again in time
 				why = &stopped{exitLost, err}
 				s.say(h, "SIGTERM to the command: %v; SIGKILL in %v", err, round(min(s.sess.Remaining(), s.drain)))
 				c.terminate()
@@ -131,6 +146,40 @@ func (s *supervisor) run(h holder, env ...string) (code int, why *stopped, err e
 			}
 		}
 	}
+}
+
+// isKicked reports whether a hold has ended because an administrator asked for that. The name is still taken then.
+func isKicked(err error) bool {
+	var lost *holdfast.LostError
+	return errors.As(err, &lost) && lost.Cause == holdfast.CauseKicked
+}
+
+// lookAgain is how often the entry of a hold that was kicked is looked at.
+const lookAgain = 500 * time.Millisecond
+
+// taken returns a channel that is closed when the entry of a hold that has ended does not keep the name taken any more:
+// it is gone, or an administrator takes it away after all. Stop it when the command has ended.
+func (s *supervisor) taken(h holder) (gone <-chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	found, joined := make(chan struct{}), make(chan struct{})
+	go func() { // joined by stop
+		defer close(joined)
+		for {
+			look, over := context.WithTimeout(ctx, lookAgain)
+			resp, err := s.sess.Client().Get(look, h.Key())
+			over()
+			if err == nil && (len(resp.Kvs) == 0 || clientv3.LeaseID(resp.Kvs[0].Lease) != h.Lease()) {
+				close(found)
+				return
+			}
+			select {
+			case <-time.After(lookAgain):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return found, func() { cancel(); <-joined }
 }
 
 // errEnded says that a signal came before the command was started.

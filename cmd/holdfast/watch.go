@@ -31,7 +31,10 @@ The events:
     released   the holder's entry was removed alone: by the holder, or by hand
     left       a waiter's entry was removed alone
     lost       an entry went with its lease, which expired or was revoked
-    gone       an entry was removed while the watch was interrupted`
+    gone       an entry was removed while the watch was interrupted
+    taken      released, and the name stays taken (run --min-hold)
+    kicked     an administrator has asked the holder to let go
+    removed    an administrator takes the lock away`
 
 const watchExamples = `  holdfast watch billing/job-7
   holdfast watch --election scheduler | tee -a leaders.log
@@ -156,7 +159,8 @@ const keptEvents = 8
 
 func (s *screen) apply(ev admin.Event, now time.Time) {
 	entries := slices.DeleteFunc(slices.Clone(s.queue.Entries), func(e admin.Entry) bool { return e.Key == ev.Entry.Key })
-	if ev.What == admin.Queued || ev.What == admin.Acquired {
+	switch ev.What {
+	case admin.Queued, admin.Acquired, admin.Taken, admin.Kicked, admin.Removed:
 		entries = append(entries, ev.Entry)
 		slices.SortFunc(entries, func(a, b admin.Entry) int { return int(a.Revision - b.Revision) })
 	}

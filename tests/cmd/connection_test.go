@@ -124,7 +124,7 @@ func TestUserAndPassword(t *testing.T) {
 	t.Run("asked for on the terminal", func(t *testing.T) {
 		w := onTerminal(t, srv.Endpoints(), "show", "x", "--user=root")
 		w.prints(w.stdout, `etcd password of "root": `)
-		w.keys(password + "\n")
+		w.keys(password + "\r")
 		w.exits(0)
 		if out := w.stdout.String(); strings.Contains(out, "secret") || !strings.Contains(out, "held by") {
 			t.Errorf("it prints %q", out)

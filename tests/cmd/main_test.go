@@ -50,6 +50,20 @@ func TestMain(m *testing.M) {
 	}))
 }
 
+// readSources reads the sources of the command through a link in this module: "go test" then does not reuse a cached
+// result after one of them has changed. It notes only what is read while tests run.
+var readSources = sync.OnceFunc(func() {
+	files, err := filepath.Glob(filepath.Join("testdata", "sources", "*.go"))
+	if err != nil || len(files) == 0 {
+		panic(fmt.Sprint("testdata/sources does not lead to the command: ", err))
+	}
+	for _, file := range files {
+		if _, err := os.ReadFile(file); err != nil {
+			panic(err)
+		}
+	}
+})
+
 // process is a running holdfast.
 type process struct {
 	t      *testing.T
@@ -94,7 +108,8 @@ const patience = 30 * time.Second
 // holdfast starts the command on the etcd at these endpoints. It is killed when the test ends.
 func holdfast(t *testing.T, endpoints []string, args ...string) *process {
 	t.Helper()
-	return begin(t, exec.Command(program, args...), "ETCDCTL_ENDPOINTS="+strings.Join(endpoints, ","))
+	return begin(t, exec.Command(program, args...), "ETCDCTL_ENDPOINTS="+strings.Join(endpoints, ","),
+		"ETCDCTL_COMMAND_TIMEOUT="+patience.String()) // on a busy machine a process takes its time
 }
 
 // begin starts a command with these variables beside those of the test.
@@ -105,6 +120,7 @@ func begin(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 
 func (p *process) begin(env []string) *process {
 	p.t.Helper()
+	readSources()
 	t, cmd := p.t, p.cmd
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
@@ -255,4 +271,12 @@ func queue(t testing.TB, srv *etcdtest.Server, name string, owners ...string) {
 		srv.WaitForKeys(t, "holdfast/lock/"+name+"/@/", i+2)
 	}
 	t.Cleanup(func() { cancel(); waiting.Wait() }) // before the sessions close
+}
+
+// create makes a file that a command waits for.
+func create(t *testing.T, file string) {
+	t.Helper()
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -299,9 +299,7 @@ func TestMaxHoldKeepsTheLockUntilTheCommandHasEnded(t *testing.T) {
 		t.Errorf("the lock was released while the command ran; %d events", n)
 	}
 	file := p.cmd.Args[len(p.cmd.Args)-1]
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, file)
 	p.exits(124)
 	srv.WaitForKeys(t, "holdfast/", 0)
 }
@@ -327,4 +325,29 @@ func TestRunExcludesEtcdctlLock(t *testing.T) {
 	}
 	p.exits(128 + int(syscall.SIGTERM))
 	srv.WaitForKeys(t, "/app/", 0)
+}
+
+// The command is done at once; the name stays taken.
+func TestMinHoldKeepsTheNameTakenAfterTheCommand(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	holdfast(t, srv.Endpoints(), "run", "--try", "--min-hold=1h", "x", "--", "true").exits(0)
+	if kvs := srv.Keys(t, entries); len(kvs) != 1 {
+		t.Errorf("entries: %v", kvs)
+	}
+	holdfast(t, srv.Endpoints(), "run", "--try", "--min-hold=1h", "x", "--", "true").exits(75)
+	holdfast(t, srv.Endpoints(), "run", "--min-hold=-1s", "y", "--", "true").exits(64)
+}
+
+func TestWhatAStoppedCommandHasStartedIsKilled(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	p := holdfast(t, srv.Endpoints(), run([]string{"sh", "-c",
+		`trap '' TERM; sleep 1000 & echo grandchild $!; trap - TERM; echo pid $$; wait`}, "--max-hold=200ms", "x")...)
+	grandchild := p.pidOf("grandchild")
+	p.pidOf("pid")
+	p.exits(124)
+	if !gone(grandchild) {
+		t.Error("what the command has started goes on without the lock")
+	}
 }

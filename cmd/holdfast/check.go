@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/session"
+)
+
+const checkHelp = `Check whether this etcd cluster is fit for locks and elections, seen from this machine
+and with this user, and say what to do if it is not. It exits with 0 if it is, with 1 if
+it is not. It writes nothing but a lease, which it revokes.
+
+    members      each endpoint answers, has a leader, is no learner; the endpoints are
+                 all members of the cluster
+    version      each server has the fixes that holdfast relies on
+    alarms       no alarm is raised (NOSPACE, CORRUPT)
+    space        the database is below 80 % of its quota
+    permission   the user may read and write what --for needs; --name limits that to
+                 one lock or election
+    commit       how long a write takes until a quorum has it, of --samples
+    renewal      how long a renewal of a lease and the read that proves it take
+    TTL          whether --ttl suits these times
+    clocks       what they matter
+
+A warning does not make the cluster unfit.`
+
+const checkExamples = `  holdfast check
+  holdfast check --for lock --name billing/job-7 --user billing   # a role for one lock
+  holdfast check --ttl 5s --samples 100
+  holdfast check -o json | jq -r 'select(.result == "failed") | .advice'`
+
+// finding is one line of a check, as jsonHelp describes it.
+type finding struct {
+	Check  string `json:"check"`
+	Result string `json:"result"`
+	Detail string `json:"detail"`
+	Advice string `json:"advice,omitempty"`
+}
+
+// checker looks at a cluster. Its methods report what they find.
+type checker struct {
+	cli       *clientv3.Client
+	namespace string
+	needs     []string
+	name      string
+	ttl       time.Duration
+	samples   int
+	secure    bool
+
+	report func(finding)
+	failed bool
+}
+
+func (c *checker) ok(check, format string, args ...any) {
+	c.report(finding{Check: check, Result: "ok", Detail: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) info(check, detail string) {
+	c.report(finding{Check: check, Result: "info", Detail: detail})
+}
+
+func (c *checker) warn(check, detail, advice string) {
+	c.report(finding{check, "warning", detail, advice})
+}
+
+func (c *checker) fail(check, detail, advice string) {
+	c.failed = true
+	c.report(finding{check, "failed", detail, advice})
+}
+
+var errUnfit = errors.New("the cluster is not fit: see what failed above")
+
+func newCheck(a *app) *cobra.Command {
+	c := &checker{}
+	cmd := &cobra.Command{
+		Use: "check [flags]", Short: "Check whether this etcd cluster is fit", Long: checkHelp, Example: checkExamples,
+		Args: exactly(0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.validate(); err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			p := printer{w: out}
+			c.report = func(f finding) { p.finding(f, a.output == "json") }
+			return a.withClient(cmd.Context(), func(cli *clientv3.Client) error {
+				c.cli, c.namespace, c.secure = cli, a.namespace, a.insecureSkipVerify || a.cacert != "" || a.cert != "" ||
+					!a.insecureTransport || a.secureEndpoint()
+				if err := c.run(cmd.Context(), a.commandTimeout); err != nil {
+					return err
+				}
+				if a.output == "json" {
+					return errors.Join(p.err, printJSON(out, map[string]bool{"fit": !c.failed}), c.verdict())
+				}
+				if !c.failed {
+					p.f("fit\n")
+				}
+				return errors.Join(p.err, c.verdict())
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&c.needs, "for", []string{"lock", "election"},
+		"what the user needs to do: lock, election, admin, epoch")
+	f.StringVar(&c.name, "name", "", "the only lock or election that the user needs")
+	f.DurationVar(&c.ttl, "ttl", session.DefaultTTL, "the TTL that sessions will have")
+	f.IntVar(&c.samples, "samples", 10, "how often to measure")
+	return cmd
+}
+
+func (c *checker) validate() error {
+	for _, need := range c.needs {
+		if permissions[need] == nil {
+			return usage("--for has %q, which is none of lock, election, admin, epoch", need)
+		}
+	}
+	if c.samples < 1 || c.ttl < time.Second {
+		return usage("--samples must be at least 1, --ttl at least 1s")
+	}
+	return nil
+}
+
+func (c *checker) verdict() error {
+	if c.failed {
+		return &exitError{exitOther, errUnfit}
+	}
+	return nil
+}
+
+// run makes all checks. An error means that etcd cannot be asked at all.
+func (c *checker) run(ctx context.Context, timeout time.Duration) error {
+	first, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := c.reach(first); err != nil {
+		return err
+	}
+	c.members(ctx, timeout)
+	c.permissions(ctx, timeout)
+	c.times(ctx, timeout)
+	c.info("clocks", "The time of day may differ from machine to machine: none is compared with another. Only how fast "+
+		"they run matters: a clock of this machine that is slower than etcd's by more than a tenth within a TTL would be "+
+		"trusted too long (session.Options.DriftMargin). Times that \"holdfast show\" tells are each machine's own.")
+	return nil
+}
+
+// reach returns why etcd cannot be reached, if it cannot.
+func (c *checker) reach(ctx context.Context) error {
+	_, err := c.probe(ctx, need{key: c.namespace + "/epoch", permission: "read"})
+	if exitCode(err) == exitUnavailable {
+		return err
+	}
+	return nil
+}
+
+// finding prints one, wrapped to 80 columns.
+func (p *printer) finding(f finding, asJSON bool) {
+	if asJSON {
+		if p.err == nil {
+			p.err = printJSON(p.w, f)
+		}
+		return
+	}
+	lead := fmt.Sprintf("%-8s %-11s ", f.Result, f.Check)
+	for _, line := range wrap(f.Detail, 80-len(lead)) {
+		p.f("%s%s\n", lead, line)
+		lead = strings.Repeat(" ", len(lead))
+	}
+	if f.Advice != "" {
+		for i, line := range wrap(f.Advice, 80-len(lead)-3) {
+			arrow := "-> "
+			if i > 0 {
+				arrow = "   "
+			}
+			p.f("%s%s%s\n", lead, arrow, line)
+		}
+	}
+}
+
+// wrap breaks text at spaces into lines of at most width characters, where it can.
+func wrap(text string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
+}
+
+// spread is the middle and the largest of some times.
+func spread(times []time.Duration) (median, worst time.Duration) {
+	slices.Sort(times)
+	return times[len(times)/2], times[len(times)-1]
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) }

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// fullAt is the part of the quota above which the database counts as nearly full.
+const fullAt = 0.8
+
+// members asks each endpoint how it is, and the cluster which members it has.
+func (c *checker) members(ctx context.Context, timeout time.Duration) {
+	answered := make(map[uint64]*clientv3.StatusResponse)
+	for _, endpoint := range c.cli.Endpoints() {
+		asked, cancel := context.WithTimeout(ctx, timeout)
+		status, err := c.cli.Status(asked, endpoint)
+		cancel()
+		if err != nil {
+			c.warn("members", fmt.Sprintf("%s does not answer: %v", endpoint, err),
+				"Start the member, or remove it from --endpoints. Sessions survive it while the others are a quorum.")
+			continue
+		}
+		answered[status.Header.MemberId] = status
+		c.member(endpoint, status)
+	}
+	listed, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	list, err := c.cli.MemberList(listed)
+	if err != nil {
+		c.warn("members", fmt.Sprintf("the list of members cannot be read: %v", err), "")
+		return
+	}
+	voters := 0
+	var missing []string
+	for _, m := range list.Members {
+		if !m.IsLearner {
+			voters++
+		}
+		if answered[m.ID] == nil {
+			missing = append(missing, fmt.Sprintf("%s (%s)", m.Name, strings.Join(m.ClientURLs, ", ")))
+		}
+	}
+	c.size(voters, missing)
+}
+
+// size judges how many members there are.
+func (c *checker) size(voters int, missing []string) {
+	switch {
+	case voters == 1:
+		c.warn("members", "one member: when it is down for the TTL, all locks are lost", "Run three members.")
+	case voters%2 == 0:
+		c.warn("members", fmt.Sprintf("%d voting members tolerate no more failures than %d", voters, voters-1),
+			"Run an odd number of members.")
+	default:
+		c.ok("members", "%d voting members, %d may fail", voters, (voters-1)/2)
+	}
+	if len(missing) > 0 {
+		c.warn("members", "did not answer, or is not in --endpoints: "+strings.Join(missing, "; "),
+			"List all members: a request that hangs is sent to the others that the client knows.")
+	}
+}
+
+// member judges the status of one.
+func (c *checker) member(endpoint string, status *clientv3.StatusResponse) {
+	if err := session.CheckServerVersion(status.Version); err != nil {
+		c.fail("version", endpoint+": "+err.Error(), "Upgrade this server before you rely on a lock.")
+	} else {
+		c.ok("version", "%s: %s", endpoint, status.Version)
+	}
+	if status.Leader == 0 {
+		c.fail("members", endpoint+" has no leader", "A quorum of the members must run and reach each other.")
+	}
+	if status.IsLearner {
+		c.warn("members", endpoint+" is a learner, which serves no locks", "Promote it, or remove it from --endpoints.")
+	}
+	for _, problem := range status.Errors {
+		switch {
+		case strings.Contains(problem, etcdserverpb.AlarmType_NOSPACE.String()):
+			c.fail("alarms", endpoint+": "+problem, "Nothing new can be locked. Compact and defragment, then run "+
+				"\"etcdctl alarm disarm\"; or raise --quota-backend-bytes.")
+		case strings.Contains(problem, etcdserverpb.AlarmType_CORRUPT.String()):
+			c.fail("alarms", endpoint+": "+problem, "Members disagree about their data: replace the one that is wrong.")
+		case !strings.Contains(problem, "no leader"): // said above
+			c.warn("alarms", endpoint+": "+problem, "")
+		}
+	}
+	if len(status.Errors) == 0 {
+		c.ok("alarms", "%s: none", endpoint)
+	}
+	const mib = 1 << 20
+	used := fmt.Sprintf("%s: the database has %d MiB", endpoint, status.DbSize/mib)
+	switch quota := status.DbSizeQuota; {
+	case quota <= 0:
+		c.info("space", used+"; this server does not tell its quota (2048 MiB unless it was set)")
+	case float64(status.DbSize) > fullAt*float64(quota):
+		c.warn("space", fmt.Sprintf("%s of %d MiB", used, quota/mib), "When it is full, nothing new can be locked. Compact "+
+			"and defragment, or raise --quota-backend-bytes.")
+	default:
+		c.ok("space", "%s of %d MiB", used, quota/mib)
+	}
+}
+
+// need is a permission.
+type need struct {
+	key        string // or prefix
+	prefix     bool
+	permission string // read, readwrite
+}
+
+// permissions are those that docs/client.md lists, for each value of --for.
+var permissions = map[string]func(namespace, name string) []need{
+	"lock": func(ns, name string) []need { return entriesOf(ns, "lock", name) },
+	"election": func(ns, name string) []need {
+		return entriesOf(ns, "election", name)
+	},
+	"admin": func(ns, name string) []need {
+		return []need{
+			{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "read"}, {ns + "/election/", true, "read"},
+			{ns + "/session/", true, "read"},
+		}
+	},
+	"epoch": func(ns, _ string) []need { return []need{{ns + "/epoch", false, "readwrite"}} },
+}
+
+func entriesOf(ns, kind, name string) []need {
+	prefix := ns + "/" + kind + "/"
+	if name != "" {
+		prefix += name + "/@/"
+	}
+	return []need{{ns + "/epoch", false, "read"}, {ns + "/session/", true, "readwrite"}, {prefix, true, "readwrite"}}
+}
+
+// wanted are the permissions for all of --for. A role has one permission for a key: the larger one is wanted.
+func (c *checker) wanted() (all []need) {
+	for _, purpose := range c.needs {
+		for _, n := range permissions[purpose](c.namespace, c.name) {
+			same := func(other need) bool { return other.key == n.key }
+			if i := slices.IndexFunc(all, same); i < 0 {
+				all = append(all, n)
+			} else if n.permission == "readwrite" {
+				all[i] = n
+			}
+		}
+	}
+	return all
+}
+
+func (c *checker) permissions(ctx context.Context, timeout time.Duration) {
+	granted := true
+	for _, n := range c.wanted() {
+		asked, cancel := context.WithTimeout(ctx, timeout)
+		_, err := c.probe(asked, n)
+		cancel()
+		if err == nil || errors.Is(err, rpctypes.ErrNoSpace) {
+			continue // a full store is told by its alarm
+		}
+		granted = false
+		flag := ""
+		if n.prefix {
+			flag = "--prefix "
+		}
+		advice := fmt.Sprintf("etcdctl role grant-permission %sROLE %s %s", flag, n.permission, n.key)
+		if exitCode(err) != exitDenied {
+			advice = ""
+		}
+		c.fail("permission", fmt.Sprintf("%s %s: %v", n.permission, n.key, err), advice)
+	}
+	if granted {
+		c.ok("permission", "for %s", strings.Join(c.needs, ", "))
+	}
+	if !c.secure {
+		c.warn("permission", "the connection is not encrypted: what passes by can be read and changed",
+			"Use https:// endpoints and --cacert.")
+	}
+}
+
+// probe asks for a permission and returns how long that took. etcd checks the permissions of both branches of a
+// transaction, and the branch with the put is never taken: no key has a create revision below 0. With a put in it the
+// transaction goes through etcd's log like any write, although it changes nothing.
+func (c *checker) probe(ctx context.Context, n need) (time.Duration, error) {
+	key := n.key
+	if n.prefix {
+		key += "check"
+	}
+	get := clientv3.OpGet(key, clientv3.WithCountOnly())
+	if n.prefix {
+		get = clientv3.OpGet(n.key, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	}
+	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
+	ops := []clientv3.Op{get}
+	if n.permission == "readwrite" {
+		ops = append(ops, clientv3.OpPut(key, ""))
+	}
+	begun := time.Now()
+	_, err := c.cli.Txn(ctx).If(never).Then(ops...).Commit()
+	return time.Since(begun), withConnection(c.cli, err)
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcderr"
+)
+
+// slowCommit is what etcd itself warns of.
+const slowCommit = 100 * time.Millisecond
+
+// leastTTL is the smallest TTL that a check recommends.
+const leastTTL = 5 * time.Second
+
+// times measures what a lock costs, and what a renewal takes, and judges the TTL by it.
+func (c *checker) times(ctx context.Context, timeout time.Duration) {
+	commit, err := c.measure(ctx, timeout, func(ctx context.Context) (time.Duration, error) {
+		return c.probe(ctx, need{c.namespace + "/session/", true, "readwrite"})
+	})
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace): // told by its alarm
+	case exitCode(err) == exitDenied:
+		c.info("commit", "cannot be measured by a user that may not write "+c.namespace+"/session/")
+	case err != nil:
+		c.fail("commit", fmt.Sprintf("cannot be measured: %v", err), "")
+	default:
+		median, worst := spread(commit)
+		detail := fmt.Sprintf("median %s, slowest of %d %s", ms(median), len(commit), ms(worst))
+		if median > slowCommit {
+			c.warn("commit", detail, "Each lock and each hand-over takes one or two of them. As a rule it is the disk: look at "+
+				"etcd_disk_wal_fsync_duration_seconds, then at the network between members.")
+		} else {
+			c.ok("commit", "%s", detail)
+		}
+	}
+
+	least, renewal, err := c.renewals(ctx, timeout)
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return
+	case exitCode(err) == exitDenied:
+		c.info("renewal", "cannot be measured by a user that may not read "+c.namespace+"/epoch")
+		return
+	case err != nil:
+		c.fail("renewal", fmt.Sprintf("cannot be measured: %v", err), "")
+		return
+	}
+	median, worst := spread(renewal)
+	detail := fmt.Sprintf("median %s, slowest of %d %s", ms(median), len(renewal), ms(worst))
+	if reserve := c.trusted() / 8; worst > reserve {
+		c.fail("renewal", detail, fmt.Sprintf("With a TTL of %v there are %v for a late renewal. Use a larger TTL, or find "+
+			"out why etcd is slow.", c.ttl, reserve))
+	} else {
+		c.ok("renewal", "%s", detail)
+	}
+	c.adviseTTL(least, worst)
+}
+
+func (c *checker) trusted() time.Duration { return c.ttl - max(c.ttl/10, 200*time.Millisecond) }
+
+// adviseTTL compares the TTL with the least that etcd grants, which is one and a half election timeouts, and with the
+// slowest renewal.
+func (c *checker) adviseTTL(least, worst time.Duration) {
+	// A new leader is elected within two election timeouts, as a rule. Half of the trusted time should outlast that, and
+	// twenty of the slowest renewals. Below leastTTL pauses of this machine cost locks.
+	wanted := max(leastTTL, 3*least, 40*worst)
+	wanted = time.Duration(math.Ceil(wanted.Seconds())) * time.Second
+	detail := fmt.Sprintf("%v; etcd grants %v at least, and the locks of a machine that vanished are free after %v and a "+
+		"second", c.ttl, least, max(c.ttl, least))
+	if c.ttl < wanted {
+		c.warn("TTL", detail, fmt.Sprintf("Use at least %v, so that a change of etcd's leader costs no lock.", wanted))
+		return
+	}
+	c.ok("TTL", "%s; %v would do, too", detail, wanted)
+}
+
+// renewals returns the least TTL that etcd grants, and how long renewals took, each with a read that proves it.
+func (c *checker) renewals(
+	ctx context.Context, timeout time.Duration,
+) (least time.Duration, took []time.Duration, err error) {
+	granted, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	lease, err := c.cli.Grant(granted, 1)
+	if err != nil {
+		return 0, nil, withConnection(c.cli, err)
+	}
+	defer func() {
+		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		defer cancel()
+		_, _ = c.cli.Revoke(ended, lease.ID) // else it goes with its TTL
+	}()
+	took, err = c.measure(ctx, timeout, func(ctx context.Context) (time.Duration, error) {
+		begun := time.Now()
+		_, err := c.cli.KeepAliveOnce(ctx, lease.ID)
+		if err == nil {
+			_, err = c.cli.Get(ctx, c.namespace+"/epoch", clientv3.WithCountOnly())
+		}
+		return time.Since(begun), withConnection(c.cli, err)
+	})
+	return time.Duration(lease.TTL) * time.Second, took, err
+}
+
+// measure measures as often as --samples says.
+func (c *checker) measure(
+	ctx context.Context, timeout time.Duration, once func(context.Context) (time.Duration, error),
+) (took []time.Duration, err error) {
+	for range c.samples {
+		asked, cancel := context.WithTimeout(ctx, timeout)
+		d, err := once(asked)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, d)
+	}
+	return took, nil
+}
+
+// withConnection adds to an error why there is no connection.
+func withConnection(cli *clientv3.Client, err error) error {
+	if err == nil {
+		return nil
+	}
+	return etcderr.WithConnection(cli.ActiveConnection(), err)
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+const kickHelp = `Ask the holder of a lock to let go, and wait until it has. Who asks and why is written
+into the holder's entry, told to the holder, and recorded.
+
+A holder that reaches etcd learns of it within two seconds. Its contexts end, its Check
+says why, and the lock is free when its work has ended: nothing overlaps. "holdfast
+run" sends SIGTERM to its command, and SIGKILL after --drain. A holder that hangs or is
+cut off from etcd is not affected. See whom you ask with "holdfast show" first, and
+give the --token that it shows: then no other holder is asked by mistake.
+
+--force takes the lock away from a holder that does not let go. It is asked first, and
+a few seconds later the next one may hold. A holder that is connected to etcd has been
+told by then, and "holdfast run" has killed its command. But a holder that is paused or
+cut off goes on until it continues, or until its own clock ends its lease, after up to
+its TTL. Only a store that compares fencing tokens refuses what it writes. Without one
+rather stop its process first, or wait for its TTL.
+
+Holders that are no processes of holdfast, and leaders of elections, take no requests:
+stop their processes, or revoke their lease (etcdctl lease revoke LEASE), which has the
+consequences of --force.
+
+The exit code is 0 when the holder has let go, or the lock was free; 75 when it still
+holds after --wait. The role needs to write the entries of the lock.`
+
+const kickExamples = `  holdfast show billing/job-7
+  holdfast kick billing/job-7 --token 1042 --reason "stuck since 3 a.m., see INC-7"
+  holdfast kick billing/job-7 --token 1042 --reason "host is gone" --force`
+
+type kicker struct {
+	place  place
+	token  int64
+	reason string
+	force  bool
+	wait   time.Duration
+}
+
+func newKick(a *app) *cobra.Command {
+	k := &kicker{}
+	cmd := &cobra.Command{
+		Use: "kick NAME --reason TEXT [flags]", Short: "Ask the holder of a lock to let go, or take it away",
+		Long: kickHelp, Example: kickExamples,
+		Args: exactly(1, "one NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k.place.name = args[0]
+			if k.reason == "" {
+				return usage("kick needs a --reason, which the holder and the records get")
+			}
+			return a.withClient(cmd.Context(), func(cli *clientv3.Client) error {
+				adm := admin.New(cli, &admin.Options{Namespace: a.namespace, Owner: operator()})
+				return k.run(cmd.Context(), a, cmd.OutOrStdout(), adm)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&k.reason, "reason", "", "why, 1 to 256 bytes")
+	f.Int64Var(&k.token, "token", 0, "of the holder, as \"holdfast show\" tells it (default: that of the present one)")
+	f.BoolVar(&k.force, "force", false, "take the lock away, whatever the holder does")
+	f.DurationVar(&k.wait, "wait", 15*time.Second, "how `long` to wait until the holder has let go; 0: not at all")
+	f.BoolVar(&k.place.at, "at", false, "NAME is a prefix of etcd's own clients")
+	return cmd
+}
+
+// operator is who asks.
+func operator() string {
+	host, _ := os.Hostname() // unknown is as good as empty here
+	name := "uid " + fmt.Sprint(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	return name + "@" + host
+}
+
+type kickJSON struct {
+	Name   string        `json:"name"`
+	Token  fencing.Token `json:"token,omitzero"`
+	Forced bool          `json:"forced"`
+	Free   bool          `json:"free"`
+	Holder *entryJSON    `json:"holder,omitempty"`
+}
+
+func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Client) error {
+	asking, cancel := a.bounded(ctx)
+	defer cancel()
+	q, err := k.place.show(asking, adm)
+	if err != nil {
+		return err
+	}
+	h, held := q.Holder()
+	if !held {
+		return k.print(a, out, kickJSON{Name: k.place.name, Free: true}, "lock %s is free", clean(k.place.name, 0))
+	}
+	token := fencing.Token(k.token)
+	if token == 0 {
+		token = h.Token
+	}
+	if err := k.ask(asking, adm, token); err != nil {
+		return err
+	}
+	entry := asJSON(h)
+	did := kickJSON{k.place.name, token, k.force, false, &entry}
+	if k.wait > 0 {
+		waiting, cancel := context.WithTimeout(ctx, k.wait)
+		defer cancel()
+		did.Free, err = k.letGo(waiting, adm, token)
+		if err != nil && ctx.Err() != nil {
+			return err
+		}
+	}
+	switch {
+	case did.Free:
+		return k.print(a, out, did, "%s has let go of lock %s", owner(h, 0), clean(k.place.name, 0))
+	case k.wait == 0:
+		return k.print(a, out, did, "%s was asked to let go of lock %s", owner(h, 0), clean(k.place.name, 0))
+	}
+	err = k.print(a, out, did, "%s still holds lock %s after %v", owner(h, 0), clean(k.place.name, 0), k.wait)
+	if err == nil {
+		err = &exitError{exitNotAcquired, fmt.Errorf("the lock is still held: see --force in \"holdfast kick --help\"")}
+	}
+	return err
+}
+
+func (k *kicker) ask(ctx context.Context, adm *admin.Client, token fencing.Token) error {
+	switch name := k.place.name; {
+	case k.force && k.place.at:
+		return adm.RemoveAt(ctx, name, token, k.reason)
+	case k.force:
+		return adm.Remove(ctx, name, token, k.reason)
+	case k.place.at:
+		return adm.KickAt(ctx, name, token, k.reason)
+	default:
+		return adm.Kick(ctx, name, token, k.reason)
+	}
+}
+
+// letGo waits until the token is not that of the first entry any more.
+func (k *kicker) letGo(ctx context.Context, adm *admin.Client, token fencing.Token) (bool, error) {
+	looks := time.NewTicker(200 * time.Millisecond)
+	defer looks.Stop()
+	for {
+		q, err := k.place.show(ctx, adm)
+		if err != nil {
+			return false, err
+		}
+		if h, held := q.Holder(); !held || h.Revision != token.Revision() {
+			return true, nil
+		}
+		select {
+		case <-looks.C:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}
+
+func (k *kicker) print(a *app, out io.Writer, did kickJSON, format string, args ...any) error {
+	if a.output == "json" {
+		return printJSON(out, did)
+	}
+	_, err := fmt.Fprintf(out, format+"\n", args...)
+	return err
+}

@@ -1,0 +1,105 @@
+//go:build linux
+
+package cmd
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+)
+
+// endsInOrder is a command that takes until there is a file to end after SIGTERM.
+func endsInOrder(file string) []string {
+	return []string{"sh", "-c", `trap 'echo got TERM; while [ ! -e "$0" ]; do sleep 0.02; done; exit 0' TERM
+		echo pid $$; while :; do sleep 0.02; done`, file}
+}
+
+func TestKickedCommandEndsInOrderAndKeepsTheLockMeanwhile(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	file := t.TempDir() + "/go"
+	p := holdfast(t, srv.Endpoints(), run(endsInOrder(file), "--drain=60s", "x")...)
+	p.pidOf("pid")
+	k := holdfast(t, srv.Endpoints(), "kick", "x", "--reason", "because of INC-7", "--wait=1m")
+	p.prints(p.stdout, "got TERM")
+	show := holdfast(t, srv.Endpoints(), "show", "x").exits(0).stdout.String()
+	if !strings.Contains(show, "asked     to let go") || !strings.Contains(show, "INC-7") {
+		t.Errorf("show:\n%s", show)
+	}
+	holdfast(t, srv.Endpoints(), "run", "--try", "x", "--", "true").exits(75)
+	holdfast(t, srv.Endpoints(), "kick", "x", "--reason=again", "--wait=300ms").exits(75)
+	create(t, file)
+	k.exits(0)
+	p.exits(79)
+	p.prints(p.stderr, "INC-7")
+	srv.WaitForKeys(t, "holdfast/", 0)
+}
+
+// The command ignores SIGTERM, and --drain is long. When the lock is taken away after all, it is killed before the next
+// one holds.
+func TestForcedKickAfterAKickKillsTheCommandBeforeTheNextHolds(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	p := holdfast(t, srv.Endpoints(), run(ignoresTERM, "--drain=1h", "x")...)
+	pid, grandchild := p.pidOf("pid"), p.pidOf("grandchild")
+	holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r", "--wait=300ms").exits(75)
+	p.prints(p.stdout, "TERM\n")
+	next := holdfast(t, srv.Endpoints(), "run", "x", "--", "sh", "-c",
+		fmt.Sprintf("kill -0 %d && echo overlaps; kill -0 %d && echo overlaps; echo ran", pid, grandchild))
+	srv.WaitForKeys(t, entries, 2)
+	holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r", "--force").exits(0)
+	next.exits(0)
+	if out := next.stdout.String(); out != "ran\n" {
+		t.Errorf("the next holder: %q", out)
+	}
+	p.exits(79)
+}
+
+func TestForcedKickKillsTheCommand(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	p := holdfast(t, srv.Endpoints(), run(ignoresTERM, "--ttl=60s", "x")...)
+	pid := p.pidOf("pid")
+	holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r", "--force").exits(0)
+	if !gone(pid) {
+		t.Error("the lock is free, and the command runs")
+	}
+	p.exits(79)
+	srv.WaitForKeys(t, "holdfast/", 0)
+}
+
+func TestKickOfWhatCannotBeKicked(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	lk := hold(t, open(t, srv.Client(t), "host-1:77"), "x")
+	theirs, err := concurrency.NewSession(srv.Client(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	if err := concurrency.NewMutex(theirs, "/legacy/job").Lock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"kick", "free", "--reason=r"}, 0, "is free"},
+		{[]string{"kick", "x"}, 64, "--reason"},
+		{[]string{"kick", "x", "--reason=r", "--token=1"}, 1, "host-1:77"}, // which holds now
+		{[]string{"kick", "--at", "/legacy/job", "--reason=r"}, 1, "takes no requests"},
+	} {
+		p := holdfast(t, srv.Endpoints(), c.args...).exits(c.code)
+		if all := p.stdout.String() + p.stderr.String(); !strings.Contains(all, c.says) {
+			t.Errorf("%v says %q, want %q", c.args, all, c.says)
+		}
+	}
+	if err := lk.Check(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,190 @@
+//go:build linux
+
+package cmd
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+func TestEpochIsShownAndRaisedAndNeverLowered(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"epoch"}, 0, "is 0\n"},
+		{[]string{"epoch", "bump", "2"}, 0, "is 2\n"},
+		{[]string{"epoch", "bump", "1"}, 0, "is 2\n"},
+		{[]string{"epoch", "-o", "json"}, 0, `{"namespace":"holdfast","epoch":2}`},
+		{[]string{"epoch", "--namespace", "other", "-o", "json"}, 0, `{"namespace":"other","epoch":0}`},
+		{[]string{"epoch", "bump"}, 64, ""},
+		{[]string{"epoch", "bump", "x"}, 64, ""},
+		{[]string{"epoch", "bump", "0"}, 64, ""},
+		{[]string{"epoch", "bump", "30000"}, 1, ""}, // too large a step
+		{[]string{"epoch", "dump", "1"}, 64, ""},
+	} {
+		p := holdfast(t, srv.Endpoints(), c.args...).exits(c.code)
+		if out := p.stdout.String(); !strings.Contains(out, c.want) || (c.want == "") != (out == "") {
+			t.Errorf("%v prints %q, want %q", c.args, out, c.want)
+		}
+	}
+	if n, err := fencing.Epoch(deadline(t), srv.Client(t), ""); n != 2 || err != nil {
+		t.Errorf("the epoch in etcd is %d, %v", n, err)
+	}
+	if lk := hold(t, open(t, srv.Client(t), ""), "x"); lk.Token().Epoch() != 2 {
+		t.Errorf("the next token has epoch %d", lk.Token().Epoch())
+	}
+}
+
+// finding is a line of "holdfast check -o json".
+type finding struct {
+	Check, Result, Detail, Advice string
+	Fit                           *bool
+}
+
+// findings are what a check has printed, by check and result.
+func findings(t *testing.T, p *process) map[string][]finding {
+	t.Helper()
+	all := make(map[string][]finding)
+	for line := range strings.Lines(p.stdout.String()) {
+		var f finding
+		if err := json.Unmarshal([]byte(line), &f); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		all[f.Check+" "+f.Result] = append(all[f.Check+" "+f.Result], f)
+	}
+	return all
+}
+
+func TestCheckOfAFitCluster(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.StartCluster(t, 3)
+	found := findings(t, holdfast(t, cluster.Endpoints(), "check", "-o", "json").exits(0))
+	for what, n := range map[string]int{
+		"members ok": 1, "version ok": 3, "alarms ok": 3, "space ok": 3, "permission ok": 1, "commit ok": 1,
+		"renewal ok": 1, "TTL ok": 1, "clocks info": 1, "permission warning": 1, // no TLS
+	} {
+		if len(found[what]) != n {
+			t.Errorf("%q is found %d times, want %d", what, len(found[what]), n)
+		}
+	}
+	if fit := found[" "]; len(fit) != 1 || fit[0].Fit == nil || !*fit[0].Fit {
+		t.Errorf("the verdict: %v", fit)
+	}
+	if kvs := cluster.Keys(t, ""); len(kvs) != 0 {
+		t.Errorf("left in etcd: %v", kvs)
+	}
+	leases, err := cluster.Client(t).Leases(deadline(t))
+	if err != nil || len(leases.Leases) != 0 {
+		t.Errorf("leases left: %v, %v", leases, err)
+	}
+	p := holdfast(t, cluster.Endpoints(), "check").exits(0)
+	for line := range strings.Lines(p.stdout.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+
+	cluster.Member(0).Stop()
+	found = findings(t, holdfast(t, cluster.Endpoints(), "check", "-o", "json", "--command-timeout=3s").exits(0))
+	if len(found["members warning"]) != 2 { // it does not answer; it is not known
+		t.Errorf("with one of three members stopped: %v", found["members warning"])
+	}
+	cluster.Member(1).Stop()
+	holdfast(t, cluster.Endpoints(), "check", "--command-timeout=500ms").exits(69)
+}
+
+// What a check advises is what makes the cluster fit.
+func TestPermissionsThatCheckAdvisesMakeItFit(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	const password = "secret"
+	enableAuth(t, srv.Client(t), password)
+	root, err := clientv3.New(clientv3.Config{Endpoints: srv.Endpoints(), Username: "root", Password: password})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	ctx := deadline(t)
+	if _, err := root.RoleAdd(ctx, "ROLE"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.UserGrantRole(ctx, "nothing", "ROLE"); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"check", "-o", "json", "--for=lock,election,admin,epoch", "--user=nothing:" + password}
+	found := findings(t, holdfast(t, srv.Endpoints(), args...).exits(1))
+	if n := len(found["permission failed"]); n != 4 || len(found["permission ok"]) != 0 {
+		t.Errorf("%d permissions are missing, want 4: %v", n, found)
+	}
+	for _, f := range found["permission failed"] {
+		fields := strings.Fields(f.Advice)
+		if len(fields) < 6 || strings.Join(fields[:3], " ") != "etcdctl role grant-permission" {
+			t.Fatalf("advice %q", f.Advice)
+		}
+		key, end := fields[len(fields)-1], ""
+		if fields[3] == "--prefix" {
+			end = clientv3.GetPrefixRangeEnd(key)
+		}
+		permission := clientv3.PermissionType(clientv3.PermRead)
+		if fields[len(fields)-2] == "readwrite" {
+			permission = clientv3.PermissionType(clientv3.PermReadWrite)
+		}
+		if _, err := root.RoleGrantPermission(ctx, "ROLE", key, end, permission); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found = findings(t, holdfast(t, srv.Endpoints(), args...).exits(0))
+	if len(found["permission ok"]) != 1 || len(found["commit ok"]) != 1 {
+		t.Errorf("with these permissions: %v", found)
+	}
+	if kvs, err := root.Get(ctx, "", clientv3.WithPrefix()); err != nil || kvs.Count != 0 {
+		t.Errorf("left in etcd: %v, %v", kvs, err)
+	}
+}
+
+func TestCheckOfAFullStore(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t, etcdtest.Options{Configure: func(c *embed.Config) { c.QuotaBackendBytes = 1 << 20 }})
+	cli := srv.Client(t)
+	for value := strings.Repeat("x", 1<<14); ; {
+		if _, err := cli.Put(deadline(t), "filler", value); errors.Is(err, rpctypes.ErrNoSpace) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := findings(t, holdfast(t, srv.Endpoints(), "check", "-o", "json").exits(1))
+	if len(found["alarms failed"]) != 1 || !strings.Contains(found["alarms failed"][0].Advice, "alarm disarm") {
+		t.Errorf("alarms: %v", found)
+	}
+	if len(found["space warning"]) != 1 || len(found["members warning"]) != 1 {
+		t.Errorf("space, members: %v", found)
+	}
+}
+
+func TestCheckOfASlowConnection(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	link.Delay(150 * time.Millisecond)
+	found := findings(t, holdfast(t, link.Endpoints(), "check", "-o", "json", "--ttl=2s", "--samples=1").exits(1))
+	if len(found["renewal failed"]) != 1 || len(found["TTL warning"]) != 1 || len(found["commit warning"]) != 1 {
+		t.Errorf("found: %v", found)
+	}
+	holdfast(t, link.Endpoints(), "check", "--ttl=60s", "--samples=1").exits(0)
+}
