@@ -19,7 +19,7 @@ type LostError struct {
 	Kind  string        // "lock" or "election"; empty for the session itself
 	Name  string        // of the lock or election; empty for the session itself
 	Lease LeaseID       // the lease that is gone
-	Token int64         // the holder's fencing token; 0 for the session itself
+	Token int64         // the holder's fencing token; 0 for a reader and for the session itself
 	Cause Cause         // why
 	Since time.Duration // from the last confirmed renewal to the loss
 	Err   error         // the error of the last failed renewal, or a *KickError; may be nil
@@ -30,7 +30,10 @@ func (e *LostError) Error() string {
 	if e.Kind == "" {
 		b.WriteString("session lost")
 	} else {
-		fmt.Fprintf(&b, "%s %.128q lost (token %d)", e.Kind, e.Name, e.Token)
+		fmt.Fprintf(&b, "%s %.128q lost", e.Kind, e.Name)
+		if e.Token != 0 {
+			fmt.Fprintf(&b, " (token %d)", e.Token)
+		}
 	}
 	fmt.Fprintf(&b, ": lease %v: %s", e.Lease, e.Cause.explain())
 	if e.Since > 0 {

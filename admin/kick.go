@@ -1,12 +1,14 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -160,35 +162,37 @@ func (r *request) ask(ctx context.Context) error {
 	})
 }
 
-// find reads the entry with the token, which must be the first of the queue. Nothing can join a queue ahead of an
-// entry, so one that is first stays first.
+// find reads the entry with the token, which must hold: it is the first of the queue, or a reader's that no writer is
+// ahead of. Nothing can join a queue ahead of an entry, so one that holds goes on holding.
 func (r *request) find(ctx context.Context) error {
 	rev := r.token.Revision()
-	oldest := clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
+	prefix, oldest := clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
 	resp, err := r.read(ctx,
-		clientv3.OpGet(r.place.entries, clientv3.WithPrefix(), clientv3.WithLimit(1), oldest),
-		clientv3.OpGet(r.place.entries, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly(),
-			clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev)),
+		clientv3.OpGet(r.place.entries, prefix, clientv3.WithLimit(1), oldest),
+		clientv3.OpGet(r.place.entries, prefix, clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev)),
+		queue.OldestWriter(r.place.entries),
 		clientv3.OpGet(r.namespace+"/epoch"),
 	)
 	if err != nil {
 		return err
 	}
+	first, own, writer, epoch := kvsAt(resp, 0), kvsAt(resp, 1), kvsAt(resp, 2), kvsAt(resp, 3)
 	failed := &HolderError{Token: r.token, Err: ErrNotHeld}
-	first, epoch := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[2].GetResponseRange().Kvs
 	if len(first) == 0 {
 		return failed
 	}
-	kv := first[0]
-	failed.Holder = queue.View(kv, false)
-	if failed.Holder.Token, err = r.Client.token(ctx, epoch, kv.CreateRevision); err != nil {
-		return err
+	if failed.Holder, err = r.view(ctx, first[0], epoch); err != nil || len(own) == 0 {
+		return cmp.Or(err, error(failed))
 	}
-	switch now := failed.Holder.Token; {
-	case kv.CreateRevision != rev && len(resp.Responses[1].GetResponseRange().Kvs) > 0:
-		failed.Err = ErrWaits
+	kv := own[0]
+	e, err := r.view(ctx, kv, epoch)
+	switch {
+	case err != nil:
+		return err
+	case e.Token != 0 && e.Token != r.token:
 		return failed
-	case kv.CreateRevision != rev || now != 0 && now != r.token:
+	case kv.CreateRevision != first[0].CreateRevision && (!e.Shared || len(writer) > 0 && writer[0].CreateRevision < rev):
+		failed.Err = ErrWaits
 		return failed
 	}
 	v, ok := queue.DecodeValue(kv.Value)
@@ -196,8 +200,19 @@ func (r *request) find(ctx context.Context) error {
 		failed.Err = ErrNotTold
 		return failed
 	}
-	r.holder = holder{key: string(kv.Key), mod: kv.ModRevision, value: v, entry: failed.Holder}
+	r.holder = holder{key: string(kv.Key), mod: kv.ModRevision, value: v, entry: e}
 	return nil
+}
+
+func kvsAt(resp *clientv3.TxnResponse, i int) []*mvccpb.KeyValue {
+	return resp.Responses[i].GetResponseRange().Kvs
+}
+
+// view returns what people see of an entry, with its token.
+func (r *request) view(ctx context.Context, kv *mvccpb.KeyValue, epoch []*mvccpb.KeyValue) (e Entry, err error) {
+	e = queue.View(kv, false)
+	e.Token, err = r.Client.token(ctx, epoch, kv.CreateRevision)
+	return e, err
 }
 
 // write changes the holder's entry if it is as find has read it.

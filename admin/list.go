@@ -18,8 +18,39 @@ import (
 type Summary struct {
 	Kind    Kind
 	Name    string
-	Holder  Entry // without Token and TTL; see Show
-	Waiting int   // entries behind the holder
+	Holder  Entry // the oldest; without Token and TTL, see Show
+	Waiting int   // entries behind the holder or holders
+}
+
+// tally counts the entries of one name, which come in any order.
+type tally struct {
+	name    string
+	count   int
+	oldest  Entry
+	writer  int64   // create revision of the oldest writer's entry; 0: there is none
+	readers []int64 // create revisions of the readers' entries
+}
+
+func (t *tally) add(e Entry) {
+	if t.count++; t.count == 1 || e.Revision < t.oldest.Revision {
+		t.oldest = e
+	}
+	switch {
+	case e.Shared:
+		t.readers = append(t.readers, e.Revision)
+	case t.writer == 0 || e.Revision < t.writer:
+		t.writer = e.Revision
+	}
+}
+
+func (t *tally) summary(kind Kind) Summary {
+	holding := 0
+	for _, rev := range t.readers {
+		if t.writer == 0 || rev < t.writer {
+			holding++
+		}
+	}
+	return Summary{Kind: kind, Name: t.name, Holder: t.oldest, Waiting: t.count - max(1, holding)}
 }
 
 // listPage bounds the keys of one read, and with them the memory of a List: two MiB, as an entry of a lock has about
@@ -54,7 +85,7 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 			return
 		}
 		root := c.root(kind)
-		s := Summary{Kind: kind, Waiting: -1} // of the name whose entries are being read
+		var t tally // of the name whose entries are being read
 		page := int64(listPage)
 		if kind == Election {
 			page = listPageElections
@@ -68,18 +99,16 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 			if !ok || !strings.HasPrefix(name, prefix) {
 				continue // not an entry of ours, or, for "a/", one of the name "a"
 			}
-			if name != s.Name {
-				if s.Waiting >= 0 && !yield(s, nil) {
+			if name != t.name {
+				if t.count > 0 && !yield(t.summary(kind), nil) {
 					return
 				}
-				s = Summary{Kind: kind, Name: name, Waiting: -1}
+				t = tally{name: name}
 			}
-			if s.Waiting++; s.Waiting == 0 || kv.CreateRevision < s.Holder.Revision {
-				s.Holder = queue.View(kv, false)
-			}
+			t.add(queue.View(kv, false))
 		}
-		if s.Waiting >= 0 {
-			yield(s, nil)
+		if t.count > 0 {
+			yield(t.summary(kind), nil)
 		}
 	}
 }

@@ -31,7 +31,7 @@ type Queue struct {
 	Kind     Kind
 	Name     string // or prefix
 	Revision int64
-	Entries  []Entry // the holder, then those who wait, in the order in which they will hold
+	Entries  []Entry // the holder or holders, then those who wait, in the order in which they will hold
 }
 
 // Holder returns the first entry, and false if the queue is empty.
@@ -42,8 +42,22 @@ func (q Queue) Holder() (Entry, bool) {
 	return q.Entries[0], true
 }
 
-// Waiting is the number of entries behind the holder.
-func (q Queue) Waiting() int { return max(0, len(q.Entries)-1) }
+// Holders returns the entries that hold: the first, and if that is a reader's, the readers' that follow it.
+func (q Queue) Holders() []Entry { return q.Entries[:holding(q.Entries)] }
+
+// Waiting is the number of entries behind the holder or holders.
+func (q Queue) Waiting() int { return len(q.Entries) - holding(q.Entries) }
+
+// holding returns how many of the first entries of a queue hold.
+func holding(entries []Entry) int {
+	if len(entries) == 0 || !entries[0].Shared {
+		return min(1, len(entries))
+	}
+	if n := slices.IndexFunc(entries, func(e Entry) bool { return !e.Shared }); n >= 0 {
+		return n
+	}
+	return len(entries)
+}
 
 // Show reads a queue: one read for each thousand entries, all at one revision, and one request for the TTL of each of
 // the first hundred entries' leases; List and Watch ask for none. Goroutines of one process that wait for the same

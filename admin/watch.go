@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -28,7 +29,8 @@ type What string
 const (
 	// Queued: the entry is in the queue. One that holds at once is queued first.
 	Queued What = "queued"
-	// Acquired: the entry is the first of its queue. See the package comment for LockDelay.
+	// Acquired: the entry is the first of its queue, or a reader's that no writer is ahead of. See the package comment
+	// for LockDelay.
 	Acquired What = "acquired"
 	// Taken: the holder has released it, and the name stays taken until Entry.TakenUntil
 	// (locker.Options.MinHold). Released follows.
@@ -53,7 +55,7 @@ type Event struct {
 	What     What
 	Entry    Entry // as it was last seen; without TTL
 	Revision int64 // of etcd, at which it happened; of the read that found it, if that is not known
-	Waiting  int   // entries behind the first one after this change
+	Waiting  int   // entries behind the holder or holders after this change
 }
 
 // Watch ranges over the changes of a queue, in the order of etcd's history: first over what stands there, as Queued and
@@ -85,7 +87,7 @@ func (c *Client) watch(ctx context.Context, at func() (place, error)) iter.Seq2[
 			yield(Event{}, err)
 			return
 		}
-		w := &watcher{client: c, place: p, yield: yield, standing: make(map[string]Entry)}
+		w := &watcher{client: c, place: p, yield: yield, standing: make(map[string]Entry), holders: make(map[int64]bool)}
 		policy := c.policy
 		policy.Attempt = 0 // a watch lasts as long as it does
 		for {
@@ -113,7 +115,7 @@ type watcher struct {
 	yield    func(Event, error) bool
 	revision int64            // all changes up to it are told; 0: etcd is to be read
 	standing map[string]Entry // by key
-	first    int64            // create revision of the entry that was told as Acquired; 0: none
+	holders  map[int64]bool   // create revisions of the entries that were told as Acquired and stand
 }
 
 const (
@@ -293,7 +295,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoc
 		switch {
 		case before.Released(): // it no longer stood on the lease of its session
 			how = Released
-		case how == Released && before.Revision != w.first:
+		case how == Released && !w.holders[before.Revision]:
 			how = Left
 		}
 		if err := w.removed(before, how, rev); err != nil {
@@ -378,25 +380,48 @@ func (w *watcher) modified(before, now Entry, rev int64) error {
 // removed tells that an entry is gone.
 func (w *watcher) removed(e Entry, how What, rev int64) error {
 	delete(w.standing, e.Key)
+	delete(w.holders, e.Revision)
 	return w.tell(Event{What: how, Entry: e, Revision: rev})
 }
 
-// acquired tells who is first now, if that is another entry than before.
+// acquired tells which entries hold now that did not before.
 func (w *watcher) acquired(rev int64) error {
-	if len(w.standing) == 0 {
-		w.first = 0
-		return nil
+	for _, e := range w.holding() {
+		if w.holders[e.Revision] {
+			continue
+		}
+		w.holders[e.Revision] = true
+		if err := w.tell(Event{What: Acquired, Entry: e, Revision: rev}); err != nil {
+			return err
+		}
 	}
-	e := slices.MinFunc(slices.Collect(maps.Values(w.standing)), byRevision)
-	if e.Revision == w.first {
-		return nil
+	return nil
+}
+
+// holding returns the entries that hold: the first, and if that is a reader's, those that no writer's is ahead of.
+func (w *watcher) holding() []Entry {
+	var first Entry
+	writer := int64(math.MaxInt64)
+	for _, e := range w.standing {
+		if first.Key == "" || e.Revision < first.Revision {
+			first = e
+		}
+		if !e.Shared {
+			writer = min(writer, e.Revision)
+		}
 	}
-	w.first = e.Revision
-	return w.tell(Event{What: Acquired, Entry: e, Revision: rev})
+	switch {
+	case first.Key == "":
+		return nil
+	case !first.Shared:
+		return []Entry{first}
+	default:
+		return slices.DeleteFunc(inOrder(w.standing), func(e Entry) bool { return e.Revision >= writer })
+	}
 }
 
 func (w *watcher) tell(ev Event) error {
-	ev.Waiting = max(0, len(w.standing)-1)
+	ev.Waiting = len(w.standing) - len(w.holding())
 	if !w.yield(ev, nil) {
 		return backoff.Final(errLoopLeft)
 	}

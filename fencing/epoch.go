@@ -30,8 +30,9 @@ import (
 // their holders must acquire again.
 //
 // Errors are *holdfast.NameError (namespace), *holdfast.ArgumentError (atLeast is not
-// between 1 and 32767), [ErrEpochStep], one for a value in etcd that is not an epoch (it
-// is left unchanged), or that of etcd; then the epoch may be raised or not.
+// between 1 and 32767), [ErrEpochStep] (it is above [MaxEpochStep]), one for a value in
+// etcd that is not an epoch (it is left unchanged), or that of etcd; then the epoch may be
+// raised or not.
 func BumpEpoch(
 	ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a audit.Auditor,
 ) (int64, error) {
@@ -53,8 +54,8 @@ func BumpEpoch(
 		if now = epoch; epoch >= atLeast {
 			return nil
 		}
-		if atLeast > epoch+MaxEpochStep {
-			return backoff.Final(fmt.Errorf("the epoch is %d, guards would refuse tokens of epoch %d: %w",
+		if atLeast > MaxEpochStep {
+			return backoff.Final(fmt.Errorf("the epoch is %d, resources without a mark would refuse tokens of epoch %d: %w",
 				epoch, atLeast, ErrEpochStep))
 		}
 		if !ours {

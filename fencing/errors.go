@@ -26,8 +26,8 @@ var (
 	// a *[ClaimError].
 	ErrBadClaim = errors.New("malformed fencing claim")
 
-	// ErrEpochStep means that an epoch is more than [MaxEpochStep] above the
-	// present one: of a claim (then it Is ErrBadClaim as well) or of a bump.
+	// ErrEpochStep means that the epoch of a claim is more than [MaxEpochStep] above
+	// that of the mark (then it Is ErrBadClaim as well), or that a bump is above it.
 	ErrEpochStep = fmt.Errorf("epoch is more than %d ahead", MaxEpochStep)
 
 	// ErrFull means that a store has no room for the mark of a new resource. Deleting

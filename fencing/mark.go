@@ -7,9 +7,10 @@ import (
 )
 
 // MaxEpochStep is how far the epoch of a claim may be above that of the mark (0 without a
-// mark), and how far [BumpEpoch] raises an epoch in one call. Epochs count restores from
-// a backup, so a larger step is a mistake or a forged token. As a mark it would lock the
-// resource for good, because no lock could reach it.
+// mark), and so the largest epoch that [BumpEpoch] sets: locks with a larger one could not
+// write to new resources. Epochs count restores from a backup, so a larger step is a
+// mistake or a forged token. As a mark it would lock the resource for good, because no
+// lock could reach it.
 const MaxEpochStep = 1024
 
 // CheckMark returns nil if c may write to a resource with this mark; a zero mark is none.
@@ -40,7 +41,7 @@ type MarkError struct {
 	Resource string
 	Claim    Claim  // the claim that was refused
 	Mark     Token  // the largest token that the resource has seen
-	MarkName string // the lock of that token; "" if the mark has no name
+	MarkName string // the lock that guards the resource; "" if only bare tokens have written
 }
 
 func (e *MarkError) Error() string {

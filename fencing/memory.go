@@ -55,9 +55,9 @@ func NewMemoryStore(opts *MemoryStoreOptions) *MemoryStore {
 
 // Do implements [Store]. Effects on one resource run one after the other; tokens are
 // compared after the wait for it, which ends with ctx. effect must respect its context,
-// because it blocks the resource, and must not call Do for the same resource, which
-// would deadlock. The mark stays raised if effect fails or panics: the newer holder
-// exists anyway.
+// because it blocks the resource. A Do, Admit or Reset of the same resource with that
+// context would wait for effect itself, and is a *holdfast.ArgumentError. The mark stays
+// raised if effect fails or panics: the newer holder exists anyway.
 func (s *MemoryStore) Do(
 	ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error,
 ) error {
@@ -73,7 +73,9 @@ func (s *MemoryStore) Do(
 		return err
 	}
 	m.claim = c
-	return effect(ctx)
+	within := &effectContext{Context: ctx, store: s, resource: resource}
+	defer within.over.Store(true)
+	return effect(within)
 }
 
 // Admit implements [Filter]. It is Do without an effect.
@@ -124,6 +126,9 @@ func (s *MemoryStore) Len() int {
 func (s *MemoryStore) acquire(ctx context.Context, resource string) (*memoryMark, error) {
 	if err := backoff.ContextErr(ctx); err != nil {
 		return nil, NotDone(err)
+	}
+	if err := s.checkNesting(ctx, resource); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	m := s.marks[resource]

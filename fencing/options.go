@@ -52,7 +52,7 @@ func (o WriterOptions) validate() error {
 }
 
 // admit checks s, and waits for it to be connected if the options say so.
-func (o WriterOptions) admit(ctx context.Context, s Source) error {
+func (o WriterOptions) admit(ctx context.Context, s interface{ Check() error }) error {
 	err := s.Check()
 	if err == nil || !suspended(err) {
 		return err

@@ -25,6 +25,14 @@ type Source interface {
 // Holder is a [Source] with an entry in etcd: a lock, or the term of a leader.
 type Holder interface {
 	Source
+	Owner
+}
+
+// Owner has an entry in etcd, and perhaps no token: what is a [Holder], or a reader's
+// locker.ReadLock.
+type Owner interface {
+	// Check is that of [Source].
+	Check() error
 
 	// Name returns the name of the lock or election. Tokens are ordered by name.
 	Name() string
@@ -39,7 +47,7 @@ type Holder interface {
 
 // isNil reports whether s is nil or a nil pointer, such as the *Lock of a failed
 // acquisition.
-func isNil(s Source) bool {
+func isNil(s any) bool {
 	if s == nil {
 		return true
 	}

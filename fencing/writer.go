@@ -38,21 +38,21 @@ const MaxOps = 127
 //
 // A key outlives the lock, unless it is put with clientv3.WithLease and the lock's lease.
 type FencedWriter struct {
-	holder Holder // nil: every write returns ErrNoToken
-	opts   WriterOptions
+	owner Owner // nil: every write returns ErrNoToken
+	opts  WriterOptions
 }
 
-// NewFencedWriter returns a writer for h with default options.
-func NewFencedWriter(h Holder) *FencedWriter {
-	if isNil(h) {
-		h = nil
+// NewFencedWriter returns a writer for o, a [Holder] or a reader, with default options.
+func NewFencedWriter(o Owner) *FencedWriter {
+	if isNil(o) {
+		o = nil
 	}
-	return &FencedWriter{holder: h}
+	return &FencedWriter{owner: o}
 }
 
 // With returns a copy of w with o in place of its options.
 func (w *FencedWriter) With(o WriterOptions) *FencedWriter {
-	return &FencedWriter{holder: w.holder, opts: o}
+	return &FencedWriter{owner: w.owner, opts: o}
 }
 
 // Put puts key, with the options of clientv3's Put. See [FencedWriter] for errors.
@@ -101,13 +101,17 @@ type request struct {
 	w        *FencedWriter
 	verb     string
 	resource string // the key; "" for a transaction
-	token    Token
+	token    Token  // 0 for an owner that is no Source
+	noToken  bool   // there ought to be one
 }
 
 func (w *FencedWriter) request(verb, resource string) *request {
 	r := &request{w: w, verb: verb, resource: resource}
-	if w.holder != nil {
-		r.token = w.holder.Token()
+	if w.owner != nil {
+		if s, ok := w.owner.(Source); ok {
+			r.token = s.Token()
+			r.noToken = r.token <= 0
+		}
 	}
 	return r
 }
@@ -115,7 +119,7 @@ func (w *FencedWriter) request(verb, resource string) *request {
 // send is the fence: If(IsOwner) Then(op), in one RPC. It returns etcd's response,
 // with exactly one result, only if the comparison held.
 func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnResponse, error) {
-	h := r.w.holder
+	h := r.w.owner
 	if h == nil {
 		return nil, r.refuse(ErrNoToken)
 	}
@@ -129,7 +133,7 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 		return nil, r.refuse(err)
 	}
 	cli, owner := h.Client(), h.IsOwner()
-	if r.token <= 0 || len(owner.KeyBytes()) == 0 || cli == nil || cli.KV == nil {
+	if r.noToken || len(owner.KeyBytes()) == 0 || cli == nil || cli.KV == nil {
 		return nil, r.refuse(ErrNoToken)
 	}
 
@@ -149,7 +153,7 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 
 // stale returns the error of a write that etcd refused, and records it. The refusal
 // proves that the holder's entry is gone, so it ends the hold.
-func (r *request) stale(ctx context.Context, h Holder, owner clientv3.Cmp) error {
+func (r *request) stale(ctx context.Context, h Owner, owner clientv3.Cmp) error {
 	stale.Refused(h)
 	err := fmt.Errorf("%v: refused, its holder's entry is gone: %w", r, ErrStale)
 	audit.Tell(ctx, r.w.opts.Auditor, audit.Record{
@@ -160,10 +164,14 @@ func (r *request) stale(ctx context.Context, h Holder, owner clientv3.Cmp) error
 }
 
 func (r *request) String() string {
-	if r.resource == "" {
-		return fmt.Sprintf("fencing: %s with token %v", r.verb, r.token)
+	text := "fencing: " + r.verb
+	if r.resource != "" {
+		text += fmt.Sprintf(" %q", r.resource)
 	}
-	return fmt.Sprintf("fencing: %s %q with token %v", r.verb, r.resource, r.token)
+	if _, ok := r.w.owner.(Source); !ok && r.w.owner != nil {
+		return text + " without a token"
+	}
+	return fmt.Sprintf("%s with token %v", text, r.token)
 }
 
 // refuse returns the error of a write that was not sent.

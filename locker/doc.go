@@ -8,6 +8,8 @@
 // A Mutex is a name; each acquisition is a Lock. Prefer Do: it releases the lock only after the work has returned. Lock
 // and Unlock are for a lock that is held across functions.
 //
+// An [RWMutex] is the Mutex of its name with readers: any number of them hold together, and no writer beside them.
+//
 // # Guarantees
 //
 //   - Lock returns only after a linearizable read has seen its entry at the front of the queue.

@@ -121,6 +121,34 @@ func ExampleMutex_With() {
 	// Output: <nil>
 }
 
+// Readers of a table hold together; the job that rebuilds it holds alone.
+func ExampleRWMutex() {
+	_, mine, theirs, end := example()
+	defer end()
+
+	ctx := context.Background()
+	table, rebuild := locker.NewRWMutex(mine, "table"), locker.NewRWMutex(theirs, "table")
+	err := table.RDo(ctx, func(context.Context, *locker.ReadLock) error {
+		_, err := rebuild.TryLock(ctx)
+		fmt.Println("rebuild beside a reader:", errors.Is(err, locker.ErrLocked))
+		lk, err := locker.NewRWMutex(theirs, "table").TryRLock(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Println("another reader:", lk.Check())
+		return lk.Unlock(ctx)
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = rebuild.Do(ctx, func(context.Context, *locker.Lock) error { return nil })
+	fmt.Println("rebuild alone:", err)
+	// Output:
+	// rebuild beside a reader: true
+	// another reader: <nil>
+	// rebuild alone: <nil>
+}
+
 // An error says who holds.
 func ExampleAcquireError() {
 	_, mine, theirs, end := example()

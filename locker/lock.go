@@ -5,6 +5,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
@@ -91,3 +92,7 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 // session.Options.CloseTimeout. So ctx may be a context of the lock. Further calls return the same, or a later outcome
 // of the same release.
 func (l *Lock) Unlock(ctx context.Context) error { return l.hold.Release(ctx) }
+
+func (l *Lock) releaseAfterWork(ctx context.Context) *holdfast.LostError {
+	return l.hold.ReleaseAfterWork(ctx)
+}

@@ -3,41 +3,34 @@ package locker
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/stale"
 	"github.com/holdfast-go/holdfast/session"
-	"github.com/holdfast-go/holdfast/view"
 )
 
 // Mutex is the name of an exclusive lock, with its options. It is immutable, does no I/O when made, and may be copied
 // and used by any number of goroutines.
-type Mutex struct {
-	queue *queue.Queue
-	opts  Options
-}
+type Mutex struct{ named named }
 
 // NewMutex names a lock in the session's namespace; see CheckName. A bad name or a nil session is an error of the first
 // call.
 func NewMutex(sess *session.Session, name string) *Mutex {
-	return &Mutex{queue: queue.New(lease.Open(sess.Ref()), "lock", name)}
+	return &Mutex{named{queue: queue.New(lease.Open(sess.Ref()), "lock", name)}}
 }
 
 // NewMutexAt names the lock that etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock use for the same
 // prefix, and contends with them.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
-	return &Mutex{queue: queue.At(lease.Open(sess.Ref()), "lock", prefix)}
+	return &Mutex{named{queue: queue.At(lease.Open(sess.Ref()), "lock", prefix)}}
 }
 
 // With returns a copy with other options.
-func (m *Mutex) With(o Options) *Mutex { return &Mutex{queue: m.queue, opts: o} }
+func (m *Mutex) With(o Options) *Mutex { return &Mutex{named{queue: m.named.queue, opts: o}} }
 
 // Name returns the name or prefix as it was given.
-func (m *Mutex) Name() string { return m.queue.Name() }
+func (m *Mutex) Name() string { return m.named.queue.Name() }
 
 // Do acquires the lock, calls fn, and releases the lock when fn has returned. fn's context is a child of ctx that
 // carries the lock for package fencing and is canceled when the lock is lost; context.Cause says why.
@@ -46,21 +39,28 @@ func (m *Mutex) Name() string { return m.queue.Name() }
 // the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release with an unknown
 // outcome is not an error. If fn panics, Do releases the lock and the panic continues.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
-	return m.do(ctx, fn, m.Lock)
+	return do(ctx, m.named, fn, m.Lock)
 }
 
 // TryDo is Do with TryLock: it does not call fn if the error Is ErrLocked or ErrUnconfirmed.
 func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
-	return m.do(ctx, fn, m.TryLock)
+	return do(ctx, m.named, fn, m.TryLock)
 }
 
-func (m *Mutex) do(
-	ctx context.Context, fn func(context.Context, *Lock) error, lock func(context.Context) (*Lock, error),
+// grant is a *Lock or a *ReadLock.
+type grant interface {
+	WithContext(ctx context.Context) (context.Context, context.CancelFunc)
+	releaseAfterWork(ctx context.Context) *holdfast.LostError
+}
+
+// do is Do and its kind: acquire acquires the lock.
+func do[G grant](
+	ctx context.Context, n named, fn func(context.Context, G) error, acquire func(context.Context) (G, error),
 ) (err error) {
 	if fn == nil {
-		return m.failed(0, &holdfast.ArgumentError{Argument: "fn", Reason: "is nil"})
+		return n.failed(0, &holdfast.ArgumentError{Argument: "fn", Reason: "is nil"})
 	}
-	lk, err := lock(ctx)
+	lk, err := acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (m *Mutex) do(
 	// Deferred, so that a panic and runtime.Goexit in fn release, too.
 	defer func() {
 		cancel()
-		if lost := lk.hold.ReleaseAfterWork(ctx); lost != nil && !carries(err, lost) {
+		if lost := lk.releaseAfterWork(ctx); lost != nil && !carries(err, lost) {
 			err = errors.Join(err, lost)
 		}
 	}()
@@ -90,55 +90,19 @@ func carries(err error, lost *holdfast.LostError) bool {
 // the session loses its lease, the call queues again under the next one. Two calls are two contenders, even in one
 // goroutine; but with a context of a Lock of the same name that is still held, the error Is holdfast.ErrReentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
-	return m.acquire(ctx, m.queue.Acquire, m.opts.OnWait)
+	hold, err := m.named.acquire(ctx, exclusive, false)
+	if err != nil {
+		return nil, err
+	}
+	return m.named.lock(hold), nil
 }
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
 // who holds, or ErrUnconfirmed. Nothing was queued.
 func (m *Mutex) TryLock(ctx context.Context) (*Lock, error) {
-	return m.acquire(ctx, m.queue.TryAcquire, nil)
-}
-
-func (m *Mutex) acquire(
-	ctx context.Context, acquire func(context.Context, queue.Request) (*queue.Hold, error), onWait func(view.Place),
-) (*Lock, error) {
-	start := time.Now()
-	if err := m.opts.validate(); err != nil {
-		return nil, m.failed(0, err)
-	}
-	if ctx != nil && m.queue.Err() == nil && m.heldIn(ctx) {
-		return nil, m.failed(0, holdfast.ErrReentrant)
-	}
-	hold, err := acquire(ctx, queue.Request{
-		Owner: m.opts.Owner, Mode: "exclusive", MinHold: m.opts.MinHold, MaxHold: m.opts.MaxHold,
-		MaxIdle: m.opts.MaxIdle, Auditor: m.opts.Auditor, OnWait: onWait,
-	})
-	place, err := queue.WithoutPlace(err)
-	if errors.Is(err, queue.ErrOccupied) {
-		err = ErrLocked
-	}
+	hold, err := m.named.acquire(ctx, exclusive, true)
 	if err != nil {
-		failed := m.failed(time.Since(start), err)
-		failed.Place = place
-		return nil, failed
+		return nil, err
 	}
-	return &Lock{hook: stale.NewHook(hold), hold: hold, strict: m.opts.CancelOnSuspended}, nil
-}
-
-// heldIn reports whether ctx comes from a Lock of this name that is still held.
-func (m *Mutex) heldIn(ctx context.Context) bool {
-	for h := range fencing.Holders(ctx) {
-		if lk, ok := h.(*Lock); ok && lk != nil && lk.hold.Queue().Same(m.queue) && lk.hold.Blocks() {
-			return true
-		}
-	}
-	return false
-}
-
-func (m *Mutex) failed(waited time.Duration, err error) *AcquireError {
-	e := &AcquireError{Name: m.Name(), Waited: waited, Err: err}
-	if host := m.queue.Host(); host != nil {
-		e.Lease, e.State = host.Lease().ID(), host.State()
-	}
-	return e
+	return m.named.lock(hold), nil
 }

@@ -135,8 +135,7 @@ func (s *Session) revokeID(ctx context.Context, id clientv3.LeaseID) error {
 
 func (s *Session) revokeOnce(ctx context.Context, id clientv3.LeaseID) error {
 	_, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (struct{}, error) {
-		_, err := s.client.Revoke(ctx, id)
-		return struct{}{}, err
+		return struct{}{}, s.revokeRequest(ctx, id)
 	})
 	if etcderr.Classify(err) == etcderr.LeaseGone {
 		return nil

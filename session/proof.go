@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -31,6 +32,52 @@ type acknowledgement struct {
 type proof struct {
 	sent time.Duration // by the session's clock
 	term uint64
+}
+
+// renewAndProve sends a renewal and, at the same time, a linearizable read of the session key. The renewal alone proves
+// nothing: an etcd leader that was paused and resumed acknowledges renewals which the cluster, led by another member
+// by now, has never seen. It counts from the earlier of the two sends if both replies have the same Raft term:
+//
+//   - If the member that acknowledged it still led at that moment, the lease has its full TTL from then on.
+//   - If it did not, its successor was elected after the read: no read succeeds at term T once a quorum has voted for
+//     T+1. The lease existed when it was read, and a new leader gives every lease its full TTL.
+//
+// When one of the two fails, the reply to the other is kept for the next call. The read is not pursued without a
+// renewal: while a cluster has no leader, etcd's client repeats reads by itself, many times a second. left is the
+// trusted time that remained.
+func (s *Session) renewAndProve(ctx context.Context, l *lease.Lease, e *evidence) (left time.Duration, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var proving sync.WaitGroup
+	var unproved error
+	if e.proof == nil {
+		proving.Go(func() { e.proof, unproved = s.prove(ctx, l) })
+	}
+	if e.ack == nil {
+		s.noteRequest(l, "renewal")
+		if e.ack, err = s.acknowledge(ctx, l); err != nil {
+			cancel()
+			proving.Wait()
+			return 0, err
+		}
+	}
+	s.noteRequest(l, "read that confirms the renewal")
+	proving.Wait()
+	switch {
+	case unproved != nil:
+		return 0, unproved
+	case e.ack.term < e.proof.term:
+		e.ack = nil
+		return 0, errUnconfirmed
+	case e.ack.term > e.proof.term:
+		e.proof = nil
+		return 0, errUnconfirmed
+	}
+	left = l.Remaining()
+	if !l.Confirm(min(e.ack.sent, e.proof.sent), e.ack.ttl) {
+		return 0, errArrivedLate
+	}
+	return left, nil
 }
 
 // acknowledge sends a renewal of l.

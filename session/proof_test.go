@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/session"
@@ -99,6 +101,27 @@ func TestProofOfAnEarlierTermIsDropped(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if n := c.count("Range") - before; n != 1 || sess.Check() != nil || sess.Unconfirmed() > 2*time.Second {
 			t.Errorf("%d reads, want one at the new term; Check: %v, unconfirmed for %v", n, sess.Check(), sess.Unconfirmed())
+		}
+	})
+}
+
+// While etcd refuses everything at once, a session whose lease is lost sends few requests. etcd's client alone would
+// repeat reads and revocations forty times a second.
+func TestRequestsOfALostSessionArePaced(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events := newRecorder()
+		c.open(t, session.Options{TTL: 2 * time.Second, OnStateChange: events.record})
+		c.refuse(codes.Unavailable)
+		events.next(t, holdfast.Suspended)
+		events.next(t, holdfast.Lost)
+		if n, m := c.count("LeaseKeepAlive"), c.count("Range"); m > n+2 {
+			t.Errorf("%d reads for %d renewals", m, n)
+		}
+		time.Sleep(30 * time.Second)
+		for _, method := range []string{"LeaseRevoke", "LeaseGrant"} {
+			if n := c.count(method); n > 90 {
+				t.Errorf("%s sent %d times in 30 s", method, n)
+			}
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -107,74 +106,23 @@ func (s *Session) renew(l *lease.Lease) {
 			return
 		}
 		if l.UntilRenewal() <= 0 {
+			// Until the loss, every failure except a verdict on the lease is retried, a refused permission as well:
+			// tokens are refreshed and roles are repaired.
 			var e evidence
-			_ = backoff.Retry(l.Context(), policy, func(ctx context.Context) error {
-				return s.renewOnce(ctx, l, policy, &e)
-			})
+			_ = backoff.Retry(l.Context(), policy, func(ctx context.Context) error { return s.renewOnce(ctx, l, &e) })
 		}
 		timer.Reset(l.UntilRenewal())
 	}
 }
 
-// renewOnce sends a renewal and, at the same time, a linearizable read of the session key. The renewal alone proves
-// nothing: an etcd leader that was paused and resumed acknowledges renewals which the cluster, led by another member
-// by now, has never seen. It counts from the earlier of the two sends if both replies have the same Raft term:
-//
-//   - If the member that acknowledged it still led at that moment, the lease has its full TTL from then on.
-//   - If it did not, its successor was elected after the read: no read succeeds at term T once a quorum has voted for
-//     T+1. The lease existed when it was read, and a new leader gives every lease its full TTL.
-//
-// Both are repeated until the loss, each by itself, and a reply is kept while the other one is missing.
-func (s *Session) renewOnce(ctx context.Context, l *lease.Lease, policy backoff.Policy, e *evidence) error {
+// renewOnce renews l once and records the result. See renewAndProve for e.
+func (s *Session) renewOnce(ctx context.Context, l *lease.Lease, e *evidence) error {
 	began := time.Now()
-	var proving sync.WaitGroup
-	if e.proof == nil {
-		proving.Go(func() { e.proof = untilAnswered(ctx, s, l, policy, s.prove) })
-	}
-	if e.ack == nil {
-		s.noteRequest(l, "renewal")
-		e.ack = untilAnswered(ctx, s, l, policy, s.acknowledge)
-	}
-	s.noteRequest(l, "read that confirms the renewal")
-	proving.Wait()
-	switch {
-	case e.ack == nil || e.proof == nil:
-		return ctx.Err() // l is lost
-	case e.ack.term < e.proof.term:
-		e.ack = nil
-		return s.renewalFailed(l, began, errUnconfirmed)
-	case e.ack.term > e.proof.term:
-		e.proof = nil
-		return s.renewalFailed(l, began, errUnconfirmed)
-	}
-	left := l.Remaining()
-	if !l.Confirm(min(e.ack.sent, e.proof.sent), e.ack.ttl) {
-		return s.renewalFailed(l, began, errArrivedLate)
-	}
-	s.telemetry.Renewed(began, left)
-	return nil
-}
-
-// untilAnswered repeats a request for l. It returns nil if l is lost before. Every failure except a verdict on the
-// lease is retried, a refused permission as well: tokens are refreshed and roles are repaired.
-func untilAnswered[T any](
-	ctx context.Context, s *Session, l *lease.Lease, policy backoff.Policy,
-	send func(context.Context, *lease.Lease) (*T, error),
-) (reply *T) {
-	_ = backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		began := time.Now()
-		v, err := send(ctx, l)
-		if err != nil {
-			return s.renewalFailed(l, began, err)
-		}
-		reply = v
+	left, err := s.renewAndProve(ctx, l, e)
+	if err == nil {
+		s.telemetry.Renewed(began, left)
 		return nil
-	})
-	return reply
-}
-
-// renewalFailed records a failure, and returns err so that backoff.Retry goes on unless l is lost.
-func (s *Session) renewalFailed(l *lease.Lease, began time.Time, err error) error {
+	}
 	err = etcderr.WithConnection(s.client.ActiveConnection(), err)
 	l.Failed(err)
 	if s.ctx.Err() == nil {

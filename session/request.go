@@ -53,6 +53,18 @@ func (s *Session) grantAs(ctx context.Context, id clientv3.LeaseID) (*clientv3.L
 	return &clientv3.LeaseGrantResponse{ResponseHeader: resp.Header, ID: clientv3.LeaseID(resp.ID), TTL: resp.TTL}, nil
 }
 
+// revokeRequest revokes a lease. While a cluster has no leader, etcd's client would repeat it 40 times a second.
+func (s *Session) revokeRequest(ctx context.Context, id clientv3.LeaseID) error {
+	conn := s.leaseConn()
+	if conn == nil {
+		_, err := s.client.Revoke(ctx, id)
+		return err
+	}
+	request := &pb.LeaseRevokeRequest{ID: int64(id)}
+	_, err := pb.NewLeaseClient(conn).LeaseRevoke(ctx, request, grpc.WaitForReady(true))
+	return clientv3.ContextError(ctx, err)
+}
+
 // leaseConn returns the connection for requests about leases, or nil if the client's Lease has been replaced: then that
 // is used. (The Lease of etcd's package namespace is no replacement: it changes no request about a lease.)
 func (s *Session) leaseConn() *grpc.ClientConn {

@@ -32,6 +32,7 @@ type Entry struct {
 	Lease    clientv3.LeaseID // its end removes the entry
 	TTL      time.Duration    // what the lease has left, rounded up to seconds; only package admin asks for it
 	Foreign  bool             // of another client, such as etcd's own locks
+	Shared   bool             // of a reader (locker.RWMutex): other readers hold beside it
 	Notice   Notice           // an administrator's, to the holder
 
 	// ReleasedAt is not zero if the holder has released it, and MinHold (see locker.Options)
@@ -66,6 +67,9 @@ func (e Entry) Released() bool { return !e.ReleasedAt.IsZero() }
 // String says who it is and since when, on one line.
 func (e Entry) String() string {
 	var who []string
+	if e.Shared {
+		who = append(who, "reader")
+	}
 	for _, text := range [][2]string{{"owner", e.Owner}, {"host", e.Host}} {
 		if text[1] != "" {
 			who = append(who, text[0]+" "+names.Quote(text[1]))

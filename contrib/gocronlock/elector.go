@@ -70,7 +70,7 @@ func (e *Elector) Run(ctx context.Context) error {
 		tasks := new(sync.WaitGroup)
 		e.set(ctx, term, tasks)
 		<-ctx.Done()
-		e.set(nil, nil, nil) // after this no task is added
+		e.set(ctx, nil, nil) // after this no task is added
 		tasks.Wait()
 		return nil
 	})

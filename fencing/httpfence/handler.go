@@ -53,6 +53,8 @@ const (
 //     is sent.
 //   - If h panics, nothing is committed or sent, and the panic continues.
 //
+// Do not wrap it in http.TimeoutHandler, which answers 503 while the commit may still succeed.
+//
 // A nil opts means all defaults. Handler panics with a *holdfast.ArgumentError if h, store
 // or resourceOf is nil, or MaxAnswer is negative.
 func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts *Options) http.Handler {

@@ -29,6 +29,38 @@ func (r *request) commit(ctx context.Context, tx *sql.Tx) (again bool, err error
 	return false, nil
 }
 
+// workFailed rolls back after fn has returned an error, and returns that error, with ErrTxEnded
+// if fn has ended the transaction as well: then some of its work may be committed, and to
+// repeat it would do that twice.
+func (r *request) workFailed(ctx context.Context, tx *sql.Tx, err error) (again bool, _ error) {
+	s := &r.m.sql
+	var gone error
+	// After an error with which the database ends a transaction, a missing savepoint says
+	// nothing about fn.
+	if s.release != "" && ctx.Err() == nil && !r.m.dialect.endsTx(err) {
+		if _, gone = tx.ExecContext(ctx, s.release); gone != nil && !r.connectionAnswers(ctx, tx) {
+			gone = nil
+		}
+	}
+	if rerr := tx.Rollback(); errors.Is(rerr, sql.ErrTxDone) {
+		gone = rerr
+	}
+	again = r.g.transient(err)
+	// A failed transaction answers no queries, so PostgreSQL is asked after its end.
+	if s.status != "" && gone == nil && ctx.Err() == nil {
+		var status sql.NullString
+		serr := r.g.db.QueryRowContext(ctx, s.status, r.id).Scan(&status)
+		if serr == nil && status.String != "aborted" {
+			gone = fmt.Errorf("it is %q", status.String)
+		}
+		again = again && serr == nil
+	}
+	if gone != nil && ctx.Err() == nil {
+		return false, fmt.Errorf("%v: %w: %w", r, ErrTxEnded, err)
+	}
+	return again, err
+}
+
 // verifyTx returns an error unless fn has run entirely in tx, and tx is still open.
 func (r *request) verifyTx(ctx context.Context, tx *sql.Tx) (again bool, _ error) {
 	if err := backoff.ContextErr(ctx); err != nil {
@@ -46,7 +78,7 @@ func (r *request) verifyTx(ctx context.Context, tx *sql.Tx) (again bool, _ error
 	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, ErrTxEnded) || r.connectionAnswers(ctx, tx) {
 		return false, fmt.Errorf("%v: %w: %w", r, ErrTxEnded, err)
 	}
-	return false, r.failed(ctx, "verify the transaction", err)
+	return false, r.failed(ctx, "verify the transaction (did fn leave rows open?)", err)
 }
 
 var errOtherTx = fmt.Errorf("%w: its connection has another one, or none", ErrTxEnded)

@@ -12,7 +12,7 @@ type Dialect int
 
 // The dialects.
 const (
-	// Postgres is PostgreSQL 9.6 or newer.
+	// Postgres is PostgreSQL 10 or newer.
 	Postgres Dialect = iota + 1
 
 	// MySQL is MySQL 5.7 or newer and MariaDB 10.2 or newer, with InnoDB tables.
@@ -87,8 +87,8 @@ type statements struct {
 	savepoint, release string
 
 	// id returns the transaction's id, in PostgreSQL. raise returns it too. After a
-	// COMMIT in fn it is another one.
-	id string
+	// COMMIT in fn it is another one. status tells what has become of it.
+	id, status string
 }
 
 // argument is a value that a statement needs.
@@ -183,7 +183,7 @@ func (d Dialect) statements(table string) statements {
 	if d == Postgres {
 		s.savepoint, s.release = "", ""
 		id = "txid_current()"
-		s.id = "SELECT " + id
+		s.id, s.status = "SELECT "+id, "SELECT txid_status($1)"
 		s.floor += " FOR SHARE"
 	}
 	// excluded is the row of the INSERT.

@@ -11,8 +11,9 @@ import (
 var (
 	// ErrTxEnded means that fn ended its transaction: by COMMIT or ROLLBACK, by a statement
 	// that commits implicitly (MySQL's ALTER TABLE), or by ignoring an error with which the
-	// database ended it (a deadlock; in PostgreSQL any error). Later statements may have
-	// taken effect unguarded. Fix fn. Only MariaDB Galera with prepared statements may give
+	// database ended it (a deadlock; in PostgreSQL any error). What came before may be
+	// committed, and later statements may have taken effect unguarded. Fix fn. If fn returned
+	// an error, errors.Is finds it, too. Only MariaDB Galera with prepared statements may give
 	// up a transaction silently; then nothing is written.
 	ErrTxEnded = errors.New("the transaction had ended before it could be committed")
 
@@ -35,9 +36,13 @@ type rewoundError struct{ below *fencing.MarkError }
 
 func (e *rewoundError) Error() string {
 	b := e.below
+	advice := "Reset the mark, which no epoch can reach, once no stale holder is left"
+	if b.NeedsEpoch() <= fencing.MaxEpochStep {
+		advice = fmt.Sprintf("after a restore of etcd raise the epoch to %d or more (fencing.BumpEpoch) and acquire again",
+			b.NeedsEpoch())
+	}
 	return fmt.Sprintf("sqlfence: write to %s refused: token %v of %s is below the mark %v, although its holder is the "+
-		"present one: after a restore of etcd raise the epoch to %d or more (fencing.BumpEpoch) and acquire again",
-		names.Quote(b.Resource), b.Claim.Token, names.Quote(b.Claim.Name), b.Mark, b.NeedsEpoch())
+		"present one: %s", names.Quote(b.Resource), b.Claim.Token, names.Quote(b.Claim.Name), b.Mark, advice)
 }
 
 func (e *rewoundError) Is(target error) bool { return target == ErrRewound }

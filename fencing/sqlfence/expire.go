@@ -38,14 +38,10 @@ func (g *Guard) Expire(ctx context.Context, source fencing.Source, idle time.Dur
 	if g.m.dialect == SQLite {
 		opts = nil // it has a single level
 	}
-	tx, err := g.db.BeginTx(ctx, opts)
-	if err == nil {
-		defer tx.Rollback()
+	err = g.inTx(ctx, opts, func(tx *sql.Tx) (err error) {
 		deleted, err = g.expire(ctx, tx, int64(c.claim.Token), max(1, int64(idle/time.Second)))
-	}
-	if err == nil {
-		err = tx.Commit()
-	}
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("sqlfence: expire marks: %w", withContext(ctx, err))
 	}

@@ -59,15 +59,16 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 //
 // fn must read what it computes with, return the errors of its statements, not commit or
 // roll back, and not use tx after it returns. If source is a fencing.Holder, fn's context
-// carries it. If fn panics, the transaction is rolled back.
+// carries it. If fn panics, the transaction is rolled back. A Do within fn, with fn's
+// context, that would wait for fn's own transaction is a *holdfast.ArgumentError.
 //
 // nil means that work and mark are committed. Of the errors only holdfast.ErrOutcomeUnknown
 // and [ErrTxEnded] leave open whether something was written. Before fn is called:
 //
 //   - *holdfast.ArgumentError, *fencing.ClaimError: an argument, the resource or the
 //     holder's name is invalid.
-//   - fencing.ErrNoToken, or the error of source's Check. To write while suspended, pass
-//     the holder's Token as the source: it is compared all the same.
+//   - fencing.ErrNoToken, or the error of source's Check. To write while suspended, use
+//     [Guard.DoClaim] with the holder's name and token: they are compared all the same.
 //   - fencing.ErrStale, a *fencing.MarkError: a newer holder has written. [ErrRewound] and
 //     [ErrExpired] are special cases.
 //   - fencing.ErrOtherName: the mark is of another lock.
@@ -76,9 +77,9 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 //
 // After fn:
 //
-//   - its own error, unchanged;
+//   - its own error, unchanged, if fn has not ended the transaction: rolled back;
 //   - the error of source's Check: the lock was lost, the work was rolled back;
-//   - [ErrTxEnded]: fn ended the transaction itself;
+//   - [ErrTxEnded]: fn ended the transaction itself, and its own error if it returned one;
 //   - holdfast.ErrOutcomeUnknown: the commit was not answered. It may take effect later,
 //     but not after a newer holder's write, which waits for it.
 //
@@ -103,6 +104,20 @@ func (g *Guard) claimRequest(
 	resource string, c fencing.Claim, fn func(ctx context.Context, tx *sql.Tx) error,
 ) *request {
 	return &request{claimant: claimant{m: &g.m, resource: resource, presented: true, claim: c}, g: g, fn: fn}
+}
+
+// inTx runs fn in a transaction. What is one statement needs one as well: a session of MySQL
+// may have autocommit off, and would keep the statement uncommitted, or a snapshot for ever.
+func (g *Guard) inTx(ctx context.Context, opts *sql.TxOptions, fn func(tx *sql.Tx) error) error {
+	tx, err := g.db.BeginTx(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // isNil reports whether s is nil or a nil pointer, such as the *Lock of a failed

@@ -71,7 +71,8 @@ func newMarks(dialect Dialect, opts *Options) (*Marks, error) {
 // If Raise is not the first statement it still guards, but reads may be as old as the first
 // one (MySQL at REPEATABLE READ), or Raise fails if another transaction has written
 // (PostgreSQL from REPEATABLE READ on, with 40001; SQLite, with SQLITE_BUSY). A statement
-// that commits implicitly makes later writes unguarded.
+// that commits implicitly, or a rollback to a savepoint from before Raise, takes the guard
+// away: Raise again.
 func (m *Marks) Raise(ctx context.Context, tx Tx, resource string, source fencing.Source) error {
 	return m.raise(ctx, tx, &claimant{m: m, resource: resource, source: source})
 }

@@ -29,8 +29,9 @@ type Options struct {
 	Retry *backoff.Policy
 
 	// Transient adds errors to which Retry applies. It must return true only if the
-	// database has rolled back the whole transaction, never for a lost connection.
-	// Default nil.
+	// database has rolled back the whole transaction, or Rollback will, never for a lost
+	// connection. For such an error of fn it is [ErrTxEnded] if MySQL or SQLite has no
+	// transaction any more, because fn may have committed it. Default nil.
 	//
 	// Known without it: SQLSTATE 40001 and 40P01 of errors with a method SQLState()
 	// string (pgx, lib/pq); 1213, 1205, 1020 and 3101 of github.com/go-sql-driver/mysql;

@@ -3,7 +3,6 @@ package sqlfence
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
@@ -41,6 +40,9 @@ func (r *request) repeat(ctx context.Context, retry *backoff.Policy) error {
 		return &holdfast.ArgumentError{Argument: "fn", Reason: "is nil"}
 	}
 	if err := checkResource(r.resource); err != nil {
+		return err
+	}
+	if err := r.checkNesting(ctx); err != nil {
 		return err
 	}
 	if retry == nil {
@@ -82,10 +84,7 @@ func (r *request) attempt(ctx context.Context) (again bool, err error) {
 		return !r.refused && r.g.transient(err), err
 	}
 	if err := r.work(ctx, tx); err != nil {
-		if errors.Is(tx.Rollback(), sql.ErrTxDone) && ctx.Err() == nil {
-			return false, fmt.Errorf("%v: %w: %w", r, ErrTxEnded, err)
-		}
-		return r.g.transient(err), err
+		return r.workFailed(ctx, tx, err)
 	}
 	return r.commit(ctx, tx)
 }
@@ -94,5 +93,8 @@ func (r *request) work(ctx context.Context, tx *sql.Tx) error {
 	if h, ok := r.source.(fencing.Holder); ok {
 		ctx = fencing.NewContext(ctx, h)
 	}
-	return r.fn(ctx, tx)
+	open := &openWork{r: r}
+	open.outer, _ = ctx.Value(workKey{}).(*openWork)
+	defer open.over.Store(true)
+	return r.fn(context.WithValue(ctx, workKey{}, open), tx)
 }

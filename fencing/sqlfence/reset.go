@@ -2,6 +2,8 @@ package sqlfence
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/audit"
@@ -37,13 +39,18 @@ func (g *Guard) Reset(ctx context.Context, resource string, a audit.Auditor) err
 			return nil
 		}
 		values := (&claimant{m: &g.m, resource: resource, claim: mark}).arguments()
-		res, err := g.db.ExecContext(ctx, g.deleteMark.query, g.deleteMark.bind(values)...)
-		if err == nil {
-			if n, err := res.RowsAffected(); err == nil && n == 0 {
-				continue // it was raised in the meantime
+		var n int64
+		err = g.inTx(ctx, nil, func(tx *sql.Tx) error {
+			res, err := tx.ExecContext(ctx, g.deleteMark.query, g.deleteMark.bind(values)...)
+			if err == nil {
+				n, err = res.RowsAffected()
 			}
-		} else {
+			return err
+		})
+		if err != nil {
 			err = resetError(ctx, resource, err)
+		} else if n == 0 {
+			continue // it was raised in the meantime
 		}
 		audit.Tell(ctx, a, audit.Record{
 			Event: audit.Reset, Name: mark.Name, Resource: resource, Mark: int64(mark.Token), Err: err,
@@ -59,17 +66,12 @@ func resetError(ctx context.Context, resource string, err error) error {
 // mark reads the committed mark.
 func (g *Guard) mark(ctx context.Context, resource string) (mark fencing.Claim, found bool, err error) {
 	values := (&claimant{m: &g.m, resource: resource}).arguments()
-	rows, err := g.db.QueryContext(ctx, g.readMark.query, g.readMark.bind(values)...)
-	if err != nil {
-		return fencing.Claim{}, false, err
-	}
-	defer rows.Close()
-	if rows.Next() {
-		found = true
-		err = rows.Scan(&mark.Name, (*int64)(&mark.Token))
-	}
-	if err == nil {
-		err = rows.Err()
-	}
+	err = g.inTx(ctx, nil, func(tx *sql.Tx) error {
+		err := tx.QueryRowContext(ctx, g.readMark.query, g.readMark.bind(values)...).Scan(&mark.Name, (*int64)(&mark.Token))
+		if found = err == nil; errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
 	return mark, found, err
 }

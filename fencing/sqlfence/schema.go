@@ -2,6 +2,7 @@ package sqlfence
 
 import (
 	"context"
+	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -49,7 +50,11 @@ func (g *Guard) EnsureSchema(ctx context.Context) error {
 	for _, statement := range g.m.statementsUp() {
 		// A statement fails if its change exists already, or is made by another
 		// replica now. What counts is the result.
-		if _, err := g.db.ExecContext(ctx, statement); err != nil && failed == nil {
+		err := g.inTx(ctx, nil, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, statement)
+			return err
+		})
+		if err != nil && failed == nil {
 			failed = err
 		}
 	}
@@ -67,7 +72,7 @@ func (g *Guard) checkSchema(ctx context.Context) error {
 	const columns = "resource, lock_name, token, raises, raised_at"
 	var floor int
 	query := "SELECT COUNT(*) FROM (SELECT " + columns + " FROM " + g.m.table + " WHERE resource = '') AS f"
-	err := g.db.QueryRowContext(ctx, query).Scan(&floor)
+	err := g.inTx(ctx, nil, func(tx *sql.Tx) error { return tx.QueryRowContext(ctx, query).Scan(&floor) })
 	if err == nil && floor == 0 {
 		err = errNoFloor
 	}

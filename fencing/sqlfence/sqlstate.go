@@ -24,6 +24,9 @@ func sqlState(err error) string {
 const (
 	sqliteBusy       = 5
 	sqliteLocked     = 6
+	sqliteNoMem      = 7
+	sqliteInterrupt  = 9
+	sqliteIOErr      = 10
 	sqliteFull       = 13
 	sqliteConstraint = 19
 )
@@ -93,6 +96,22 @@ func (d Dialect) gaveUp(err error) bool {
 			1205, // lock wait timeout
 			1020, // MariaDB with innodb_snapshot_isolation: the row changed after the snapshot
 			3101: // MySQL Group Replication: a conflict with another node
+			return true
+		}
+	}
+	return false
+}
+
+// endsTx reports whether the database may have ended the transaction with err, the error of a
+// statement. PostgreSQL never does: the transaction is failed, and stays.
+func (d Dialect) endsTx(err error) bool {
+	switch d {
+	case MySQL:
+		return d.gaveUp(err)
+	case SQLite:
+		switch sqliteCode(err) {
+		case sqliteNoMem, sqliteInterrupt, sqliteIOErr, sqliteFull,
+			sqliteConstraint: // ON CONFLICT ROLLBACK, RAISE(ROLLBACK)
 			return true
 		}
 	}

@@ -30,10 +30,12 @@ func (t sqlTx) Run(ctx context.Context, query string, args, dest []any) error {
 	return t.tx.QueryRowContext(ctx, query, args...).Scan(dest...)
 }
 
-// PgxTx returns a pgx.Tx as a [Tx]: call PgxTx(tx), R is inferred. This package does not
-// import pgx.
+// PgxTx returns a pgx.Tx as a [Tx]: call PgxTx(tx), R is inferred. A pool or connection of pgx
+// does not compile: a mark that is raised outside the transaction guards nothing. This package
+// does not import pgx.
 func PgxTx[R interface{ Scan(dest ...any) error }](tx interface {
 	QueryRow(ctx context.Context, query string, args ...any) R
+	Commit(ctx context.Context) error // only a transaction has it
 }) Tx {
 	return pgxTx[R]{tx}
 }

@@ -14,7 +14,6 @@ import (
 var mayReadNow = map[string]string{
 	"session/clock.go MonotonicClock":         "is the clock: the difference of two monotonic readings",
 	"session/renew.go Session.renewOnce":      "duration of a renewal, for telemetry",
-	"session/renew.go untilAnswered":          "duration of a failed request, for telemetry",
 	"session/session.go Session.TrustedUntil": "for display",
 	"session/events.go Session.publish":       "Event.At, for display",
 }

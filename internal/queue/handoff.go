@@ -48,7 +48,10 @@ func (ln *line) replace(e *entry, t *ticket) (*entry, error) {
 		return nil, e.remove(ctx)
 	}
 	successor := ln.newEntry(t, e.lease)
-	err := successor.put(ctx, condition{after: e})
+	err := e.retry(ctx, func(ctx context.Context) error { return e.passReaders(ctx, successor) })
+	if err == nil {
+		err = successor.put(ctx, condition{after: e})
+	}
 	if successor.stage >= created { // so the same Txn has removed e
 		e.finish()
 		if err == nil {

@@ -3,7 +3,9 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -27,8 +29,12 @@ const maxJudged = 64
 // verify reads whether the entry and the one ahead of it exist. If no other entry was ever ahead, the same Txn reads
 // the session key of the entry ahead: that judges how the entry ended.
 func (e *entry) verify(ctx context.Context) error {
-	ops := []clientv3.Op{e.q.front(e.rev)}
-	onlyOne, ours := e.ahead != nil && e.position == 1, false
+	ops := []clientv3.Op{e.q.nearest(e.rev-1, 0)}
+	onlyOne, ours := e.onlyOneAhead(), false
+	learn := e.mustLearnReaders()
+	if learn {
+		ops = append(ops, e.q.readersAhead(e.rev))
+	}
 	if onlyOne {
 		var key string
 		if key, ours = e.q.sessionKeyOf(e.ahead); ours {
@@ -39,19 +45,21 @@ func (e *entry) verify(ctx context.Context) error {
 	if looks {
 		ops = append(ops, e.q.lookAhead(e.rev)...)
 	}
-	resp, err := e.q.read(ctx, ops...)
+	resp, err := e.readJudgement(ctx, ops...)
+	if learn && errors.Is(err, rpctypes.ErrCompacted) {
+		e.readers.add(e.q, nil, true)
+		return e.verify(ctx)
+	}
 	if err != nil {
 		return err
 	}
 	if looks {
-		e.saw(aheadIn(resp, len(ops)-lookedAhead, e.rev))
+		e.saw(aheadIn(resp, len(resp.Responses)-lookedAhead, e.rev))
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
-	if len(kvs) == 0 || string(kvs[0].Key) != e.key || kvs[0].CreateRevision != e.rev {
-		return errEntryGone
+	if learn {
+		e.readers.add(e.q, resp.Responses[2].GetResponseRange().Kvs, false)
 	}
-	e.revision = resp.Header.Revision
-	switch ahead := first(kvs[1:]); {
+	switch ahead := rangeAt(resp, 1); {
 	case e.ahead == nil:
 		return nil
 	case ahead != nil && ahead.CreateRevision == e.ahead.CreateRevision:
@@ -59,7 +67,7 @@ func (e *entry) verify(ctx context.Context) error {
 		e.tellWaiting(ctx)
 		return nil
 	case onlyOne:
-		e.setAhead(ahead, resp.Header.Revision, ours && resp.Responses[1].GetResponseRange().Count == 0)
+		e.setAhead(ahead, resp.Header.Revision, ours && resp.Responses[2].GetResponseRange().Count == 0)
 		return nil
 	default:
 		return e.judgeUnknown(ctx)
@@ -73,9 +81,11 @@ func (e *entry) verify(ctx context.Context) error {
 // whether their leases were revoked.
 func (e *entry) judge(ctx context.Context, d int64) error {
 	ops := []clientv3.Op{e.q.nearest(e.rev-1, d)}
-	key, ours := e.q.sessionKeyOf(e.ahead)
-	if ours {
+	if key, ours := e.q.sessionKeyOf(e.ahead); ours {
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(d), clientv3.WithCountOnly()))
+	}
+	for _, key := range e.readers.sessions {
+		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
 	}
 	resp, err := e.readJudgement(ctx, ops...)
 	if errors.Is(err, rpctypes.ErrCompacted) {
@@ -84,12 +94,16 @@ func (e *entry) judge(ctx context.Context, d int64) error {
 	if err != nil {
 		return err
 	}
+	// With an entry ahead of it, the one that went had never held, or others hold
+	// beside it, which are judged when they have gone.
 	ahead := rangeAt(resp, 1)
-	revoked := ours && resp.Responses[2].GetResponseRange().Count == 0
-	// With an entry ahead of it, the one that went had never held: no holder has to
-	// be told of its end.
-	e.setAhead(ahead, d, ahead == nil && revoked)
+	e.setAhead(ahead, d, ahead == nil && (e.readers.unknown || anyAbsent(resp.Responses[2:])))
 	return nil
+}
+
+// anyAbsent reports whether one of some reads of a key has found none.
+func anyAbsent(responses []*pb.ResponseOp) bool {
+	return slices.ContainsFunc(responses, func(r *pb.ResponseOp) bool { return r.GetResponseRange().Count == 0 })
 }
 
 // judgeUnknown is judge if no watch told the revision of the deletion. Any of the entries that were ahead at the last
@@ -97,8 +111,7 @@ func (e *entry) judge(ctx context.Context, d int64) error {
 func (e *entry) judgeUnknown(ctx context.Context) error {
 	stood := []*mvccpb.KeyValue{e.ahead}
 	if e.position != 1 { // others may have stood ahead of that one
-		resp, err := e.q.get(ctx, clientv3.OpGet(e.q.entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-			clientv3.WithMaxCreateRev(e.rev-1), clientv3.WithRev(e.aheadSeen), clientv3.WithLimit(maxJudged+1)))
+		resp, err := e.q.get(ctx, e.q.ahead(e.rev-1, e.aheadSeen, clientv3.WithLimit(maxJudged+1)))
 		if errors.Is(err, rpctypes.ErrCompacted) {
 			return e.judgeCompacted(ctx)
 		}
@@ -107,21 +120,16 @@ func (e *entry) judgeUnknown(ctx context.Context) error {
 		}
 		stood = resp.Kvs
 	}
+	judged := e.readers.with(e.q, stood)
 	ops := []clientv3.Op{e.q.nearest(e.rev-1, 0)}
-	for _, kv := range stood[:min(len(stood), maxJudged)] {
-		if key, ours := e.q.sessionKeyOf(kv); ours {
-			ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
-		}
+	for _, key := range judged.sessions {
+		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
 	}
 	resp, err := e.readJudgement(ctx, ops...)
 	if err != nil {
 		return err
 	}
-	revoked := len(stood) > maxJudged
-	for _, r := range resp.Responses[2:] {
-		revoked = revoked || r.GetResponseRange().Count == 0
-	}
-	e.setAhead(rangeAt(resp, 1), resp.Header.Revision, revoked)
+	e.setAhead(rangeAt(resp, 1), resp.Header.Revision, judged.unknown || anyAbsent(resp.Responses[2:]))
 	return nil
 }
 

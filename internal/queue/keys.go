@@ -43,7 +43,7 @@ func (k *keys) newEntry(q *Queue, lease *lease.Lease) *entry {
 	e := &entry{q: q, lease: lease}
 	if !k.reuse(e) {
 		e.id = fmt.Sprintf("%x-%s", int64(lease.ID()), rand.Text()[:idNonce])
-		k.register(e, q.entries+e.id) // no other entry has this nonce
+		k.register(e, q.keyPrefix()+e.id) // no other entry has this nonce
 	}
 	return e
 }
@@ -58,7 +58,7 @@ func (k *keys) reuse(e *entry) bool {
 	}
 	for last := len(k.free) - 1; last >= 0; last-- {
 		e.id, k.free = k.free[last], k.free[:last]
-		e.key = e.q.entries + e.id
+		e.key = e.q.keyPrefix() + e.id
 		if k.inUse[e.key] == nil {
 			k.inUse[e.key] = e
 			return true

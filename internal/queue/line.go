@@ -13,9 +13,13 @@ import (
 // line is where the goroutines of one session wait that want the same name, in
 // order of call. Only the head has an entry in etcd, or is about to put one. The
 // others cost the cluster nothing.
+//
+// A reader is alone in a line of its own: one entry for several readers would have
+// to be shared by counting, and then late readers would pass a waiting writer.
 type line struct {
 	shared  *shared
 	q       *Queue
+	key     lineKey
 	head    *ticket
 	waiting list.List // of *ticket; a list, so that canceling takes as long in a line of any length
 
@@ -28,6 +32,12 @@ type line struct {
 	// For requeued, written by the head: the lease of the latest entry, and the
 	// latest lease under which an entry of the line was held.
 	entered, heldUnder *lease.Lease
+}
+
+// lineKey tells the lines of a session apart.
+type lineKey struct {
+	entries string
+	reader  *ticket // nil: the line of the writers
 }
 
 // ticket is one caller's place in a line.
@@ -58,11 +68,15 @@ func (q *Queue) newTicket(r Request) *ticket {
 func (s *shared) join(t *ticket, ifEmpty bool) *line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ln := s.lines[t.q.entries]
+	key := lineKey{entries: t.q.entries}
+	if t.q.reader {
+		key.reader = t
+	}
+	ln := s.lines[key]
 	switch {
 	case ln == nil:
-		ln = &line{shared: s, q: t.q, head: t}
-		s.lines[t.q.entries] = ln
+		ln = &line{shared: s, q: t.q, key: key, head: t}
+		s.lines[key] = ln
 		t.turn <- nil
 	case ifEmpty:
 		return nil
@@ -113,8 +127,8 @@ func (ln *line) cancel(t *ticket) bool {
 // only the removal of an entry is unconfirmed; otherwise ErrOccupied, with the place.
 func (s *shared) occupancy(q *Queue) error {
 	s.mu.Lock()
-	ln := s.lines[q.entries]
-	unconfirmed := ln != nil && ln.returned != nil && ln.returned == ln.head && ln.waiting.Len() == 0
+	ln := s.lines[lineKey{entries: q.entries}]
+	unconfirmed := ln != nil && ln.leftOver()
 	s.mu.Unlock()
 	switch {
 	case ln == nil:
@@ -124,6 +138,24 @@ func (s *shared) occupancy(q *Queue) error {
 	default:
 		return &PlacedError{ln.place(nil), ErrOccupied}
 	}
+}
+
+// leftOver reports whether all callers in the line have returned. The lock of the
+// session's lines is held.
+func (ln *line) leftOver() bool {
+	return ln.returned != nil && ln.returned == ln.head && ln.waiting.Len() == 0
+}
+
+// hasReaders reports whether a goroutine of this session reads, or waits to.
+func (s *shared) hasReaders(q *Queue) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, ln := range s.lines {
+		if key.reader != nil && key.entries == q.entries && !ln.leftOver() {
+			return true
+		}
+	}
+	return false
 }
 
 // callerReturned records that the caller of e returns although etcd has not
@@ -198,5 +230,5 @@ func (ln *line) next() {
 		}
 	}
 	ln.head = nil
-	delete(ln.shared.lines, ln.q.entries)
+	delete(ln.shared.lines, ln.key)
 }

@@ -14,7 +14,7 @@ import (
 
 // queueUp returns a line whose head stays, and n tickets behind it.
 func queueUp(n int) (*line, []*ticket) {
-	s := &shared{lines: make(map[string]*line)}
+	s := &shared{lines: make(map[lineKey]*line)}
 	q := &Queue{entries: "/x/@/"}
 	ln := s.join(&ticket{q: q, turn: make(chan *entry, 1)}, false)
 	all := make([]*ticket, n)

@@ -68,9 +68,9 @@ func (h *Hold) stayTaken() {
 
 func (h *Hold) keepName(context.Context) {
 	e := h.entry
-	err := e.move()
-	late := err != nil && !errors.Is(err, errEntryGone) && e.takenFor() == 0
+	err, late := e.move()
 	if late {
+		_ = sleep(e.lease.Context(), e.takenFor()) // the session's clock may be slower than timers
 		err = e.remove(e.lease.Context())
 	}
 	h.markRemoved(h.explain(err))
@@ -86,20 +86,21 @@ func (h *Hold) keepName(context.Context) {
 	}
 }
 
-// move tries to move the entry until MinHold has passed. nil: the entry has its own lease.
-func (e *entry) move() error {
+// move tries to move the entry until MinHold has passed; then it is late. nil: the entry stands on its own lease.
+func (e *entry) move() (err error, late bool) {
 	ctx, cancel := context.WithTimeout(e.lease.Context(), e.takenFor())
 	defer cancel()
 	m := move{entry: e}
-	err := e.retry(ctx, m.try)
+	err = e.retry(ctx, m.try)
 	switch {
 	case err == nil:
 		e.moved = true
 		e.finish()
+		return nil, false
 	case m.unanswered && !errors.Is(err, holdfast.ErrOutcomeUnknown):
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
-	return err
+	return err, ctx.Err() != nil && e.lease.Lost() == nil && !errors.Is(err, errEntryGone)
 }
 
 // removeInTime removes the entry when MinHold has passed, after etcd has refused to move it.

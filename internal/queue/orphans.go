@@ -141,7 +141,8 @@ func (s *orphanScanner) list(ctx context.Context, lease *lease.Lease) map[string
 // have the form of an entry on that lease.
 func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
 	slash := strings.LastIndexByte(key, '/') + 1
-	nonce, ours := strings.CutPrefix(key[slash:], fmt.Sprintf("%x-", int64(lease.ID())))
+	id, reader := strings.CutPrefix(key[slash:], readerMark)
+	nonce, ours := strings.CutPrefix(id, fmt.Sprintf("%x-", int64(lease.ID())))
 	if !ours || !isNonce(nonce) {
 		return nil
 	}
@@ -150,7 +151,7 @@ func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
 	foreign := s.foreign[prefix]
 	s.mu.Unlock()
 	if foreign {
-		return &Queue{host: s.host, kind: "lock", name: prefix, entries: prefix, foreign: true}
+		return &Queue{host: s.host, kind: "lock", name: prefix, entries: prefix, foreign: true, reader: reader}
 	}
 	rest, ours := strings.CutPrefix(prefix, s.host.Namespace()+"/")
 	kind, name, _ := strings.Cut(rest, "/")
@@ -158,5 +159,5 @@ func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
 	if !ours || !found || kind != "lock" && kind != "election" {
 		return nil
 	}
-	return &Queue{host: s.host, kind: kind, name: name, entries: prefix}
+	return &Queue{host: s.host, kind: kind, name: name, entries: prefix, reader: reader}
 }

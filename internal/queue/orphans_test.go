@@ -26,6 +26,8 @@ func TestEntryThatARepeatedWriteLeftIsRemoved(t *testing.T) {
 		"at a name":           func(p *process) *Queue { return p.queue("x/y") },
 		"of an election":      func(p *process) *Queue { return New(p.Host, "election", "x") },
 		"at a foreign prefix": func(p *process) *Queue { return At(p.Host, "lock", "theirs/x") },
+		"of a reader":         func(p *process) *Queue { return p.queue("x").Readers() },
+		"of a foreign reader": func(p *process) *Queue { return p.queueAt("theirs/x").Readers() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -40,7 +40,7 @@ func WithoutPlace(err error) (view.Place, error) {
 func View(kv *mvccpb.KeyValue, verbatim bool) view.Entry {
 	e := view.Entry{Key: string(kv.Key), Revision: kv.CreateRevision, Lease: clientv3.LeaseID(kv.Lease)}
 	_, ours := LeaseOf(e.Key)
-	e.Foreign = !ours
+	e.Foreign, e.Shared = !ours, ours && isReader(e.Key)
 	v, ok := DecodeValue(kv.Value)
 	switch {
 	case ok && !verbatim:
@@ -64,14 +64,12 @@ type ahead struct {
 // lookAhead reads who holds, and the entries that were created before rev; with 0 some
 // of all. aheadIn reads the replies.
 func (q *Queue) lookAhead(rev int64) []clientv3.Op {
-	count := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxJudged)}
+	count := q.ahead(0, 0, clientv3.WithLimit(maxJudged))
 	if rev > 0 {
 		// The count in a reply does not regard the revision, so the keys are counted.
-		count = append(count, clientv3.WithMaxCreateRev(rev-1), clientv3.WithLimit(view.MaxAhead))
+		count = q.ahead(rev-1, 0, clientv3.WithLimit(view.MaxAhead))
 	}
-	return []clientv3.Op{
-		clientv3.OpGet(q.entries, clientv3.WithFirstCreate()...), clientv3.OpGet(q.entries, count...), q.shared.getEpoch,
-	}
+	return []clientv3.Op{q.first(clientv3.SortAscend), count, q.shared.getEpoch}
 }
 
 // lookedAhead is the number of operations of lookAhead.
@@ -206,7 +204,7 @@ func (ln *line) aheadLocked(t *ticket) int {
 func (h *Hold) view() view.Entry {
 	e := h.entry
 	seen := View(&mvccpb.KeyValue{
-		Key: []byte(e.key), Value: []byte(e.value), CreateRevision: e.token.Revision(), Lease: int64(h.Lease()),
+		Key: []byte(e.key), Value: []byte(e.value), CreateRevision: e.rev, Lease: int64(h.Lease()),
 	}, e.q.verbatim())
 	seen.Token, seen.HeldAt = e.token, millis(h.since)
 	return seen

@@ -87,9 +87,10 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	put := clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.lease.ID()))
 	then := []clientv3.Op{e.q.youngest, e.q.shared.getEpoch, put}
 	if c.empty {
-		// etcd loads every key of the prefix for this, so it is only asked after a
+		// etcd loads every key of the range for this, so it is only asked after a
 		// read has found the queue empty.
-		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(e.q.entries).WithPrefix(), "=", 0))
+		from, end := e.q.conflicting()
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 	}
 	if c.after != nil {
 		cmps = append(cmps, c.after.removalCmps()...)
@@ -193,8 +194,12 @@ func (e *entry) locate(ctx context.Context) error {
 }
 
 // takeToken makes the fencing token from the entry's create revision and the epoch at that revision. A later epoch must
-// not be used: entries behind this one may have the older epoch, and would hold later with smaller tokens.
+// not be used: entries behind this one may have the older epoch, and would hold later with smaller tokens. A reader has
+// no token: it is not alone, so nothing could be fenced by one.
 func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
+	if e.q.reader {
+		return nil
+	}
 	var epoch int64
 	if len(epochKVs) > 0 {
 		if epochKVs[0].ModRevision > e.rev {

@@ -25,10 +25,19 @@ type Queue struct {
 	name    string // as the user gave it
 	entries string // prefix of the entries; ends in "/"
 	foreign bool   // entries of other queues may stand below the prefix
+	reader  bool   // its entries do not exclude one another: see Readers
 	err     error  // why the queue cannot be used
 
-	youngest clientv3.Op // reads the entry that was created last, with its value
+	youngest clientv3.Op // reads the conflicting entry that was created last, with its value
 }
+
+// readerMark begins the last part of a reader's key, and afterReaders is the first
+// string that sorts behind all that begin with it. So the readers of a queue stand
+// before all other entries, and the entries that a reader waits for are one range.
+const (
+	readerMark   = "!s"
+	afterReaders = "\""
+)
 
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
 func New(host lease.Host, kind, name string) *Queue {
@@ -54,8 +63,39 @@ func (q *Queue) init() *Queue {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
-	q.shared, q.youngest = sharedBy(q.host), clientv3.OpGet(q.entries, clientv3.WithLastCreate()...)
+	q.shared, q.youngest = sharedBy(q.host), q.first(clientv3.SortDescend)
 	return q
+}
+
+// Readers returns the queue as readers use it: an entry that is put through it is
+// excluded by all entries but those of other readers.
+func (q *Queue) Readers() *Queue {
+	if q == nil {
+		return nil
+	}
+	readers := *q
+	readers.reader = true
+	if q.err == nil {
+		readers.youngest = readers.first(clientv3.SortDescend)
+	}
+	return &readers
+}
+
+// keyPrefix is what the keys begin with that are put through q.
+func (q *Queue) keyPrefix() string {
+	if q.reader {
+		return q.entries + readerMark
+	}
+	return q.entries
+}
+
+// conflicting returns the range of the entries that exclude one that is put through q.
+func (q *Queue) conflicting() (from, end string) {
+	end = clientv3.GetPrefixRangeEnd(q.entries)
+	if q.reader {
+		return q.entries + afterReaders, end
+	}
+	return q.entries, end
 }
 
 // entriesPrefix returns the prefix of the entries of a name, or of a foreign prefix.
@@ -106,36 +146,48 @@ func (q *Queue) Same(other *Queue) bool {
 	return q.entries == other.entries && q.host.Client() == other.host.Client()
 }
 
-// front reads the entry created at rev and the nearest one ahead of it.
-func (q *Queue) front(rev int64) clientv3.Op {
-	return clientv3.OpGet(q.entries, append(lastTwo, clientv3.WithMaxCreateRev(rev))...)
+// first reads the conflicting entry that was created first, or with SortDescend last,
+// with its value.
+func (q *Queue) first(order clientv3.SortOrder) clientv3.Op {
+	from, end := q.conflicting()
+	return clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(1),
+		clientv3.WithSort(clientv3.SortByCreateRevision, order))
 }
 
-// nearest reads the youngest entry created at maxCreate or before, as it stood at
-// revision at. 0 means any, and now.
+// OldestWriter reads the oldest entry below a prefix that is not a reader's.
+func OldestWriter(entries string) clientv3.Op {
+	return clientv3.OpGet(entries+afterReaders, clientv3.WithRange(clientv3.GetPrefixRangeEnd(entries)),
+		clientv3.WithLimit(1), clientv3.WithKeysOnly(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+}
+
+// nearest reads the youngest conflicting entry created at maxCreate or before, as it
+// stood at revision at. 0 means any, and now. The server sorts all keys of the range for
+// it, as it does for every choice by create revision.
 func (q *Queue) nearest(maxCreate, at int64) clientv3.Op {
-	opts := last
+	return q.ahead(maxCreate, at, clientv3.WithLimit(1),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
+}
+
+// ahead reads the conflicting entries created at maxCreate or before, as they stood at
+// revision at. 0 means any, and now.
+func (q *Queue) ahead(maxCreate, at int64, opts ...clientv3.OpOption) clientv3.Op {
+	from, end := q.conflicting()
+	opts = append(opts, clientv3.WithRange(end), clientv3.WithKeysOnly())
 	if maxCreate > 0 {
 		opts = append(opts, clientv3.WithMaxCreateRev(maxCreate))
 	}
 	if at > 0 {
 		opts = append(opts, clientv3.WithRev(at))
 	}
-	return clientv3.OpGet(q.entries, opts...)
+	return clientv3.OpGet(from, opts...)
 }
 
-// Options to read the youngest entries of a prefix. The server sorts all keys of the
-// prefix for it, as it does for every choice by create revision.
-var (
-	last    = slices.Clip(youngest(1))
-	lastTwo = slices.Clip(youngest(2))
-)
-
-func youngest(n int64) []clientv3.OpOption {
-	return []clientv3.OpOption{
-		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(n),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
-	}
+// readersAhead reads the readers' entries that stood ahead of an entry when it was
+// created, one more than are judged.
+func (q *Queue) readersAhead(created int64) clientv3.Op {
+	return clientv3.OpGet(q.entries+readerMark, clientv3.WithRange(q.entries+afterReaders), clientv3.WithKeysOnly(),
+		clientv3.WithLimit(maxJudged+1), clientv3.WithMaxCreateRev(created-1), clientv3.WithRev(created))
 }
 
 // sessionKeyOf returns the session key of the lease that an entry is bound to, which
@@ -151,13 +203,18 @@ func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
 // LeaseOf returns the lease under which an entry was put, which its key names. It reports
 // false for an entry of another client, whose key has another form.
 func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {
-	hex, nonce, _ := strings.Cut(key[strings.LastIndexByte(key, '/')+1:], "-")
+	hex, nonce, _ := strings.Cut(strings.TrimPrefix(lastPart(key), readerMark), "-")
 	if !isNonce(nonce) { // a UUID, say
 		return clientv3.NoLease, false
 	}
 	lease, err := strconv.ParseInt(hex, 16, 64)
 	return clientv3.LeaseID(lease), err == nil
 }
+
+// isReader reports whether an entry of ours is a reader's.
+func isReader(key string) bool { return strings.HasPrefix(lastPart(key), readerMark) }
+
+func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
 // read sends several reads as one linearizable Txn.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
@@ -205,14 +262,16 @@ func (q *Queue) checkEmpty(ctx context.Context) error {
 		return q.closedErr(ctx, err)
 	}
 	standing := resp.Responses[1].GetResponseRange()
-	own := fmt.Sprintf("%s%x-", q.entries, int64(q.host.Lease().ID()))
-	isOwn := func(kv *mvccpb.KeyValue) bool { return strings.HasPrefix(string(kv.Key), own) }
+	own := fmt.Sprintf("%x-", int64(q.host.Lease().ID()))
+	isOwn := func(kv *mvccpb.KeyValue) bool {
+		return strings.HasPrefix(strings.TrimPrefix(string(kv.Key[len(q.entries):]), readerMark), own)
+	}
 	first := aheadIn(resp, 0, 0)
 	switch {
 	case len(standing.Kvs) == 0:
 		return nil
 	case standing.More || slices.ContainsFunc(standing.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }),
-		q.taken(first.holder):
+		q.taken(first.holder), !q.reader && q.shared.hasReaders(q):
 		return &PlacedError{first.place(q), ErrOccupied}
 	default:
 		return ErrUnconfirmed

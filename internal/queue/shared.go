@@ -17,8 +17,8 @@ type shared struct {
 	lockDelay time.Duration
 	getEpoch  clientv3.Op // reads the fencing epoch
 
-	mu    sync.Mutex       // protects lines and the fields of each line
-	lines map[string]*line // by entries prefix; only those with a head
+	mu    sync.Mutex        // protects lines and the fields of each line
+	lines map[lineKey]*line // only those with a head
 
 	keys    keys
 	commits committer
@@ -34,7 +34,7 @@ func sharedBy(host lease.Host) *shared {
 	return host.Extension(sharedKey{}, func() any {
 		s := &shared{
 			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
-			lines: make(map[string]*line),
+			lines: make(map[lineKey]*line),
 			keys:  newKeys(), commits: committer{host: host}, poll: newPoller(host),
 			sweeper: newSweeper(host), orphans: newOrphanScanner(host),
 		}

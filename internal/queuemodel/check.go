@@ -19,7 +19,7 @@ func (m *model) check(s *state) {
 		for k := range m.attempts {
 			b := &s.attempts[k]
 			switch {
-			case k == i || b.stage != holding || m.attempts[k].lock != m.attempts[i].lock:
+			case k == i || b.stage != holding || !m.exclude(int8(i), int8(k)):
 			case s.standing(b.place.created) != nil:
 				m.violated(fmt.Sprintf("exclusion: attempts %d and %d both hold by etcd's record", i, k))
 			case a.newcomerTo.has(b.lease):

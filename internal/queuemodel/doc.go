@@ -29,7 +29,7 @@
 //
 // # What is modelled
 //
-// A few sessions, each with one or two leases in turn; attempts for exclusive entries of one or
+// A few sessions, each with one or two leases in turn; attempts for exclusive or shared entries of one or
 // two locks, with a line of goroutines behind. Each of these is a separate step and may happen at
 // any time:
 //
@@ -78,5 +78,5 @@
 //   - Txns in a batch. Two about one queue must never be in one.
 //   - A write that etcd's client itself repeats after its reply was read. Nothing prevents it;
 //     the orphan scanner of internal/queue finds such entries later.
-//   - Other modes: readers, permits, sets of locks. conflicts in etcd.go is where they would begin.
+//   - Permits and sets of locks. exclude in etcd.go is where they would begin.
 package queuemodel

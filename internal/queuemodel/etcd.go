@@ -2,9 +2,13 @@ package queuemodel
 
 // What etcd does. Each change has its own revision.
 
-// conflicts reports whether two entries exclude each other. All entries are exclusive so far.
-func (m *model) conflicts(a, b *entry) bool {
-	return m.attempts[a.attempt].lock == m.attempts[b.attempt].lock
+// conflicts reports whether two entries exclude each other.
+func (m *model) conflicts(a, b *entry) bool { return m.exclude(a.attempt, b.attempt) }
+
+// exclude reports whether two attempts exclude each other: those for one lock, unless both are shared.
+func (m *model) exclude(i, k int8) bool {
+	a, b := m.attempts[i], m.attempts[k]
+	return a.lock == b.lock && !(a.shared && b.shared)
 }
 
 // stoodAt reports whether e stood at a revision.
@@ -30,6 +34,22 @@ func (m *model) leasesAhead(s *state, own *entry, at revision) (set leaseSet) {
 	for i := range s.entryCount {
 		e := &s.entries[i]
 		if e.created < own.created && e.stoodAt(at) && m.conflicts(e, own) {
+			set |= 1 << e.lease
+		}
+	}
+	return set
+}
+
+// readersAhead returns the leases of the shared entries that attempt i waits for, whose entry was
+// created at a revision, as they stood at that revision.
+func (m *model) readersAhead(s *state, i int8, created revision) (set leaseSet) {
+	at := created
+	if m.broken == readersAreReadNow {
+		at = s.now
+	}
+	for k := range s.entryCount {
+		e := &s.entries[k]
+		if e.created < created && e.stoodAt(at) && m.exclude(e.attempt, i) && m.attempts[e.attempt].shared {
 			set |= 1 << e.lease
 		}
 	}

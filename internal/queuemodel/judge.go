@@ -37,6 +37,16 @@ func (m *model) judgeKnown(s *state, i int8) {
 	if p.ahead == 0 && revoked {
 		m.startDelay(s, &p.delay)
 	}
+	m.judgeReaders(s, p)
+}
+
+// judgeReaders delays a writer whose queue is free now, if one of the readers that it waited for may
+// have gone with its lease. The watch told how one of them went. Several hold at a time, and any may
+// have been revoked.
+func (m *model) judgeReaders(s *state, p *place) {
+	if p.ahead == 0 && m.anyKeyMissing(s, p.readers) && m.broken != readersAreNotRemembered {
+		m.startDelay(s, &p.delay)
+	}
 }
 
 // judgeUnknown judges without it. Any of the entries that stood ahead at the last look may have
@@ -52,6 +62,7 @@ func (m *model) judgeUnknown(s *state, i int8) {
 		m.startDelay(s, &p.delay)
 	}
 	p.ahead, p.seen = m.nearest(s, own, s.now), s.now
+	m.judgeReaders(s, p)
 }
 
 // judgeCompacted judges when nothing can be known of the past.

@@ -54,6 +54,9 @@ func (m *model) handOffSteps(s *state, i int8) {
 			t.deleteNow(a.place.created)
 			own := t.putEntry(i, t.attempts[i].try, a.lease)
 			m.placed(t, i, own.created, m.nearest(t, own, t.now))
+			if m.broken != handOffForgetsReaders {
+				t.attempts[i].place.readers |= a.place.readers
+			}
 		}
 	case a.stage == holding && !s.sessions[m.attempts[i].session].closing:
 		t := m.step(s, "releases, and the same Txn is to queue the next goroutine", i)

@@ -33,6 +33,7 @@ type scenario struct {
 type plan struct {
 	session int8
 	lock    int8
+	shared  bool // excludes no other shared attempt
 	givesUp bool
 	slow    bool // it may send again before the reply has come, or give up then
 	line    bool // another goroutine of its session waits behind it for the same lock
@@ -49,6 +50,9 @@ const (
 	keyMustGoWithEntry          rule = "a missing key causes a delay only if it stood one revision before the entry went"
 	unknownAsksPredecessorOnly  rule = "with an unknown revision only the session key of the entry ahead is read"
 	compactedAsksPredecessorNow rule = "after a compaction the present session key of the entry ahead decides"
+	readersAreNotRemembered     rule = "a writer asks only for the session key of the reader that was the last to go"
+	readersAreReadNow           rule = "a writer remembers the readers that stand at its reply, not at its creation"
+	handOffForgetsReaders       rule = "the next in a writer's line does not learn of the readers ahead of the writer"
 	removeAtOnce                rule = "a waiting entry is deleted whatever stands ahead of it"
 	removeInDelay               rule = "a waiting entry is deleted while its delay runs"
 	removeByAnEarlierRead       rule = "that the entry ahead stands is read before the Txn that deletes"

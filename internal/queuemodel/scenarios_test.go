@@ -175,6 +175,73 @@ var (
 		attempts: []plan{{slow: true}, {lock: 1, slow: true}},
 		copies:   2, alwaysSuspects: true,
 	}
+	readers = scenario{
+		name: "two readers and a writer behind them, both revoked, all may give up", sessions: 3,
+		attempts: []plan{
+			{session: 0, shared: true, givesUp: true}, {session: 1, shared: true, givesUp: true}, {session: 2, givesUp: true},
+		},
+		revokes: 2, revokable: []int8{0, 1, 2},
+	}
+	readersRemoved = scenario{
+		name: "two readers and a writer, an administrator removes a holder, two revoked", sessions: 3,
+		attempts: []plan{{session: 0, shared: true}, {session: 1, shared: true, givesUp: true}, {session: 2, givesUp: true}},
+		revokes:  2, revokable: []int8{0, 1}, removals: 1,
+	}
+	readersMinHold = scenario{
+		name: "a writer with MinHold and two readers behind it, two revoked", sessions: 3,
+		attempts: []plan{{session: 0, minHold: true}, {session: 1, shared: true, givesUp: true}, {session: 2, shared: true}},
+		revokes:  2, revokable: []int8{0, 1},
+	}
+	readersBetween = scenario{
+		name: "two writers and two readers, two revoked, one reader may give up", sessions: 4,
+		attempts: []plan{{session: 0}, {session: 1, shared: true, givesUp: true}, {session: 2, shared: true}, {session: 3}},
+		revokes:  2, revokable: []int8{0, 1, 2},
+	}
+	writersAmongReaders = scenario{
+		name: "three readers and a writer that may give up, two revoked", sessions: 4,
+		attempts: []plan{
+			{session: 0, shared: true}, {session: 1, givesUp: true}, {session: 2, shared: true}, {session: 3, shared: true},
+		},
+		revokes: 2, revokable: []int8{0, 1},
+	}
+	readersClose = scenario{
+		name: "two readers and a writer, one revoked, all may close", sessions: 3,
+		attempts: []plan{{session: 0, shared: true}, {session: 1, shared: true}, {session: 2}},
+		revokes:  1, revokable: []int8{0, 1}, closing: []int8{0, 1, 2},
+	}
+	readersOfOneSession = scenario{
+		name: "a session with two readers and another with a writer, both revoked and granted again", sessions: 2,
+		attempts: []plan{{session: 0, shared: true}, {session: 1}, {session: 0, shared: true, givesUp: true}},
+		revokes:  2, revokable: []int8{0, 1}, regrants: []int8{0, 1},
+	}
+	writerLine = scenario{
+		name: "two readers, and a writer with another goroutine behind it, one revoked", sessions: 3,
+		attempts: []plan{{session: 0, shared: true}, {session: 1, shared: true}, {session: 2, line: true, givesUp: true}},
+		revokes:  1, revokable: []int8{0},
+	}
+	writerLineGivesUp = scenario{
+		name: "two readers, and a line of writers whose session gives its lease up, one revoked", sessions: 3,
+		attempts: []plan{{session: 0, shared: true}, {session: 1, shared: true}, {session: 2, line: true, givesUp: true}},
+		revokes:  1, revokable: []int8{0}, giveUpLeases: 1,
+	}
+	readersUnanswered = scenario{
+		name: "unanswered enqueues of a writer behind two readers, one revoked", sessions: 3,
+		attempts: []plan{{session: 0, shared: true}, {session: 1, shared: true}, {session: 2, slow: true, givesUp: true}},
+		revokes:  1, revokable: []int8{0}, copies: 2, lossy: true,
+	}
+	readerUnanswered = scenario{
+		name: "unanswered enqueues of a reader between a writer that is revoked and a writer", sessions: 3,
+		attempts: []plan{{session: 0}, {session: 1, shared: true, slow: true, givesUp: true}, {session: 2}},
+		revokes:  1, revokable: []int8{0}, copies: 2, lossy: true,
+	}
+	readersClean = scenario{
+		name: "no fault: readers and writers, all may give up", sessions: 3,
+		attempts: []plan{
+			{session: 0, shared: true, givesUp: true}, {session: 1, shared: true, givesUp: true}, {session: 2, givesUp: true},
+			{session: 2, lock: 0, shared: true},
+		},
+		clean: true,
+	}
 	minHold = scenario{
 		name: "three in line with MinHold, one revoked, all may give up", sessions: 3,
 		attempts: []plan{
@@ -248,6 +315,8 @@ var small = []scenario{
 	keyDeletedSwept, with(keyDeletedSwept, latePut),
 	sweptAlone, with(sweptAlone, latePut), alwaysSwept, sweptTwoLost,
 	with(alwaysSwept, func(s *scenario) { s.lossy, s.name = true, s.name+", losses" }),
+	readers, with(readers, unknown), with(readers, unknown, compacted), readersClose, readersOfOneSession, writerLine,
+	readersClean, readersRemoved, readersMinHold,
 	clean, cleanLine, with(cleanFour, unknown), cleanUnanswered,
 	minHold, with(minHold, unknown), minHoldClosing, minHoldLine, with(minHoldLine, unknown, compacted),
 	minHoldUnanswered, cleanMinHold,
@@ -264,6 +333,11 @@ var large = []scenario{
 	with(givenUp, unknown, compacted),
 	with(keyDeleted, unknown, latePut),
 	swept, with(sweptBehindRevoked, unknown),
+	readersBetween, with(readersBetween, unknown, compacted), writersAmongReaders,
+	with(writersAmongReaders, unknown, compacted), with(readersClose, unknown, compacted),
+	with(readersOfOneSession, unknown), with(writerLine, unknown, compacted),
+	writerLineGivesUp,
+	readersUnanswered, with(readersUnanswered, unknown), readerUnanswered, with(readerUnanswered, unknown),
 	minHoldGivenUp,
 	removedLineTwice, with(removed, unknown, compacted),
 }
@@ -305,6 +379,9 @@ var broken = []scenario{
 	with(sweptBehindRevoked, breaking(sweepAtOnce, early)),
 	with(sweptBehindRevoked, breaking(endPutsTheKey, early)),
 	with(alwaysSwept, breaking(putAtAnyTime, livelock)),
+	with(readers, breaking(readersAreNotRemembered, early)),
+	with(writerLine, breaking(handOffForgetsReaders, early)),
+	with(readersUnanswered, breaking(readersAreReadNow, early)),
 	with(minHold, breaking(movedBeforeToldAboutIt, early)),
 	with(minHold, breaking(unansweredLeaseIsRevoked, freed)),
 	with(minHoldClosing, breaking(closeDeletesKept, freed)),

@@ -5,7 +5,7 @@ const (
 	maxAttempts = 4
 	maxTries    = 3 // entries that one attempt may have, one after another, each under its own key
 	maxEntries  = 10
-	maxCopies   = 5
+	maxCopies   = 6
 )
 
 // A revision of etcd's store; 0 means none. The search renumbers the revisions
@@ -100,6 +100,7 @@ type place struct {
 	created revision // of its entry
 	ahead   revision // create revision of the nearest entry ahead; 0 if the queue is free
 	seen    revision // the latest revision at which that entry is known to have stood
+	readers leaseSet // of the shared entries that stood ahead when it was created
 	delay   delay
 }
 

@@ -81,6 +81,17 @@ type Peer struct {
 // Join puts the entry of a peer into a queue, and a session key as ours have.
 func Join(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {
 	t.Helper()
+	return join(t, srv, prefix)
+}
+
+// JoinReader is Join for a reader's entry.
+func JoinReader(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {
+	t.Helper()
+	return join(t, srv, prefix+"!s")
+}
+
+func join(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {
+	t.Helper()
 	p := JoinAs(t, srv, prefix, func(id clientv3.LeaseID) string { return fmt.Sprintf("%x-AAAAAAAAAAAAAAAA", int64(id)) })
 	key := fmt.Sprintf("holdfast/session/%x", int64(p.Lease))
 	if _, err := srv.Client().Put(t.Context(), key, "", clientv3.WithLease(p.Lease)); err != nil {

@@ -12,7 +12,10 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	beChild() // does not return in a process that a test has started
+	goleak.VerifyTestMain(m)
+}
 
 // quiet is an auditor that drops its records.
 var quiet = audit.Func(func(context.Context, audit.Record) {})

@@ -200,11 +200,22 @@ func (r *deposedRound) depose(t *testing.T) {
 	read, err := leader.Client(t).Get(deadline(t), "term")
 	must(err)
 	r.term.Store(int64(read.Header.RaftTerm))
+	// Cut off from the others it does not learn of its successor. It acknowledges the requests in its sockets until it
+	// notices, after an election timeout, that it has no quorum.
+	r.cluster.Partition(r.old)
 	must(r.old.Resume())
-	// Long enough for the old leader to acknowledge the requests in its sockets and
-	// to learn that it is deposed, too short for another renewal.
-	<-time.After(150 * time.Millisecond)
+	acknowledged, tick := time.After(2*time.Second), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for waiting := true; waiting && r.staleAcks.Load() == 0; {
+		select {
+		case <-tick.C:
+		case <-acknowledged:
+			waiting = false
+		}
+	}
+	<-time.After(150 * time.Millisecond) // for more of them
 	must(r.old.Pause())
+	r.cluster.Heal()
 }
 
 // measure waits until all leases have ended and all holders have successors. It adds

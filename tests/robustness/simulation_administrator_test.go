@@ -39,8 +39,8 @@ func (s *simulation) administer() {
 		ctx, cancel := context.WithTimeout(context.Background(), bound)
 		start := s.now()
 		q, err := adm.Show(ctx, admin.Lock, name)
-		h, held := q.Holder()
-		if err == nil && held {
+		if holders := q.Holders(); err == nil && len(holders) > 0 {
+			h := holders[r.IntN(len(holders))]
 			do := adm.Kick
 			if remove {
 				do = adm.Remove

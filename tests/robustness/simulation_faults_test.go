@@ -192,6 +192,9 @@ func (s *simulation) injectFaults() {
 				for _, c := range s.clients {
 					c.offset.Add(int64(float64(d) * c.rate))
 				}
+				s.mu.Lock()
+				s.skips = append(s.skips, s.now())
+				s.mu.Unlock()
 				s.srv.Skip(d)
 			}
 		}

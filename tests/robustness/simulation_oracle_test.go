@@ -3,6 +3,7 @@ package robustness
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/locker"
 )
 
 // forcedLossLimit is the time within which a holder must report that its entry was
@@ -36,12 +38,14 @@ type oracle struct {
 	granted int
 	forced  int
 	asked   int // holds that an administrator has ended
+
+	together int // readers that were granted while another one held
+	minHolds int // confirmed releases of holds with MinHold
 }
 
-// holding is a Lock or a Term.
+// holding is a Lock, a ReadLock or a Term.
 type holding interface {
 	Key() string
-	Token() fencing.Token
 	Check() error
 	Done() <-chan struct{}
 }
@@ -51,18 +55,30 @@ type holding interface {
 type held struct {
 	who, prefix, key string
 	rev              int64
+	token            fencing.Token // 0: it reads
 	client           *simClient
 	lock             holding
 	since, until     time.Duration    // from the grant to the end
 	ended            error            // the first result of Check that reported the end
 	deletion         *etcdfake.Change // nil: not deleted, as far as is known
+	takenFor         time.Duration    // MinHold, by the clock of the store; 0 unless the release was confirmed
 }
 
 // grant records an acquisition that has returned.
 func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding) *held {
-	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(), rev: lk.Token().Revision(),
+	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(),
 		prefix: lk.Key()[:strings.LastIndex(lk.Key(), "/")+1]}
-	s.log(fmt.Sprintf("%s: granted, token %v, %s", who, lk.Token(), h.key))
+	switch lk := lk.(type) {
+	case fencing.Source:
+		h.token, h.rev = lk.Token(), lk.Token().Revision()
+	case *locker.ReadLock:
+		for _, c := range s.srv.History(h.key) {
+			if !c.Deleted && c.Revision <= lk.AcquiredRevision() {
+				h.rev = c.Kv.CreateRevision
+			}
+		}
+	}
+	s.log(fmt.Sprintf("%s: granted, token %v, %s", who, h.token, h.key))
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.highest == nil {
@@ -72,16 +88,49 @@ func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding
 	o.checkRevoked(s, h)
 	o.checkHold(s, h)
 	for _, former := range o.all {
-		if former.ended == nil && former.prefix == h.prefix {
+		if former.ended == nil && former.excludes(h) {
 			o.checkHold(s, former)
 		}
 	}
-	if o.highest[name] >= lk.Token() && (h.deletion == nil || h.deletion.Cause != etcdfake.ByForce) {
-		s.fail("%s: granted token %v after token %v", who, lk.Token(), o.highest[name])
+	if !h.reads() && o.highest[name] >= h.token && (h.deletion == nil || h.deletion.Cause != etcdfake.ByForce) {
+		s.fail("%s: granted token %v after token %v", who, h.token, o.highest[name])
 	}
-	o.highest[name] = max(o.highest[name], lk.Token())
+	o.highest[name] = max(o.highest[name], h.token)
+	if h.reads() && slices.ContainsFunc(o.all, func(other *held) bool {
+		return other.prefix == h.prefix && other.ended == nil && other.lock.Check() == nil
+	}) {
+		o.together++
+	}
 	o.all = append(o.all, h)
 	return h
+}
+
+// taken records that a release was confirmed and that the name must stay taken.
+func (o *oracle) taken(h *held, d time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h.takenFor = d
+	o.minHolds++
+}
+
+// checkTaken checks at the end of a schedule that no name was free before MinHold had
+// passed since its grant, unless its entry was deleted by force.
+func (o *oracle) checkTaken(s *simulation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.mu.Lock()
+	skips := slices.Clone(s.skips)
+	s.mu.Unlock()
+	for _, h := range o.all {
+		if h.takenFor == 0 || h.deletion == nil && !o.findDeletion(s, h) || h.deletion.Cause == etcdfake.ByForce {
+			continue
+		}
+		free := h.deletion.At.Sub(s.begin)
+		skipped := slices.ContainsFunc(skips, func(at time.Duration) bool { return h.since <= at && at <= free })
+		if !skipped && free < h.since+h.takenFor-simSlack {
+			s.fail("%s: granted at %v, must be taken for %v, and was free at %v", h.who, h.since, h.takenFor, free)
+		}
+	}
 }
 
 // checkRevoked checks that a waiter is not granted before a holder whose lease was revoked
@@ -89,7 +138,7 @@ func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding
 // holders whose connections failed, which cannot be told.
 func (o *oracle) checkRevoked(s *simulation, granted *held) {
 	for _, h := range o.all {
-		if h.prefix != granted.prefix || h.ended != nil || h.lock.Check() != nil {
+		if !h.excludes(granted) || h.ended != nil || h.lock.Check() != nil {
 			continue
 		}
 		revoked, at := s.revokedAt(h)
@@ -97,7 +146,7 @@ func (o *oracle) checkRevoked(s *simulation, granted *held) {
 			continue
 		}
 		s.fail("%s: granted token %v before %s, token %v, was told that its lease was revoked at %v",
-			granted.who, granted.lock.Token(), h.who, h.lock.Token(), at)
+			granted.who, granted.token, h.who, h.token, at)
 	}
 }
 
@@ -116,13 +165,25 @@ func (s *simulation) revokedAt(h *held) (revoked bool, at time.Duration) {
 	return revoked, at
 }
 
-// waited reports whether an entry was ahead of that of h when it was put.
+// reads reports whether it is a ReadLock.
+func (h *held) reads() bool { return h.token == 0 }
+
+// excludes reports whether two may not be held at the same time.
+func (h *held) excludes(other *held) bool {
+	return h.prefix == other.prefix && !(h.reads() && other.reads())
+}
+
+// isReader reports whether an entry is one of readers.
+func isReader(key string) bool { return strings.Contains(key, "/@/!s") }
+
+// waited reports whether a conflicting entry was ahead of that of h when it was put.
 func (s *simulation) waited(h *held) bool {
 	existing := make(map[string]bool)
 	for _, c := range s.srv.History(h.prefix) {
 		switch {
 		case c.Revision >= h.rev:
 			return len(existing) > 0
+		case h.reads() && isReader(string(c.Kv.Key)):
 		case c.Deleted:
 			delete(existing, string(c.Kv.Key))
 		default:
@@ -221,10 +282,14 @@ func (o *oracle) checkSession(s *simulation, c *simClient) {
 // checkHold reads the store first and calls Check afterwards. No entry can join the queue ahead of another. So if the
 // entry of a holder is not at the front, it was deleted, and a later Check must report that.
 func (o *oracle) checkHold(s *simulation, h *held) {
-	var front mvccpb.KeyValue
+	var front mvccpb.KeyValue // the entry itself, if no conflicting entry is ahead of it
 	if h.ended == nil {
-		if kvs := s.srv.Keys(h.prefix); len(kvs) > 0 {
-			front.Key, front.CreateRevision, front.Value = kvs[0].Key, kvs[0].CreateRevision, kvs[0].Value
+		for _, kv := range s.srv.Keys(h.prefix) {
+			if kv.CreateRevision != h.rev && h.reads() && isReader(string(kv.Key)) {
+				continue
+			}
+			front.Key, front.CreateRevision, front.Value = kv.Key, kv.CreateRevision, kv.Value
+			break
 		}
 	}
 	err := h.lock.Check()

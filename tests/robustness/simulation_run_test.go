@@ -33,8 +33,10 @@ type simulation struct {
 	seed uint64
 	work func(s *simulation, c *simClient, goroutine int) // runs until s.stop
 	// once acquires and releases; it returns the operation that failed.
-	once func(ctx context.Context, c *simClient, name string) (string, error)
-	busy bool // so many goroutines that Txns are batched
+	once    func(ctx context.Context, c *simClient, name string) (string, error)
+	busy    bool // so many goroutines that Txns are batched
+	readers bool // most mutexes are acquired for reading
+	minHold bool // half of the holds keep the name taken
 	// administered: in half of the schedules holders are asked to let go, and removed.
 	administered bool
 	srv          *etcdfake.Server
@@ -49,6 +51,7 @@ type simulation struct {
 	mu         sync.Mutex // protects what follows
 	violations []string
 	trace      []string
+	skips      []time.Duration // when all processes were paused, which the time of a schedule does not count
 }
 
 // simClient stands for one process: a connection, a session and a clock.
@@ -165,6 +168,7 @@ func (s *simulation) checkRecovery(others *sync.WaitGroup) {
 	s.checkNoEntries("while the sessions are open", idleSince)
 	s.oracle.done.Store(true)
 	others.Wait()
+	s.oracle.checkTaken(s)
 	for _, c := range s.clients {
 		start := s.now()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

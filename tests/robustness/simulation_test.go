@@ -48,6 +48,36 @@ func TestSimulationOfBusySessions(t *testing.T) {
 	})
 }
 
+// The same with more readers than writers.
+func TestSimulationOfReadersAndWriters(t *testing.T) {
+	var together atomic.Int64
+	t.Cleanup(func() {
+		if t.Logf("%d readers were granted beside others", together.Load()); together.Load() < int64(*simulationCount) {
+			t.Error("the test proves nothing: too few readers held together")
+		}
+	})
+	simulateAll(t, func(seed uint64) *simulation {
+		s := &simulation{seed: seed, work: useMutexes, once: lockOnce, readers: true, administered: true}
+		t.Cleanup(func() { together.Add(int64(s.oracle.together)) })
+		return s
+	})
+}
+
+// Half of the holds have MinHold.
+func TestSimulationOfMinHold(t *testing.T) {
+	var taken atomic.Int64
+	t.Cleanup(func() {
+		if t.Logf("%d names stayed taken", taken.Load()); taken.Load() < int64(*simulationCount) {
+			t.Error("the test proves nothing: too few names stayed taken")
+		}
+	})
+	simulateAll(t, func(seed uint64) *simulation {
+		s := &simulation{seed: seed, work: useMutexes, once: lockOnce, minHold: true}
+		t.Cleanup(func() { taken.Add(int64(s.oracle.minHolds)) })
+		return s
+	})
+}
+
 func simulateAll(t *testing.T, plan func(seed uint64) *simulation) {
 	start := time.Now()
 	var grants, forced, asked atomic.Int64

@@ -26,14 +26,16 @@ func useMutexes(s *simulation, c *simClient, i int) {
 		bound = upTo(r, bound) + time.Nanosecond
 		holds := []time.Duration{2 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second, 8 * time.Second}
 		hold := upTo(r, holds[r.IntN(4)]) + time.Nanosecond
-		acquire := mu.Lock
-		if r.IntN(4) == 0 {
-			acquire = mu.TryLock
-		}
-		if r.IntN(3) == 0 {
+		switch {
+		case s.readers && r.IntN(3) > 0:
+			s.useLock(c, mu.Name(), who+" reading", bound, hold, readWith(locker.NewRWMutex(c.sess, mu.Name()), r), r)
+		case s.minHold && r.IntN(2) == 0:
+			s.useMinHold(c, mu, who, bound, hold, upTo(r, 5*time.Second)+time.Nanosecond)
+			continue
+		case r.IntN(3) == 0:
 			s.useDo(c, mu, who, bound, hold)
-		} else {
-			s.useLock(c, mu, who, bound, hold, acquire, r)
+		default:
+			s.useLock(c, mu.Name(), who, bound, hold, lockWith(mu, r), r)
 		}
 		time.Sleep(upTo(r, 100*time.Millisecond) + time.Microsecond)
 	}
@@ -47,9 +49,31 @@ func lockOnce(ctx context.Context, c *simClient, name string) (string, error) {
 	return "unlock", lk.Unlock(ctx)
 }
 
+// unlocker is a Lock or a ReadLock.
+type unlocker interface {
+	holding
+	Unlock(ctx context.Context) error
+}
+
+// lockWith returns Lock, or one time of four TryLock.
+func lockWith(mu *locker.Mutex, r *rand.Rand) func(context.Context) (unlocker, error) {
+	if r.IntN(4) == 0 {
+		return func(ctx context.Context) (unlocker, error) { return mu.TryLock(ctx) }
+	}
+	return func(ctx context.Context) (unlocker, error) { return mu.Lock(ctx) }
+}
+
+// readWith is lockWith for readers.
+func readWith(rw *locker.RWMutex, r *rand.Rand) func(context.Context) (unlocker, error) {
+	if r.IntN(4) == 0 {
+		return func(ctx context.Context) (unlocker, error) { return rw.TryRLock(ctx) }
+	}
+	return func(ctx context.Context) (unlocker, error) { return rw.RLock(ctx) }
+}
+
 // useLock calls acquire, holds the lock, and calls Unlock.
-func (s *simulation) useLock(c *simClient, mu *locker.Mutex, who string, bound, hold time.Duration,
-	acquire func(context.Context) (*locker.Lock, error), r *rand.Rand) {
+func (s *simulation) useLock(c *simClient, name, who string, bound, hold time.Duration,
+	acquire func(context.Context) (unlocker, error), r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	start := s.now()
@@ -58,7 +82,7 @@ func (s *simulation) useLock(c *simClient, mu *locker.Mutex, who string, bound, 
 	if err != nil {
 		return
 	}
-	h := s.oracle.grant(s, c, mu.Name(), who, lk)
+	h := s.oracle.grant(s, c, name, who, lk)
 	for range 1 + r.IntN(2) { // a second Unlock is allowed
 		select {
 		case <-lk.Done():
@@ -91,6 +115,35 @@ func (s *simulation) checkRelease(h *held, err error) {
 	case errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrOutcomeUnknown):
 	default:
 		s.fail("%s: the release returned %v", h.who, err)
+	}
+}
+
+// useMinHold holds the lock once. If its release is confirmed, the name stays taken.
+func (s *simulation) useMinHold(c *simClient, mu *locker.Mutex, who string, bound, hold, minHold time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	lk, err := mu.With(locker.Options{MinHold: minHold}).Lock(ctx)
+	if err != nil {
+		return
+	}
+	h := s.oracle.grant(s, c, mu.Name(), who, lk)
+	slept := c.offset.Load()
+	select {
+	case <-lk.Done():
+	case <-time.After(hold):
+	}
+	uctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	start := s.now()
+	err = lk.Unlock(uctx)
+	s.checkDuration(who+" unlocking with MinHold", start, 2*time.Second)
+	s.log(fmt.Sprintf("%s: released with MinHold %v, %v", who, minHold, err))
+	switch {
+	case err == nil && slept == c.offset.Load(): // the session's clock has not jumped
+		s.oracle.taken(h, time.Duration(float64(minHold)/max(c.rate, 1)))
+	case err == nil || errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrOutcomeUnknown):
+	default:
+		s.fail("%s: the release returned %v", who, err)
 	}
 }
 

@@ -183,6 +183,102 @@ func TestWorkThatCommittedItselfIsNotReportedAsRolledBackNorRepeated(t *testing.
 	})
 }
 
+// The error of a function that has committed in SQL does not mean that nothing was written,
+// and Retry must not write it again.
+func TestWorkThatCommittedInSQLAndFailedIsNotReportedAsRolledBackNorRepeated(t *testing.T) {
+	again := errors.New("again")
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, &sqlfence.Options{
+			Retry:     retry(),
+			Transient: func(err error) bool { return errors.Is(err, again) || sqlState(err) == "22012" },
+		})
+		after := map[string][]string{"commits": {"COMMIT"}}
+		switch d.dialect {
+		case sqlfence.Postgres:
+			after["commits, and fails in another transaction"] = []string{"COMMIT", "BEGIN", "SELECT 1/0"}
+			after["prepares a commit"] = []string{"PREPARE TRANSACTION 'prepared'"}
+		case sqlfence.MySQL:
+			after["runs DDL"] = []string{"CREATE TABLE more (id INT)"}
+		}
+		for name, queries := range after {
+			calls := 0
+			err := g.Do(deadline(t), name, fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+				if calls++; calls > 1 {
+					return nil
+				}
+				if err := d.write(name, 5, "committed")(ctx, tx); err != nil {
+					t.Error(err)
+				}
+				for _, query := range queries {
+					if _, err := tx.ExecContext(ctx, query); err != nil {
+						return errors.Join(again, err)
+					}
+				}
+				return again
+			})
+			if !errors.Is(err, sqlfence.ErrTxEnded) || !errors.Is(err, again) || calls != 1 {
+				t.Errorf("work that %s, then fails: %d calls, %v", name, calls, err)
+			}
+			if name == "prepares a commit" {
+				d.exec(t, "COMMIT PREPARED 'prepared'")
+			}
+			if works, _ := d.works(t, name); len(works) != 1 {
+				t.Errorf("work that %s: works %v", name, works)
+			}
+		}
+	})
+}
+
+// The function keeps to the rules, so its error comes back as it is.
+func TestErrorOfAStatementIsReturnedUnchanged(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 0)")
+		queries := []string{"INSERT INTO accounts (id, balance) VALUES (1, 1)", "SELECT nothing"}
+		if d.dialect == sqlfence.SQLite {
+			queries = append(queries, "INSERT OR ROLLBACK INTO accounts (id, balance) VALUES (1, 1)")
+		}
+		for _, query := range queries {
+			var own error
+			err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+				_, own = tx.ExecContext(ctx, query)
+				return own
+			})
+			if own == nil || err != own {
+				t.Errorf("%s: %v, want %v", query, err, own)
+			}
+		}
+	})
+}
+
+// A prepared transaction (two-phase commit) keeps its locks: a newer holder waits for it.
+func TestPreparedTransactionIsNotOvertaken(t *testing.T) {
+	d := newDatabase(t, kinds[1])
+	g := d.guard(t, nil)
+	err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+		if err := d.write("r", 5, "prepared")(ctx, tx); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "PREPARE TRANSACTION 'two phases'")
+		return err
+	})
+	if !errors.Is(err, sqlfence.ErrTxEnded) {
+		t.Errorf("Do: %v", err)
+	}
+	newer := make(chan error, 1)
+	go func() { // joined by the receive
+		newer <- g.Do(t.Context(), "r", fencing.Token(7), d.write("r", 7, "newer"))
+	}()
+	d.waitForWaiters(t, 1)
+	d.exec(t, "COMMIT PREPARED 'two phases'")
+	if err := <-newer; err != nil {
+		t.Error(err)
+	}
+	if works, _ := d.works(t, "r"); !slices.Equal(works, []string{"prepared", "newer"}) {
+		t.Errorf("works %v", works)
+	}
+}
+
 // In InnoDB a deadlock rolls back the whole transaction. If fn ignores that and
 // continues, each of its statements takes effect by itself, and the COMMIT succeeds.
 func TestDeadlockThatTheWorkIgnoresIsNotTakenForDone(t *testing.T) {

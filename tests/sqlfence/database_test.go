@@ -121,11 +121,15 @@ func (d *database) guardOver(t testing.TB, db *sql.DB, opts *sqlfence.Options) *
 	if o.Auditor == nil {
 		o.Auditor = quiet
 	}
-	g, err := sqlfence.New(db, d.dialect, &o)
+	schema, err := sqlfence.New(d.db, d.dialect, &o) // db may be there to lose commits
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.EnsureSchema(t.Context()); err != nil {
+	if err := schema.EnsureSchema(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g, err := sqlfence.New(db, d.dialect, &o)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return g
@@ -185,6 +189,19 @@ func (d *database) write(resource string, token fencing.Token, work string) func
 		_, err := tx.ExecContext(ctx, insert, resource, int64(token), work)
 		return err
 	}
+}
+
+// inTx runs fn in a transaction.
+func (d *database) inTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	tx, err := d.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // works returns the history of a resource, in order.

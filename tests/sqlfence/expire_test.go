@@ -1,6 +1,7 @@
 package sqlfence_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -65,5 +66,35 @@ func TestExpiredMarkLetsNoStaleTokenIn(t *testing.T) {
 		if err := do("job 1", 4); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("after the commit: %v", err)
 		}
+	})
+}
+
+// Marks expire all the time while writers with present and stale tokens compete.
+func TestNoStaleWriteLandsWhileMarksExpire(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, &sqlfence.Options{Retry: retry()})
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		deleted := make(chan int64, 1)
+		go func() { // ends with ctx; joined by the receive
+			all := int64(0)
+			for ctx.Err() == nil {
+				// Either may lose a deadlock against a writer.
+				_, _ = d.db.ExecContext(ctx, "UPDATE holdfast_fence SET raised_at = 1000 WHERE resource <> ''")
+				n, err := g.Expire(ctx, fencing.Token(1<<40), time.Hour)
+				if err != nil && ctx.Err() == nil && !isDeadlock(err) {
+					t.Error(err)
+				}
+				all += n
+			}
+			deleted <- all
+		}()
+		newContest(d, "a", "b", "c").run(t, 30, func(
+			ctx context.Context, resource string, token fencing.Token, work string,
+		) error {
+			return g.Do(ctx, resource, token, d.write(resource, token, work))
+		})
+		stop()
+		t.Logf("%d marks expired", <-deleted)
 	})
 }

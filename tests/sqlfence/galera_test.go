@@ -151,9 +151,52 @@ func lag(t *testing.T, first, second *database) (end func()) {
 }
 
 func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("the test took a minute"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Second, errors.New("the test took 20 s"))
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// lagging are ways to write once with a token, and how often each is tried.
+var lagging = map[string]struct {
+	rounds int
+	write  func(
+		ctx context.Context, d *database, g *sqlfence.Guard, resource string, token fencing.Token, work string,
+	) error
+}{
+	"Guard": {6, func(
+		ctx context.Context, d *database, g *sqlfence.Guard, resource string, token fencing.Token, work string,
+	) error {
+		return g.Do(ctx, resource, token, d.write(resource, token, work))
+	}},
+	"Marks": {2, func(
+		ctx context.Context, d *database, g *sqlfence.Guard, resource string, token fencing.Token, work string,
+	) error {
+		return d.inTx(ctx, func(tx *sql.Tx) error {
+			if err := g.Raise(ctx, sqlfence.SQLTx(tx), resource, token); err != nil {
+				return err
+			}
+			return d.write(resource, token, work)(ctx, tx)
+		})
+	}},
+	"Column": {2, func(
+		ctx context.Context, d *database, _ *sqlfence.Guard, resource string, token fencing.Token, work string,
+	) error {
+		col, err := sqlfence.NewColumn(d.dialect, "fence")
+		if err != nil {
+			return err
+		}
+		return d.inTx(ctx, func(tx *sql.Tx) error {
+			res, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = balance + 1, "+col.Set("?")+
+				" WHERE id = ? AND "+col.Where("?"), int64(token), resource, int64(token))
+			if err != nil {
+				return err
+			}
+			if err := col.Stale(res, resource, token); err != nil {
+				return err
+			}
+			return d.write(resource, token, work)(ctx, tx)
+		})
+	}},
 }
 
 // Galera detects a conflict between transactions of two nodes only if both have changed the
@@ -163,41 +206,45 @@ func TestStaleWriteThroughALaggingGaleraNodeIsRefused(t *testing.T) {
 	g := first.guard(t, nil)
 	second.caughtUpWith(t, first) // otherwise the next guard would create the table again
 	late := second.guard(t, nil)
-	const rounds = 10
-	landed := 0
-	for i := range rounds {
-		resource := fmt.Sprint("r", i)
-		if err := g.Do(t.Context(), resource, fencing.Token(5), first.write(resource, 5, "held")); err != nil {
-			t.Fatal(err)
+	resources := 0
+	for name, way := range lagging {
+		landed := 0
+		for range way.rounds {
+			resources++
+			resource := fmt.Sprint(resources) // and, for Column, the id of a row
+			first.exec(t, "INSERT INTO accounts (id, balance) VALUES (?, 0)", resources)
+			if err := way.write(t.Context(), first, g, resource, 5, "held"); err != nil {
+				t.Fatal(err)
+			}
+			second.caughtUpWith(t, first)
+			end := lag(t, first, second)
+			if err := way.write(t.Context(), first, g, resource, 7, "newer"); err != nil {
+				t.Fatal(err)
+			}
+			stale := make(chan error, 1)
+			go func() { // joined by the receive
+				stale <- way.write(t.Context(), second, late, resource, 5, "late")
+			}()
+			err, decided := second.commitOrError(t, stale)
+			end()
+			if !decided {
+				err = <-stale
+			}
+			if err == nil {
+				landed++
+			} else if errors.Is(err, holdfast.ErrOutcomeUnknown) {
+				t.Errorf("%s: a refused commit is reported as unknown: %v", name, err)
+			}
+			second.caughtUpWith(t, first)
+			first.caughtUpWith(t, second)
+			works, _ := first.works(t, resource)
+			if want := []string{"held", "newer"}; !slices.Equal(works, want) {
+				t.Errorf("%s: %v: works %v, want %v", name, err, works, want)
+			}
 		}
-		second.caughtUpWith(t, first)
-		end := lag(t, first, second)
-		if err := g.Do(t.Context(), resource, fencing.Token(7), first.write(resource, 7, "newer")); err != nil {
-			t.Fatal(err)
+		if landed > 0 {
+			t.Errorf("%s: %d of %d stale writes landed", name, landed, way.rounds)
 		}
-		stale := make(chan error, 1)
-		go func() { // joined by the receive
-			stale <- late.Do(t.Context(), resource, fencing.Token(5), second.write(resource, 5, "late"))
-		}()
-		err, decided := second.commitOrError(t, stale)
-		end()
-		if !decided {
-			err = <-stale
-		}
-		if err == nil {
-			landed++
-		} else if errors.Is(err, holdfast.ErrOutcomeUnknown) {
-			t.Errorf("a refused commit is reported as unknown: %v", err)
-		}
-		second.caughtUpWith(t, first)
-		first.caughtUpWith(t, second)
-		works, _ := first.works(t, resource)
-		if want := []string{"held", "newer"}; !slices.Equal(works, want) {
-			t.Errorf("%s: %v: works %v, want %v", resource, err, works, want)
-		}
-	}
-	if landed > 0 {
-		t.Errorf("%d of %d stale writes landed", landed, rounds)
 	}
 }
 

@@ -270,3 +270,42 @@ func TestTokenOfAnotherLockIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// Without the check each of these would wait for itself.
+func TestDoWithinDoIsRefusedIfItWouldWaitForItself(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, &sqlfence.Options{Retry: retry()})
+		nothing := func(context.Context, *sql.Tx) error { return nil }
+		refused := func(ctx context.Context, resource string) {
+			t.Helper()
+			err := g.Do(ctx, resource, fencing.Token(5), neverCalled(t))
+			if argument, ok := errors.AsType[*holdfast.ArgumentError](err); !ok || argument.Argument != "ctx" {
+				t.Errorf("Do of %s: %v", resource, err)
+			}
+			effect := func(context.Context) error { return neverCalled(t)(nil, nil) }
+			if err := g.Store().Do(ctx, resource, fencing.Claim{Name: "a", Token: 5}, effect); err == nil {
+				t.Errorf("Store.Do of %s", resource)
+			}
+		}
+		var inner context.Context
+		err := g.Do(deadline(t), "r", fencing.Token(5), func(ctx context.Context, _ *sql.Tx) error {
+			inner = ctx
+			refused(ctx, "r")
+			if d.dialect == sqlfence.SQLite {
+				refused(ctx, "s") // one writer per file
+				return nil
+			}
+			return g.Do(ctx, "s", fencing.Token(5), func(ctx context.Context, _ *sql.Tx) error {
+				refused(ctx, "r")
+				refused(ctx, "s")
+				return nil
+			})
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if err := g.Do(context.WithoutCancel(inner), "r", fencing.Token(5), nothing); err != nil {
+			t.Errorf("after the end of the function: %v", err)
+		}
+	})
+}

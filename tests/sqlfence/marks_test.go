@@ -4,10 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
@@ -135,6 +137,61 @@ func TestRaiseInATransactionOfPgx(t *testing.T) {
 	if d.mark(t, "r") != 7 {
 		t.Errorf("mark %v", d.mark(t, "r"))
 	}
+}
+
+// A pool or connection would raise the mark in a transaction of its own, which guards nothing.
+func TestPgxTxTakesTransactionsOnly(t *testing.T) {
+	argument := reflect.TypeOf(sqlfence.PgxTx[pgx.Row]).In(0)
+	if !reflect.TypeFor[pgx.Tx]().Implements(argument) {
+		t.Error("not a pgx.Tx")
+	}
+	for _, other := range []reflect.Type{
+		reflect.TypeFor[*pgx.Conn](), reflect.TypeFor[*pgxpool.Pool](), reflect.TypeFor[*pgxpool.Conn](),
+	} {
+		if other.Implements(argument) {
+			t.Errorf("it takes a %v", other)
+		}
+	}
+}
+
+// A rollback to a savepoint takes the mark back. Raised again, it guards.
+func TestRaiseAgainAfterARollbackToASavepoint(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		run := func(token fencing.Token, raiseAgain bool) error {
+			tx, err := d.db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback()
+			raise := func() error { return g.Raise(t.Context(), sqlfence.SQLTx(tx), "r", token) }
+			statement := func(query string) {
+				if _, err := tx.ExecContext(t.Context(), query); err != nil {
+					t.Error(err)
+				}
+			}
+			statement("SAVEPOINT nested")
+			if err := raise(); err != nil {
+				return err
+			}
+			statement("ROLLBACK TO SAVEPOINT nested")
+			if raiseAgain {
+				if err := raise(); err != nil {
+					return err
+				}
+			}
+			return tx.Commit()
+		}
+		if err := run(7, false); err != nil || d.mark(t, "r") != 0 {
+			t.Errorf("mark %v, %v", d.mark(t, "r"), err)
+		}
+		if err := run(7, true); err != nil || d.mark(t, "r") != 7 {
+			t.Errorf("raised again: mark %v, %v", d.mark(t, "r"), err)
+		}
+		if err := run(5, true); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("a stale token: %v", err)
+		}
+	})
 }
 
 func TestTokenFarAheadOfTheMarkIsNotMarked(t *testing.T) {

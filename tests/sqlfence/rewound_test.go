@@ -69,6 +69,17 @@ func TestTokensThatWentBackwardsAreDistinguishedFromAStaleHolder(t *testing.T) {
 		}
 	}
 
+	// A mark that no epoch can reach.
+	const beyond = fencing.Token((3+fencing.MaxEpochStep)<<48 | 1)
+	if err := g.Do(t.Context(), "r", beyond, d.write("r", beyond, "")); err != nil {
+		t.Fatal(err)
+	}
+	err = g.Do(t.Context(), "r", present, neverCalled(t))
+	if !errors.Is(err, sqlfence.ErrRewound) || strings.Contains(err.Error(), "BumpEpoch") ||
+		!strings.Contains(err.Error(), "Reset the mark") {
+		t.Errorf("Do: %v", err)
+	}
+
 	// A holder that does not know about its loss.
 	if err := present.Unlock(t.Context()); err != nil {
 		t.Fatal(err)

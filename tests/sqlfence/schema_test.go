@@ -1,12 +1,16 @@
 package sqlfence_test
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"io/fs"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
@@ -126,4 +130,41 @@ func TestTableOfAnOlderVersionIsNamedBeforeAnyEffectAndUpdated(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// With autocommit off, a session keeps each statement uncommitted, and a snapshot for ever.
+func TestSchemaAndResetAreCommittedWithoutAutocommit(t *testing.T) {
+	d := newDatabase(t, kinds[2])
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = "root", "unix", mariadb.socket(), d.id
+	cfg.Params = map[string]string{"autocommit": "0"}
+	c, err := mysql.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := sqlfence.New(d.pool(t, c), d.dialect, &sqlfence.Options{Auditor: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.EnsureSchema(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.number(t, "SELECT COUNT(*) FROM holdfast_fence WHERE resource = ''"); n != 1 {
+		t.Errorf("%d rows of the floor", n)
+	}
+	ctx := deadline(t)
+	for token := fencing.Token(9); token > 5; token-- {
+		if err := g.Do(ctx, "r", token, func(context.Context, *sql.Tx) error { return nil }); err != nil {
+			t.Errorf("token %v: %v", token, err)
+		}
+		if d.mark(t, "r") != token {
+			t.Errorf("mark %v, want %v", d.mark(t, "r"), token)
+		}
+		if err := g.Reset(ctx, "r", quiet); err != nil {
+			t.Fatal(err)
+		}
+		if d.mark(t, "r") != 0 {
+			t.Errorf("mark %v after Reset", d.mark(t, "r"))
+		}
+	}
 }

@@ -171,6 +171,7 @@ func installPostgres(s *server, paths []string) error {
 func runPostgres(s *server, paths []string) *exec.Cmd {
 	return exec.Command(paths[0], "-D", filepath.Join(s.dir, "data"), "-k", s.dir,
 		"-c", "listen_addresses=", "-c", "max_connections=200", "-c", "shared_buffers=32MB",
+		"-c", "max_prepared_transactions=5",
 		"-c", "deadlock_timeout=20ms") // how soon it looks for a deadlock
 }
 

@@ -6,106 +6,71 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
+	"strconv"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 	"github.com/holdfast-go/holdfast/internal/child"
-	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/stalewriter"
 )
-
-// Two processes compete for a lock. The holder reads and writes until the database
-// refuses it. The lock changes hands only because the holder is stopped at a random
-// moment for longer than its lease lives. For more rounds:
-//
-//	go test -race ./tests/sqlfence -run StaleWriter -pauses=200 -timeout 30m
-var pauses = flag.Int("pauses", 7, "how often TestStaleWriterOfAStoppedProcessIsRefused stops a process, per database")
-
-const writerTTL = time.Second
-
-// writerJob tells a process what to do.
-type writerJob struct {
-	Endpoints   []string // of etcd
-	Driver, DSN string
-	Dialect     sqlfence.Dialect
-	Name        string // of lock and resource
-}
-
-// writerEvent is what a process reports.
-type writerEvent struct {
-	Token  fencing.Token `json:",omitzero"`
-	Writes int           // isDone: how many succeeded
-}
-
-const (
-	hasWritten = "has written" // for the first time with this token
-	isRefused  = "is refused"
-	isDone     = "is done" // refused below lastToken
-)
-
-const lastToken = fencing.Token(1 << 50)
 
 func beChild() { child.Main(writeUntilRefused) }
 
-func writeUntilRefused(ctx context.Context, _ string, j writerJob, parent *child.Parent[writerEvent]) error {
-	db, err := sql.Open(j.Driver, j.DSN)
+func writeUntilRefused(
+	ctx context.Context, _ string, j stalewriter.Job, parent *child.Parent[stalewriter.Event],
+) error {
+	return stalewriter.Work(ctx, j, parent, openDatabase)
+}
+
+// The ways of writing.
+const (
+	byGuard  = "Guard"
+	byRaise  = "Marks"
+	byColumn = "Column"
+)
+
+var drivers = map[sqlfence.Dialect]string{sqlfence.SQLite: "sqlite", sqlfence.Postgres: "pgx", sqlfence.MySQL: "mysql"}
+
+func openDatabase(ctx context.Context, j stalewriter.Job, _ *clientv3.Client) (stalewriter.Write, error) {
+	dialect := sqlfence.Dialect(j.Detail)
+	db, err := sql.Open(drivers[dialect], j.Address) // closed by the end of the process
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer db.Close()
-	g, err := sqlfence.New(db, j.Dialect, &sqlfence.Options{Auditor: quiet})
+	d := &database{kind: kind{dialect: dialect}, db: db}
+	g, err := sqlfence.New(db, dialect, &sqlfence.Options{Auditor: quiet, Retry: retry()})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
+	col, err := sqlfence.NewColumn(dialect, "fence")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer cli.Close()
-	sess, err := session.New(ctx, cli, &session.Options{TTL: writerTTL})
-	if err != nil {
-		return err
-	}
-	d := &database{kind: kind{dialect: j.Dialect}}
-	writes := 0
-	for {
-		lk, err := locker.NewMutex(sess, j.Name).Lock(ctx)
-		if errors.Is(err, holdfast.ErrLost) { // stopped during the wait
-			continue
+	return func(ctx context.Context, h fencing.Holder) error {
+		switch work := d.increment(j.Name, h.Token()); j.Way {
+		case byRaise:
+			return d.inTx(ctx, func(tx *sql.Tx) error {
+				return errors.Join(g.Raise(ctx, sqlfence.SQLTx(tx), j.Name, h), work(ctx, tx))
+			})
+		case byColumn:
+			return d.inTx(ctx, func(tx *sql.Tx) error {
+				query := d.sql("UPDATE accounts SET balance = balance + 1, " + col.Set("?") + " WHERE id = 1 AND " + col.Where("?"))
+				res, err := tx.ExecContext(ctx, query, int64(h.Token()), int64(h.Token()))
+				if err != nil {
+					return err
+				}
+				return errors.Join(col.Stale(res, j.Name, h.Token()), d.record(ctx, tx, j.Name, h.Token()))
+			})
+		default:
+			return g.Do(ctx, j.Name, h, work)
 		}
-		if err != nil {
-			return err
-		}
-		for first := true; ; first = false {
-			err := g.Do(ctx, j.Name, unaware{lk}, d.increment(j.Name, lk.Token()))
-			if below, ok := errors.AsType[*fencing.MarkError](err); ok && below.Mark == lastToken {
-				parent.Say(isDone, writerEvent{Writes: writes})
-				_ = lk.Unlock(ctx) // lets the other process in
-				return nil
-			}
-			if errors.Is(err, fencing.ErrStale) {
-				break
-			}
-			if err != nil {
-				return err
-			}
-			if writes++; first {
-				parent.Say(hasWritten, writerEvent{Token: lk.Token()})
-			}
-		}
-		_ = lk.Unlock(ctx) // returns that the lock was lost
-		parent.Say(isRefused, writerEvent{Token: lk.Token()})
-	}
+	}, nil
 }
 
 // increment reads and writes a counter in one transaction, and adds a row to the history.
@@ -120,117 +85,77 @@ func (d *database) increment(resource string, token fencing.Token) func(context.
 		if err != nil {
 			return err
 		}
-		return d.write(resource, token, fmt.Sprint(balance+1))(ctx, tx)
+		return d.record(ctx, tx, resource, token)
 	}
 }
 
+// record adds the counter's value to the history.
+func (d *database) record(ctx context.Context, tx *sql.Tx, resource string, token fencing.Token) error {
+	var balance int64
+	if err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 1").Scan(&balance); err != nil {
+		return err
+	}
+	return d.write(resource, token, fmt.Sprint(balance))(ctx, tx)
+}
+
+// Galera's processes write through different nodes.
 func TestStaleWriterOfAStoppedProcessIsRefused(t *testing.T) {
 	srv := etcdtest.Start(t)
-	t.Run("each", func(t *testing.T) {
-		for _, k := range kinds[:3] {
-			t.Run(k.name, func(t *testing.T) {
-				t.Parallel()
-				d := newDatabase(t, k)
-				d.guard(t, nil)
-				d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 0)")
-				driver, dsn := d.dsn(t)
-				j := writerJob{srv.Endpoints(), driver, dsn, k.dialect, "job " + d.id}
-				if err := pauseWriters(t, d, j); err != nil {
-					t.Error(err)
+	way := func(name, how string, d *database, a, b string) stalewriter.Way {
+		d.guard(t, nil)
+		d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 0)")
+		j := stalewriter.Job{Endpoints: srv.Endpoints(), Name: "job " + d.id + how, Way: how, Detail: int(d.dialect)}
+		w := stalewriter.Way{Name: name, A: j, B: j}
+		w.A.Address, w.B.Address = a, b
+		w.Read = func(t *testing.T) (counter int, writes []stalewriter.Record) {
+			works, tokens := d.works(t, j.Name)
+			for i, work := range works {
+				value, err := strconv.Atoi(work)
+				if err != nil {
+					t.Fatal(err)
 				}
-			})
-		}
-	})
-}
-
-func pauseWriters(t *testing.T, d *database, j writerJob) (err error) {
-	timeout := time.Duration(*pauses)*10*time.Second + time.Minute
-	ctx, cancel := context.WithTimeoutCause(t.Context(), timeout, errors.New("the test takes too long"))
-	defer cancel()
-	holder, err := child.Start[writerEvent]("A", j)
-	if err != nil {
-		return err
-	}
-	defer func() { err = child.KillAll(err, holder) }()
-	if _, err := holder.Await(ctx, hasWritten); err != nil {
-		return err
-	}
-	waiter, err := child.Start[writerEvent]("B", j)
-	if err != nil {
-		return err
-	}
-	defer func() { err = child.KillAll(err, waiter) }()
-
-	within := 0
-	for range *pauses {
-		moment := time.NewTimer(rand.N(60 * time.Millisecond)) // the fault comes at a random moment
-		<-moment.C
-		if err := holder.Stop(ctx); err != nil {
-			return err
-		}
-		// If the holder was stopped during its transaction, the waiter's write waits.
-		soon, cancel := context.WithTimeout(ctx, 2*writerTTL)
-		_, waits := waiter.Await(soon, hasWritten)
-		cancel()
-		if err := holder.Continue(); err != nil {
-			return err
-		}
-		if waits != nil {
-			within++
-			if _, err := waiter.Await(ctx, hasWritten); err != nil {
-				return err
+				writes = append(writes, stalewriter.Record{Token: tokens[i], Value: value})
 			}
+			return int(d.number(t, "SELECT balance FROM accounts WHERE id = 1")), writes
 		}
-		if _, err := holder.Await(ctx, isRefused); err != nil {
-			return err
-		}
-		holder, waiter = waiter, holder
+		return w
 	}
-	// A last token, above those of both.
-	last := fencing.Claim{Name: j.Name, Token: lastToken}
-	if err := d.guard(t, nil).DoClaim(ctx, j.Name, last, d.increment(j.Name, lastToken)); err != nil {
-		return err
+	var ways []stalewriter.Way
+	for _, k := range kinds[:3] {
+		d := newDatabase(t, k)
+		ways = append(ways, way(k.name, byGuard, d, d.dsn(t), d.dsn(t)))
 	}
-	sum := 1
-	for _, p := range []*child.Child[writerEvent]{holder, waiter} {
-		ev, err := p.Await(ctx, isDone)
-		for i := 0; err != nil && i < 4; i++ { // it may have reported something else before
-			ev, err = p.Await(ctx, isDone)
-		}
-		if err != nil {
-			return err
-		}
-		sum += ev.Writes
+	d := newDatabase(t, kinds[1])
+	ways = append(ways, way("Marks in a transaction of PostgreSQL", byRaise, d, d.dsn(t), d.dsn(t)))
+	d = newDatabase(t, kinds[2])
+	ways = append(ways, way("Column of MariaDB", byColumn, d, d.dsn(t), d.dsn(t)))
+	first, second := onGalera(t, true)
+	w := way("Galera", byGuard, first, galera[0].dsn(first.id), galera[1].dsn(first.id))
+	second.caughtUpWith(t, first)
+	read := w.Read
+	w.Read = func(t *testing.T) (int, []stalewriter.Record) {
+		first.caughtUpWith(t, second)
+		return read(t)
 	}
-	works, tokens := d.works(t, j.Name)
-	for i := range tokens {
-		if i > 0 && tokens[i] < tokens[i-1] {
-			t.Errorf("token %v has written after %v", tokens[i], tokens[i-1])
-		}
-		if works[i] != fmt.Sprint(i+1) {
-			t.Errorf("write %d set the counter to %s", i+1, works[i])
-		}
-	}
-	counter := d.number(t, "SELECT balance FROM accounts WHERE id = 1")
-	if int(counter) != sum || len(works) != sum {
-		t.Errorf("%d writes succeeded, the counter is %d after %d", sum, counter, len(works))
-	}
-	t.Logf("%d pauses, %d of them during a transaction; %d writes", *pauses, within, sum)
-	return nil
+	stalewriter.Run(t, append(ways, w)...)
 }
 
 // dsn returns the data source name with which another process opens the database.
-func (d *database) dsn(t *testing.T) (driver, dsn string) {
+func (d *database) dsn(t *testing.T) string {
 	t.Helper()
 	switch d.dialect {
 	case sqlfence.Postgres:
-		return "pgx", postgresDSN(d.id)
+		return postgresDSN(d.id)
 	case sqlfence.MySQL:
-		return "mysql", "root@unix(" + mariadb.socket() + ")/" + d.id
+		return mariadb.dsn(d.id)
 	}
 	path := ""
 	if err := d.db.QueryRow("SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path); err != nil {
 		t.Fatal(err)
 	}
-	return "sqlite", sqliteDSN(filepath.ToSlash(path))
+	return sqliteDSN(filepath.ToSlash(path))
+}
+
+func (s *server) dsn(name string) string {
+	return "root@unix(" + s.socket() + ")/" + name + "?interpolateParams=true"
 }

@@ -1,0 +1,70 @@
+package locker
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/internal/stale"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// RWMutex is the name of a lock that one writer or any number of readers hold. It is the [Mutex] of that name, with
+// readers: both have one queue, and a Mutex excludes readers as a writer does. It is immutable, does no I/O when made,
+// and may be copied and used by any number of goroutines.
+//
+// Readers that queue one after the other are admitted together. A reader that queues behind a waiting writer waits for
+// it, so a stream of readers does not starve writers. There is no upgrade from reading to writing: two readers that
+// wait for each other to finish would wait for ever. Unlock, and then Lock.
+//
+// Versions of holdfast that have no RWMutex take a reader for a writer. Their writers ask about the last reader ahead
+// only: one may hold before another reader, whose lease etcd has revoked unannounced, is told.
+type RWMutex struct {
+	Mutex
+	readers named
+}
+
+// NewRWMutex names a lock in the session's namespace; see CheckName. A bad name or a nil session is an error of the
+// first call.
+func NewRWMutex(sess *session.Session, name string) *RWMutex {
+	return withReaders(NewMutex(sess, name))
+}
+
+// NewRWMutexAt is NewRWMutex for a prefix as NewMutexAt takes it. etcd's own locks there exclude readers, and wait for
+// them.
+func NewRWMutexAt(sess *session.Session, prefix string) *RWMutex {
+	return withReaders(NewMutexAt(sess, prefix))
+}
+
+func withReaders(m *Mutex) *RWMutex {
+	return &RWMutex{Mutex: *m, readers: named{queue: m.named.queue.Readers(), opts: m.named.opts}}
+}
+
+// With returns a copy with other options. MinHold is for writers.
+func (m *RWMutex) With(o Options) *RWMutex { return withReaders(m.Mutex.With(o)) }
+
+// RDo is Do with RLock.
+func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context, lk *ReadLock) error) error {
+	return do(ctx, m.readers, fn, m.RLock)
+}
+
+// TryRDo is Do with TryRLock: it does not call fn if the error Is ErrLocked or ErrUnconfirmed.
+func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lk *ReadLock) error) error {
+	return do(ctx, m.readers, fn, m.TryRLock)
+}
+
+// RLock acquires the lock for reading. It waits until no writer holds the lock or waits ahead of it, and otherwise as
+// Lock does, with the same errors. Each goroutine that reads has an entry in etcd, also within one session. With a
+// context of a Lock or ReadLock of the same name that is still held, the error Is holdfast.ErrReentrant: a writer that
+// waits in between would make both wait for ever.
+func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, false) }
+
+// TryRLock acquires the lock for reading if no writer holds it or waits. Otherwise the error Is ErrLocked, and its
+// Place says who holds, or ErrUnconfirmed. Nothing was queued.
+func (m *RWMutex) TryRLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, true) }
+
+func (m *RWMutex) rlock(ctx context.Context, try bool) (*ReadLock, error) {
+	hold, err := m.readers.acquire(ctx, shared, try)
+	if err != nil {
+		return nil, err
+	}
+	return &ReadLock{hook: stale.NewHook(hold), hold: hold, strict: m.readers.opts.CancelOnSuspended}, nil
+}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package fencing_test
+
+func beChild() {}
