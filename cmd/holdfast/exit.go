@@ -31,10 +31,11 @@ const exitHelp = `The exit codes of holdfast:
     1      an error that is none of the following; of "check": not fit
     64     wrong usage: a flag, an argument, a name
     69     etcd cannot be reached, or did not answer in time
-    75     not acquired: --try found the lock held, or --wait is over
+    75     not acquired: --try found the lock held, or --wait is over; of "kick":
+           the holder has not let go within --wait
     77     etcd refused the user, the password or the permission
-    79     the lock or term was lost, or could be lost soon, or was asked for; the
-           command was stopped
+    79     the lock or term was lost, was about to be, or was kicked: the command was
+           stopped
     124    the command was stopped after --max-hold
     126    the command cannot be executed
     127    the command was not found

@@ -23,6 +23,7 @@ github.com/holdfast-go/holdfast/locker and election.
     holdfast show billing/job-7            who holds it, who waits, since when
     holdfast run billing/job-7 -- ./job    run ./job while holding the lock
     holdfast elect scheduler -- ./serve    run ./serve while leading
+    holdfast check                         whether this etcd is fit, and what to do
 
 "holdfast help COMMAND" is the manual of a command.`
 
