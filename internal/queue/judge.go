@@ -54,7 +54,7 @@ func (e *entry) verify(ctx context.Context) error {
 		return err
 	}
 	if looks {
-		e.saw(aheadIn(resp, len(resp.Responses)-lookedAhead, e.rev))
+		e.saw(e.q.aheadIn(resp, len(resp.Responses)-lookedAhead, e.rev))
 	}
 	if learn {
 		e.readers.add(e.q, resp.Responses[2].GetResponseRange().Kvs, false)
