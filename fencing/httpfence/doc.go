@@ -35,17 +35,8 @@
 // # Responses
 //
 // A refusal, or an unknown outcome, has a body of type application/problem+json (RFC 9457), which
-// [CheckResponse] turns into an error:
-//
-//	412 Precondition Failed     fencing.ErrStale or ErrOtherName
-//	428 Precondition Required   fencing.ErrNoToken: no claim
-//	400 Bad Request             fencing.ErrBadClaim; or an incomplete body
-//	413 Content Too Large       the body is longer than Options.MaxBody
-//	503 Service Unavailable     fencing.ErrNotDone: nothing was done, may be repeated
-//	500 Internal Server Error   fencing.ErrNotDone: the server cannot name the resource; or
-//	                            holdfast.ErrOutcomeUnknown: read back first
-//
-// Any other error of a store is an unknown outcome. Clients must not repeat 500.
+// [CheckResponse] turns into a *[ResponseError]. docs/fencing.md lists the statuses. 503 means that
+// nothing was done, and may be repeated; 500 must not.
 //
 // # Not guaranteed
 //

@@ -5,11 +5,7 @@
 //	...
 //	err = mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 //		return g.Do(ctx, "accounts/7", lk, func(ctx context.Context, tx *sql.Tx) error {
-//			var balance int64 // read here, not before Do
-//			err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 7").Scan(&balance)
-//			if err != nil {
-//				return err
-//			}
+//			... // read here, not before Do
 //			_, err = tx.ExecContext(ctx, "UPDATE accounts SET balance = $1 WHERE id = 7", next(balance))
 //			return err
 //		})
@@ -21,10 +17,9 @@
 //
 //   - [Guard.Do] compares the token, raises the mark and runs any number of statements in one
 //     transaction. It needs a table of marks, from [Guard.EnsureSchema] or [Migrations].
-//   - [Guard.DoClaim] and [Guard.Store] do the same in a service whose clients hold the lock and send
-//     name and token.
+//   - [Guard.DoClaim] and [Guard.Store] do the same for clients that send name and token.
 //   - [Marks.Raise] is for transactions of your own: database/sql, an ORM or pgx.
-//   - [Column] keeps the token in a column of your own table, for work that is one UPDATE of one row.
+//   - [Column] keeps the token in a column of your own table.
 //
 // # Guarantees
 //

@@ -18,10 +18,9 @@ var (
 	ErrTxEnded = errors.New("the transaction had ended before it could be committed")
 
 	// ErrRewound means that the resource has seen a larger token than that of the present holder: etcd
-	// was restored from a backup (see fencing.BumpEpoch, and acquire again), or the resource is
-	// written under several locks. Nothing was written. It Is fencing.ErrStale as well, and errors.As
-	// finds a *fencing.MarkError. It is reported for a fencing.Holder only: a bare token or a claim
-	// gets fencing.ErrStale.
+	// was restored from a backup (see fencing.BumpEpoch), or the resource is written under several
+	// locks. Nothing was written. It Is fencing.ErrStale as well, and errors.As finds a
+	// *fencing.MarkError. It is reported for a fencing.Holder only.
 	ErrRewound = errors.New("fencing tokens have gone backwards")
 
 	// ErrExpired means that the resource has no mark and the token is below the floor (see
