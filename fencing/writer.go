@@ -72,8 +72,8 @@ func (w *FencedWriter) Put(
 	return (*clientv3.PutResponse)(put), nil
 }
 
-// Delete deletes key, or a range, with the options of clientv3's Delete. An empty key is
-// an error even with options: it would mean all of etcd. See [FencedWriter] for errors.
+// Delete deletes key, or a range, with the options of clientv3's Delete. An empty key is always an
+// error. See [FencedWriter] for errors.
 func (w *FencedWriter) Delete(
 	ctx context.Context, key string, opts ...clientv3.OpOption,
 ) (*clientv3.DeleteResponse, error) {

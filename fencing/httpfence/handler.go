@@ -51,10 +51,8 @@ const (
 //   - From 400 on the effect fails, so that a transaction is rolled back.
 //   - If h panics, nothing is committed or sent, and the panic continues.
 //
-// Do not wrap it in http.TimeoutHandler, which answers 503 while the commit may still succeed.
-//
-// A nil opts means all defaults. Handler panics with a *holdfast.ArgumentError if h, store or
-// resourceOf is nil, or MaxAnswer is negative.
+// Do not wrap it in http.TimeoutHandler: see docs/fencing.md. A nil opts means all defaults. Handler
+// panics with a *holdfast.ArgumentError if h, store or resourceOf is nil, or MaxAnswer is negative.
 func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts *Options) http.Handler {
 	mustNotBeNil("store", store == nil)
 	m := newMiddleware(h, resourceOf, opts)

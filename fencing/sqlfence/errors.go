@@ -13,8 +13,6 @@ var (
 	// commits implicitly (MySQL's ALTER TABLE), or by ignoring an error with which the database ended
 	// it (a deadlock; in PostgreSQL any error). What came before may be committed, and later
 	// statements may have taken effect unguarded. If fn returned an error, errors.Is finds it, too.
-	// (MariaDB Galera with prepared statements may give up a transaction silently; then nothing is
-	// written.)
 	ErrTxEnded = errors.New("the transaction had ended before it could be committed")
 
 	// ErrRewound means that the resource has seen a larger token than that of the present holder: etcd
