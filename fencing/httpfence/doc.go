@@ -4,7 +4,6 @@
 //	client := &http.Client{Transport: &httpfence.Transport{}}
 //	err := mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 //		req, err := http.NewRequestWithContext(ctx, "PUT", url, body) // ctx carries lk
-//		...
 //		resp, err := client.Do(req)
 //		...
 //		return httpfence.CheckResponse(resp) // fencing.ErrStale: another client may hold the lock
@@ -16,12 +15,10 @@
 //	}
 //	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, store, target, nil))
 //
-// # Header fields
+// The header fields, each exactly once:
 //
 //	Fencing-Name: accounts/42      the lock's name, as fencing.EscapeName writes it
 //	Fencing-Token: 1731            decimal, 1 to 2⁶³-1
-//
-// Each exactly once. The server says which lock guards a resource, and refuses every other name.
 //
 // # Three middlewares
 //

@@ -90,9 +90,9 @@ func Filter(h http.Handler, filter fencing.Filter, resourceOf ResourceOf, opts *
 	return m
 }
 
-// Require refuses requests without a well-formed claim of the expected name. h compares the token
-// where it writes, with the claim of [fencing.ClaimFromContext], and answers a refusal with [Error].
-// It panics like Handler.
+// Require refuses requests without a well-formed claim of the expected name. h compares the token,
+// with the claim of [fencing.ClaimFromContext], and answers a refusal with [Error]. It panics like
+// Handler.
 func Require(h http.Handler, resourceOf ResourceOf, opts *Options) http.Handler {
 	m := newMiddleware(h, resourceOf, opts)
 	m.admit = func(w http.ResponseWriter, r *http.Request, _ string, c fencing.Claim) { m.serve(w, r, c) }
