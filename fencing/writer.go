@@ -27,8 +27,8 @@ const MaxOps = 127
 //   - [ErrStale]: etcd refused it, because the holder's entry is gone. It had no effect (the package
 //     documentation has an exception), and the lock or term is lost: its Check fails and its contexts
 //     are canceled.
-//   - holdfast.ErrOutcomeUnknown, joined with its cause: it was not answered, and not sent again. It
-//     may take effect while the holder's entry exists.
+//   - holdfast.ErrOutcomeUnknown, joined with its cause: it was not answered, and not sent again. It may
+//     have taken effect, or may do so while the holder's entry exists.
 //   - any other error: nothing was written ([ErrNotDone]). Before anything is sent these are
 //     *holdfast.ArgumentError, [ErrNoToken], ctx's error, and that of the holder's Check (for a
 //     suspended holder see [WriterOptions].WhileSuspended).
