@@ -17,8 +17,8 @@ import (
 
 const oldPrefix, newName = "/app/locks/report", "report"
 
-// migrating is a process of a fleet that migrates as docs/migrating.md says. Each release of it has another way to call a
-// function while it holds.
+// migrating is a process of a fleet that migrates as docs/migrating.md says. Each release of it has another way to call
+// a function while it holds.
 type migrating struct {
 	etcd *concurrency.Session
 	at   *locker.Mutex // of etcd's prefix
@@ -145,8 +145,8 @@ func TestTokensOfTwoNamesAreNotInTheOrderOfTheHolds(t *testing.T) {
 	}
 }
 
-// "/x/" is another lock than "/x", for etcd's own clients, too. Every key below "/x/" is an entry of "/x", so "/x" waits
-// for the holder of "/x/", but not the other way round.
+// "/x/" is another lock than "/x", for etcd's own clients, too. Every key below "/x/" is an entry of "/x", so "/x"
+// waits for the holder of "/x/", but not the other way round.
 func TestPrefixWithASlashIsAnotherLock(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
