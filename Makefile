@@ -22,7 +22,7 @@ race: ## the tests of all modules, under the race detector: minutes
 lint: ## gofmt, go vet, golangci-lint
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet work
-	go run $(GOLANGCI) run ./... ./cmd/holdfast/... ./contrib/gocronlock/... ./contrib/kubelock/... ./etcdtest/... ./examples/... ./tests/...
+	go run $(GOLANGCI) run ./... ./cmd/holdfast/... ./contrib/gocronlock/... ./etcdtest/... ./examples/... ./tests/...
 
 .PHONY: fuzz
 fuzz: ## each fuzz function for its part of SECONDS=60

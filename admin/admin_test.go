@@ -58,7 +58,8 @@ func newSession(t *testing.T, srv *etcdfake.Server, owner string) (*session.Sess
 	return sess, link
 }
 
-// queueUp has the sessions ask for the lock one after another; the first holds it. Each waiter gives up with its context.
+// queueUp has the sessions ask for the lock one after another; the first holds it. Each waiter gives up with its
+// context.
 func queueUp(t *testing.T, name string, sessions ...*session.Session) (held *locker.Lock, giveUp []context.CancelFunc) {
 	t.Helper()
 	held, err := locker.NewMutex(sessions[0], name).Lock(t.Context())
@@ -96,7 +97,8 @@ func TestShowTellsTheHolderThenTheWaitersInOrder(t *testing.T) {
 		var owners []string
 		for _, e := range q.Entries {
 			owners = append(owners, e.Owner)
-			if e.Foreign || e.TTL <= 0 || e.TTL > session.DefaultTTL || e.QueuedAt.Before(began.Truncate(time.Millisecond)) || e.PID == 0 {
+			early := e.QueuedAt.Before(began.Truncate(time.Millisecond))
+			if e.Foreign || e.TTL <= 0 || e.TTL > session.DefaultTTL || early || e.PID == 0 {
 				t.Errorf("entry %+v", e)
 			}
 		}
@@ -421,7 +423,8 @@ func TestBadInputIsATypedErrorBeforeAnythingIsSent(t *testing.T) {
 				return first(admin.New(link.Client(), &admin.Options{Namespace: "/x/"}).Sessions(ctx))
 			},
 			"long attempt": func() error {
-				return first(admin.New(link.Client(), &admin.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}).Sessions(ctx))
+				o := &admin.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}
+				return first(admin.New(link.Client(), o).Sessions(ctx))
 			},
 			"bad policy": func() error {
 				return first(admin.New(link.Client(), &admin.Options{Retry: backoff.Policy{Max: -1}}).Sessions(ctx))

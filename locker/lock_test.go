@@ -107,7 +107,8 @@ func TestHolderStoppedForLessThanItsTTLStillHolds(t *testing.T) {
 					t.Errorf("first Check: %v", err)
 				}
 				time.Sleep(2*confirm + 4*kit.OneWay) // for a renewal, or for a new lease and its session key
-				if gone := slices.Contains(c.events, holdfast.Lost); gone != errors.Is(lk.Check(), holdfast.ErrLost) || !gone && (lk.Check() != nil || !owns(srv, lk)) {
+				gone := slices.Contains(c.events, holdfast.Lost)
+				if gone != errors.Is(lk.Check(), holdfast.ErrLost) || !gone && (lk.Check() != nil || !owns(srv, lk)) {
 					t.Errorf("Check %v, token %v, entries %v", lk.Check(), lk.Token(), kit.Standing(srv, "x"))
 				}
 				if got := a.States(); !slices.Equal(got, c.events) {
@@ -171,7 +172,8 @@ func TestEntryDeletedAndPutAgainIsALoss(t *testing.T) {
 				srv.Delete(lk.Key())
 				srv.Put(lk.Key(), "again")
 				again(t, a, lk)
-				if _, err := fencing.NewFencedWriter(lk).Put(t.Context(), "data", "late"); !errors.Is(err, fencing.ErrStale) && !errors.Is(err, holdfast.ErrLost) {
+				_, err := fencing.NewFencedWriter(lk).Put(t.Context(), "data", "late")
+				if !errors.Is(err, fencing.ErrStale) && !errors.Is(err, holdfast.ErrLost) {
 					t.Errorf("guarded write: %v", err)
 				}
 				if lost, after := noticed(t, lk); lost.Cause != holdfast.CauseEntryDeleted || after > 2*time.Second {
@@ -215,7 +217,9 @@ func TestRefusedWriteEndsTheLockAtOnce(t *testing.T) {
 // The lease may have been revoked before Unlock was called, and nothing says
 // that it was not.
 func TestUnlockThatIsUnansweredWhenItsLeaseIsRevokedReportsTheLoss(t *testing.T) {
-	for name, patience := range map[string]time.Duration{"it waits for the answer": time.Minute, "its context ends": 6 * time.Second} {
+	for name, patience := range map[string]time.Duration{
+		"it waits for the answer": time.Minute, "its context ends": 6 * time.Second,
+	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := kit.Start(t, srv)

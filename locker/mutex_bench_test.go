@@ -51,7 +51,8 @@ func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 		}
 	})
 	if own := whole - bare; bare == 0 || own > ownAllocations {
-		t.Errorf("Lock and Unlock allocate %v times, %v of them beyond their RPCs; want at most %v", whole, own, ownAllocations)
+		t.Errorf("Lock and Unlock allocate %v times, %v of them beyond their RPCs; want at most %v",
+			whole, own, ownAllocations)
 	} else {
 		t.Logf("%v allocations, %v of them beyond the RPCs", whole, own)
 	}
@@ -63,7 +64,8 @@ func bareTxns(ctx context.Context, cli *clientv3.Client, name string, lease clie
 	prefix := name + "/@/"
 	key := prefix + "5eed0001-ABCDEFGHIJKLMNOP"
 	put, err := cli.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.ModRevision(name+"/session"), "=", 0)).
+		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0),
+			clientv3.Compare(clientv3.ModRevision(name+"/session"), "=", 0)).
 		Then(clientv3.OpPut(key, "{}", clientv3.WithLease(lease)), clientv3.OpGet(name+"/epoch"),
 			clientv3.OpGet(prefix, append(clientv3.WithLastCreate(), clientv3.WithLimit(2), clientv3.WithKeysOnly())...)).
 		Commit()
@@ -151,7 +153,9 @@ func (kv *answeredKV) Txn(_ context.Context, r *pb.TxnRequest, _ ...grpc.CallOpt
 	return resp, nil
 }
 
-func (kv *answeredKV) DeleteRange(context.Context, *pb.DeleteRangeRequest, ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
+func (kv *answeredKV) DeleteRange(
+	context.Context, *pb.DeleteRangeRequest, ...grpc.CallOption,
+) (*pb.DeleteRangeResponse, error) {
 	defer kv.coolDown(time.Now())
 	kv.revision++
 	return &pb.DeleteRangeResponse{Header: &pb.ResponseHeader{Revision: kv.revision}, Deleted: 1}, nil

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -31,7 +29,7 @@ const (
 // campaign is a candidate: it leads, term after term, until it is asked to end. Run does all of it; the function is
 // what a leader does.
 func campaign(ctx context.Context, name string, j job, parent *child.Parent[fencing.Token]) (err error) {
-	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
+	cli, err := session.NewClient(ctx, session.ClientConfig(j.Endpoints...))
 	if err != nil {
 		return err
 	}

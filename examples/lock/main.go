@@ -8,8 +8,6 @@ import (
 	"os"
 	"os/signal"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -18,7 +16,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	cli, err := clientv3.New(session.ClientConfig("localhost:2379"))
+	cli, err := session.NewClient(ctx, session.ClientConfig("localhost:2379"))
 	if err != nil {
 		log.Panic(err) // not Fatal, which would skip the deferred calls
 	}

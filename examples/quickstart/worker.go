@@ -54,7 +54,7 @@ const (
 // A service would call Mutex.Do, which cancels the context of the work when the lock is lost. This one keeps the
 // handle, to show each line of defense alone.
 func work(ctx context.Context, name string, j job, parent *child.Parent[event]) (err error) {
-	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
+	cli, err := session.NewClient(ctx, session.ClientConfig(j.Endpoints...))
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -57,7 +55,7 @@ func work(ctx context.Context, name string, j job, parent *child.Parent[event]) 
 		return err
 	}
 	defer d.Close()
-	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
+	cli, err := session.NewClient(ctx, session.ClientConfig(j.Endpoints...))
 	if err != nil {
 		return err
 	}

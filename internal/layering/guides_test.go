@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -213,15 +212,8 @@ func TestLinesAreAtMost120Columns(t *testing.T) {
 		})
 	}
 	for file := range sources(t).parsed {
-		if !slices.Contains(wider, file) {
-			checkColumns(t, file, func(string) bool { return false })
-		}
+		checkColumns(t, file, func(string) bool { return false })
 	}
-}
-
-// wider lists the Go files that still have longer lines.
-var wider = []string{
-	"admin/admin_test.go", "internal/queue/acquire_wait_test.go", "locker/lock_test.go", "locker/mutex_bench_test.go",
 }
 
 func checkColumns(t *testing.T, file string, mayBeWider func(line string) bool) {

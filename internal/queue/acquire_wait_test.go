@@ -60,7 +60,8 @@ func TestWaiterWhoseLeaseEndsAsTheEntryAheadIsRemovedHoldsByAnExistingEntry(t *t
 		}
 	})
 	if sameLease == 0 || nextLease == 0 {
-		t.Errorf("granted %d times before the lease ended, %d times on the next: the moments are not around the grant", sameLease, nextLease)
+		t.Errorf("granted %d times before the lease ended, %d times on the next: the moments are not around the grant",
+			sameLease, nextLease)
 	}
 }
 
@@ -100,7 +101,8 @@ func TestWaiterAtTheFrontIsNotGrantedWhileItsLeaseIsSuspended(t *testing.T) {
 			t.Fatal(r.err)
 		}
 		if r.h.Check() != nil || r.h.Lease() != lease || !isFirst(srv, r.h) {
-			t.Errorf("once renewed: Check %v, lease %x (was %x), entries %v", r.h.Check(), r.h.Lease(), lease, kit.Standing(srv, "x"))
+			t.Errorf("once renewed: Check %v, lease %x (was %x), entries %v",
+				r.h.Check(), r.h.Lease(), lease, kit.Standing(srv, "x"))
 		}
 	})
 }
@@ -124,7 +126,8 @@ func TestWaiterAtTheFrontWhoseSuspensionEndsInALossQueuesAgain(t *testing.T) {
 			t.Fatal(r.err)
 		}
 		if r.h.Lease() == old || int64(r.h.Token()) <= front || r.h.Check() != nil || !isFirst(srv, r.h) {
-			t.Errorf("lease %x (was %x), token %v (was %d), Check %v, entries %v", r.h.Lease(), old, r.h.Token(), front, r.h.Check(), kit.Standing(srv, "x"))
+			t.Errorf("lease %x (was %x), token %v (was %d), Check %v, entries %v",
+				r.h.Lease(), old, r.h.Token(), front, r.h.Check(), kit.Standing(srv, "x"))
 		}
 	})
 }
@@ -146,7 +149,8 @@ func TestWaiterWhoseEntryIsDeletedWhileSuspendedAtTheFrontQueuesAgain(t *testing
 			t.Fatal(r.err)
 		}
 		if int64(r.h.Token()) <= deleted.CreateRevision || !isFirst(srv, r.h) {
-			t.Errorf("token %v after the deletion of %d, entries %v", r.h.Token(), deleted.CreateRevision, kit.Standing(srv, "x"))
+			t.Errorf("token %v after the deletion of %d, entries %v",
+				r.h.Token(), deleted.CreateRevision, kit.Standing(srv, "x"))
 		}
 	})
 }

@@ -1,3 +1,5 @@
+//go:build kubernetes
+
 // Package kubelock_test runs managers of controller-runtime and electors of client-go over a real etcd. Nothing answers
 // for the API server: what is tested needs none.
 package kubelock_test

@@ -78,7 +78,7 @@ func (d *Demo) withEtcd(ctx context.Context, run func(context.Context, *Demo) er
 		defer srv.Close()
 		d.Endpoints = srv.Endpoints()
 	}
-	cli, err := clientv3.New(session.ClientConfig(d.Endpoints...))
+	cli, err := session.NewClient(ctx, session.ClientConfig(d.Endpoints...))
 	if err != nil {
 		return err
 	}
