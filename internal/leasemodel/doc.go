@@ -17,9 +17,15 @@
 //     after the read.
 //   - The session keeps one reply while the other one is missing, and drops the one with the lower term.
 //
-// A lease gone by a proposal of a deposed leader is left out: no rule of the session can prevent it, and the watch of
-// the session key tells of it. Left out as well are the drift margin, so that trusted-until and the expiry may meet
-// exactly, and a member that hangs, because here each reply may be late.
+// # What is left out
+//
+//   - A deposed leader that gets the lease revoked. No rule of the session can prevent it; the watch of the session key
+//     tells of it.
+//   - A member that caught up by a snapshot, which etcd lets name an earlier term than the read was confirmed at. See
+//     DESIGN.md, and the rule proofHeaderIsOlder.
+//   - The drift margin, so that trusted-until and the expiry may meet exactly.
+//   - Copies of a renewal that are carried out after another one was answered. They can only make the lease live longer.
+//   - Learners, which serve neither renewals nor linearizable reads, and checkpoints of leases beyond 300 s.
 //
 // # What must hold
 //

@@ -72,7 +72,7 @@ const (
 	shortPromotion     rule = "a new leader gives the lease less than its TTL"
 	noPromotion        rule = "a new leader goes on with the expiry that its predecessor knew"
 	ackHeaderIsLater   rule = "the header of a forwarded renewal is filled after it was acknowledged"
-	proofHeaderIsOlder rule = "the header of a read is filled before it is confirmed"
+	proofHeaderIsOlder rule = "the header of a read has an earlier term than confirmed it, as after a snapshot"
 	expiredIsRenewed   rule = "a leader renews a lease that has expired by its own clock"
 )
 

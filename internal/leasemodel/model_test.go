@@ -45,8 +45,8 @@ func TestEachBrokenRuleIsNoticed(t *testing.T) {
 	}
 }
 
-// What follows from the other rules. A leader that was elected after the read, and acknowledges, has given the lease its
-// full TTL since. And when a lease has expired by the clock of the leader that leads, its session has lost it before.
+// These follow from the other rules. A leader that was elected after the read, and acknowledges, has given the lease
+// its full TTL since. And a session has lost its lease before that expires by the clock of the leader that leads.
 func TestRulesThatAreNotNeeded(t *testing.T) {
 	for _, r := range []rule{olderProofCounts, expiredIsRenewed} {
 		t.Run(string(r), func(t *testing.T) {
