@@ -24,7 +24,7 @@
 //   - A member that caught up by a snapshot, which etcd lets name an earlier term than the read was confirmed at. See
 //     DESIGN.md, and the rule proofHeaderIsOlder.
 //   - The drift margin, so that trusted-until and the expiry may meet exactly.
-//   - Copies of a renewal that are carried out after another one was answered. They can only make the lease live longer.
+//   - Copies of a renewal that are carried out after another one was answered. They only lengthen its life.
 //   - Learners, which serve neither renewals nor linearizable reads, and checkpoints of leases beyond 300 s.
 //
 // # What must hold
