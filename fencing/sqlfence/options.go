@@ -10,15 +10,13 @@ import (
 
 // Options configure a [Guard]. The zero value is the default.
 type Options struct {
-	// Table is the table of marks, with or without a schema ("fence", "app.fence"). Each
-	// part has 1 to 63 ASCII letters, digits and underscores, does not start with a digit,
-	// and is quoted. All writers of a resource must use the same table. Default
-	// [DefaultTable].
+	// Table is the table of marks, with or without a schema ("fence", "app.fence"). Each part has 1 to
+	// 63 ASCII letters, digits and underscores, does not start with a digit, and is quoted. All writers of a
+	// resource must use the same table. Default [DefaultTable].
 	Table string
 
-	// Isolation is the level of the transactions, up to LevelSerializable, if the driver
-	// knows it. The guard is correct at each. In PostgreSQL from LevelRepeatableRead on, a
-	// writer that had to wait fails with a serialization failure: set Retry. Default
+	// Isolation is the level of the transactions, up to LevelSerializable, if the driver knows it. The
+	// guard is correct at each. In PostgreSQL from LevelRepeatableRead on, set Retry. Default
 	// LevelDefault, the database's own.
 	Isolation sql.IsolationLevel
 

@@ -39,9 +39,9 @@ func (m *Marks) statementsUp() (statements []string) {
 	return statements
 }
 
-// EnsureSchema creates or updates Options.Table as the files of [Migrations] do. All
-// replicas may call it at each start; if the table is up to date, it needs only the right
-// to SELECT. A schema in Options.Table must exist. Older guards work with an updated table.
+// EnsureSchema creates or updates Options.Table as the files of [Migrations] do. All replicas may call
+// it at each start; if the table is up to date, it needs only the right to SELECT. A schema in
+// Options.Table must exist.
 func (g *Guard) EnsureSchema(ctx context.Context) error {
 	if g.checkSchema(ctx) == nil {
 		return nil

@@ -63,7 +63,7 @@ func (q *Queue) init() *Queue {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
-	q.shared, q.youngest = sharedBy(q.host), q.first(clientv3.SortDescend)
+	q.shared, q.youngest = sharedBy(q.host), q.youngestConflicting()
 	return q
 }
 
@@ -76,7 +76,7 @@ func (q *Queue) Readers() *Queue {
 	readers := *q
 	readers.reader = true
 	if q.err == nil {
-		readers.youngest = readers.first(clientv3.SortDescend)
+		readers.youngest = readers.youngestConflicting()
 	}
 	return &readers
 }
@@ -146,13 +146,15 @@ func (q *Queue) Same(other *Queue) bool {
 	return q.entries == other.entries && q.host.Client() == other.host.Client()
 }
 
-// first reads the conflicting entry that was created first, or with SortDescend last,
-// with its value.
-func (q *Queue) first(order clientv3.SortOrder) clientv3.Op {
+// youngestConflicting reads the conflicting entry that was created last, with its value.
+func (q *Queue) youngestConflicting() clientv3.Op {
 	from, end := q.conflicting()
 	return clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(1),
-		clientv3.WithSort(clientv3.SortByCreateRevision, order))
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
 }
+
+// oldest reads the entry of the queue that was created first, which holds, with its value.
+func (q *Queue) oldest() clientv3.Op { return clientv3.OpGet(q.entries, clientv3.WithFirstCreate()...) }
 
 // OldestWriter reads the oldest entry below a prefix that is not a reader's.
 func OldestWriter(entries string) clientv3.Op {
@@ -266,7 +268,7 @@ func (q *Queue) checkEmpty(ctx context.Context) error {
 	isOwn := func(kv *mvccpb.KeyValue) bool {
 		return strings.HasPrefix(strings.TrimPrefix(string(kv.Key[len(q.entries):]), readerMark), own)
 	}
-	first := aheadIn(resp, 0, 0)
+	first := q.aheadIn(resp, 0, 0)
 	switch {
 	case len(standing.Kvs) == 0:
 		return nil
