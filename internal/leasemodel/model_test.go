@@ -4,9 +4,9 @@ import "testing"
 
 var (
 	// The lease can be renewed twice and more, by leaders of three terms.
-	long = scenario{horizon: 8, terms: 3, copies: 1}
+	long = scenario{horizon: 7, terms: 3, copies: 1}
 	// Requests are sent again while the first copy is under way.
-	wide = scenario{horizon: 5, terms: 2, copies: 2}
+	wide = scenario{horizon: 4, terms: 2, copies: 2}
 	// Enough to notice what has to be noticed.
 	short = scenario{horizon: 6, terms: 3, copies: 1}
 )
