@@ -71,7 +71,8 @@ func (c *Client) Show(ctx context.Context, kind Kind, name string) (Queue, error
 	return c.show(ctx, func() (place, error) { return c.named(kind, name) })
 }
 
-// ShowAt is Show for a prefix as locker.NewMutexAt, election.NewAt and etcd's concurrency package take it.
+// ShowAt is Show for a prefix as locker.NewMutexAt, election.NewAt and etcd's concurrency package take it. "/jobs/" is
+// another lock than "/jobs", of which nothing warns here.
 func (c *Client) ShowAt(ctx context.Context, kind Kind, prefix string) (Queue, error) {
 	return c.show(ctx, func() (place, error) { return foreign(kind, prefix) })
 }

@@ -55,7 +55,22 @@ func At(host lease.Host, kind, prefix string) *Queue {
 		host: host, kind: kind, name: prefix, foreign: true,
 		entries: entriesPrefix("", kind, prefix, true), err: checkPrefix(kind, prefix),
 	}
-	return q.init()
+	q.init()
+	if q.err == nil && strings.HasSuffix(prefix, "/") {
+		q.warnOfSlash()
+	}
+	return q
+}
+
+// warnOfSlash tells the session's logger of a prefix that ends in "/", unless the session's options say that it is
+// meant. Once for each session, because a program may make a queue for each request.
+func (q *Queue) warnOfSlash() {
+	if q.host.TrailingSlash() || q.shared.warnedOfSlash.Swap(true) {
+		return
+	}
+	q.host.Logger().Warn(`a prefix ends in "/": contenders that name it without the slash do not exclude this one; `+
+		"remove the slash, or, if all contenders have it, set session.Options.TrailingSlash",
+		"kind", q.kind, "name", q.name, "entries", q.entries)
 }
 
 func (q *Queue) init() *Queue {
