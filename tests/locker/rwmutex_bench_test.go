@@ -16,8 +16,8 @@ import (
 //
 //	go test -run '^$' -bench Readers -benchtime 200x ./tests/locker
 //
-// Together is 64 goroutines of one session, which acquire and release once each. HandOver is a writer that lets go while
-// 16 readers of another session, or as many writers, and then a writer of its own session come.
+// Together is 64 goroutines of one session, which acquire and release once each. HandOver is a writer that lets go
+// while 16 readers of another session, or as many writers, and then a writer of its own session come.
 func BenchmarkReaders(b *testing.B) {
 	srv := etcdtest.Start(b)
 	ctx := context.Background()
