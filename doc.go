@@ -14,7 +14,8 @@
 //     being a candidate: NewReader.
 //   - Writes to etcd fail once another client holds the lock: [github.com/holdfast-go/holdfast/fencing], FencedWriter;
 //     for databases and services its packages sqlfence, httpfence and grpcfence.
-//   - Contend with etcd's concurrency.Mutex, "etcdctl lock" or v3lock: locker.NewMutexAt.
+//   - Contend with etcd's concurrency.Mutex, "etcdctl lock" or v3lock, and migrate from them: locker.NewMutexAt,
+//     docs/migrating.md.
 //   - Show which client holds and which wait: [github.com/holdfast-go/holdfast/admin]; record it:
 //     [github.com/holdfast-go/holdfast/audit].
 //   - Retry requests of your own: [github.com/holdfast-go/holdfast/backoff], [github.com/holdfast-go/holdfast/etcderr].

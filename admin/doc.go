@@ -1,10 +1,10 @@
-// Package admin shows who holds, who waits, and what becomes of them, to operators and to programs. It asks the
-// holder of a lock to let go, and takes a lock away from a holder that does not answer.
+// Package admin shows who holds, who waits, and what becomes of them, to operators and to programs. It
+// asks the holder of a lock to let go, and takes a lock away from a holder that does not answer:
+// docs/operations.md says which of the two to use.
 //
-// docs/operations.md says which of the two to use, and what follows.
-//
-// An etcd client is all it needs: no session, and a role that may read the namespace. Only [Client.Kick] and
-// [Client.Remove] write. A client whose KV, Watcher and Lease were wrapped by client/v3/namespace works as well.
+// An etcd client is all it needs: no session, and a role that may read the namespace. Only [Client.Kick]
+// and [Client.Remove] write. A client whose KV, Watcher and Lease were wrapped by client/v3/namespace
+// works as well.
 //
 //	adm := admin.New(cli, nil)
 //	q, err := adm.Show(ctx, admin.Lock, "billing/job-7")
@@ -17,14 +17,12 @@
 //
 // # What is true, and when
 //
-// [Client.Show] shows one queue as it stood at one revision of etcd. [Client.List] and [Client.Sessions] read
-// page by page, each page at its own revision. [Client.Watch] tells each change in the order of etcd's history. By
-// the time a caller reads any of it, it may have changed: decide nothing by it that a fencing token should decide.
+// [Client.Show] shows one queue as it stood at one revision of etcd. [Client.List] and [Client.Sessions]
+// read page by page, each page at its own revision. [Client.Watch] tells each change in the order of
+// etcd's history. Decide nothing by it that a fencing token should decide.
 //
-// The first entry of a queue is shown as its holder. For up to LockDelay after a holder was lost (see the package
-// session) the next one is first but still waits. One that was released is shown with TakenUntil while MinHold (see
-// locker.Options) keeps its name taken. Owner, host, pid and times are what the process that queued wrote of
-// itself, by its own clock: text for people, not proof.
-//
-// Reading and watching has no telemetry: each call is one of the caller's own, which sees its error and its duration.
+// The first entry of a queue is shown as its holder. For up to LockDelay after a holder was lost (see
+// the package session) the next one is first but still waits. One that was released is shown with
+// TakenUntil while MinHold (see locker.Options) keeps its name taken. Owner, host, pid and times are
+// what the process that queued wrote of itself, by its own clock: text for people, not proof.
 package admin

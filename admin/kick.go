@@ -52,20 +52,22 @@ func (e *HolderError) Error() string {
 // Unwrap returns Err.
 func (e *HolderError) Unwrap() error { return e.Err }
 
-// Kick asks the holder of a lock to let go: the one whose acquisition has that token, which Show tells. It writes who
-// asks (Options.Owner) and the reason, 1 to 256 bytes of UTF-8, into the entry of the holder.
+// Kick asks the holder of a lock to let go: the one whose acquisition has that token, which Show
+// tells. It writes who asks (Options.Owner) and the reason, 1 to 256 bytes of UTF-8, into the entry of
+// the holder.
 //
-// A holder that reaches etcd learns of it within two seconds. Its hold ends with holdfast.CauseKicked; Check and the
-// causes of its contexts name who asked and why (*holdfast.KickError). The name stays taken until the holder releases
-// the lock: Do does that when its function has returned, other callers with Unlock. So nothing overlaps, and nothing
-// is guaranteed about how long it takes: a holder that hangs, or cannot reach etcd, is not affected at all. See Remove.
+// A holder that reaches etcd learns of it within two seconds. Its hold ends with holdfast.CauseKicked;
+// Check and the causes of its contexts name who asked and why (*holdfast.KickError). The name stays
+// taken until the holder releases the lock: Do does that when its function has returned, other callers
+// with Unlock. A holder that hangs, or cannot reach etcd, is not affected: see Remove.
 //
-// nil means that the request stands in the entry, this one or that of an earlier Kick or Remove, and not that the
-// holder knows of it. Watch tells how it goes on.
+// nil means that the request stands in the entry, this one or that of an earlier Kick or Remove, and
+// not that the holder knows of it. Watch tells how it goes on.
 //
-// Errors: *HolderError, and nothing was written; *holdfast.ArgumentError and *holdfast.NameError before anything is
-// sent; ctx's error, or what etcd said that no retry can mend. An error that Is holdfast.ErrOutcomeUnknown leaves open
-// whether the request stands, which Show tells; Kick may be repeated.
+// Errors: *HolderError, and nothing was written; *holdfast.ArgumentError and *holdfast.NameError
+// before anything is sent; ctx's error, or etcd's where a retry cannot help. An error that Is
+// holdfast.ErrOutcomeUnknown leaves open whether the request stands, which Show tells; Kick may be
+// repeated.
 func (c *Client) Kick(ctx context.Context, name string, token fencing.Token, reason string) error {
 	return c.kick(ctx, token, reason, func() (place, error) { return c.named(Lock, name) })
 }

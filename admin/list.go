@@ -61,10 +61,10 @@ const (
 	listPageElections = 200
 )
 
-// List ranges over the names of a kind that begin with prefix ("": all) and have entries, in the order of their bytes.
-// It reads page by page, each at its own revision: a queue that changes meanwhile may be shown partly as it was before
-// and partly as it is. It holds one page of at most 5000 entries in memory, so a million names are no burden to the
-// caller. They are one to etcd, which counts all that are left for each page: list with a prefix where you can.
+// List ranges over the names of a kind that begin with prefix ("": all) and have entries, in the order
+// of their bytes. It reads pages of at most 5000 entries, each at its own revision: a queue that
+// changes meanwhile may be shown partly as it was before and partly as it is. etcd counts all that are
+// left for each page: list with a prefix where you can.
 //
 //	for s, err := range c.List(ctx, admin.Lock, "billing/") {
 //		if err != nil {
@@ -73,7 +73,8 @@ const (
 //		…
 //	}
 //
-// An error is the last element: one of those of Show, with a zero Summary. Without one, the list is complete.
+// An error is the last element: one of those of Show, with a zero Summary. Without one, the list is
+// complete.
 func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[Summary, error] {
 	return func(yield func(Summary, error) bool) {
 		if err := c.usable(ctx); err != nil {
@@ -122,9 +123,9 @@ type Session struct {
 	Revision int64 // the create revision of its session key: the order in which the sessions began
 }
 
-// Sessions ranges over the sessions of the namespace, in the order of their leases as text. It reads like List,
-// and an error is the last element.
-// A session's key goes with its lease: at its Close, or up to its TTL after its process has died.
+// Sessions ranges over the sessions of the namespace, in the order of their leases as text. It reads
+// like List, and an error is the last element. A session's key goes at its Close, or up to its TTL
+// after its process has died.
 func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 	return func(yield func(Session, error) bool) {
 		if err := c.usable(ctx); err != nil {

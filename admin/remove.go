@@ -15,22 +15,22 @@ import (
 	"github.com/holdfast-go/holdfast/internal/attempt"
 )
 
-// Remove takes a lock away from a holder that does not answer: the one whose acquisition has that token, which must
-// still hold. It asks like Kick, with holdfast.CauseRemoved, and then moves the entry to a lease of its own of the
-// holder's LockDelay and 2 s (not less than etcd's smallest TTL). The name is free as soon as the holder releases it,
-// and without that when that lease has ended: see Notice.Until. Meanwhile all that wait, other clients too, see it as
-// held.
+// Remove takes a lock away from a holder that does not answer: the one whose acquisition has that
+// token, which must still hold. It asks like Kick, with holdfast.CauseRemoved, and then moves the
+// entry to a lease of its own of the holder's LockDelay and 2 s (not less than etcd's smallest TTL).
+// The name is free as soon as the holder releases it, and without that when that lease has ended: see
+// Notice.Until. It also frees a name that MinHold keeps taken after a release (see locker.Options),
+// after the same time.
 //
-// What is guaranteed: a holder that is connected to etcd has been told, its contexts have ended and its Check says so,
-// before another can hold. What is not: that its work has ended by then; and that a holder is told that is paused or
-// cut off from etcd for that time. It believes that it holds until it continues, or until its lease expires by its
-// own clock, up to the TTL of its session. So what it writes must be fenced: its token is lower than the next one's,
-// and guards and fencing.FencedWriter refuse it. Without a fence wait for the TTL instead, or stop the process first.
+// Guaranteed: a holder that is connected to etcd has been told, its contexts have ended and its Check
+// says so, before another can hold. Not guaranteed: that its work has ended by then; and that a holder
+// is told that is paused or cut off from etcd for that time. It believes that it holds until it
+// continues, or for up to the TTL of its session. So what it writes must be fenced: see package
+// fencing. Without a fence wait for the TTL instead, or stop the process first.
 //
-// It also frees a name that MinHold keeps taken after a release (see locker.Options), after the same time.
-//
-// nil means that the entry was moved, or that the holder has let go. If Remove or its process ends in between, the
-// holder has been asked, as by Kick, and nothing else has happened; it may be repeated. Errors are those of Kick.
+// nil means that the entry was moved, or that the holder has let go. If Remove or its process ends in
+// between, the holder has been asked, as by Kick, and nothing else has happened; it may be repeated.
+// Errors are those of Kick.
 func (c *Client) Remove(ctx context.Context, name string, token fencing.Token, reason string) error {
 	return c.remove(ctx, token, reason, func() (place, error) { return c.named(Lock, name) })
 }

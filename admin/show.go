@@ -59,18 +59,20 @@ func holding(entries []Entry) int {
 	return len(entries)
 }
 
-// Show reads a queue: one read for each thousand entries, all at one revision, and one request for the TTL of each of
-// the first hundred entries' leases; List and Watch ask for none. Goroutines of one process that wait for the same
-// name share one entry. A name that is not used has an empty queue, which is no error.
+// Show reads a queue: one read for each thousand entries, all at one revision, and one request for the
+// TTL of each of the first hundred entries' leases; List and Watch ask for none. Goroutines of one
+// process that wait for the same name share one entry. A name that is not used has an empty queue,
+// which is no error.
 //
-// Errors: *holdfast.NameError and *holdfast.ArgumentError before anything is sent; ctx's error, with what the last
-// attempt met (give it a context that ends: with etcd out of reach Show goes on trying until then); what etcd said that
-// no retry can mend, such as that reading is not permitted.
+// Errors: *holdfast.NameError and *holdfast.ArgumentError before anything is sent; ctx's error, with
+// what the last attempt met (with etcd out of reach Show tries until then); etcd's where a retry
+// cannot help, such as rpctypes.ErrPermissionDenied.
 func (c *Client) Show(ctx context.Context, kind Kind, name string) (Queue, error) {
 	return c.show(ctx, func() (place, error) { return c.named(kind, name) })
 }
 
-// ShowAt is Show for a prefix as locker.NewMutexAt, election.NewAt and etcd's concurrency package take it.
+// ShowAt is Show for a prefix as locker.NewMutexAt, election.NewAt and etcd's concurrency package take it. "/jobs/" is
+// another lock than "/jobs", of which nothing warns here.
 func (c *Client) ShowAt(ctx context.Context, kind Kind, prefix string) (Queue, error) {
 	return c.show(ctx, func() (place, error) { return foreign(kind, prefix) })
 }

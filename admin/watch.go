@@ -58,15 +58,16 @@ type Event struct {
 	Waiting  int   // entries behind the holder or holders after this change
 }
 
-// Watch ranges over the changes of a queue, in the order of etcd's history: first over what stands there, as Queued and
-// Acquired, then over each change until ctx ends. A watch that ends or hangs, for whatever reason, is followed by one
-// that goes on from there, so nothing is missed. Only if etcd has compacted that history, the queue is read again:
-// entries that are gone by then are told as Gone, and those that came and went meanwhile are not told.
+// Watch ranges over the changes of a queue, in the order of etcd's history: first over what stands
+// there, as Queued and Acquired, then over each change until ctx ends. A watch that ends or hangs is
+// followed by one that goes on from there, so nothing is missed. Only if etcd has compacted that
+// history, the queue is read again: entries that are gone by then are told as Gone, and those that
+// came and went meanwhile are not told.
 //
-// Each watch has one watch in etcd, one read for each answer of that, and one read every 30 seconds. The body of the
-// loop holds the events up: what it does not take piles up in memory.
+// Each call has one watch in etcd, one read for each answer of that, and one read every 30 seconds.
+// What the body of the loop does not take piles up in memory.
 //
-// The sequence ends with an error and never without one, unless the loop is left: those of Show.
+// The sequence ends with an error, one of those of Show, unless the loop is left.
 func (c *Client) Watch(ctx context.Context, kind Kind, name string) iter.Seq2[Event, error] {
 	return c.watch(ctx, func() (place, error) { return c.named(kind, name) })
 }

@@ -31,7 +31,7 @@ func New(sess *session.Session, name string) *Election {
 }
 
 // NewAt names the election that etcd's concurrency.NewElection(s, prefix), "etcdctl elect" and v3election use for the
-// same prefix, and shares it with them.
+// same prefix, and shares it with them. "/jobs/" is another election than "/jobs": see session.Options.TrailingSlash.
 func NewAt(sess *session.Session, prefix string) *Election {
 	return newElection(queue.At(lease.Open(sess.Ref()), "election", prefix))
 }

@@ -61,7 +61,7 @@ func NewReader(cli *clientv3.Client, name string) *Reader {
 	return (&Reader{client: cli, name: name}).With(ReaderOptions{})
 }
 
-// NewReaderAt returns a reader of the election that NewAt names.
+// NewReaderAt returns a reader of the election that NewAt names. Nothing warns of a prefix that ends in "/".
 func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {
 	return (&Reader{client: cli, name: prefix, isPrefix: true}).With(ReaderOptions{})
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Claim is what a holder presents to a guard in another process. It is not a credential:
-// authenticate clients, because a claim with a large token locks out all others.
+// Claim is what a holder presents to a guard in another process. It is not a credential: authenticate
+// clients.
 type Claim struct {
 	Name  string // of the lock or election, 1 to MaxName bytes
 	Token Token
@@ -16,8 +16,8 @@ type Claim struct {
 // MaxName is the longest name in a claim, in bytes.
 const MaxName = 512
 
-// Validate returns a *[ClaimError] if the name is empty or longer than [MaxName],
-// or if there is no token (then it Is [ErrNoToken] as well).
+// Validate returns a *[ClaimError] if the name is empty or longer than [MaxName], or if there is no
+// token (then it Is [ErrNoToken] as well).
 func (c Claim) Validate() error {
 	if err := checkName(c.Name); err != nil {
 		return err
@@ -46,9 +46,8 @@ func (c Claim) String() string {
 	return fmt.Sprintf("token %v of %s", c.Token, names.Quote(c.Name))
 }
 
-// Present returns the claim of h, to be sent to a guard. The error is that of h's Check if
-// h is lost, released or suspended, [ErrNoToken] if h is nil or has no token, or a
-// *[ClaimError] for the name.
+// Present returns the claim of h, to be sent to a guard. The error is that of h's Check, [ErrNoToken]
+// if h is nil or has no token, or a *[ClaimError] for the name.
 func Present(h Holder) (Claim, error) {
 	if isNil(h) {
 		return Claim{}, ErrNoToken

@@ -14,9 +14,9 @@ type heldContext struct {
 	outer  *heldContext
 }
 
-// NewContext returns a context that carries h, in front of the holders that ctx already
-// carries. The scoped forms (Do, TryDo, Run, RunWhileLeader) do this for their function.
-// With a nil h FromContext finds no holder, rather than an outer one that was not meant.
+// NewContext returns a context that carries h, in front of the holders that ctx carries. The scoped
+// forms (Do, TryDo, Run, RunWhileLeader) do this for their function. With a nil h FromContext finds no
+// holder.
 func NewContext(ctx context.Context, h Holder) context.Context {
 	if isNil(h) {
 		h = nil
@@ -25,8 +25,8 @@ func NewContext(ctx context.Context, h Holder) context.Context {
 	return context.WithValue(ctx, holderKey{}, &heldContext{h, outer})
 }
 
-// FromContext returns the innermost holder that ctx carries. It may have been
-// lost or released since: call its Check. FromContext does not allocate.
+// FromContext returns the innermost holder that ctx carries. It may have been lost or released since:
+// call its Check.
 func FromContext(ctx context.Context) (Holder, bool) {
 	if c, _ := ctx.Value(holderKey{}).(*heldContext); c != nil && c.holder != nil {
 		return c.holder, true
@@ -63,14 +63,14 @@ func (c *claimContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// NewClaimContext returns a context that carries a claim of another process, for server
-// halves of your own. For a lock of this process use [NewContext].
+// NewClaimContext returns a context that carries a claim of another process, for server halves of your
+// own.
 func NewClaimContext(ctx context.Context, c Claim) context.Context {
 	return &claimContext{ctx, c}
 }
 
-// ClaimFromContext returns the claim of the request that ctx belongs to. Its name is that
-// of the resource's lock; its token was compared only if a guard or filter came before.
+// ClaimFromContext returns the claim of the request that ctx belongs to. Its name is that of the
+// resource's lock; its token was compared only if a guard or filter came before.
 func ClaimFromContext(ctx context.Context) (Claim, bool) {
 	if c, ok := ctx.Value(claimKey{}).(*Claim); ok {
 		return *c, true

@@ -1,12 +1,6 @@
-// Package fencing makes the writes of a client that has lost its lock fail, even
-// if the client does not know about the loss yet.
-//
-// A process that is paused or cut off loses its lock, and another client acquires it,
-// while the first one is about to write. No check before the write prevents that. The
-// receiver can: it compares the [Token] of each write with the largest one it has
-// seen, and refuses smaller ones.
-//
-// # Basics
+// Package fencing makes the writes of a client that has lost its lock fail, even if the client does
+// not know about the loss yet: the receiver compares the [Token] of each write with the largest one it
+// has seen, and refuses smaller ones.
 //
 //	err := mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 //		w := fencing.NewFencedWriter(lk)
@@ -19,12 +13,9 @@
 // # Which guard
 //
 //   - For keys in the etcd of the lock: a [FencedWriter].
-//   - For anything else the receiver keeps the largest token in a [Store]: package
-//     sqlfence for databases, [EtcdMarks] for another etcd, [MemoryStore] for what a
-//     single process writes. Packages httpfence and grpcfence carry name and token to
-//     it.
-//   - Where the comparison cannot be atomic with the effect: a [Filter], which is no
-//     guard.
+//   - For anything else a [Store] that keeps the largest token: package sqlfence for databases,
+//     [EtcdMarks] for another etcd, [MemoryStore] for what a single process writes. Packages httpfence
+//     and grpcfence carry name and token to it.
 //
 // docs/fencing.md says more, also about restoring etcd from a backup ([BumpEpoch]).
 //
@@ -32,25 +23,21 @@
 //
 //   - Of two exclusive holders of one name, the later one has the larger token.
 //   - A write of a FencedWriter takes effect only while its holder's entry exists.
-//     ErrStale means that etcd refused it, and ends the lock or term at once.
-//   - What a Store refuses has no effect. What it admits is not overtaken by a
-//     larger token before its effect is over.
-//   - Errors tell whether the work was done: those of this package mean that it was
-//     not, holdfast.ErrOutcomeUnknown that only reading back can tell.
+//   - What a Store refuses has no effect. What it admits is not overtaken by a larger token before its
+//     effect is over.
+//   - Errors of this package mean that nothing was done; after holdfast.ErrOutcomeUnknown only reading
+//     back can tell.
 //
 // # Not guaranteed
 //
 //   - Any order between tokens of different names.
-//   - That a value read under the lock is still current when it is written elsewhere:
-//     an older holder can write until the new one raises the mark. Read within the
+//   - That a value read under the lock is still current when it is written elsewhere: read within the
 //     guarded effect, or raise the mark first. A FencedWriter has no such gap.
-//   - That an unanswered write (holdfast.ErrOutcomeUnknown) has no effect later. While
-//     its holder's entry exists, it may overwrite what the same holder wrote since.
-//   - That etcd's client sends a write only once. If a server or proxy answers
-//     DeadlineExceeded or Canceled while the context is alive, it sends the write
-//     again; if the first copy took effect and the second was refused, the error is
-//     ErrStale all the same. A server does that after 5 s at the earliest, so end the
-//     context before.
+//   - That an unanswered write has no effect later. While its holder's entry exists, it may overwrite
+//     what the same holder wrote since.
+//   - That etcd's client sends a write only once. If a server or proxy answers DeadlineExceeded or
+//     Canceled while the context is alive, which takes 5 s at the least, it sends the write again; if
+//     the first copy took effect and the second was refused, the error is ErrStale all the same. So
+//     end the context before.
 //   - Increasing tokens after a restore of etcd that does not move revisions forward.
-//     Stores then refuse every holder until the epoch is raised.
 package fencing

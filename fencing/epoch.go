@@ -16,23 +16,18 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// BumpEpoch raises the epoch of a namespace ("" is "holdfast") to at least atLeast
-// and returns the present epoch. It never lowers an epoch, so it may be repeated. A
-// change is recorded in a (nil: the default logger).
+// BumpEpoch raises the epoch of a namespace ("" is "holdfast") to at least atLeast and returns the
+// present epoch. It never lowers an epoch, so it may be repeated. A change is recorded in a (nil: the
+// default logger).
 //
-// It is for operators, after a restore of etcd that set its revisions back below the
-// marks. Restore, call BumpEpoch with what the guard's [MarkError] says, and only then let
-// clients in. A restore that moves revisions forward (etcdutl snapshot restore
-// --bump-revision N --mark-compacted) needs no bump.
+// It is for operators, after a restore of etcd that set its revisions back below the marks: call it
+// with what the guard's [MarkError] says, and only then let clients in. Locks acquired after the bump
+// have tokens above all earlier ones, which a guard refuses with [ErrStale] once it has seen a newer
+// one.
 //
-// Holders keep their tokens; locks acquired after the bump have tokens above all earlier
-// ones. Once a guard has seen one of those, it refuses the old ones with [ErrStale], and
-// their holders must acquire again.
-//
-// Errors are *holdfast.NameError (namespace), *holdfast.ArgumentError (atLeast is not
-// between 1 and 32767), [ErrEpochStep] (it is above [MaxEpochStep]), one for a value in
-// etcd that is not an epoch (it is left unchanged), or that of etcd; then the epoch may be
-// raised or not.
+// Errors are *holdfast.NameError (namespace), *holdfast.ArgumentError (atLeast is not between 1 and
+// 32767), [ErrEpochStep] (it is above [MaxEpochStep]), one for a value in etcd that is not an epoch
+// (it is left unchanged), or that of etcd; then the epoch may be raised or not.
 func BumpEpoch(
 	ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a audit.Auditor,
 ) (int64, error) {

@@ -10,28 +10,24 @@ import (
 // What errors.Is finds in the errors of this package, of sqlfence, httpfence and
 // grpcfence. Except for ErrStale, nothing was sent or done.
 var (
-	// ErrStale means that a guard refused a write because its token is not the newest:
-	// another client may hold the lock. The write had no effect. Stop the work.
+	// ErrStale means that a guard refused a write because its token is not the newest. The write had
+	// no effect. Stop the work.
 	ErrStale = errors.New("fencing token is stale")
 
-	// ErrNoToken means that a token is required and there is none: the holder is
-	// nil, or its token is zero or negative.
+	// ErrNoToken means that the holder is nil, or its token zero or negative.
 	ErrNoToken = errors.New("no fencing token")
 
-	// ErrOtherName means that the claim is of another lock than the one that
-	// guards the resource. The error is an *[OtherNameError].
+	// ErrOtherName means that another lock guards the resource. The error is an *[OtherNameError].
 	ErrOtherName = errors.New("fencing token is of another lock")
 
-	// ErrBadClaim means that a name, token or resource is malformed. The error is
-	// a *[ClaimError].
+	// ErrBadClaim means that a name, token or resource is malformed. The error is a *[ClaimError].
 	ErrBadClaim = errors.New("malformed fencing claim")
 
-	// ErrEpochStep means that the epoch of a claim is more than [MaxEpochStep] above
-	// that of the mark (then it Is ErrBadClaim as well), or that a bump is above it.
+	// ErrEpochStep means that the epoch of a claim is more than [MaxEpochStep] above that of the mark
+	// (then it Is ErrBadClaim as well), or that a bump is.
 	ErrEpochStep = fmt.Errorf("epoch is more than %d ahead", MaxEpochStep)
 
-	// ErrFull means that a store has no room for the mark of a new resource. Deleting
-	// another mark would let stale holders in.
+	// ErrFull means that a store has no room for the mark of a new resource.
 	ErrFull = NotDone(errors.New("store of fencing marks is full"))
 
 	// ErrNotDone means that nothing was done, or that all of it was rolled back.
@@ -39,9 +35,8 @@ var (
 	ErrNotDone = errors.New("nothing was done")
 )
 
-// NotDone marks err as [ErrNotDone], for stores and guards of your own. It keeps
-// the text of err, and errors.Is and errors.As find what err wraps. NotDone(nil)
-// is nil.
+// NotDone marks err as [ErrNotDone], for stores and guards of your own. It keeps the text of err, and
+// wraps it. NotDone(nil) is nil.
 func NotDone(err error) error {
 	if err == nil {
 		return nil
@@ -79,8 +74,8 @@ func (e *ClaimError) Is(target error) bool { return target == ErrBadClaim }
 // Unwrap returns Err.
 func (e *ClaimError) Unwrap() error { return e.Err }
 
-// OtherNameError says that the claim is of another lock than the one that guards
-// the resource. It Is [ErrOtherName]. The tokens were not compared.
+// OtherNameError says that another lock guards the resource. It Is [ErrOtherName]. The tokens were not
+// compared.
 type OtherNameError struct {
 	Resource string
 	Want     string // the lock that guards the resource

@@ -13,14 +13,13 @@ import (
 // default limit of 128, less what the mark needs.
 const MaxMarkOps = 124
 
-// Commit compares and raises the mark and carries out ops in one etcd transaction: one
-// RPC, except for some new resources, for which marks are counted first. For comparisons
-// of your own pass a single clientv3.OpTxn. The response has the results of ops in order.
+// Commit compares and raises the mark and carries out ops in one etcd transaction: one RPC, except for
+// some new resources. For comparisons of your own pass a single clientv3.OpTxn. The response has the
+// results of ops in order.
 //
-// Errors are those of [Store].Do, a *holdfast.ArgumentError (more than [MaxMarkOps]
-// operations, an empty key, a zero operation), and holdfast.ErrOutcomeUnknown: it was not
-// answered, and may take effect later, but not after a larger token has written. It is not
-// sent again; see [FencedWriter].
+// Errors are those of [Store].Do, a *holdfast.ArgumentError (more than [MaxMarkOps] operations, an
+// empty key, a zero operation), and holdfast.ErrOutcomeUnknown: it was not answered, is not sent
+// again, and may take effect later, but not after a larger token has written.
 func (m *EtcdMarks) Commit(
 	ctx context.Context, resource string, c Claim, ops ...clientv3.Op,
 ) (*clientv3.TxnResponse, error) {

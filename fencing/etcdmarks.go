@@ -18,14 +18,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// EtcdMarks keeps marks in etcd, for all replicas of a service. Commit is a guard for
-// work in the same etcd: one transaction raises the mark and does the work. For work
-// elsewhere Admit is only a [Filter], because a replica can pause between Admit and
-// its effect. So EtcdMarks is not a [Store].
+// EtcdMarks keeps marks in etcd, for all replicas of a service. Commit is a guard for work in the same
+// etcd; for work elsewhere Admit is only a [Filter], so EtcdMarks is not a [Store].
 //
-// Marks are at NAMESPACE/mark/RESOURCE, without a lease, in any etcd. Deleting one by
-// hand admits any token. If the etcd is restored from a backup, its marks are too
-// low: raise the epoch before clients come back.
+// Marks are at NAMESPACE/mark/RESOURCE, without a lease, in any etcd. Deleting one by hand admits any
+// token. If that etcd is restored from a backup, its marks are too low: raise the epoch before clients
+// come back.
 //
 // EtcdMarks is safe for concurrent use.
 type EtcdMarks struct {
@@ -43,19 +41,17 @@ type EtcdMarksOptions struct {
 	// Default "holdfast".
 	Namespace string
 
-	// Timeout bounds a call of Admit or Reset with all its attempts, because etcd's
-	// client waits while no endpoint can be reached. Default 5 s.
+	// Timeout bounds a call of Admit or Reset with all its attempts. Default 5 s.
 	Timeout time.Duration
 
-	// Retry paces the attempts of Admit and Reset; Commit has only one. Default:
-	// backoff's, with 4 s per Attempt. An Attempt of 5 s or more is an error, because
-	// etcd's client may then send a write twice.
+	// Retry paces the attempts of Admit and Reset; Commit has only one. Default: backoff's, with 4 s
+	// per Attempt. An Attempt of 5 s or more is an error, because etcd's client may then send a write
+	// twice.
 	Retry backoff.Policy
 
-	// MaxMarks is how many resources may have a mark; more are refused with
-	// [ErrFull]. Marks stay until Reset, so resources that clients choose would fill
-	// etcd. Each process may exceed the limit by 1 %, 100 at most. Default 100,000
-	// (10 to 160 MB). Negative: no limit.
+	// MaxMarks is how many resources may have a mark; more are refused with [ErrFull]. Marks stay
+	// until Reset. Each process may exceed the limit by 1 %, 100 at most. Default 100,000 (10 to 160
+	// MB). Negative: no limit.
 	MaxMarks int64
 }
 
@@ -96,8 +92,8 @@ func NewEtcdMarks(kv clientv3.KV, opts *EtcdMarksOptions) (*EtcdMarks, error) {
 	return m, nil
 }
 
-// Admit implements [Filter] with one linearizable read, and one write for the first
-// request of a holder. If etcd does not answer in time, nothing is admitted.
+// Admit implements [Filter] with one linearizable read, and one write for the first request of a
+// holder.
 func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 	if err := checkUse(resource, c); err != nil {
 		return err
@@ -165,10 +161,8 @@ func (m *EtcdMarks) markOf(resource string, resp *etcdserverpb.RangeResponse) (m
 	return mark, resp.Kvs[0].ModRevision, err
 }
 
-// Reset deletes the mark of a resource, even one that cannot be parsed; see
-// [MemoryStore.Reset]. The error is a *[ClaimError] for the resource, or that of etcd;
-// then the mark may be deleted or not. Repeating is safe: a mark that was set after
-// Reset began is kept.
+// Reset deletes the mark of a resource; see [MemoryStore.Reset]. After an error of etcd the mark may
+// be deleted or not. Repeating is safe: a mark that was set after Reset began is kept.
 func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor) error {
 	if err := checkResource(resource); err != nil {
 		return err

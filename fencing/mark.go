@@ -6,18 +6,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// MaxEpochStep is how far the epoch of a claim may be above that of the mark (0 without a
-// mark), and so the largest epoch that [BumpEpoch] sets: locks with a larger one could not
-// write to new resources. Epochs count restores from a backup, so a larger step is a
-// mistake or a forged token. As a mark it would lock the resource for good, because no
-// lock could reach it.
+// MaxEpochStep is how far the epoch of a claim may be above that of the mark (0 without a mark), and
+// so the largest epoch that [BumpEpoch] sets. Epochs count restores, so a larger step is a mistake or
+// a forged token, which as a mark would lock the resource for good.
 const MaxEpochStep = 1024
 
-// CheckMark returns nil if c may write to a resource with this mark; a zero mark is none.
-// It is the rule of every [Store], also of your own: call [Claim.Validate] first (a bare
-// token without a name may skip that), and leave the mark unchanged on an error, which is
-// an *[OtherNameError], a *[MarkError], or a *[ClaimError] that Is [ErrEpochStep]. Names
-// are compared if both are known.
+// CheckMark returns nil if c may write to a resource with this mark; a zero mark is none. It is the
+// rule of every [Store], also of your own: call [Claim.Validate] first, and leave the mark unchanged
+// on an error, which is an *[OtherNameError], a *[MarkError], or a *[ClaimError] that Is
+// [ErrEpochStep]. Names are compared if both are known.
 func (c Claim) CheckMark(resource string, mark Claim) error {
 	if c.Name != "" && mark.Name != "" && mark.Token != 0 && c.Name != mark.Name {
 		return &OtherNameError{Resource: resource, Want: mark.Name, Got: c.Name}
@@ -32,11 +29,8 @@ func (c Claim) CheckMark(resource string, mark Claim) error {
 	return nil
 }
 
-// MarkError says that the mark of a resource is above the presented token. It Is
-// [ErrStale]. Nothing was done.
-//
-// After a restore of etcd that set revisions back, every holder gets this error until an
-// operator raises the epoch to NeedsEpoch ([BumpEpoch]).
+// MarkError says that the mark of a resource is above the presented token. It Is [ErrStale]. Nothing
+// was done. After a restore of etcd see NeedsEpoch.
 type MarkError struct {
 	Resource string
 	Claim    Claim  // the claim that was refused
@@ -66,9 +60,8 @@ func (e *MarkError) advice() string {
 // Is reports whether target is [ErrStale].
 func (e *MarkError) Is(target error) bool { return target == ErrStale }
 
-// NeedsEpoch returns the epoch to pass to [BumpEpoch] after a restore: the smallest in
-// which every token is above the mark. If it is above [MaxEpochStep], resources without a
-// mark would refuse such tokens; then Reset this mark instead.
+// NeedsEpoch returns the epoch to pass to [BumpEpoch] after a restore. If it is above [MaxEpochStep],
+// Reset this mark instead.
 func (e *MarkError) NeedsEpoch() int64 { return e.Mark.Epoch() + 1 }
 
 func lockName(name string) string {

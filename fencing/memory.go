@@ -8,11 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// MemoryStore is a [Store] in memory, for resources that are written only through it. It
-// holds a resource exclusively from the comparison to the end of the effect.
-//
-// Its marks end with the process. A resource that outlives the process (a file, a table)
-// needs marks that do too, or a stale holder may be the first after a restart.
+// MemoryStore is a [Store] in memory, for resources that are written only through it. It holds a
+// resource exclusively from the comparison to the end of the effect. Its marks end with the process: a
+// resource that outlives the process needs marks that do, too.
 type MemoryStore struct {
 	maxMarks int
 
@@ -53,11 +51,9 @@ func NewMemoryStore(opts *MemoryStoreOptions) *MemoryStore {
 	return s
 }
 
-// Do implements [Store]. Effects on one resource run one after the other; tokens are
-// compared after the wait for it, which ends with ctx. effect must respect its context,
-// because it blocks the resource. A Do, Admit or Reset of the same resource with that
-// context would wait for effect itself, and is a *holdfast.ArgumentError. The mark stays
-// raised if effect fails or panics: the newer holder exists anyway.
+// Do implements [Store]. Effects on one resource run one after the other; the wait ends with ctx, and
+// effect must respect it. A Do, Admit or Reset of the same resource with effect's context is a
+// *holdfast.ArgumentError. The mark stays raised if effect fails or panics.
 func (s *MemoryStore) Do(
 	ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error,
 ) error {
@@ -83,11 +79,10 @@ func (s *MemoryStore) Admit(ctx context.Context, resource string, c Claim) error
 	return s.Do(ctx, resource, c, func(context.Context) error { return nil })
 }
 
-// Reset deletes the mark of a resource, if it has one, and records that in a (nil: the
-// default logger). Use it for a resource that no longer exists, that gets another lock,
-// or whose mark no token can reach. Make sure that no stale holder is left: the next
-// token is admitted, whatever it is. The error is a *[ClaimError] for the resource, or
-// ctx's.
+// Reset deletes the mark of a resource, if it has one, and records that in a (nil: the default
+// logger). Use it for a resource that no longer exists, that gets another lock, or whose mark no token
+// can reach. No stale holder may be left: the next token is admitted, whatever it is. The error is a
+// *[ClaimError] for the resource, or ctx's.
 func (s *MemoryStore) Reset(ctx context.Context, resource string, a audit.Auditor) error {
 	if err := checkResource(resource); err != nil {
 		return err

@@ -10,9 +10,8 @@ import (
 // maxEscaped is the length of the longest escaped name.
 const maxEscaped = 3 * MaxName
 
-// EscapeName returns a name as it is written in headers and metadata: letters, digits and
-// -._~/:@+ stand for themselves, any other byte becomes %XX with capital letters. Each
-// name has exactly one such text. The token is written as [Token.String] beside it.
+// EscapeName returns a name as it is written in headers and metadata: letters, digits and -._~/:@+
+// stand for themselves, any other byte becomes %XX with capital letters.
 func EscapeName(name string) string {
 	escaped := 0
 	for i := range len(name) {
@@ -36,9 +35,8 @@ func EscapeName(name string) string {
 	return b.String()
 }
 
-// UnescapeName returns the name that [EscapeName] wrote as text. It refuses any
-// other text, and names that are empty or longer than [MaxName], with a
-// *[ClaimError].
+// UnescapeName returns the name that [EscapeName] wrote as text. Any other text, and a name that is
+// empty or longer than [MaxName], is a *[ClaimError].
 func UnescapeName(text string) (string, error) {
 	if len(text) > maxEscaped {
 		return "", &ClaimError{Part: "name", Reason: fmt.Sprintf("is longer than %d bytes", maxEscaped)}

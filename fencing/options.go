@@ -22,8 +22,8 @@ const (
 	// connected, lost, or the context ends.
 	Wait
 
-	// Proceed sends the write anyway, still fenced. The session is suspended because
-	// etcd does not answer, so bound the context and expect holdfast.ErrOutcomeUnknown.
+	// Proceed sends the write anyway, still fenced: bound the context and expect
+	// holdfast.ErrOutcomeUnknown.
 	Proceed
 )
 

@@ -7,42 +7,33 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Store is a guard. It keeps a mark per resource, the largest token that it has
-// admitted, and no effect with a smaller token comes after one with a larger token. It
-// either raises the mark atomically with the effect, in one transaction, or holds the
-// resource exclusively from the comparison to the end of the effect.
-//
-// Raising the mark before the effect is not enough: 5 is admitted and pauses, 7 is
-// admitted and writes, then 5 continues and overwrites 7. What does only that is a
-// [Filter].
-//
-// A Store is safe for concurrent use.
+// Store is a guard. It keeps a mark per resource, the largest token that it has admitted, and no
+// effect with a smaller token comes after one with a larger token. It either raises the mark
+// atomically with the effect, or holds the resource exclusively from the comparison to the end of the
+// effect: otherwise 5 is admitted and pauses, 7 is admitted and writes, then 5 overwrites 7. A Store
+// is safe for concurrent use.
 type Store interface {
-	// Do runs effect if c's token is not below the mark of the resource, and sets the
-	// mark to the token. effect runs on the caller's goroutine; its context is derived
-	// from ctx and carries what the store provides, such as a transaction. What it
-	// leaves running is not guarded.
+	// Do runs effect if c's token is not below the mark of the resource, and sets the mark to the
+	// token. effect runs on the caller's goroutine; its context is derived from ctx and carries what
+	// the store provides, such as a transaction. What it leaves running is not guarded.
 	//
 	// If effect does not run, errors.Is finds
 	//
 	//   - [ErrStale], a *[MarkError]: the mark is above the token;
-	//   - [ErrOtherName], an *[OtherNameError]: the mark is of another lock. (A store
-	//     without names must keep one mark per resource and name: tokens of different
-	//     names must never be compared.)
-	//   - [ErrBadClaim], a *[ClaimError]: c or resource is malformed, or the epoch is
-	//     too far above the mark ([ErrEpochStep]);
+	//   - [ErrOtherName], an *[OtherNameError]: the mark is of another lock. (A store without names
+	//     must keep one mark per resource and name.)
+	//   - [ErrBadClaim], a *[ClaimError]: c or resource is malformed, or the epoch is too far above
+	//     the mark ([ErrEpochStep]);
 	//   - [ErrFull], ctx's error, or that of the storage.
 	//
-	// If effect ran, Do returns its error, or that of a commit after it. It must commit
-	// nothing if effect failed. If it knows that nothing was done, the error Is
-	// [ErrNotDone]. Refusals are recorded by Do's caller, which knows the client's
-	// address.
+	// If effect ran, Do returns its error, or that of a commit after it. It must commit nothing if
+	// effect failed. If it knows that nothing was done, the error Is [ErrNotDone]. Refusals are
+	// recorded by Do's caller.
 	Do(ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error) error
 }
 
-// Filter keeps marks like a [Store] but does not cover the effect: it refuses a holder
-// that has been stale for a while, but not one that pauses between Admit and its effect.
-// Use it to refuse late clients early where the resource itself compares tokens.
+// Filter keeps marks like a [Store] but does not cover the effect: it does not refuse a holder that
+// pauses between Admit and its effect.
 type Filter interface {
 	// Admit returns nil if c's token is not below the mark of the resource, and sets
 	// the mark to the token. Errors are those of Store.Do.

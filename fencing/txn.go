@@ -12,12 +12,10 @@ import (
 //
 //	resp, err := w.Txn(ctx).If(cmps...).Then(ops...).Else(ops...).Commit()
 //
-// It is sent as If(IsOwner) Then(OpTxn(cmps, then, els)). Else and Succeeded are about the
-// caller's comparisons; a stale holder gets [ErrStale], and its Else does not run.
-//
-// Misuse does not panic as in clientv3: Commit returns a *holdfast.ArgumentError, with
-// nothing sent, for a method called twice or in the wrong order, more than [MaxOps], an
-// empty key, or a zero operation. See [FencedWriter] for other errors.
+// Else and Succeeded are about the caller's comparisons; a stale holder gets [ErrStale], and its Else
+// does not run. Misuse does not panic as in clientv3: Commit returns a *holdfast.ArgumentError, with
+// nothing sent, for a method called twice or in the wrong order, more than [MaxOps], an empty key, or
+// a zero operation. See [FencedWriter] for other errors.
 func (w *FencedWriter) Txn(ctx context.Context) clientv3.Txn {
 	return &fencedTxn{w: w, ctx: ctx}
 }

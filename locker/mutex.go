@@ -21,7 +21,7 @@ func NewMutex(sess *session.Session, name string) *Mutex {
 }
 
 // NewMutexAt names the lock that etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock use for the same
-// prefix, and contends with them.
+// prefix, and contends with them. "/jobs/" is another lock than "/jobs": see session.Options.TrailingSlash.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
 	return &Mutex{named{queue: queue.At(lease.Open(sess.Ref()), "lock", prefix)}}
 }

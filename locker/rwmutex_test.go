@@ -59,9 +59,20 @@ func TestReadersExcludeAMutexOfTheirName(t *testing.T) {
 		}
 		writer := lockLater(kit.Within(t, time.Minute), mu)
 		kit.Queued(t, srv, kit.Entries("x"), 3)
-		if _, err := rw.TryRLock(t.Context()); !errors.Is(err, locker.ErrLocked) {
+		holderIsFirst := func(what string, err error) {
+			t.Helper()
+			var failed *locker.AcquireError
+			if !errors.As(err, &failed) || failed.Place.Holder.Key != first.Key() || failed.Place.Ahead != 2 {
+				t.Errorf("%s behind a writer that waits for readers: %v", what, err)
+			}
+		}
+		_, err = rw.TryRLock(t.Context())
+		if !errors.Is(err, locker.ErrLocked) {
 			t.Errorf("TryRLock beside a writer that waits: %v", err)
 		}
+		holderIsFirst("TryRLock", err)
+		_, err = rw.RLock(kit.Within(t, time.Second))
+		holderIsFirst("RLock", err)
 		for _, lk := range []*locker.ReadLock{first, second} {
 			if err := lk.Unlock(t.Context()); err != nil {
 				t.Error(err)

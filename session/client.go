@@ -20,21 +20,21 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// ClientConfig returns settings of etcd's client that suit sessions. Add TLS, Username and Password; append to
-// DialOptions. A session works with any client, but with etcd's defaults it recovers up to two minutes after an outage,
-// and the client logs a lot. Changed are:
+// ClientConfig returns settings of etcd's client that suit sessions. Add TLS, Username and Password;
+// append to DialOptions. A session works with any client, but with etcd's defaults it recovers up to
+// two minutes after an outage, and the client logs a lot. Changed are:
 //
 //   - DialTimeout 5 s bounds the login in clientv3.New, which otherwise waits forever.
-//   - DialKeepAliveTime 10 s (gRPC's minimum) and DialKeepAliveTimeout 3 s: otherwise a half-open connection is kept
-//     for a quarter of an hour. On Linux the 3 s also bound unacknowledged bytes.
+//   - DialKeepAliveTime 10 s (gRPC's minimum) and DialKeepAliveTimeout 3 s: otherwise a half-open
+//     connection is kept for a quarter of an hour. On Linux the 3 s also bound unacknowledged bytes.
 //   - PermitWithoutStream false: etcd closes connections that ping while no request is in flight.
-//   - Pauses between attempts to connect: 100 ms, growing to 2 s, with jitter. An attempt may take 5 s.
-//   - MaxUnaryRetries 5, BackoffWaitBetween 50 ms, BackoffJitterFraction 0.5: enough to ask each member of a usual
-//     cluster; after that the session repeats.
-//   - AutoSyncInterval 0: advertised addresses may not be reachable, or not be in the certificate.
-//   - Message sizes: 2 MiB to send, more than etcd accepts, so that etcd refuses what is too large; no limit to
-//     receive.
-//   - Logger zap.NewNop(): errors have what matters. Set one to debug the client.
+//   - Pauses between attempts to connect: 100 ms, growing to 2 s, with jitter. An attempt may take 5
+//     s.
+//   - MaxUnaryRetries 5, BackoffWaitBetween 50 ms, BackoffJitterFraction 0.5; after that the session
+//     repeats.
+//   - AutoSyncInterval 0: advertised addresses may not be reachable.
+//   - Message sizes: 2 MiB to send, more than etcd accepts; no limit to receive.
+//   - Logger zap.NewNop(). Set one to debug the client.
 func ClientConfig(endpoints ...string) clientv3.Config {
 	return clientv3.Config{
 		Endpoints:             endpoints,
@@ -57,16 +57,16 @@ func ClientConfig(endpoints ...string) clientv3.Config {
 	}
 }
 
-// NewClient is clientv3.New with an error that says why it failed. Close the client after its sessions.
+// NewClient is clientv3.New with an error that says why it failed: it Is etcderr.ErrNotConnected and
+// has the reason, such as an untrusted certificate. Close the client after its sessions.
 //
-// clientv3.New connects in the background, and waits only to log in (Username and Password) or to ask for versions
-// (RejectOldCluster). If it cannot connect, its error is a bare context.DeadlineExceeded; that of NewClient Is
-// etcderr.ErrNotConnected as well and has the reason, such as an untrusted certificate. Without a login the first call
-// that waits, such as New, reports the reason.
+// clientv3.New connects in the background, and waits only to log in (Username and Password) or to ask
+// for versions (RejectOldCluster). Otherwise the first call that waits, such as New, reports the
+// reason.
 //
-// ctx and cfg.DialTimeout bound the call, cfg.Context the client's life. Other errors: rpctypes.ErrAuthFailed (wrong
-// user or password), clientv3.ErrOldCluster, and *holdfast.ArgumentError for a cfg without Endpoints, or with a
-// Username and no Password. No error contains the password.
+// ctx and cfg.DialTimeout bound the call, cfg.Context the client's life. Other errors:
+// rpctypes.ErrAuthFailed (wrong user or password), clientv3.ErrOldCluster, and *holdfast.ArgumentError
+// for a cfg without Endpoints, or with a Username and no Password. No error contains the password.
 func NewClient(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, error) {
 	switch {
 	case ctx == nil:

@@ -1,5 +1,6 @@
-// Package session keeps one etcd lease alive and reports its loss before etcd can expire it. One session per process
-// serves any number of locks and elections; renewal traffic does not grow with what is held.
+// Package session keeps one etcd lease alive and reports its loss before etcd can expire it. One
+// session per process serves any number of locks and elections; renewal traffic does not grow with
+// what is held.
 //
 //	sess, err := session.New(ctx, cli, nil)
 //	if err != nil { … }
@@ -17,25 +18,25 @@
 //
 //	Close, from any state ─────▶ Closed
 //
-// The trusted time is the TTL (300 s at most) minus [Options].DriftMargin, counted from when the last confirmed renewal
-// was sent: by default 13.5 s. A renewal is sent after three eighths of it (5.06 s).
+// The trusted time is the TTL (300 s at most) minus [Options].DriftMargin, counted from when the last
+// confirmed renewal was sent: by default 13.5 s. A renewal is sent after three eighths of it (5.06 s).
 //
 // # Guarantees
 //
-//   - A loss is reported (by Check, contexts and events) before any etcd leader can expire the lease. A renewal counts
-//     only if a read, sent together with it, proves that the leader which acknowledged it had not been deposed before.
+//   - A loss is reported (by Check, contexts and events) before any etcd leader can expire the lease.
+//     A renewal counts only if a read, sent together with it, proves that the leader which
+//     acknowledged it had not been deposed before.
 //   - A loss is final. Locks and terms of the old lease stay lost when the session gets a new one.
-//   - One hung member of several costs neither the lease nor a suspension while a quorum is healthy.
 //   - Callbacks cannot delay renewals.
 //
 // # Not guaranteed
 //
-//   - That code is still right when it acts on a nil Check: the process may be paused in between. Fence the writes: see
-//     package fencing.
-//   - That the holder of a lease that was revoked, by hand or by a deposed etcd leader, is told before another client
-//     acquires its lock. The watch of the session key reports it, usually within milliseconds; if that hangs, the next
-//     poll or renewal. Waiters wait Options.LockDelay for that; a client that never had to wait does not. A
-//     holder that reaches no member is told when the trusted time ends.
+//   - That code is still right when it acts on a nil Check: the process may be paused in between.
+//     Fence the writes: see package fencing.
+//   - That the holder of a lease that was revoked, by hand or by a deposed etcd leader, is told before
+//     another client acquires its lock. The watch of the session key reports it, usually within
+//     milliseconds; if that hangs, the next poll or renewal; if no member is reached, the end of the
+//     trusted time. Waiters wait Options.LockDelay for that; a client that never had to wait does not.
 //   - Anything through etcd's grpc-proxy.
 //
 // # What happens when
@@ -46,13 +47,13 @@
 //	the machine sleeps             the same, on Linux
 //	the wall clock jumps           nothing
 //	etcd's leader changes          nothing; etcd gives the lease its full TTL again
-//	one member of several hangs    nothing
+//	one member of several hangs    nothing, not even a suspension, while a quorum is healthy
 //	etcd is slow                   nothing is lost while a linearizable read takes less than half of the trusted time
 //	permission is withdrawn        renewals fail; Lost at trusted-until, with the reason
 //	the lease is revoked           Lost at once; a new lease follows
 //	the session key is deleted     put again, with a warning; Lost if etcd does not answer in LockDelay/4
 //	the etcd client is closed      Lost at once, and for good: holdfast.ErrClientClosed
 //
-// The session key, NAMESPACE/session/LEASE (in hex), is deleted with the lease. Its value is JSON: v, the format
-// number, 1; owner; host; pid.
+// The session key, NAMESPACE/session/LEASE (in hex), is deleted with the lease. Its value is JSON: v,
+// the format number, 1; owner; host; pid.
 package session

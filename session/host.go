@@ -122,4 +122,6 @@ func (h host) Cluster() uint64 { return h.latest().Cluster() }
 
 func (h host) LockDelay() time.Duration { return h.opts.LockDelay }
 
+func (h host) TrailingSlash() bool { return h.opts.TrailingSlash }
+
 func (h host) Identity() lease.Identity { return h.identity }

@@ -51,6 +51,11 @@ type Options struct {
 	// "holdfast". No "/", no leading "@", at most 64 bytes. All contenders must use the same.
 	Namespace string
 
+	// TrailingSlash says that prefixes given to NewMutexAt, NewRWMutexAt and NewAt end in "/" on purpose. "/jobs/" is
+	// another lock than "/jobs": the entries stand below "/jobs//", as those of etcd's own clients do, and a client that
+	// uses "/jobs" holds beside them. Default false: the first such prefix is logged at Warn. It changes nothing else.
+	TrailingSlash bool
+
 	// Owner names this process in the session key and in every entry, for people. Default "host:pid"; at most 256
 	// bytes.
 	Owner string

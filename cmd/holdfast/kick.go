@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,7 +70,7 @@ func newKick(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&k.reason, "reason", "", "why, 1 to 256 bytes")
-	f.Int64Var(&k.token, "token", 0, "of the holder, as \"holdfast show\" tells it (default: that of the present one)")
+	f.Int64Var(&k.token, "token", 0, "of the holder, as \"holdfast show\" tells it (default: that of the only one)")
 	f.BoolVar(&k.force, "force", false, "take the lock away, whatever the holder does")
 	f.DurationVar(&k.wait, "wait", 15*time.Second, "how `long` to wait until the holder has let go; 0: not at all")
 	f.BoolVar(&k.place.at, "at", false, "NAME is a prefix of etcd's own clients")
@@ -102,12 +103,19 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 		return err
 	}
 	h, held := q.Holder()
-	if !held {
-		return k.print(a, out, kickJSON{Name: k.place.name, Free: true}, "lock %s is free", clean(k.place.name, 0))
-	}
 	token := fencing.Token(k.token)
-	if token == 0 {
+	switch holders := q.Holders(); {
+	case !held:
+		return k.print(a, out, kickJSON{Name: k.place.name, Free: true}, "lock %s is free", clean(k.place.name, 0))
+	case token == 0 && len(holders) > 1:
+		return usage("%d readers hold lock %s: give the --token of one, see \"holdfast show\"", len(holders),
+			clean(k.place.name, 0))
+	case token == 0:
 		token = h.Token
+	default:
+		if i := slices.IndexFunc(holders, has(token)); i >= 0 {
+			h = holders[i]
+		}
 	}
 	if err := k.ask(asking, adm, token); err != nil {
 		return err
@@ -148,7 +156,12 @@ func (k *kicker) ask(ctx context.Context, adm *admin.Client, token fencing.Token
 	}
 }
 
-// letGo waits until the token is not that of the first entry any more.
+// has reports whether an entry is the one with the token.
+func has(token fencing.Token) func(admin.Entry) bool {
+	return func(e admin.Entry) bool { return e.Revision == token.Revision() }
+}
+
+// letGo waits until the token is not that of a holder any more.
 func (k *kicker) letGo(ctx context.Context, adm *admin.Client, token fencing.Token) (bool, error) {
 	looks := time.NewTicker(200 * time.Millisecond)
 	defer looks.Stop()
@@ -157,7 +170,7 @@ func (k *kicker) letGo(ctx context.Context, adm *admin.Client, token fencing.Tok
 		if err != nil {
 			return false, err
 		}
-		if h, held := q.Holder(); !held || h.Revision != token.Revision() {
+		if !slices.ContainsFunc(q.Holders(), has(token)) {
 			return true, nil
 		}
 		select {

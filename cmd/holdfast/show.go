@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +18,9 @@ hold. All of it is as it stood at one revision of etcd.
 Owner, host, pid and times are what each process wrote of itself, by its own clock.
 TTL is how long the lease lives on unless it is renewed: a process that is alive
 renews it all the time.
+
+Several readers may hold a lock together. The first of them is shown as its holder,
+the others with "holds" as their place.
 
 A lock that is free is no error: "show" says so and exits with 0.`
 
@@ -86,9 +90,10 @@ func describe(q admin.Queue, rows int, now time.Time) []string {
 	}
 	lines := []string{title, "  held by   " + owner(h, 66), "  since     " + heldText(h, now)}
 	lines = slices.Concat(lines, details(h), []string{fmt.Sprintf("  waiting   %d", q.Waiting())})
-	if q.Waiting() == 0 {
+	if len(q.Entries) == 1 {
 		return lines
 	}
+	holding := len(q.Holders())
 	const row = "%6v  %-20s  %7s  %4s  %s"
 	lines = append(lines, "", fmt.Sprintf(row, "PLACE", "QUEUED", "FOR", "TTL", "OWNER"))
 	for i, e := range q.Entries[1:min(len(q.Entries), rows+1)] {
@@ -96,9 +101,13 @@ func describe(q admin.Queue, rows int, now time.Time) []string {
 		if !e.QueuedAt.IsZero() {
 			at = exact(e.QueuedAt)
 		}
-		lines = append(lines, fmt.Sprintf(row, i+1, at, age(e.QueuedAt, now), ttl(e), owner(e, 35)))
+		place, who := strconv.Itoa(i+2-holding), owner(e, 35)
+		if i+1 < holding { // another reader
+			place, who = "holds", fmt.Sprintf("%s, token %v", owner(e, 20), e.Token)
+		}
+		lines = append(lines, fmt.Sprintf(row, place, at, age(e.QueuedAt, now), ttl(e), who))
 	}
-	if more := q.Waiting() - rows; more > 0 {
+	if more := len(q.Entries) - 1 - rows; more > 0 {
 		lines = append(lines, fmt.Sprintf("        and %d more: see --all", more))
 	}
 	return lines

@@ -1,6 +1,6 @@
-// Package grpcfence carries fencing tokens over gRPC. Client interceptors send the
-// name and token of a lock with each call, server interceptors refuse stale ones. It
-// is package httpfence with metadata in place of header fields.
+// Package grpcfence carries fencing tokens over gRPC. Client interceptors send the name and token of a
+// lock with each call, server interceptors refuse stale ones. It is package httpfence with metadata in
+// place of header fields.
 //
 //	conn, err := grpc.NewClient(target,
 //		grpc.WithChainUnaryInterceptor(grpcfence.Client{}.Unary()),
@@ -15,36 +15,14 @@
 //		grpc.ChainUnaryInterceptor(guard.Unary()),
 //		grpc.ChainStreamInterceptor(guard.Stream()))
 //
-// The metadata are fencing-name, as fencing.EscapeName writes it, and fencing-token,
-// in decimal, each exactly once.
+// The metadata are fencing-name, as fencing.EscapeName writes it, and fencing-token, in decimal, each
+// exactly once.
 //
-// # Three interceptors
+// [NewGuard] is the guard, [NewFilter] refuses stale calls early, and [NewRequire] compares no token;
+// the handler must, where it writes. A stream is one call: NewGuard holds the resource until it ends,
+// so set a deadline on streams, and keepalive on the server. NewFilter admits each received message
+// again. What is not guaranteed is listed in package httpfence.
 //
-//   - [NewGuard] is the guard: the handler is the effect of a [fencing.Store].
-//   - [NewFilter] refuses stale calls early.
-//   - [NewRequire] compares no token; the handler must, where it writes.
-//
-// Package httpfence says more about the choice. A stream is one call: NewGuard holds the
-// resource until it ends, so set a deadline on streams, and keepalive on the server.
-// NewFilter admits each received message again.
-//
-// # Status codes
-//
-// A refusal, or an unknown outcome, is a status with an errdetails.ErrorInfo of
-// [Domain]. The client interceptors turn it into an *[Error], and errors.Is finds:
-//
-//	FailedPrecondition   STALE            fencing.ErrStale: stop
-//	FailedPrecondition   OTHER_NAME       fencing.ErrOtherName
-//	InvalidArgument      MISSING          fencing.ErrNoToken
-//	InvalidArgument      MALFORMED        fencing.ErrBadClaim
-//	Unavailable          STORE            fencing.ErrNotDone: may be repeated
-//	Internal             RESOURCE         fencing.ErrNotDone: the server cannot name the resource
-//	Unknown              OUTCOME_UNKNOWN  holdfast.ErrOutcomeUnknown: read back first
-//
-// If the context's error is the cause, the code is Canceled or DeadlineExceeded in place of
-// Unavailable and Unknown. Any other error of a store is an unknown outcome, because it may
-// come after the effect. Clients often repeat Unavailable by themselves, so nothing else has
-// that code.
-//
-// What is not guaranteed is listed in package httpfence.
+// A refusal, or an unknown outcome, is a status with an errdetails.ErrorInfo of [Domain], which the
+// client interceptors turn into an *[Error]. docs/fencing.md lists the status codes.
 package grpcfence

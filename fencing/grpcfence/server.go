@@ -14,10 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
-// ResourceOf returns what a call writes to, and the name of the lock that guards it. method
-// is "/package.Service/Method"; req is nil for a stream. Never use the claim. For an error,
-// or an empty resource or name, the status is Internal, nothing is done, and the text is not
-// sent.
+// ResourceOf returns what a call writes to, and the name of the lock that guards it, never from the
+// claim. method is "/package.Service/Method"; req is nil for a stream. For an error, or an empty
+// resource or name, the status is Internal, nothing is done, and the text is not sent.
 type ResourceOf func(ctx context.Context, method string, req any) (resource, name string, err error)
 
 // Options configure the server half. The zero value is the default.
@@ -39,13 +38,12 @@ type Server struct {
 	filter     fencing.Filter // for NewFilter
 }
 
-// NewGuard returns the guard: the handler runs as the effect of store's Do. Its error fails
-// the effect, so that a transaction is rolled back. If the commit fails, the status is that
-// of [ToStatus]. A stream's messages are sent before the commit: only the status says that
-// the work is done.
+// NewGuard returns the guard: the handler runs as the effect of store's Do. Its error fails the
+// effect, so that a transaction is rolled back. If the commit fails, the status is that of [ToStatus].
+// A stream's messages are sent before the commit: only the status says that the work is done.
 //
-// A nil opts means all defaults. NewGuard panics with a *holdfast.ArgumentError if store or
-// resourceOf is nil.
+// A nil opts means all defaults. NewGuard panics with a *holdfast.ArgumentError if store or resourceOf
+// is nil.
 func NewGuard(store fencing.Store, resourceOf ResourceOf, opts *Options) *Server {
 	mustNotBeNil("store", store == nil)
 	s := NewRequire(resourceOf, opts)
@@ -53,8 +51,7 @@ func NewGuard(store fencing.Store, resourceOf ResourceOf, opts *Options) *Server
 	return s
 }
 
-// NewFilter returns the filter. It is not a guard: a newer holder can overtake
-// between the filter and the effect of the handler. It panics like NewGuard.
+// NewFilter returns the filter, which is not a guard. It panics like NewGuard.
 func NewFilter(filter fencing.Filter, resourceOf ResourceOf, opts *Options) *Server {
 	mustNotBeNil("filter", filter == nil)
 	s := NewRequire(resourceOf, opts)
@@ -62,10 +59,9 @@ func NewFilter(filter fencing.Filter, resourceOf ResourceOf, opts *Options) *Ser
 	return s
 }
 
-// NewRequire returns interceptors that refuse calls without a well-formed claim of the
-// expected name, and compare no token: the handler must, where it writes, with the claim of
-// [fencing.ClaimFromContext], and return a refusal through [ToStatus]. It panics like
-// NewGuard.
+// NewRequire returns interceptors that refuse calls without a well-formed claim of the expected name.
+// The handler compares the token, with the claim of [fencing.ClaimFromContext], and returns a refusal
+// through [ToStatus]. It panics like NewGuard.
 func NewRequire(resourceOf ResourceOf, opts *Options) *Server {
 	mustNotBeNil("resourceOf", resourceOf == nil)
 	s := &Server{resourceOf: resourceOf}

@@ -30,10 +30,9 @@ const (
 	ReasonUnknown   = "OUTCOME_UNKNOWN"
 )
 
-// ToStatus returns the status error for err, for handlers behind [NewRequire] or
-// [NewFilter] whose own guard failed. The code is Unavailable, which clients repeat,
-// only if err proves that nothing was done. Errors of a store are not quoted.
-// ToStatus(nil) is nil.
+// ToStatus returns the status error for err, for handlers behind [NewRequire] or [NewFilter] whose own
+// guard failed. The code is Unavailable, which clients repeat, only if err proves that nothing was
+// done. Errors of a store are not quoted. ToStatus(nil) is nil.
 func ToStatus(err error) error {
 	if errors.As(err, new(*fence.TargetError)) {
 		return refusal(codes.Internal, ReasonResource, "the server cannot tell what the call writes to")
@@ -93,11 +92,10 @@ func refusal(code codes.Code, reason, message string, metadata ...string) error 
 	return s.Err()
 }
 
-// Error is a refusal as the client sees it. By its reason, errors.Is finds
-// [fencing.ErrStale], [fencing.ErrOtherName], [fencing.ErrNoToken] (MISSING),
-// [fencing.ErrBadClaim] (MALFORMED), holdfast.ErrOutcomeUnknown (OUTCOME_UNKNOWN), or
-// [fencing.ErrNotDone] (STORE and RESOURCE). status.FromError and status.Code see
-// through it.
+// Error is a refusal as the client sees it. By its reason, errors.Is finds [fencing.ErrStale],
+// [fencing.ErrOtherName], [fencing.ErrNoToken] (MISSING), [fencing.ErrBadClaim] (MALFORMED),
+// holdfast.ErrOutcomeUnknown (OUTCOME_UNKNOWN), or [fencing.ErrNotDone] (STORE, may be repeated;
+// RESOURCE, the server cannot name the resource). status.FromError and status.Code see through it.
 type Error struct {
 	Reason   string
 	Metadata map[string]string

@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
-// ResourceOf returns what a request writes to, and the name of the lock that guards it.
-// Derive both from the path, for example, and never from the claim. For an error, or an
-// empty resource or name, the response is 500, nothing is done, and the text is not sent.
+// ResourceOf returns what a request writes to, and the name of the lock that guards it: from the path,
+// for example, never from the claim. For an error, or an empty resource or name, the response is 500,
+// nothing is done, and the text is not sent.
 type ResourceOf func(r *http.Request) (resource, name string, err error)
 
 // Options configure a middleware. The zero value is the default.
@@ -24,9 +24,8 @@ type Options struct {
 	// Default false: they get 428. Malformed claims are always refused.
 	AllowMissing bool
 
-	// MaxBody is how many bytes of the request body [Handler] reads before it asks the
-	// store, so that a slow client does not block the resource. A longer body gets 413.
-	// Default 4 MiB. Negative: nothing is read ahead; then set http.Server.ReadTimeout.
+	// MaxBody is how many bytes of the request body [Handler] reads before it asks the store. A longer
+	// body gets 413. Default 4 MiB. Negative: nothing is read ahead; then set http.Server.ReadTimeout.
 	MaxBody int64
 
 	// MaxAnswer is how many bytes of the response body [Handler] holds back until the
@@ -43,20 +42,17 @@ const (
 	defaultMaxAnswer = 4 << 20
 )
 
-// Handler guards h: h runs as the effect of store's Do. Its context carries the claim and
-// what the store provides. The request body is read before Do, the response is sent after
-// it, so h cannot stream (no http.Flusher or http.Hijacker, no 1xx responses):
+// Handler guards h: h runs as the effect of store's Do. Its context carries the claim and what the
+// store provides. The request body is read before Do, the response is sent after it, so h cannot
+// stream (no http.Flusher or http.Hijacker, no 1xx responses):
 //
-//   - Below status 400 the store commits, and the response is sent. If the commit fails,
-//     what [Error] makes of it is sent instead.
-//   - From 400 on the effect fails, so that a transaction is rolled back, and the response
-//     is sent.
+//   - Below status 400 the store commits. If the commit fails, what [Error] makes of it is sent in
+//     place of the response.
+//   - From 400 on the effect fails, so that a transaction is rolled back.
 //   - If h panics, nothing is committed or sent, and the panic continues.
 //
-// Do not wrap it in http.TimeoutHandler, which answers 503 while the commit may still succeed.
-//
-// A nil opts means all defaults. Handler panics with a *holdfast.ArgumentError if h, store
-// or resourceOf is nil, or MaxAnswer is negative.
+// Do not wrap it in http.TimeoutHandler: see docs/fencing.md. A nil opts means all defaults. Handler
+// panics with a *holdfast.ArgumentError if h, store or resourceOf is nil, or MaxAnswer is negative.
 func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts *Options) http.Handler {
 	mustNotBeNil("store", store == nil)
 	m := newMiddleware(h, resourceOf, opts)
@@ -80,8 +76,7 @@ func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts *O
 	return m
 }
 
-// Filter refuses requests that are stale on arrival. It is not a guard: a newer holder can
-// overtake between the filter and the effect of h. It panics like Handler.
+// Filter refuses requests that are stale on arrival. It is not a guard. It panics like Handler.
 func Filter(h http.Handler, filter fencing.Filter, resourceOf ResourceOf, opts *Options) http.Handler {
 	mustNotBeNil("filter", filter == nil)
 	m := newMiddleware(h, resourceOf, opts)
@@ -95,9 +90,9 @@ func Filter(h http.Handler, filter fencing.Filter, resourceOf ResourceOf, opts *
 	return m
 }
 
-// Require refuses requests without a well-formed claim of the expected name. It compares no
-// token: h must do that where it writes, with the claim of [fencing.ClaimFromContext], and
-// answer a refusal with [Error]. It panics like Handler.
+// Require refuses requests without a well-formed claim of the expected name. h compares the token,
+// with the claim of [fencing.ClaimFromContext], and answers a refusal with [Error]. It panics like
+// Handler.
 func Require(h http.Handler, resourceOf ResourceOf, opts *Options) http.Handler {
 	m := newMiddleware(h, resourceOf, opts)
 	m.admit = func(w http.ResponseWriter, r *http.Request, _ string, c fencing.Claim) { m.serve(w, r, c) }

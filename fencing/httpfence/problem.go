@@ -43,9 +43,8 @@ type Problem struct {
 	Mark     fencing.Token `json:"mark,omitzero"`  // stale: the larger token that the store has seen
 }
 
-// ProblemOf returns the problem that [Error] answers err with. The status is 503
-// only if err proves that nothing was done. Errors of the server's own store or
-// functions are not quoted.
+// ProblemOf returns the problem that [Error] answers err with. The status is 503 only if err proves
+// that nothing was done. Errors of the server's own store or functions are not quoted.
 func ProblemOf(err error) Problem {
 	var (
 		body   *bodyError
@@ -105,9 +104,9 @@ func otherNameProblem(err error) Problem {
 	return p
 }
 
-// Error answers with the problem of err, for handlers behind [Require] or [Filter]
-// whose own guard failed. Call it before anything is written to w. It records
-// nothing in an audit log. A nil err is answered as an unknown outcome.
+// Error answers with the problem of err, for handlers behind [Require] or [Filter] whose own guard
+// failed. Call it before anything is written to w. A nil err is answered as an unknown outcome. No
+// audit record is written.
 func Error(w http.ResponseWriter, r *http.Request, err error) {
 	p := ProblemOf(err)
 	body, merr := json.Marshal(p)
@@ -160,9 +159,8 @@ func (e *ResponseError) Is(target error) bool {
 // maxProblem bounds how much of a body is read in search of a problem.
 const maxProblem = 16 << 10
 
-// CheckResponse returns a *[ResponseError] if resp is a refusal of this package, and nil for
-// any other response, failures included. The body can be read again after it; close it
-// yourself.
+// CheckResponse returns a *[ResponseError] if resp is a refusal of this package, and nil for any other
+// response, failures included. The body can still be read, and has to be closed.
 func CheckResponse(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusPreconditionFailed, http.StatusPreconditionRequired, http.StatusBadRequest,

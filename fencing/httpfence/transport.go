@@ -13,13 +13,12 @@ const (
 	HeaderToken = "Fencing-Token"
 )
 
-// Transport is a RoundTripper that sends the claim of the innermost holder in the request's
-// context. It is safe for concurrent use.
+// Transport is a RoundTripper that sends the claim of the innermost holder in the request's context.
+// It is safe for concurrent use.
 //
-// A request is not sent, and errors.Is finds the reason, if there is no holder or token
-// ([fencing.ErrNoToken]), if the holder is lost, released or suspended (its Check's error),
-// or if one of the fields is set already or the name malformed ([fencing.ErrBadClaim]). The
-// holder is checked for each request, also for redirects.
+// A request, or redirect, is not sent, and errors.Is finds the reason, if there is no holder or token
+// ([fencing.ErrNoToken]), if the holder cannot be used (its Check's error), or if one of the fields is
+// set already or the name malformed ([fencing.ErrBadClaim]).
 type Transport struct {
 	// Base sends the requests. Default http.DefaultTransport.
 	Base http.RoundTripper

@@ -9,30 +9,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Column is a fencing token in a column of your own table, for work that is one
-// UPDATE of one row. It needs one round trip and no second table.
+// Column is a fencing token in a column of your own table, for work that is one UPDATE of one row. It
+// needs one round trip and no second table. docs/fencing-sql.md has an example.
 //
-//	col, err := sqlfence.NewColumn(sqlfence.Postgres, "fence")
-//	...
-//	query := "UPDATE accounts SET balance = balance - $1, " + col.Set("$2") +
-//		" WHERE id = $3 AND " + col.Where("$2")
-//	...
-//	if err := lk.Check(); err != nil {
-//		return err
-//	}
-//	res, err := db.ExecContext(ctx, query, amount, int64(lk.Token()), id)
-//	if err != nil {
-//		return err
-//	}
-//	return col.Stale(res, "account 7", lk.Token())
-//
-// The column is BIGINT NOT NULL DEFAULT 0; NULL counts as 0, "no holder yet".
-//
-// Update exactly one row, by its key, and compute in the statement (balance = balance -
-// 10), because a value that was read before may be out of date. The row must exist: an
-// INSERT has no mark to compare with. What [Guard.Do] does beyond that is yours: Check
-// before the statement and the commit, the meaning of a failed commit, and the same lock
-// for all writers, whose name is not recorded.
+// The column is BIGINT NOT NULL DEFAULT 0; NULL counts as 0, "no holder yet". Update exactly one row,
+// by its key, and compute in the statement. The row must exist: an INSERT has no mark to compare with.
+// What [Guard.Do] does beyond that is yours: Check before the statement and the commit, the meaning of
+// a failed commit, and the same lock for all writers, whose name is not recorded.
 type Column struct {
 	dialect Dialect
 	name    string
@@ -52,11 +35,9 @@ func NewColumn(dialect Dialect, name string) (*Column, error) {
 	return &Column{dialect, name}, nil
 }
 
-// Set returns the assignment that raises the mark, for the SET of an UPDATE.
-// placeholder is the statement's own for the token as an int64, such as "$2" or "?".
-//
-// For MySQL, which counts changed rows, it also reports a matched row by LAST_INSERT_ID:
-// otherwise a repeated write of the same values would look stale.
+// Set returns the assignment that raises the mark, for the SET of an UPDATE. placeholder is the
+// statement's own for the token as an int64, such as "$2" or "?". For MySQL it sets LAST_INSERT_ID as
+// well.
 func (c *Column) Set(placeholder string) string {
 	if c.dialect == MySQL {
 		return c.name + " = LAST_INSERT_ID(" + placeholder + ")"
@@ -71,10 +52,9 @@ func (c *Column) Where(placeholder string) string {
 }
 
 // Stale returns nil if an UPDATE with [Column.Set] and [Column.Where] has written the row.
-// fencing.ErrStale means that no row matched and nothing was written: the mark is above the
-// token, the row does not exist, or another condition was false. fencing.ErrNoToken means
-// that the token is zero or negative, any other error that the driver cannot count rows.
-// resource is used in messages only.
+// fencing.ErrStale means that no row matched and nothing was written: the mark is above the token, the
+// row does not exist, or another condition was false. fencing.ErrNoToken means that the token is zero
+// or negative, any other error that the driver cannot count rows.
 func (c *Column) Stale(res sql.Result, resource string, token fencing.Token) error {
 	if token <= 0 {
 		return fencing.ErrNoToken

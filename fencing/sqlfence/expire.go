@@ -10,21 +10,16 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// Expire deletes marks that were not raised for idle, by the database's clock, and returns
-// how many, for tables that grow with short-lived resources. Run it from time to time under
-// a lock, and pass that lock as the source:
+// Expire deletes marks that were not raised for idle, by the database's clock, and returns how many.
+// Run it under a lock, and pass that lock as the source.
 //
-//	n, err := g.Expire(ctx, lk, 30*24*time.Hour)
+// The largest deleted mark becomes the floor of the table: resources without a mark refuse tokens up
+// to it with [ErrExpired]. So idle should be longer than any lock is held without a write. Only marks
+// below source's token are deleted; for that, all locks of the table must be in one etcd and
+// namespace.
 //
-// This lets no stale token in: the largest deleted mark becomes the floor of the table, and
-// resources without a mark refuse tokens up to it with [ErrExpired]. So idle should be
-// longer than any lock is held without a write.
-//
-// Only marks below source's token are deleted, so that the floor does not refuse later
-// holders. For that, all locks of the table must be in one etcd and namespace.
-//
-// Errors: *holdfast.ArgumentError (idle is not positive), fencing.ErrNoToken, the error of
-// source's Check, or that of the database; then marks may have been deleted.
+// Errors: *holdfast.ArgumentError (idle is not positive), fencing.ErrNoToken, the error of source's
+// Check, or that of the database; then marks may have been deleted.
 func (g *Guard) Expire(ctx context.Context, source fencing.Source, idle time.Duration) (deleted int64, err error) {
 	if idle <= 0 {
 		return 0, &holdfast.ArgumentError{Argument: "idle", Reason: fmt.Sprintf("is %v, not positive", idle)}

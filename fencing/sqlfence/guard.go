@@ -53,22 +53,21 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 	return g.m.RaiseClaim(ctx, tx, resource, c)
 }
 
-// Do runs fn in a transaction that commits only if source's token is not below the mark of
-// the resource, and raises the mark to the token. A holder may write as often as it likes
-// until a newer one has written.
+// Do runs fn in a transaction that commits only if source's token is not below the mark of the
+// resource, and raises the mark to the token.
 //
-// fn must read what it computes with, return the errors of its statements, not commit or
-// roll back, and not use tx after it returns. If source is a fencing.Holder, fn's context
-// carries it. If fn panics, the transaction is rolled back. A Do within fn, with fn's
-// context, that would wait for fn's own transaction is a *holdfast.ArgumentError.
+// fn must read what it computes with, return the errors of its statements, not commit or roll back,
+// and not use tx after it returns. If source is a fencing.Holder, fn's context carries it. If fn
+// panics, the transaction is rolled back. A Do within fn, with fn's context, that would wait for fn's
+// own transaction is a *holdfast.ArgumentError.
 //
-// nil means that work and mark are committed. Of the errors only holdfast.ErrOutcomeUnknown
-// and [ErrTxEnded] leave open whether something was written. Before fn is called:
+// nil means that work and mark are committed. Of the errors only holdfast.ErrOutcomeUnknown and
+// [ErrTxEnded] leave open whether something was written. Before fn is called:
 //
-//   - *holdfast.ArgumentError, *fencing.ClaimError: an argument, the resource or the
-//     holder's name is invalid.
+//   - *holdfast.ArgumentError, *fencing.ClaimError: an argument, the resource or the holder's name is
+//     invalid.
 //   - fencing.ErrNoToken, or the error of source's Check. To write while suspended, use
-//     [Guard.DoClaim] with the holder's name and token: they are compared all the same.
+//     [Guard.DoClaim].
 //   - fencing.ErrStale, a *fencing.MarkError: a newer holder has written. [ErrRewound] and
 //     [ErrExpired] are special cases.
 //   - fencing.ErrOtherName: the mark is of another lock.
@@ -78,10 +77,10 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 // After fn:
 //
 //   - its own error, unchanged, if fn has not ended the transaction: rolled back;
-//   - the error of source's Check: the lock was lost, the work was rolled back;
-//   - [ErrTxEnded]: fn ended the transaction itself, and its own error if it returned one;
-//   - holdfast.ErrOutcomeUnknown: the commit was not answered. It may take effect later,
-//     but not after a newer holder's write, which waits for it.
+//   - the error of source's Check: rolled back;
+//   - [ErrTxEnded], and fn's own error if it returned one;
+//   - holdfast.ErrOutcomeUnknown: the commit was not answered. It may take effect later, but not after
+//     a newer holder's write.
 //
 // At any time: the error of the database, or ctx's with its cause.
 func (g *Guard) Do(
@@ -91,9 +90,8 @@ func (g *Guard) Do(
 	return r.do(ctx, g.opts.Retry)
 }
 
-// DoClaim is [Guard.Do] for a claim that was presented to this process by a holder
-// elsewhere. There is no Check, and the claim must have a name. A malformed claim is a
-// *fencing.ClaimError.
+// DoClaim is [Guard.Do] for a claim of a holder elsewhere, without a Check. The claim must have a
+// name. A malformed claim is a *fencing.ClaimError.
 func (g *Guard) DoClaim(
 	ctx context.Context, resource string, c fencing.Claim, fn func(ctx context.Context, tx *sql.Tx) error,
 ) error {

@@ -14,9 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Marks raises marks in transactions of your own, such as those of an ORM or pgx.
-// [Guard.Do] is simpler where it can run the transaction. Marks and guards can share a
-// table. It is safe for concurrent use.
+// Marks raises marks in transactions of your own. It can share a table with guards. It is safe for
+// concurrent use.
 type Marks struct {
 	dialect Dialect
 	table   string // quoted
@@ -55,30 +54,24 @@ func newMarks(dialect Dialect, opts *Options) (*Marks, error) {
 	return m, nil
 }
 
-// Raise compares source's token with the mark of the resource, raises the mark to it, and
-// keeps its row locked until tx ends. Call it first in the transaction, and source's Check
-// once more right before the commit. If Raise fails, roll back; its errors are those that
-// [Guard.Do] returns before fn, except [ErrRewound].
+// Raise compares source's token with the mark of the resource, raises the mark to it, and keeps its
+// row locked until tx ends. Call it first in the transaction, and source's Check once more right
+// before the commit. If Raise fails, roll back; its errors are those that [Guard.Do] returns before
+// fn, except [ErrRewound].
 //
-// If the commit returns an error that does not prove a rollback, such as a lost
-// connection, mark and writes took effect together, or not at all, or may do so later, but
-// not after a newer holder's write. Raise again in a new transaction, and read there what
-// happened before you repeat the writes.
+// If a commit's error does not prove a rollback, mark and writes took effect together, or not at all,
+// or may do so later, but not after a newer holder's write. Raise again in a new transaction, and read
+// there what happened.
 //
-// A transaction with only a Raise, right after acquiring the lock, makes what is read after
-// it stay current: all earlier holders are refused.
-//
-// If Raise is not the first statement it still guards, but reads may be as old as the first
-// one (MySQL at REPEATABLE READ), or Raise fails if another transaction has written
-// (PostgreSQL from REPEATABLE READ on, with 40001; SQLite, with SQLITE_BUSY). A statement
-// that commits implicitly, or a rollback to a savepoint from before Raise, takes the guard
-// away: Raise again.
+// If Raise is not the first statement, reads may be as old as the first one (MySQL at REPEATABLE
+// READ), or Raise fails if another transaction has written (PostgreSQL from REPEATABLE READ on, with
+// 40001; SQLite, with SQLITE_BUSY). A statement that commits implicitly, or a rollback to a savepoint
+// from before Raise, takes the guard away: Raise again.
 func (m *Marks) Raise(ctx context.Context, tx Tx, resource string, source fencing.Source) error {
 	return m.raise(ctx, tx, &claimant{m: m, resource: resource, source: source})
 }
 
-// RaiseClaim is [Marks.Raise] for a claim that was presented to this process by a holder
-// elsewhere. There is no Check.
+// RaiseClaim is [Marks.Raise] for a claim of a holder elsewhere, without a Check.
 func (m *Marks) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencing.Claim) error {
 	return m.raise(ctx, tx, &claimant{m: m, resource: resource, presented: true, claim: c})
 }

@@ -12,14 +12,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Reset deletes the mark of a resource, if it has one, and records that in a (nil:
-// Options.Auditor). Use it for a resource that no longer exists, that gets another lock, or
-// whose mark no token can reach. Make sure that no stale holder is left: the next token is
-// admitted if it is not below the floor (see [Guard.Expire]).
+// Reset deletes the mark of a resource, if it has one, and records that in a (nil: Options.Auditor).
+// Use it for a resource that no longer exists, that gets another lock, or whose mark no token can
+// reach. No stale holder may be left: the next token is admitted if it is not below the floor (see
+// [Guard.Expire]).
 //
-// The error is a *fencing.ClaimError for the resource, or that of the database or ctx; then
-// the mark may be deleted or not. Repeating is safe: a mark that was set after Reset began
-// is kept.
+// The error is a *fencing.ClaimError for the resource, or that of the database or ctx; then the mark
+// may be deleted or not. Repeating is safe.
 func (g *Guard) Reset(ctx context.Context, resource string, a audit.Auditor) error {
 	if err := checkResource(resource); err != nil {
 		return err

@@ -17,8 +17,7 @@ const DefaultTable = "holdfast_fence"
 var migrations embed.FS
 
 // Migrations returns the schema of a dialect for migration tools, one statement per file:
-// 0001_holdfast_fence.up.sql, 0001_holdfast_fence.down.sql, and so on. Future versions add
-// files and change none. For an unknown dialect there are no files.
+// 0001_holdfast_fence.up.sql, 0001_holdfast_fence.down.sql, and so on. Future versions only add files.
 func Migrations(d Dialect) fs.FS {
 	sub, err := fs.Sub(migrations, "migrations/"+d.String())
 	if err != nil {
@@ -39,9 +38,9 @@ func (m *Marks) statementsUp() (statements []string) {
 	return statements
 }
 
-// EnsureSchema creates or updates Options.Table as the files of [Migrations] do. All
-// replicas may call it at each start; if the table is up to date, it needs only the right
-// to SELECT. A schema in Options.Table must exist. Older guards work with an updated table.
+// EnsureSchema creates or updates Options.Table as the files of [Migrations] do. All replicas may call
+// it at each start; if the table is up to date, it needs only the right to SELECT. A schema in
+// Options.Table must exist.
 func (g *Guard) EnsureSchema(ctx context.Context) error {
 	if g.checkSchema(ctx) == nil {
 		return nil

@@ -8,10 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// Store returns the guard as a fencing.Store, for a middleware or interceptor. The effect is
-// guarded as far as it writes with the transaction of [TxFromContext]. It runs once,
-// whatever Options.Retry is, and before the commit, so answer clients after Do has
-// returned, as httpfence.Handler does. Options.Auditor gets no records from it.
+// Store returns the guard as a fencing.Store, for a middleware or interceptor. The effect is guarded
+// as far as it writes with the transaction of [TxFromContext]. It runs once, whatever Options.Retry
+// is, and before the commit. Options.Auditor gets no records from it.
 func (g *Guard) Store() fencing.Store { return store{g} }
 
 type store struct{ g *Guard }

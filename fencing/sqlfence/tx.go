@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// Tx is what [Marks.Raise] needs of a transaction. [SQLTx] and [PgxTx] return one for
-// database/sql and pgx; for another library implement Run.
+// Tx is what [Marks.Raise] needs of a transaction: [SQLTx], [PgxTx], or, for another library, your
+// own.
 type Tx interface {
 	// Run executes one statement in the transaction. If dest is empty, the statement
 	// returns no rows. Otherwise it returns one, which Run scans into dest (*string and
@@ -30,9 +30,8 @@ func (t sqlTx) Run(ctx context.Context, query string, args, dest []any) error {
 	return t.tx.QueryRowContext(ctx, query, args...).Scan(dest...)
 }
 
-// PgxTx returns a pgx.Tx as a [Tx]: call PgxTx(tx), R is inferred. A pool or connection of pgx
-// does not compile: a mark that is raised outside the transaction guards nothing. This package
-// does not import pgx.
+// PgxTx returns a pgx.Tx as a [Tx]: call PgxTx(tx), R is inferred. A pool or connection of pgx does
+// not compile, because it would raise the mark outside the transaction.
 func PgxTx[R interface{ Scan(dest ...any) error }](tx interface {
 	QueryRow(ctx context.Context, query string, args ...any) R
 	Commit(ctx context.Context) error // only a transaction has it

@@ -198,16 +198,26 @@ func TestTestingGuideShowsARealTest(t *testing.T) {
 	}
 }
 
-// Each piece of code in the guide to jobs must be one that CI compiles.
-func TestCronGuideShowsRealExamples(t *testing.T) {
-	pieces := strings.Split(read(t, "locker/example_cron_test.go"), "\n// guide: ")
-	if len(pieces) != 5 { // what is before the first marker, three examples, what is after the last
-		t.Fatalf("example_cron_test.go has %d markers", len(pieces)-1)
-	}
-	for _, piece := range pieces[1:4] {
-		name, code, _ := strings.Cut(piece, "\n\n")
-		if !strings.Contains(read(t, "docs/cron.md"), "```go\n"+code+"```\n") {
-			t.Errorf("docs/cron.md must show the piece %q of example_cron_test.go:\n%s", name, code)
+// Each piece of code in these guides must be one that CI compiles.
+func TestGuidesShowRealExamples(t *testing.T) {
+	for guide, c := range map[string]struct {
+		examples string
+		pieces   int
+	}{
+		"docs/cron.md":      {"locker/example_cron_test.go", 3},
+		"docs/migrating.md": {"locker/example_migrating_test.go", 3},
+	} {
+		pieces := strings.Split(read(t, c.examples), "\n// guide: ")
+		if len(pieces) != c.pieces+2 { // what is before the first marker, the examples, what is after the last
+			t.Errorf("%s has %d markers", c.examples, len(pieces)-1)
+			continue
+		}
+		text := read(t, guide)
+		for _, piece := range pieces[1 : len(pieces)-1] {
+			name, code, _ := strings.Cut(piece, "\n\n")
+			if !strings.Contains(text, "```go\n"+code+"```\n") {
+				t.Errorf("%s must show the piece %q of %s:\n%s", guide, name, c.examples, code)
+			}
 		}
 	}
 }

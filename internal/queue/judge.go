@@ -54,7 +54,7 @@ func (e *entry) verify(ctx context.Context) error {
 		return err
 	}
 	if looks {
-		e.saw(aheadIn(resp, len(resp.Responses)-lookedAhead, e.rev))
+		e.saw(e.q.aheadIn(resp, len(resp.Responses)-lookedAhead, e.rev))
 	}
 	if learn {
 		e.readers.add(e.q, resp.Responses[2].GetResponseRange().Kvs, false)
@@ -84,8 +84,8 @@ func (e *entry) judge(ctx context.Context, d int64) error {
 	if key, ours := e.q.sessionKeyOf(e.ahead); ours {
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(d), clientv3.WithCountOnly()))
 	}
-	for _, key := range e.readers.sessions {
-		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
+	for _, key := range e.readers.sessions { // at d, so that a session that ends later costs no delay
+		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(d), clientv3.WithCountOnly()))
 	}
 	resp, err := e.readJudgement(ctx, ops...)
 	if errors.Is(err, rpctypes.ErrCompacted) {

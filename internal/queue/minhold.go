@@ -62,7 +62,7 @@ func (e *entry) takenFor() time.Duration {
 func (h *Hold) stayTaken() {
 	h.line.next()
 	if !h.entry.q.host.Go(h.keepName) { // joined by Close
-		h.keepName(nil) // closed: the lease is lost, so this sends nothing; beforeRevoke moves the entry
+		h.keepName(h.entry.lease.Context()) // closed: the lease is lost, so this sends nothing; beforeRevoke moves the entry
 	}
 }
 

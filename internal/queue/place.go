@@ -69,14 +69,14 @@ func (q *Queue) lookAhead(rev int64) []clientv3.Op {
 		// The count in a reply does not regard the revision, so the keys are counted.
 		count = q.ahead(rev-1, 0, clientv3.WithLimit(view.MaxAhead))
 	}
-	return []clientv3.Op{q.first(clientv3.SortAscend), count, q.shared.getEpoch}
+	return []clientv3.Op{q.oldest(), count, q.shared.getEpoch}
 }
 
 // lookedAhead is the number of operations of lookAhead.
 const lookedAhead = 3
 
 // aheadIn reads the replies to lookAhead(rev), the first of which is response i.
-func aheadIn(resp *clientv3.TxnResponse, i int, rev int64) ahead {
+func (q *Queue) aheadIn(resp *clientv3.TxnResponse, i int, rev int64) ahead {
 	before := resp.Responses[i+1].GetResponseRange()
 	a := ahead{count: before.Count, epoch: resp.Responses[i+2].GetResponseRange().Kvs, at: time.Now()}
 	if rev > 0 {
@@ -84,6 +84,9 @@ func aheadIn(resp *clientv3.TxnResponse, i int, rev int64) ahead {
 	}
 	if oldest := rangeAt(resp, i); oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
 		a.holder = oldest
+		if q.reader && isReader(string(oldest.Key)) {
+			a.count++ // no conflicting entry: it is ahead because a writer waits in between
+		}
 	}
 	return a
 }
@@ -125,17 +128,18 @@ func (e *entry) look() []clientv3.Op {
 
 // looked reads the replies to look, the first of which is response i.
 func (e *entry) looked(r reply, i int) {
-	e.saw(aheadIn(&clientv3.TxnResponse{Responses: r.responses}, i, e.rev))
+	e.saw(e.q.aheadIn(&clientv3.TxnResponse{Responses: r.responses}, i, e.rev))
 }
 
-// sawAhead records what the put of the entry has read: the youngest entry ahead, which
-// holds if it is the only one, and how many there are.
+// sawAhead records what the put of the entry has read: the youngest conflicting entry ahead
+// and how many there are. The only one ahead of a writer holds; a writer ahead of a reader
+// may wait for other readers.
 func (e *entry) sawAhead(resp *pb.RangeResponse, epoch []*mvccpb.KeyValue) {
 	if resp.Count == 0 {
 		return
 	}
 	a := ahead{count: resp.Count, epoch: epoch, at: time.Now()}
-	if resp.Count == 1 {
+	if resp.Count == 1 && !e.q.reader {
 		a.holder = first(resp.Kvs)
 	}
 	e.saw(a)

@@ -164,7 +164,7 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	case c.after != nil && c.after.ahead != nil && c.after.stage < held:
 		return errAheadLeft
 	case c.empty:
-		e.saw(aheadIn(resp, 2, 0))
+		e.saw(e.q.aheadIn(resp, 2, 0))
 		return errOccupied
 	default:
 		return errEntryGone // an earlier copy had put it, and another client has deleted it

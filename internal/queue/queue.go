@@ -55,7 +55,22 @@ func At(host lease.Host, kind, prefix string) *Queue {
 		host: host, kind: kind, name: prefix, foreign: true,
 		entries: entriesPrefix("", kind, prefix, true), err: checkPrefix(kind, prefix),
 	}
-	return q.init()
+	q.init()
+	if q.err == nil && strings.HasSuffix(prefix, "/") {
+		q.warnOfSlash()
+	}
+	return q
+}
+
+// warnOfSlash tells the session's logger of a prefix that ends in "/", unless the session's options say that it is
+// meant. Once for each session, because a program may make a queue for each request.
+func (q *Queue) warnOfSlash() {
+	if q.host.TrailingSlash() || q.shared.warnedOfSlash.Swap(true) {
+		return
+	}
+	q.host.Logger().Warn(`a prefix ends in "/": contenders that name it without the slash do not exclude this one; `+
+		"remove the slash, or, if all contenders have it, set session.Options.TrailingSlash",
+		"kind", q.kind, "name", q.name, "entries", q.entries)
 }
 
 func (q *Queue) init() *Queue {
@@ -63,7 +78,7 @@ func (q *Queue) init() *Queue {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
-	q.shared, q.youngest = sharedBy(q.host), q.first(clientv3.SortDescend)
+	q.shared, q.youngest = sharedBy(q.host), q.youngestConflicting()
 	return q
 }
 
@@ -76,7 +91,7 @@ func (q *Queue) Readers() *Queue {
 	readers := *q
 	readers.reader = true
 	if q.err == nil {
-		readers.youngest = readers.first(clientv3.SortDescend)
+		readers.youngest = readers.youngestConflicting()
 	}
 	return &readers
 }
@@ -146,13 +161,15 @@ func (q *Queue) Same(other *Queue) bool {
 	return q.entries == other.entries && q.host.Client() == other.host.Client()
 }
 
-// first reads the conflicting entry that was created first, or with SortDescend last,
-// with its value.
-func (q *Queue) first(order clientv3.SortOrder) clientv3.Op {
+// youngestConflicting reads the conflicting entry that was created last, with its value.
+func (q *Queue) youngestConflicting() clientv3.Op {
 	from, end := q.conflicting()
 	return clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(1),
-		clientv3.WithSort(clientv3.SortByCreateRevision, order))
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
 }
+
+// oldest reads the entry of the queue that was created first, which holds, with its value.
+func (q *Queue) oldest() clientv3.Op { return clientv3.OpGet(q.entries, clientv3.WithFirstCreate()...) }
 
 // OldestWriter reads the oldest entry below a prefix that is not a reader's.
 func OldestWriter(entries string) clientv3.Op {
@@ -266,7 +283,7 @@ func (q *Queue) checkEmpty(ctx context.Context) error {
 	isOwn := func(kv *mvccpb.KeyValue) bool {
 		return strings.HasPrefix(strings.TrimPrefix(string(kv.Key[len(q.entries):]), readerMark), own)
 	}
-	first := aheadIn(resp, 0, 0)
+	first := q.aheadIn(resp, 0, 0)
 	switch {
 	case len(standing.Kvs) == 0:
 		return nil

@@ -56,6 +56,9 @@ func (e *entry) mustLearnReaders() bool {
 // passReaders has successor, which is to be put in e's place, remember the readers that
 // e waits for. Those that are gone by then are not ahead of successor any more.
 func (e *entry) passReaders(ctx context.Context, successor *entry) error {
+	if err := e.awaitRemovable(ctx); err != nil { // it learns the place of e, if that is unknown
+		return err
+	}
 	if e.stage != placed || e.ahead == nil {
 		return nil // whatever e waited for is judged
 	}

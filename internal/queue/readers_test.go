@@ -295,12 +295,12 @@ func TestReaderIsNeverBatchedWithAWriterOfItsQueue(t *testing.T) {
 		sent.watch(p, nil)
 		reader, writer := acquireLater(ctx, p.readers("x")), acquireLater(ctx, p.queue("x"))
 		company := acquireLater(ctx, p.queue("y"))
-		first, second := reader, writer
 		var r result
+		second := writer
 		select {
-		case r = <-first:
-		case r = <-second:
-			first, second = second, first
+		case r = <-reader:
+		case r = <-writer:
+			second = reader
 		}
 		if r.err != nil {
 			t.Fatal(r.err)

@@ -119,8 +119,17 @@ func (h *Hold) removalError() error {
 		return h.outcome
 	default:
 		q := h.entry.q
-		return fmt.Errorf("release %s %s (token %d): %w", q.kind, names.Quote(q.name), h.entry.token, h.outcome)
+		return fmt.Errorf("release %s %s (%skey %s): %w", q.kind, names.Quote(q.name), h.tokenText(), names.Quote(h.Key()),
+			h.outcome)
 	}
+}
+
+// tokenText names the token for the text of an error. A reader has none.
+func (h *Hold) tokenText() string {
+	if h.entry.token == 0 {
+		return ""
+	}
+	return fmt.Sprintf("token %d, ", h.entry.token)
 }
 
 func (h *Hold) outcomeUnknown(err error) error {
@@ -132,8 +141,8 @@ func (h *Hold) outcomeUnknown(err error) error {
 	if h.entry.takenFor() > 0 {
 		next = "the session keeps the name taken until MinHold has passed, as long as its lease lives"
 	}
-	return fmt.Errorf("release %s %s (token %d, lease %x, session %s): %w; %s",
-		q.kind, names.Quote(q.name), h.entry.token, int64(h.Lease()), q.host.State(), err, next)
+	return fmt.Errorf("release %s %s (%slease %x, session %s): %w; %s",
+		q.kind, names.Quote(q.name), h.tokenText(), int64(h.Lease()), q.host.State(), err, next)
 }
 
 // explain turns the error of the removal of a released entry into the loss that

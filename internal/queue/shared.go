@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,6 +17,8 @@ type shared struct {
 	host      lease.Host
 	lockDelay time.Duration
 	getEpoch  clientv3.Op // reads the fencing epoch
+
+	warnedOfSlash atomic.Bool // not a sync.Once: the user's logger may make a queue
 
 	mu    sync.Mutex        // protects lines and the fields of each line
 	lines map[lineKey]*line // only those with a head
