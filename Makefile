@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
-SECONDS ?= 60
+INPUTS ?= 40000
 BENCH ?= .
 COUNT ?= 6
 
@@ -25,8 +25,8 @@ lint: ## gofmt, go vet, golangci-lint
 	go run $(GOLANGCI) run ./... ./cmd/holdfast/... ./contrib/gocronlock/... ./etcdtest/... ./examples/... ./tests/...
 
 .PHONY: fuzz
-fuzz: ## each fuzz function for its part of SECONDS=60
-	bash .ci/fuzz $(SECONDS)
+fuzz: ## each fuzz function with INPUTS=40000
+	bash .ci/fuzz $(INPUTS)
 
 .PHONY: bench
 bench: ## BENCH=regexp COUNT=6: benchmarks into bench.new, compared with bench.old if there is one
