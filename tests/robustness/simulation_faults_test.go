@@ -237,7 +237,7 @@ func (s *simulation) revokeReader(r *rand.Rand) {
 	}
 	c := s.clients[i]
 	c.link.Plan(lateEvents(s.fates(c, 300+uint64(r.IntN(1000)))))
-	s.hurryUp()
+	s.hurryUp(c)
 	time.Sleep(upTo(r, s.profile.latency))
 	s.log(fmt.Sprintf("lease %x of a reader revoked: %v", int64(lease), s.srv.Revoke(lease)))
 	time.Sleep(time.Second)
@@ -255,19 +255,23 @@ func lateEvents(fate func(etcdfake.Call) etcdfake.Fate) func(etcdfake.Call) etcd
 	}
 }
 
-// hurryUp has all that hold release.
-func (s *simulation) hurryUp() {
+// hurryUp has all that hold release, but those of one client.
+func (s *simulation) hurryUp(but *simClient) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.hurry)
-	s.hurry = make(chan struct{})
+	for _, c := range s.clients {
+		if c != but {
+			close(c.hurry)
+			c.hurry = make(chan struct{})
+		}
+	}
 }
 
 // hurried returns a channel that closes when a holder is to release.
-func (s *simulation) hurried() <-chan struct{} {
+func (s *simulation) hurried(c *simClient) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hurry
+	return c.hurry
 }
 
 // force acts as an administrator who deletes an entry or a session key or revokes a

@@ -51,13 +51,13 @@ type simulation struct {
 	mu         sync.Mutex // protects what follows
 	violations []string
 	trace      []string
-	hurry      chan struct{}   // closed when all that hold are to release
 	skips      []time.Duration // when all processes were paused, which the time of a schedule does not count
 }
 
 // simClient stands for one process: a connection, a session and a clock.
 type simClient struct {
 	id     int
+	hurry  chan struct{} // closed when its holders are to release; protected by simulation.mu
 	link   *etcdfake.Link
 	sess   *session.Session
 	rate   float64          // of its clock relative to the server's
@@ -91,7 +91,7 @@ func (s *simulation) log(what string) {
 }
 
 func (s *simulation) run() {
-	s.begin, s.hurry = time.Now(), make(chan struct{})
+	s.begin = time.Now()
 	s.srv = etcdfake.New(&etcdfake.Options{MinTTL: time.Second})
 	defer s.srv.Close()
 	r := s.source(0)
@@ -203,7 +203,7 @@ func (s *simulation) checkNoEntries(when string, since time.Duration) {
 func isEntry(key string) bool { return strings.Contains(key, "/@/") }
 
 func (s *simulation) open(id int, r *rand.Rand) (*simClient, error) {
-	c := &simClient{id: id, link: s.srv.Link(), rate: 0.94 + 0.12*r.Float64()}
+	c := &simClient{id: id, hurry: make(chan struct{}), link: s.srv.Link(), rate: 0.94 + 0.12*r.Float64()}
 	begin := time.Now()
 	var mu sync.Mutex // protects jitter
 	jitter := s.source(100 + uint64(id))

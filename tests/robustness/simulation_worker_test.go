@@ -83,7 +83,7 @@ func (s *simulation) useLock(c *simClient, name, who string, bound, hold time.Du
 		return
 	}
 	h := s.oracle.grant(s, c, name, who, lk)
-	hurried := s.hurried()
+	hurried := s.hurried(c)
 	for range 1 + r.IntN(2) { // a second Unlock is allowed
 		select {
 		case <-lk.Done():
