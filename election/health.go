@@ -11,18 +11,18 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// LeaderHandler answers 200 while this process holds a term of the election on the observer's session, or for
-// Options.HealthTolerance while that is suspended; otherwise, and for a Reader, 503.
-//
-// Do not use it as a readiness probe: a rollout would wait for every replica to lead. It sends no RPC and answers in
-// JSON:
+// LeaderHandler answers 200 while this process holds a term of the election on the observer's session,
+// or for Options.HealthTolerance while that is suspended; otherwise, and for a Reader, 503. Do not use
+// it as a readiness probe: a rollout would wait for every replica to lead. It sends no RPC and answers
+// in JSON:
 //
 //	{"election":"scheduler","leader":false,"reason":"another candidate leads",
 //	 "current":{"value":"node-2","token":"1042","age_ms":310,"trusted":true}}
 //
-// A leader has no reason. current is absent if no leader is known, or if the last was a term of this process. age_ms
-// counts from the sending of the read that found the leader, and is 0 for a term of this process; trusted says that
-// age_ms is at most MaxAge, or that the session of this process's term is connected.
+// A leader has no reason. current is absent if no leader is known, or if the last was a term of this
+// process. age_ms counts from the sending of the read that found the leader, and is 0 for a term of
+// this process; trusted says that age_ms is at most MaxAge, or that the session of this process's term
+// is connected.
 func (o *Observer) LeaderHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := o.leaderAnswer()

@@ -1,8 +1,8 @@
 // Package etcdfake is an in-memory etcd for tests in virtual time.
 //
-// A Server is the cluster. Each Link is one connection to it, with faults of its own, and has a *clientv3.Client whose
-// KV, Lease and Watcher work. [Test] runs a test in a bubble of testing/synctest, where an hour of renewals takes
-// milliseconds:
+// A Server is the cluster. Each Link is one connection to it, with faults of its own, and has a
+// *clientv3.Client whose KV, Lease and Watcher work. [Test] runs a test in a bubble of
+// testing/synctest, where an hour of renewals takes milliseconds:
 //
 //	func TestServiceStops(t *testing.T) {
 //		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -15,8 +15,8 @@
 //		})
 //	}
 //
-// A session in a bubble needs session.MonotonicClock, since the default clock also reads the real boot time. Outside a
-// bubble the package works in real time.
+// A session in a bubble needs session.MonotonicClock, since the default clock also reads the real boot
+// time. Outside a bubble the package works in real time.
 //
 // # Common faults in one line
 //
@@ -29,16 +29,19 @@
 //
 // # How faithful it is
 //
-// Requests and replies are those of etcd 3.7: a conformance suite sends the same random operations to this package and
-// to an embedded etcd. A lease expires exactly at its TTL, the earliest moment at which etcd may expire it. KV and
-// Lease are clientv3's own code; its retries are imitated.
+// Requests and replies are those of etcd 3.7, as a conformance suite checks. A lease expires exactly
+// at its TTL, the earliest moment at which etcd may expire it. KV and Lease are clientv3's own code;
+// its retries are imitated.
 //
 // # What it does not do
 //
-//   - Members, Raft, disks: there is one logical store, the leader is a term number, no read returns stale data.
-//   - Authentication, quotas, alarms, request sizes, learners. The client's Cluster, Auth and Maintenance are nil.
-//   - Range streams (Client.GetStream panics), fragmented watch responses, unrequested progress notifications, lease
-//     checkpoints, a watch stream for each set of outgoing metadata.
-//   - etcd's delays: it looks for expired leases every 500 ms, and serves watches from old revisions every 100 ms.
+//   - Members, Raft, disks: there is one logical store, the leader is a term number, no read returns
+//     stale data.
+//   - Authentication, quotas, alarms, request sizes, learners. The client's Cluster, Auth and
+//     Maintenance are nil.
+//   - Range streams (Client.GetStream panics), fragmented watch responses, unrequested progress
+//     notifications, lease checkpoints, a watch stream for each set of outgoing metadata.
+//   - etcd's delays: it looks for expired leases every 500 ms, and serves watches from old revisions
+//     every 100 ms.
 //   - Freeing memory: the whole history is kept for [Server.History].
 package etcdfake

@@ -13,10 +13,9 @@
 // # Which guard
 //
 //   - For keys in the etcd of the lock: a [FencedWriter].
-//   - For anything else the receiver keeps the largest token in a [Store]: package sqlfence for
-//     databases, [EtcdMarks] for another etcd, [MemoryStore] for what a single process writes.
-//     Packages httpfence and grpcfence carry name and token to it.
-//   - Where the comparison cannot be atomic with the effect: a [Filter], which is no guard.
+//   - For anything else a [Store] that keeps the largest token: package sqlfence for databases,
+//     [EtcdMarks] for another etcd, [MemoryStore] for what a single process writes. Packages httpfence
+//     and grpcfence carry name and token to it.
 //
 // docs/fencing.md says more, also about restoring etcd from a backup ([BumpEpoch]).
 //
@@ -37,8 +36,8 @@
 //   - That an unanswered write has no effect later. While its holder's entry exists, it may overwrite
 //     what the same holder wrote since.
 //   - That etcd's client sends a write only once. If a server or proxy answers DeadlineExceeded or
-//     Canceled while the context is alive, it sends the write again; if the first copy took effect and
-//     the second was refused, the error is ErrStale all the same. A server does that after 5 s at the
-//     earliest, so end the context before.
+//     Canceled while the context is alive, which takes 5 s at the least, it sends the write again; if
+//     the first copy took effect and the second was refused, the error is ErrStale all the same. So
+//     end the context before.
 //   - Increasing tokens after a restore of etcd that does not move revisions forward.
 package fencing

@@ -21,9 +21,8 @@ import (
 // default logger).
 //
 // It is for operators, after a restore of etcd that set its revisions back below the marks: call it
-// with what the guard's [MarkError] says, and only then let clients in. A restore that moves revisions
-// forward (etcdutl snapshot restore --bump-revision N --mark-compacted) needs no bump. Locks acquired
-// after the bump have tokens above all earlier ones, which a guard refuses once it has seen a newer
+// with what the guard's [MarkError] says, and only then let clients in. Locks acquired after the bump
+// have tokens above all earlier ones, which a guard refuses with [ErrStale] once it has seen a newer
 // one.
 //
 // Errors are *holdfast.NameError (namespace), *holdfast.ArgumentError (atLeast is not between 1 and

@@ -30,8 +30,7 @@ func (c Claim) CheckMark(resource string, mark Claim) error {
 }
 
 // MarkError says that the mark of a resource is above the presented token. It Is [ErrStale]. Nothing
-// was done. After a restore of etcd that set revisions back, every holder gets it until an operator
-// raises the epoch to NeedsEpoch.
+// was done. After a restore of etcd see NeedsEpoch.
 type MarkError struct {
 	Resource string
 	Claim    Claim  // the claim that was refused

@@ -51,10 +51,9 @@ func NewMemoryStore(opts *MemoryStoreOptions) *MemoryStore {
 	return s
 }
 
-// Do implements [Store]. Effects on one resource run one after the other; the wait ends with ctx.
-// effect must respect its context, because it blocks the resource. A Do, Admit or Reset of the same
-// resource with that context is a *holdfast.ArgumentError. The mark stays raised if effect fails or
-// panics.
+// Do implements [Store]. Effects on one resource run one after the other; the wait ends with ctx, and
+// effect must respect it. A Do, Admit or Reset of the same resource with effect's context is a
+// *holdfast.ArgumentError. The mark stays raised if effect fails or panics.
 func (s *MemoryStore) Do(
 	ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error,
 ) error {

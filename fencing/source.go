@@ -6,8 +6,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Source provides a token, and tells whether using it makes sense now. Locks and
-// terms are sources, and so is a bare [Token].
+// Source provides a token, and tells whether using it makes sense now.
 type Source interface {
 	// Token returns the fencing token. It is the same for the life of the source,
 	// also after a loss, and zero or less if there is none.
@@ -17,8 +16,7 @@ type Source interface {
 	// that Is holdfast.ErrSuspended, and not holdfast.ErrLost, means "not now,
 	// perhaps later". Any other error is final.
 	//
-	// nil is no promise: the holder can lose its lock before the next instruction
-	// runs. The token covers that case.
+	// nil is no promise: the holder can lose its lock right after.
 	Check() error
 }
 

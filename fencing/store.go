@@ -32,8 +32,8 @@ type Store interface {
 	Do(ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error) error
 }
 
-// Filter keeps marks like a [Store] but does not cover the effect: it refuses a holder that has been
-// stale for a while, but not one that pauses between Admit and its effect.
+// Filter keeps marks like a [Store] but does not cover the effect: it does not refuse a holder that
+// pauses between Admit and its effect.
 type Filter interface {
 	// Admit returns nil if c's token is not below the mark of the resource, and sets
 	// the mark to the token. Errors are those of Store.Do.

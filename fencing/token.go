@@ -36,9 +36,8 @@ func invalid(argument, reason string, args ...any) error {
 	return &holdfast.ArgumentError{Argument: argument, Reason: fmt.Sprintf(reason, args...)}
 }
 
-// ParseToken reads the format of [Token.String]: decimal digits from 1 to 2⁶³-1,
-// without sign, spaces or leading zeros. The error is a *[ClaimError]; for "0"
-// errors.Is(err, ErrNoToken) is true as well.
+// ParseToken reads the format of [Token.String]: decimal digits from 1 to 2⁶³-1, without sign, spaces
+// or leading zeros. The error is a *[ClaimError], and for "0" Is [ErrNoToken].
 func ParseToken(s string) (Token, error) {
 	if s == "0" {
 		return 0, badToken(s, ErrNoToken)
@@ -116,8 +115,8 @@ func (t Token) MarshalJSON() ([]byte, error) {
 	return strconv.AppendQuote(nil, t.String()), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. It refuses a number, which may have been rounded, and
-// null. On error it leaves t unchanged; the error is a *[ClaimError].
+// UnmarshalJSON reads what MarshalJSON writes, and refuses a number and null. On error it leaves t
+// unchanged; the error is a *[ClaimError].
 func (t *Token) UnmarshalJSON(data []byte) error {
 	if len(data) < 2 || data[0] != '"' || data[len(data)-1] != '"' {
 		return badToken(string(data), errNotString)

@@ -19,21 +19,19 @@ import (
 const MaxOps = 127
 
 // FencedWriter writes to etcd on behalf of a holder, and only while the holder's entry exists. Each
-// write is one RPC that compares and writes. A FencedWriter is safe for concurrent use.
-//
-// The result of a write is one of:
+// write is one RPC that compares and writes. A FencedWriter is safe for concurrent use. A key outlives
+// the lock, unless it is put with clientv3.WithLease and the lock's lease. The result of a write is
+// one of:
 //
 //   - nil: it took effect, and the holder was still the holder.
 //   - [ErrStale]: etcd refused it, because the holder's entry is gone. It had no effect (the package
 //     documentation has an exception), and the lock or term is lost: its Check fails and its contexts
 //     are canceled.
-//   - holdfast.ErrOutcomeUnknown, joined with its cause: it was not answered, and not sent again. It
-//     may have taken effect, or may do so while the holder's entry exists.
+//   - holdfast.ErrOutcomeUnknown, joined with its cause: it was not answered, and not sent again. It may
+//     have taken effect, or may do so while the holder's entry exists.
 //   - any other error: nothing was written ([ErrNotDone]). Before anything is sent these are
 //     *holdfast.ArgumentError, [ErrNoToken], ctx's error, and that of the holder's Check (for a
 //     suspended holder see [WriterOptions].WhileSuspended).
-//
-// A key outlives the lock, unless it is put with clientv3.WithLease and the lock's lease.
 type FencedWriter struct {
 	owner Owner // nil: every write returns ErrNoToken
 	opts  WriterOptions
@@ -72,8 +70,8 @@ func (w *FencedWriter) Put(
 	return (*clientv3.PutResponse)(put), nil
 }
 
-// Delete deletes key, or a range, with the options of clientv3's Delete. An empty key is
-// an error even with options: it would mean all of etcd. See [FencedWriter] for errors.
+// Delete deletes key, or a range, with the options of clientv3's Delete. An empty key is always an
+// error. See [FencedWriter] for errors.
 func (w *FencedWriter) Delete(
 	ctx context.Context, key string, opts ...clientv3.OpOption,
 ) (*clientv3.DeleteResponse, error) {

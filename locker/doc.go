@@ -5,28 +5,31 @@
 //		return work(ctx) // ctx is canceled when the lock is lost
 //	})
 //
-// A Mutex is a name; each acquisition is a Lock. Prefer Do: it releases the lock only after the work has returned. Lock
-// and Unlock are for a lock that is held across functions.
-//
-// An [RWMutex] is the Mutex of its name with readers: any number of them hold together, and no writer beside them.
+// A Mutex is a name; each acquisition is a Lock. Prefer Do: it releases the lock only after the work
+// has returned. Lock and Unlock are for a lock that is held across functions. An [RWMutex] is the
+// Mutex of its name with readers.
 //
 // # Guarantees
 //
 //   - Lock returns only after a linearizable read has seen its entry at the front of the queue.
-//   - A holder is told, by its contexts and by Check, before etcd can give the lock to a waiter. If the lease of the
-//     entry ahead ended without a release, the waiter also waits session.Options.LockDelay, 1 s by default.
-//   - First in, first out. A waiter that loses its lease or its entry queues again at the back, within the same call.
+//   - A holder is told, by its contexts and by Check, before etcd can give the lock to a waiter. If
+//     the lease of the entry ahead ended without a release, the waiter also waits
+//     session.Options.LockDelay, 1 s by default.
+//   - First in, first out. A waiter that loses its lease or its entry queues again at the back, within
+//     the same call.
 //   - Tokens grow with each acquisition of a name.
-//   - An administrator who asks for the lock (admin.Client.Kick) ends the hold and not the entry: the name is free when
-//     the holder releases it. See docs/operations.md.
-//   - A failed acquisition leaves no entry. If etcd did not answer, the session removes it later, or it expires with
-//     the lease.
+//   - An administrator who asks for the lock (admin.Client.Kick) ends the hold and not the entry: the
+//     name is free when the holder releases it.
+//   - A failed acquisition leaves no entry. If etcd did not answer, the session removes it later, or
+//     it expires with the lease.
 //
 // # Not guaranteed
 //
-//   - That a process which is paused between a Check and a write does not write. Fence the writes: see package fencing.
+//   - That a process which is paused between a Check and a write does not write. Fence the writes: see
+//     package fencing.
 //   - That a lock survives an outage of etcd of about the TTL.
-//   - That a holder whose lease is revoked is told before a client that never waited holds: see package session.
+//   - That a holder whose lease is revoked is told before a client that never waited holds: see
+//     package session.
 //   - Prompt notice of an entry that is deleted by hand: it takes up to 2 s while etcd can be reached.
 //
 // There is no sync.Locker: it could not say that the lock was lost.

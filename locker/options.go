@@ -17,25 +17,21 @@ type Options struct {
 	// with the same Owner exclude each other.
 	Owner string
 
-	// MinHold keeps the name taken until that long after the grant, also after Unlock and
-	// after Session.Close: no other client can hold it before. Then TryDo runs a job at
-	// most once per interval in any number of processes, although they tick at slightly
-	// different times; see docs/cron.md. An error or a panic of the work changes nothing.
-	// Only a loss or an administrator ends it early, so a crash may give one more run.
+	// MinHold keeps the name taken until that long after the grant, also after Unlock and after
+	// Session.Close: no other client can hold it before. Then TryDo runs a job at most once per
+	// interval in any number of processes; see docs/cron.md. An error or a panic of the work changes
+	// nothing. Only a loss or an administrator ends it early, so a crash may give one more run.
 	//
-	// It costs Unlock one more request. etcd counts in seconds and ends leases late: the
-	// name is taken for some 3 s longer, after a change of etcd's leader for up to twice as
-	// long. Default 0. At most MaxHold, if that is set, and 31 days.
+	// It costs Unlock one more request. The name is taken for some 3 s longer, after a change of
+	// etcd's leader for up to twice as long. Default 0. At most MaxHold, if that is set, and 31 days.
 	MinHold time.Duration
 
-	// MaxHold ends a hold that lasts longer: the Lock is lost with holdfast.CauseMaxHold,
-	// and its entry is removed. It bounds how long a stuck holder blocks the others.
-	// Default 0: no limit.
+	// MaxHold ends a hold that lasts longer: the Lock is lost with holdfast.CauseMaxHold, and its
+	// entry is removed. Default 0: no limit.
 	MaxHold time.Duration
 
-	// MaxIdle ends a hold whose work does not call Lock.Progress for that long: the Lock is
-	// lost with holdfast.CauseIdle, and its entry is removed. So a job that is stuck does not
-	// hold as long as its process renews. Work that is stuck may ignore its context: fence
+	// MaxIdle ends a hold whose work does not call Lock.Progress for that long: the Lock is lost with
+	// holdfast.CauseIdle, and its entry is removed. Work that is stuck may ignore its context: fence
 	// what it writes. Default 0: no limit, and Progress need not be called.
 	MaxIdle time.Duration
 

@@ -15,8 +15,8 @@ import (
 // it, so a stream of readers does not starve writers. There is no upgrade from reading to writing: two readers that
 // wait for each other to finish would wait for ever. Unlock, and then Lock.
 //
-// Versions of holdfast that have no RWMutex take a reader for a writer. Their writers ask about the last reader ahead
-// only: one may hold before another reader, whose lease etcd has revoked unannounced, is told.
+// The writers of holdfast versions without RWMutex take a reader for a lock of another client. They exclude each other,
+// but such a writer may hold before a reader whose lease etcd has revoked unannounced is told.
 type RWMutex struct {
 	Mutex
 	readers named

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,40 @@ func TestRenewalAcknowledgedByALeaderThatLedAtTheProofCounts(t *testing.T) {
 		events.next(t, holdfast.Lost)
 		if trusted := time.Since(opened); trusted != renewalDue+13500*time.Millisecond || !time.Now().Before(expires) {
 			t.Errorf("trusted for %v, %v before the lease expires", trusted, time.Until(expires))
+		}
+	})
+}
+
+// The first copy of each request hangs, the second is answered late, and others are sent meanwhile. The renewal
+// was carried out after the second was sent, and perhaps before the third.
+func TestRenewalCountsFromTheCopyThatWasAnswered(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		var mu sync.Mutex // protects sent
+		sent := map[string][]time.Duration{}
+		opened := time.Now()
+		l := await(t, c.open(t, session.Options{}))
+		c.link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+			mu.Lock()
+			defer mu.Unlock()
+			sent[call.Method] = append(sent[call.Method], time.Since(opened))
+			if len(sent[call.Method]) == 2 {
+				return etcdfake.Fate{Reply: time.Second}
+			}
+			return etcdfake.Fate{LoseRequest: true, Silent: true}
+		})
+		time.Sleep(renewalDue)
+		for l.Unconfirmed() >= renewalDue {
+			time.Sleep(time.Millisecond)
+		}
+		from := time.Since(opened) - l.Unconfirmed()
+		mu.Lock()
+		defer mu.Unlock()
+		renewals, reads := sent["LeaseKeepAlive"], sent["Range"]
+		if len(renewals) < 3 || len(reads) < 3 {
+			t.Fatalf("renewals sent at %v, reads at %v; want three copies of each", renewals, reads)
+		}
+		if from != min(renewals[1], reads[1]) {
+			t.Errorf("renewals sent at %v, reads at %v; counts from %v, want the second", renewals, reads, from)
 		}
 	})
 }

@@ -18,29 +18,11 @@
 // The metadata are fencing-name, as fencing.EscapeName writes it, and fencing-token, in decimal, each
 // exactly once.
 //
-// # Three interceptors
+// [NewGuard] is the guard, [NewFilter] refuses stale calls early, and [NewRequire] compares no token;
+// the handler must, where it writes. A stream is one call: NewGuard holds the resource until it ends,
+// so set a deadline on streams, and keepalive on the server. NewFilter admits each received message
+// again. What is not guaranteed is listed in package httpfence.
 //
-//   - [NewGuard] is the guard: the handler is the effect of a [fencing.Store].
-//   - [NewFilter] refuses stale calls early.
-//   - [NewRequire] compares no token; the handler must, where it writes.
-//
-// A stream is one call: NewGuard holds the resource until it ends, so set a deadline on streams, and
-// keepalive on the server. NewFilter admits each received message again. What is not guaranteed is
-// listed in package httpfence.
-//
-// # Status codes
-//
-// A refusal, or an unknown outcome, is a status with an errdetails.ErrorInfo of [Domain]. The client
-// interceptors turn it into an *[Error], and errors.Is finds:
-//
-//	FailedPrecondition   STALE            fencing.ErrStale: stop
-//	FailedPrecondition   OTHER_NAME       fencing.ErrOtherName
-//	InvalidArgument      MISSING          fencing.ErrNoToken
-//	InvalidArgument      MALFORMED        fencing.ErrBadClaim
-//	Unavailable          STORE            fencing.ErrNotDone: may be repeated
-//	Internal             RESOURCE         fencing.ErrNotDone: the server cannot name the resource
-//	Unknown              OUTCOME_UNKNOWN  holdfast.ErrOutcomeUnknown: read back first
-//
-// If the context's error is the cause, the code is Canceled or DeadlineExceeded in place of
-// Unavailable and Unknown. Any other error of a store is an unknown outcome.
+// A refusal, or an unknown outcome, is a status with an errdetails.ErrorInfo of [Domain], which the
+// client interceptors turn into an *[Error]. docs/fencing.md lists the status codes.
 package grpcfence

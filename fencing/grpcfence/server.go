@@ -60,8 +60,8 @@ func NewFilter(filter fencing.Filter, resourceOf ResourceOf, opts *Options) *Ser
 }
 
 // NewRequire returns interceptors that refuse calls without a well-formed claim of the expected name.
-// The handler compares the token where it writes, with the claim of [fencing.ClaimFromContext], and
-// returns a refusal through [ToStatus]. It panics like NewGuard.
+// The handler compares the token, with the claim of [fencing.ClaimFromContext], and returns a refusal
+// through [ToStatus]. It panics like NewGuard.
 func NewRequire(resourceOf ResourceOf, opts *Options) *Server {
 	mustNotBeNil("resourceOf", resourceOf == nil)
 	s := &Server{resourceOf: resourceOf}

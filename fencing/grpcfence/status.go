@@ -92,8 +92,10 @@ func refusal(code codes.Code, reason, message string, metadata ...string) error 
 	return s.Err()
 }
 
-// Error is a refusal as the client sees it. errors.Is finds the error of its reason, as the package
-// documentation lists them. status.FromError and status.Code see through it.
+// Error is a refusal as the client sees it. By its reason, errors.Is finds [fencing.ErrStale],
+// [fencing.ErrOtherName], [fencing.ErrNoToken] (MISSING), [fencing.ErrBadClaim] (MALFORMED),
+// holdfast.ErrOutcomeUnknown (OUTCOME_UNKNOWN), or [fencing.ErrNotDone] (STORE, may be repeated;
+// RESOURCE, the server cannot name the resource). status.FromError and status.Code see through it.
 type Error struct {
 	Reason   string
 	Metadata map[string]string

@@ -4,7 +4,6 @@
 //	client := &http.Client{Transport: &httpfence.Transport{}}
 //	err := mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 //		req, err := http.NewRequestWithContext(ctx, "PUT", url, body) // ctx carries lk
-//		...
 //		resp, err := client.Do(req)
 //		...
 //		return httpfence.CheckResponse(resp) // fencing.ErrStale: another client may hold the lock
@@ -16,12 +15,10 @@
 //	}
 //	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, store, target, nil))
 //
-// # Header fields
+// The header fields, each exactly once:
 //
 //	Fencing-Name: accounts/42      the lock's name, as fencing.EscapeName writes it
 //	Fencing-Token: 1731            decimal, 1 to 2⁶³-1
-//
-// Each exactly once. The server says which lock guards a resource, and refuses every other name.
 //
 // # Three middlewares
 //
@@ -35,17 +32,8 @@
 // # Responses
 //
 // A refusal, or an unknown outcome, has a body of type application/problem+json (RFC 9457), which
-// [CheckResponse] turns into an error:
-//
-//	412 Precondition Failed     fencing.ErrStale or ErrOtherName
-//	428 Precondition Required   fencing.ErrNoToken: no claim
-//	400 Bad Request             fencing.ErrBadClaim; or an incomplete body
-//	413 Content Too Large       the body is longer than Options.MaxBody
-//	503 Service Unavailable     fencing.ErrNotDone: nothing was done, may be repeated
-//	500 Internal Server Error   fencing.ErrNotDone: the server cannot name the resource; or
-//	                            holdfast.ErrOutcomeUnknown: read back first
-//
-// Any other error of a store is an unknown outcome. Clients must not repeat 500.
+// [CheckResponse] turns into a *[ResponseError]. docs/fencing.md lists the statuses. 503 means that
+// nothing was done, and may be repeated; 500 must not.
 //
 // # Not guaranteed
 //

@@ -51,10 +51,8 @@ const (
 //   - From 400 on the effect fails, so that a transaction is rolled back.
 //   - If h panics, nothing is committed or sent, and the panic continues.
 //
-// Do not wrap it in http.TimeoutHandler, which answers 503 while the commit may still succeed.
-//
-// A nil opts means all defaults. Handler panics with a *holdfast.ArgumentError if h, store or
-// resourceOf is nil, or MaxAnswer is negative.
+// Do not wrap it in http.TimeoutHandler: see docs/fencing.md. A nil opts means all defaults. Handler
+// panics with a *holdfast.ArgumentError if h, store or resourceOf is nil, or MaxAnswer is negative.
 func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts *Options) http.Handler {
 	mustNotBeNil("store", store == nil)
 	m := newMiddleware(h, resourceOf, opts)
@@ -92,9 +90,9 @@ func Filter(h http.Handler, filter fencing.Filter, resourceOf ResourceOf, opts *
 	return m
 }
 
-// Require refuses requests without a well-formed claim of the expected name. h compares the token
-// where it writes, with the claim of [fencing.ClaimFromContext], and answers a refusal with [Error].
-// It panics like Handler.
+// Require refuses requests without a well-formed claim of the expected name. h compares the token,
+// with the claim of [fencing.ClaimFromContext], and answers a refusal with [Error]. It panics like
+// Handler.
 func Require(h http.Handler, resourceOf ResourceOf, opts *Options) http.Handler {
 	m := newMiddleware(h, resourceOf, opts)
 	m.admit = func(w http.ResponseWriter, r *http.Request, _ string, c fencing.Claim) { m.serve(w, r, c) }

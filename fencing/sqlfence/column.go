@@ -10,22 +10,12 @@ import (
 )
 
 // Column is a fencing token in a column of your own table, for work that is one UPDATE of one row. It
-// needs one round trip and no second table.
+// needs one round trip and no second table. docs/fencing-sql.md has an example.
 //
-//	col, err := sqlfence.NewColumn(sqlfence.Postgres, "fence")
-//	...
-//	query := "UPDATE accounts SET balance = balance - $1, " + col.Set("$2") +
-//		" WHERE id = $3 AND " + col.Where("$2")
-//	... // lk.Check()
-//	res, err := db.ExecContext(ctx, query, amount, int64(lk.Token()), id)
-//	... // read back after an error
-//	return col.Stale(res, "account 7", lk.Token())
-//
-// The column is BIGINT NOT NULL DEFAULT 0; NULL counts as 0, "no holder yet".
-//
-// Update exactly one row, by its key, and compute in the statement. The row must exist: an INSERT has
-// no mark to compare with. What [Guard.Do] does beyond that is yours: Check before the statement and the commit, the
-// meaning of a failed commit, and the same lock for all writers, whose name is not recorded.
+// The column is BIGINT NOT NULL DEFAULT 0; NULL counts as 0, "no holder yet". Update exactly one row,
+// by its key, and compute in the statement. The row must exist: an INSERT has no mark to compare with.
+// What [Guard.Do] does beyond that is yours: Check before the statement and the commit, the meaning of
+// a failed commit, and the same lock for all writers, whose name is not recorded.
 type Column struct {
 	dialect Dialect
 	name    string
@@ -64,7 +54,7 @@ func (c *Column) Where(placeholder string) string {
 // Stale returns nil if an UPDATE with [Column.Set] and [Column.Where] has written the row.
 // fencing.ErrStale means that no row matched and nothing was written: the mark is above the token, the
 // row does not exist, or another condition was false. fencing.ErrNoToken means that the token is zero
-// or negative, any other error that the driver cannot count rows. resource is used in messages only.
+// or negative, any other error that the driver cannot count rows.
 func (c *Column) Stale(res sql.Result, resource string, token fencing.Token) error {
 	if token <= 0 {
 		return fencing.ErrNoToken

@@ -19,9 +19,8 @@ const (
 	// The driver may report matched or changed rows (clientFoundRows).
 	MySQL
 
-	// SQLite is SQLite 3.35 or newer. It has one writer per file, so writers of
-	// different resources wait for each other too. Set a busy timeout in the DSN:
-	// without it they fail instead of waiting.
+	// SQLite is SQLite 3.35 or newer. Set a busy timeout in the DSN: without it writers fail instead
+	// of waiting.
 	SQLite
 )
 

@@ -1,30 +1,21 @@
 // Package sqlfence guards writes to a SQL database: once a newer holder of a lock has written to a
-// resource, older holders no longer can.
+// resource, older holders no longer can. The database keeps a mark per resource: the largest fencing
+// token that has written to it.
 //
 //	g, err := sqlfence.New(db, sqlfence.Postgres, nil)
 //	...
 //	err = mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 //		return g.Do(ctx, "accounts/7", lk, func(ctx context.Context, tx *sql.Tx) error {
-//			var balance int64 // read here, not before Do
-//			err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 7").Scan(&balance)
-//			if err != nil {
-//				return err
-//			}
+//			... // read here, not before Do
 //			_, err = tx.ExecContext(ctx, "UPDATE accounts SET balance = $1 WHERE id = 7", next(balance))
 //			return err
 //		})
 //	})
 //
-// The database keeps a mark per resource: the largest fencing token that has written to it.
-//
-// # Which form
-//
-//   - [Guard.Do] compares the token, raises the mark and runs any number of statements in one
-//     transaction. It needs a table of marks, from [Guard.EnsureSchema] or [Migrations].
-//   - [Guard.DoClaim] and [Guard.Store] do the same in a service whose clients hold the lock and send
-//     name and token.
-//   - [Marks.Raise] is for transactions of your own: database/sql, an ORM or pgx.
-//   - [Column] keeps the token in a column of your own table, for work that is one UPDATE of one row.
+// [Guard.Do] needs a table of marks, from [Guard.EnsureSchema] or [Migrations]. [Guard.DoClaim] and
+// [Guard.Store] are for clients that send name and token, [Marks.Raise] for transactions of your own,
+// [Column] for one UPDATE of one row. docs/fencing-sql.md says how to choose, and what each database
+// does.
 //
 // # Guarantees
 //
@@ -44,6 +35,4 @@
 //     transaction. Set its limit for idle transactions, and a deadline for those that wait.
 //   - The marks of a replica that was promoted without the latest writes, or of a restored database:
 //     let holders acquire again first.
-//
-// docs/fencing-sql.md says how to choose, and what each database does.
 package sqlfence

@@ -13,15 +13,12 @@ var (
 	// commits implicitly (MySQL's ALTER TABLE), or by ignoring an error with which the database ended
 	// it (a deadlock; in PostgreSQL any error). What came before may be committed, and later
 	// statements may have taken effect unguarded. If fn returned an error, errors.Is finds it, too.
-	// (MariaDB Galera with prepared statements may give up a transaction silently; then nothing is
-	// written.)
 	ErrTxEnded = errors.New("the transaction had ended before it could be committed")
 
 	// ErrRewound means that the resource has seen a larger token than that of the present holder: etcd
-	// was restored from a backup (see fencing.BumpEpoch, and acquire again), or the resource is
-	// written under several locks. Nothing was written. It Is fencing.ErrStale as well, and errors.As
-	// finds a *fencing.MarkError. It is reported for a fencing.Holder only: a bare token or a claim
-	// gets fencing.ErrStale.
+	// was restored from a backup (see fencing.BumpEpoch), or the resource is written under several
+	// locks. Nothing was written. It Is fencing.ErrStale as well, and errors.As finds a
+	// *fencing.MarkError. It is reported for a fencing.Holder only.
 	ErrRewound = errors.New("fencing tokens have gone backwards")
 
 	// ErrExpired means that the resource has no mark and the token is below the floor (see

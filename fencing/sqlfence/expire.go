@@ -11,9 +11,7 @@ import (
 )
 
 // Expire deletes marks that were not raised for idle, by the database's clock, and returns how many.
-// Run it under a lock, and pass that lock as the source:
-//
-//	n, err := g.Expire(ctx, lk, 30*24*time.Hour)
+// Run it under a lock, and pass that lock as the source.
 //
 // The largest deleted mark becomes the floor of the table: resources without a mark refuse tokens up
 // to it with [ErrExpired]. So idle should be longer than any lock is held without a write. Only marks

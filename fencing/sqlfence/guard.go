@@ -54,8 +54,7 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 }
 
 // Do runs fn in a transaction that commits only if source's token is not below the mark of the
-// resource, and raises the mark to the token. A holder may write as often as it likes until a newer
-// one has written.
+// resource, and raises the mark to the token.
 //
 // fn must read what it computes with, return the errors of its statements, not commit or roll back,
 // and not use tx after it returns. If source is a fencing.Holder, fn's context carries it. If fn
@@ -81,7 +80,7 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 //   - the error of source's Check: rolled back;
 //   - [ErrTxEnded], and fn's own error if it returned one;
 //   - holdfast.ErrOutcomeUnknown: the commit was not answered. It may take effect later, but not after
-//     a newer holder's write, which waits for it.
+//     a newer holder's write.
 //
 // At any time: the error of the database, or ctx's with its cause.
 func (g *Guard) Do(

@@ -59,9 +59,9 @@ func newMarks(dialect Dialect, opts *Options) (*Marks, error) {
 // before the commit. If Raise fails, roll back; its errors are those that [Guard.Do] returns before
 // fn, except [ErrRewound].
 //
-// If the commit returns an error that does not prove a rollback, such as a lost connection, mark and
-// writes took effect together, or not at all, or may do so later, but not after a newer holder's
-// write. Raise again in a new transaction, and read there what happened before you repeat the writes.
+// If a commit's error does not prove a rollback, mark and writes took effect together, or not at all,
+// or may do so later, but not after a newer holder's write. Raise again in a new transaction, and read
+// there what happened.
 //
 // If Raise is not the first statement, reads may be as old as the first one (MySQL at REPEATABLE
 // READ), or Raise fails if another transaction has written (PostgreSQL from REPEATABLE READ on, with

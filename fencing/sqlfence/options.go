@@ -20,20 +20,19 @@ type Options struct {
 	// LevelDefault, the database's own.
 	Isolation sql.IsolationLevel
 
-	// Retry, if not nil, repeats the whole transaction, fn included, if the database gave
-	// it up for another one: serialization failures, deadlocks, SQLITE_BUSY. Effects
-	// outside the transaction are not undone. Only the context bounds the attempts.
-	// Default nil: no retries.
+	// Retry, if not nil, repeats the whole transaction, fn included, if the database gave it up for
+	// another one: serialization failures, deadlocks, SQLITE_BUSY. Effects outside the transaction are
+	// not undone. Only the context bounds the attempts. Default nil: no retries.
 	Retry *backoff.Policy
 
-	// Transient adds errors to which Retry applies. It must return true only if the
-	// database has rolled back the whole transaction, or Rollback will, never for a lost
-	// connection. For such an error of fn it is [ErrTxEnded] if MySQL or SQLite has no
-	// transaction any more, because fn may have committed it. Default nil.
+	// Transient adds errors to which Retry applies: true only if the database has rolled back the
+	// whole transaction, or Rollback will, never for a lost connection. For such an error of fn it is
+	// [ErrTxEnded] if MySQL or SQLite has no transaction any more, because fn may have committed it.
+	// Default nil.
 	//
-	// Known without it: SQLSTATE 40001 and 40P01 of errors with a method SQLState()
-	// string (pgx, lib/pq); 1213, 1205, 1020 and 3101 of github.com/go-sql-driver/mysql;
-	// SQLITE_BUSY and SQLITE_LOCKED of modernc.org/sqlite.
+	// Known without it: SQLSTATE 40001 and 40P01 of errors with a method SQLState() string (pgx,
+	// lib/pq); 1213, 1205, 1020 and 3101 of github.com/go-sql-driver/mysql; SQLITE_BUSY and
+	// SQLITE_LOCKED of modernc.org/sqlite.
 	Transient func(error) bool
 
 	// Auditor receives a record of each refused write: stale, of another lock, or

@@ -18,7 +18,7 @@ import (
 // [Guard.Expire]).
 //
 // The error is a *fencing.ClaimError for the resource, or that of the database or ctx; then the mark
-// may be deleted or not. Repeating is safe: a mark that was set after Reset began is kept.
+// may be deleted or not. Repeating is safe.
 func (g *Guard) Reset(ctx context.Context, resource string, a audit.Auditor) error {
 	if err := checkResource(resource); err != nil {
 		return err

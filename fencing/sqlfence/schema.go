@@ -17,8 +17,7 @@ const DefaultTable = "holdfast_fence"
 var migrations embed.FS
 
 // Migrations returns the schema of a dialect for migration tools, one statement per file:
-// 0001_holdfast_fence.up.sql, 0001_holdfast_fence.down.sql, and so on. Future versions add
-// files and change none. For an unknown dialect there are no files.
+// 0001_holdfast_fence.up.sql, 0001_holdfast_fence.down.sql, and so on. Future versions only add files.
 func Migrations(d Dialect) fs.FS {
 	sub, err := fs.Sub(migrations, "migrations/"+d.String())
 	if err != nil {

@@ -60,7 +60,9 @@ func above(packages ...string) []string { return slices.Concat(leaves, packages)
 var testKits = []string{"etcdtest", "etcdfake", "internal/child", "internal/bubble"}
 
 // free lists the packages that may import everything, because no package imports them.
-var free = []string{"cmd", "examples", "internal/layering", "internal/queuemodel", "internal/queuetest", "tests"}
+var free = []string{
+	"cmd", "examples", "internal/layering", "internal/leasemodel", "internal/queuemodel", "internal/queuetest", "tests",
+}
 
 // forbidden maps the dependencies that a library package must not have to the reason.
 var forbidden = map[string]string{

@@ -84,7 +84,8 @@ func (s *state) putEntry(attempt, try, lease int8) *entry {
 func (s *state) revoke(l int8) {
 	s.now++
 	before := s.leases[l].key != 0
-	s.leases[l].alive, s.leases[l].key = false, 0
+	s.leases[l].alive = false
+	s.deleteSessionKey(l)
 	for i := range s.entryCount {
 		if e := &s.entries[i]; e.deleted == 0 && e.lease == l && e.kept != moved && e.noticed != takenAway {
 			e.deleted, e.keyBeforeDeletion, e.kept, e.moving = s.now, before, notKept, false
@@ -98,9 +99,16 @@ func (s *state) revoke(l int8) {
 	}
 }
 
+// deleteSessionKey deletes a session key, unless it is gone, at the present revision.
+func (s *state) deleteSessionKey(l int8) {
+	if s.leases[l].key != 0 {
+		s.leases[l].key, s.leases[l].gone = 0, s.now
+	}
+}
+
 func (s *state) putSessionKey(l int8) {
 	s.now++
-	s.leases[l].key = s.now
+	s.leases[l].key, s.leases[l].gone = s.now, 0
 }
 
 // apply is the enqueue's Txn:

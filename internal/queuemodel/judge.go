@@ -37,14 +37,14 @@ func (m *model) judgeKnown(s *state, i int8) {
 	if p.ahead == 0 && revoked {
 		m.startDelay(s, &p.delay)
 	}
-	m.judgeReaders(s, p)
+	m.judgeReaders(s, p, gone.deleted)
 }
 
-// judgeReaders delays a writer whose queue is free now, if one of the readers that it waited for may
-// have gone with its lease. The watch told how one of them went. Several hold at a time, and any may
-// have been revoked.
-func (m *model) judgeReaders(s *state, p *place) {
-	if p.ahead == 0 && m.anyKeyMissing(s, p.readers) && m.broken != readersAreNotRemembered {
+// judgeReaders delays a writer whose queue was free at a revision, if one of the readers that it waited
+// for may have gone with its lease. The watch told how one of them went. Several hold at a time, and any
+// may have been revoked. All have gone by then, so a session key that was deleted later went otherwise.
+func (m *model) judgeReaders(s *state, p *place, at revision) {
+	if p.ahead == 0 && m.anyKeyMissingAt(s, p.readers, at) && m.broken != readersAreNotRemembered {
 		m.startDelay(s, &p.delay)
 	}
 }
@@ -62,7 +62,7 @@ func (m *model) judgeUnknown(s *state, i int8) {
 		m.startDelay(s, &p.delay)
 	}
 	p.ahead, p.seen = m.nearest(s, own, s.now), s.now
-	m.judgeReaders(s, p)
+	m.judgeReaders(s, p, s.now)
 }
 
 // judgeCompacted judges when nothing can be known of the past.
@@ -74,9 +74,11 @@ func (m *model) judgeCompacted(s *state, i int8) {
 	p.ahead, p.seen = m.nearest(s, s.created(p.created), s.now), s.now
 }
 
-func (m *model) anyKeyMissing(s *state, set leaseSet) bool {
+func (m *model) anyKeyMissing(s *state, set leaseSet) bool { return m.anyKeyMissingAt(s, set, s.now) }
+
+func (m *model) anyKeyMissingAt(s *state, set leaseSet, at revision) bool {
 	for l := range s.leases {
-		if set.has(int8(l)) && s.leases[l].key == 0 {
+		if set.has(int8(l)) && s.leases[l].key == 0 && s.leases[l].gone <= at {
 			return true
 		}
 	}

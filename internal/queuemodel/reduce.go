@@ -21,6 +21,12 @@ func (m *model) reduce(s *state) {
 	copies := s.copies[:s.copyCount]
 	slices.SortFunc(copies, func(a, b enqueueCopy) int { return cmp.Compare(a.order(), b.order()) })
 
+	if !slices.ContainsFunc(m.attempts, func(p plan) bool { return p.shared }) {
+		for i := range s.leases {
+			s.leases[i].gone = 0 // no writer asks for the session keys of readers
+		}
+	}
+
 	var used [128]bool
 	s.eachRevision(func(r *revision) { used[*r] = true })
 	var number [128]revision
@@ -89,6 +95,7 @@ func (s *state) eachRevision(f func(*revision)) {
 	}
 	for i := range s.leases {
 		f(&s.leases[i].key)
+		f(&s.leases[i].gone)
 	}
 }
 

@@ -38,7 +38,7 @@ func (m *model) leaseSteps(s *state, l int8) {
 	if held.key != 0 && !c.closing && !held.told && s.keysDeleted < m.deleteKeys {
 		t := m.step(s, "has its session key deleted by hand", l)
 		t.now++
-		t.leases[l].key = 0
+		t.deleteSessionKey(l)
 		t.keysDeleted++
 		t.sessions[n].keyMissing = true
 	}
@@ -103,7 +103,7 @@ func (m *model) close(s *state, n int8) {
 	s.sessions[n].closing = true
 	if m.broken == closeDeletesKeyFirst {
 		s.now++
-		s.leases[s.sessions[n].lease].key = 0
+		s.deleteSessionKey(s.sessions[n].lease)
 	}
 	for i := range m.attempts {
 		a := &s.attempts[i]

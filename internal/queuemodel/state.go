@@ -53,6 +53,7 @@ type lease struct {
 	alive   bool     // by etcd's record
 	told    bool     // its session knows that it is lost, or has given it up; no hold on it is believed
 	key     revision // mod revision of its session key, 0 when that is absent
+	gone    revision // at which that key was deleted, 0 unless a writer may ask for it
 }
 
 // A session owns one lease at a time.

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -148,6 +150,10 @@ func (s *simulation) injectFaults() {
 			c.link.Heal()
 			c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
 		}
+		if s.readers && r.IntN(2) == 0 {
+			s.revokeReader(r)
+			continue
+		}
 		if s.profile.force && r.IntN(2) == 0 {
 			s.force(r)
 			continue
@@ -208,6 +214,40 @@ func (s *simulation) revoke(r *rand.Rand) {
 		lease := s.clients[r.IntN(len(s.clients))].sess.Lease()
 		s.log(fmt.Sprintf("lease %x revoked: %v", int64(lease), s.srv.Revoke(lease)))
 	}
+}
+
+// revokeReader revokes the lease of one of several readers that hold, while the others release: a writer that hears of
+// those must not hold before that one is told.
+func (s *simulation) revokeReader(r *rand.Rand) {
+	var readers []*mvccpb.KeyValue
+	for _, kv := range s.srv.Keys("holdfast/lock/" + s.names[r.IntN(len(s.names))] + "/@/") {
+		if !isReader(string(kv.Key)) {
+			break
+		}
+		readers = append(readers, kv)
+	}
+	if len(readers) < 2 {
+		return
+	}
+	lease := clientv3.LeaseID(readers[r.IntN(len(readers))].Lease)
+	s.hurryUp()
+	time.Sleep(upTo(r, s.profile.latency))
+	s.log(fmt.Sprintf("lease %x of a reader revoked: %v", int64(lease), s.srv.Revoke(lease)))
+}
+
+// hurryUp has all that hold release.
+func (s *simulation) hurryUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.hurry)
+	s.hurry = make(chan struct{})
+}
+
+// hurried returns a channel that closes when a holder is to release.
+func (s *simulation) hurried() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hurry
 }
 
 // force acts as an administrator who deletes an entry or a session key or revokes a

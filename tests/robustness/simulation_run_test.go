@@ -51,6 +51,7 @@ type simulation struct {
 	mu         sync.Mutex // protects what follows
 	violations []string
 	trace      []string
+	hurry      chan struct{}   // closed when all that hold are to release
 	skips      []time.Duration // when all processes were paused, which the time of a schedule does not count
 }
 
@@ -90,7 +91,7 @@ func (s *simulation) log(what string) {
 }
 
 func (s *simulation) run() {
-	s.begin = time.Now()
+	s.begin, s.hurry = time.Now(), make(chan struct{})
 	s.srv = etcdfake.New(&etcdfake.Options{MinTTL: time.Second})
 	defer s.srv.Close()
 	r := s.source(0)

@@ -83,9 +83,11 @@ func (s *simulation) useLock(c *simClient, name, who string, bound, hold time.Du
 		return
 	}
 	h := s.oracle.grant(s, c, name, who, lk)
+	hurried := s.hurried()
 	for range 1 + r.IntN(2) { // a second Unlock is allowed
 		select {
 		case <-lk.Done():
+		case <-hurried:
 		case <-time.After(hold):
 		}
 		uctx, cancel := context.WithTimeout(context.Background(), upTo(r, 2*time.Second)+time.Nanosecond)

@@ -1,0 +1,36 @@
+// Package leasemodel searches every interleaving of a lease's renewals for one in which a session trusts the lease
+// although etcd has let it expire. The rule of session/proof.go is changed here first.
+//
+// # What is modelled
+//
+// One lease, one session, and leaders of a few Raft terms in discrete time. Each of these is a separate step and may
+// happen at any moment:
+//
+//   - A leader is elected. Later it finds that it leads and gives the lease its full TTL.
+//   - A leader that leads proposes to revoke the lease once that has expired by its own clock. The proposal is
+//     committed later, also by a successor whose log has it.
+//   - A copy of the renewal, or of the read that proves it, is sent; carried out; answered; or lost.
+//   - A renewal is acknowledged by any leader that was ever elected: one that was paused and continues does not know
+//     of its successor. The reply may name an earlier term, because the member that it was sent to fills the header
+//     before it forwards the renewal, with the term of the last entry that it has applied.
+//   - A read is confirmed by a leader that leads. The reply may name a later term, because a follower fills the header
+//     after the read.
+//   - The session keeps one reply while the other one is missing, and drops the one with the lower term.
+//
+// # What is left out
+//
+//   - A deposed leader that gets the lease revoked. No rule of the session can prevent it; the watch of the session key
+//     tells of it.
+//   - A member that caught up by a snapshot, which etcd lets name an earlier term than the read was confirmed at. See
+//     DESIGN.md, and the rule proofHeaderIsOlder.
+//   - The drift margin, so that trusted-until and the expiry may meet exactly.
+//   - Copies of a renewal that are carried out after another one was answered. They only lengthen its life.
+//   - Learners, which serve neither renewals nor linearizable reads, and checkpoints of leases beyond 300 s.
+//
+// # What must hold
+//
+// While the session trusts the lease, the lease exists.
+//
+// TestEachBrokenRuleIsNoticed breaks each rule, of the session and of etcd, and expects that this no longer holds.
+// TestRulesThatAreNotNeeded has the ones that may be broken without harm.
+package leasemodel

@@ -1,0 +1,97 @@
+package leasemodel
+
+// What a session does.
+
+func (m *model) renewalSteps(s *state, i int) {
+	switch r := s.renewals[i]; r.stage {
+	case unsent:
+		if !s.ack.held {
+			m.step(s, "a renewal is sent").renewals[i] = request{stage: sent, sent: s.now}
+		}
+	case sent:
+		for term := int8(1); term <= s.term; term++ {
+			if m.renews(s, term) {
+				t := m.step(s, "the leader of term %d acknowledges the renewal sent at %d", term, r.sent)
+				t.renew(&t.renewals[i], term)
+			}
+		}
+		m.step(s, "a renewal is lost").renewals[i] = request{}
+	case done:
+		lowest, highest := m.ackTerms(s, r)
+		for term := lowest; term <= highest; term++ {
+			t := m.step(s, "the acknowledgement of the renewal sent at %d arrives, term %d", r.sent, term)
+			t.ack = m.received(s, s.renewals, r, term)
+			t.renewals = [maxCopies]request{} // the others are canceled
+			m.judge(t)
+		}
+		m.step(s, "an acknowledgement is lost").renewals[i] = request{}
+	}
+}
+
+func (m *model) readSteps(s *state, i int) {
+	switch r := s.reads[i]; r.stage {
+	case unsent:
+		if !s.proof.held {
+			m.step(s, "a read is sent").reads[i] = request{stage: sent, sent: s.now}
+		}
+	case sent:
+		lowest, highest := m.readers(s)
+		for term := lowest; term <= highest; term++ {
+			t := m.step(s, "the read sent at %d is carried out in term %d", r.sent, term)
+			t.reads[i].stage, t.reads[i].term = done, term
+		}
+		m.step(s, "a read is lost").reads[i] = request{}
+	case done:
+		lowest, highest := m.proofTerms(s, r)
+		for term := lowest; term <= highest; term++ {
+			t := m.step(s, "the reply to the read sent at %d arrives, term %d", r.sent, term)
+			t.proof = m.received(s, s.reads, r, term)
+			t.reads = [maxCopies]request{}
+			m.judge(t)
+		}
+		m.step(s, "the reply to a read is lost").reads[i] = request{}
+	}
+}
+
+// received returns what the session keeps of a reply.
+func (m *model) received(s *state, all [maxCopies]request, r request, term int8) reply {
+	from := r.sent
+	switch m.broken {
+	case countsFromLatestCopy:
+		for _, other := range all {
+			from = max(from, other.sent)
+		}
+	case ackCountsFromItsReply:
+		from = s.now
+	}
+	return reply{held: true, sent: from, term: term}
+}
+
+// judge has the session look at its replies. It mirrors Session.renewAndProve and Lease.Confirm.
+func (m *model) judge(s *state) {
+	a, p := s.ack, s.proof
+	switch {
+	case a.held && m.broken == ackIsEnough:
+		p = a
+	case !a.held || !p.held:
+		return
+	case a.term < p.term && m.broken != termsAreNotCompared && m.broken != olderAckCounts:
+		s.ack = reply{}
+		return
+	case a.term > p.term && m.broken != termsAreNotCompared && m.broken != olderProofCounts &&
+		m.broken != countsFromOldProof:
+		s.proof = reply{}
+		return
+	}
+	from := min(a.sent, p.sent)
+	switch m.broken {
+	case countsFromLaterSend:
+		from = max(a.sent, p.sent)
+	case countsFromAck, countsFromOldProof:
+		from = a.sent
+	case countsFromProof:
+		from = p.sent
+	}
+	s.trusted = from + ttl
+	s.ack, s.proof = reply{}, reply{}
+}
