@@ -93,7 +93,7 @@ func NewEtcdMarks(kv clientv3.KV, opts *EtcdMarksOptions) (*EtcdMarks, error) {
 }
 
 // Admit implements [Filter] with one linearizable read, and one write for the first request of a
-// holder.
+// holder. If etcd does not answer in time, nothing is admitted.
 func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 	if err := checkUse(resource, c); err != nil {
 		return err
@@ -161,8 +161,9 @@ func (m *EtcdMarks) markOf(resource string, resp *etcdserverpb.RangeResponse) (m
 	return mark, resp.Kvs[0].ModRevision, err
 }
 
-// Reset deletes the mark of a resource; see [MemoryStore.Reset]. After an error of etcd the mark may
-// be deleted or not. Repeating is safe: a mark that was set after Reset began is kept.
+// Reset deletes the mark of a resource, even one that cannot be parsed; see [MemoryStore.Reset]. The
+// error is a *[ClaimError] for the resource, or that of etcd; then the mark may be deleted or not.
+// Repeating is safe: a mark that was set after Reset began is kept.
 func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor) error {
 	if err := checkResource(resource); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -150,7 +151,7 @@ func (s *simulation) injectFaults() {
 			c.link.Heal()
 			c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
 		}
-		if s.readers && r.IntN(2) == 0 {
+		if s.readers && r.IntN(3) > 0 {
 			s.revokeReader(r)
 			continue
 		}
@@ -230,9 +231,28 @@ func (s *simulation) revokeReader(r *rand.Rand) {
 		return
 	}
 	lease := clientv3.LeaseID(readers[r.IntN(len(readers))].Lease)
+	i := slices.IndexFunc(s.clients, func(c *simClient) bool { return c.sess.Lease() == lease })
+	if i < 0 {
+		return
+	}
+	c := s.clients[i]
+	c.link.Plan(lateEvents(s.fates(c, 300+uint64(r.IntN(1000)))))
 	s.hurryUp()
 	time.Sleep(upTo(r, s.profile.latency))
 	s.log(fmt.Sprintf("lease %x of a reader revoked: %v", int64(lease), s.srv.Revoke(lease)))
+	time.Sleep(time.Second)
+	c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
+}
+
+// lateEvents delays what watches tell, by less than the lock delay.
+func lateEvents(fate func(etcdfake.Call) etcdfake.Fate) func(etcdfake.Call) etcdfake.Fate {
+	return func(call etcdfake.Call) etcdfake.Fate {
+		f := fate(call)
+		if call.Request == nil {
+			f.Reply += 300 * time.Millisecond
+		}
+		return f
+	}
 }
 
 // hurryUp has all that hold release.
