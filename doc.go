@@ -22,6 +22,8 @@
 //   - Test what a service does when it loses its lock: [github.com/holdfast-go/holdfast/etcdfake], in virtual time, or
 //     [github.com/holdfast-go/holdfast/etcdtest], a real etcd.
 //
+// docs/choosing.md says more, also when no distributed lock is needed; docs/kubernetes.md has a manifest.
+//
 // # Errors
 //
 // Decide with errors.Is on the sentinels: [ErrLost] (stop; acquire again), [ErrSuspended] (pause side effects and check
