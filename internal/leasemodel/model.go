@@ -51,7 +51,6 @@ type reply struct {
 type rule string
 
 const (
-	none rule = ""
 
 	// Of the session.
 	termsAreNotCompared   rule = "terms are not compared"
