@@ -51,7 +51,6 @@ type reply struct {
 type rule string
 
 const (
-
 	// Of the session.
 	termsAreNotCompared   rule = "terms are not compared"
 	olderAckCounts        rule = "an acknowledgement of an earlier term than the proof's counts"
