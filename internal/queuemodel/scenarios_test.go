@@ -308,23 +308,24 @@ var (
 var small = []scenario{
 	three, with(three, unknown), with(three, unknown, compacted),
 	closing, with(closing, unknown, compacted),
-	handingOn, with(handingOn, unknown), handingOnTwice, handingOnUnanswered,
+	handingOn, with(handingOn, unknown), handingOnTwice,
 	regranted, with(threeRegranted, unknown),
 	givenUp, with(givenUpForGood, unknown),
 	keyDeleted, with(keyDeletedUnanswered), with(keyDeletedRegranted, unknown),
 	keyDeletedSwept, with(keyDeletedSwept, latePut),
 	sweptAlone, with(sweptAlone, latePut), alwaysSwept, sweptTwoLost,
 	with(alwaysSwept, func(s *scenario) { s.lossy, s.name = true, s.name+", losses" }),
-	readers, with(readers, unknown), with(readers, unknown, compacted), readersClose, readersOfOneSession, writerLine,
+	readers, with(readers, unknown), with(readers, unknown, compacted), readersClose, writerLine,
 	readersClean, readersRemoved, readersMinHold,
 	clean, cleanLine, with(cleanFour, unknown), cleanUnanswered,
 	minHold, with(minHold, unknown), minHoldClosing, minHoldLine, with(minHoldLine, unknown, compacted),
 	minHoldUnanswered, cleanMinHold,
-	removed, with(removedTwoLost, unknown), removedLine, removedUnanswered, cleanRemoved,
+	removed, removedLine, removedUnanswered, cleanRemoved,
 }
 
 // large are searched with -model.full only.
 var large = []scenario{
+	handingOnUnanswered, readersOfOneSession, with(removedTwoLost, unknown),
 	four, with(four, unknown, compacted),
 	with(allClose, unknown, compacted), closeHoldingAndWaiting, with(closeLine, unknown, compacted),
 	with(closeUnanswered, unknown),

@@ -93,11 +93,12 @@ func runTicker(ctx context.Context, _ string, job cronJob, parent *child.Parent[
 // in each interval; without it, more do.
 func TestMinHoldRunsAJobOncePerInterval(t *testing.T) {
 	t.Parallel()
-	const intervals, interval = 20, 2 * time.Second
+	const interval = 2 * time.Second
+	intervals := rounds(20, 6)
 	srv := etcdtest.Start(t) // whose shortest lease lasts for a second
 	start := time.Now().Add(interval)
 	runs := make(chan cronRun, 6*intervals)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*intervals*interval)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Duration(intervals)*interval)
 	defer cancel()
 	done := make(chan error, 3)
 	for n := range 3 {

@@ -26,7 +26,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/child"
 )
 
-var pauses = flag.Int("pauses", 20, "how many times TestNoStaleWriteLandsAfterAPause pauses the writer of each store")
+var pauses = flag.Int("pauses", 4, "how many times TestNoStaleWriteLandsAfterAPause pauses the writer of each store")
 
 // Writers are paused at a random moment of a write for longer than their TTL, and
 // write on when they resume. No store accepts a stale write. Each pause affects one
