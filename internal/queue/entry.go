@@ -54,7 +54,7 @@ type entry struct {
 	position int64         // number of entries ahead when it was put
 	revision int64         // of the store, at the latest read that saw the entry
 
-	readers aheadReaders // of a writer
+	others othersAhead // of the other mode
 
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
 	removing     bool  // a removal was sent and not answered

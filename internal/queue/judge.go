@@ -31,9 +31,9 @@ const maxJudged = 64
 func (e *entry) verify(ctx context.Context) error {
 	ops := []clientv3.Op{e.q.nearest(e.rev-1, 0)}
 	onlyOne, ours := e.onlyOneAhead(), false
-	learn := e.mustLearnReaders()
+	learn := e.mustLearnOthers()
 	if learn {
-		ops = append(ops, e.q.readersAhead(e.rev))
+		ops = append(ops, e.q.othersAhead(e.rev))
 	}
 	if onlyOne {
 		var key string
@@ -47,7 +47,7 @@ func (e *entry) verify(ctx context.Context) error {
 	}
 	resp, err := e.readJudgement(ctx, ops...)
 	if learn && errors.Is(err, rpctypes.ErrCompacted) {
-		e.readers.add(e.q, nil, true)
+		e.others.add(e.q, nil, true)
 		return e.verify(ctx)
 	}
 	if err != nil {
@@ -57,7 +57,7 @@ func (e *entry) verify(ctx context.Context) error {
 		e.saw(e.q.aheadIn(resp, len(resp.Responses)-lookedAhead, e.rev))
 	}
 	if learn {
-		e.readers.add(e.q, resp.Responses[2].GetResponseRange().Kvs, false)
+		e.others.add(e.q, resp.Responses[2].GetResponseRange().Kvs, false)
 	}
 	switch ahead := rangeAt(resp, 1); {
 	case e.ahead == nil:
@@ -84,7 +84,7 @@ func (e *entry) judge(ctx context.Context, d int64) error {
 	if key, ours := e.q.sessionKeyOf(e.ahead); ours {
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(d), clientv3.WithCountOnly()))
 	}
-	for _, key := range e.readers.sessions { // at d, so that a session that ends later costs no delay
+	for _, key := range e.others.sessions { // at d, so that a session that ends later costs no delay
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(d), clientv3.WithCountOnly()))
 	}
 	resp, err := e.readJudgement(ctx, ops...)
@@ -97,7 +97,7 @@ func (e *entry) judge(ctx context.Context, d int64) error {
 	// With an entry ahead of it, the one that went had never held, or others hold
 	// beside it, which are judged when they have gone.
 	ahead := rangeAt(resp, 1)
-	e.setAhead(ahead, d, ahead == nil && (e.readers.unknown || anyAbsent(resp.Responses[2:])))
+	e.setAhead(ahead, d, ahead == nil && (e.others.unknown || anyAbsent(resp.Responses[2:])))
 	return nil
 }
 
@@ -120,7 +120,7 @@ func (e *entry) judgeUnknown(ctx context.Context) error {
 		}
 		stood = resp.Kvs
 	}
-	judged := e.readers.with(e.q, stood)
+	judged := e.others.with(e.q, stood)
 	ops := []clientv3.Op{e.q.nearest(e.rev-1, 0)}
 	for _, key := range judged.sessions {
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))

@@ -200,10 +200,14 @@ func (q *Queue) ahead(maxCreate, at int64, opts ...clientv3.OpOption) clientv3.O
 	return clientv3.OpGet(from, opts...)
 }
 
-// readersAhead reads the readers' entries that stood ahead of an entry when it was
-// created, one more than are judged.
-func (q *Queue) readersAhead(created int64) clientv3.Op {
-	return clientv3.OpGet(q.entries+readerMark, clientv3.WithRange(q.entries+afterReaders), clientv3.WithKeysOnly(),
+// othersAhead reads the entries of the other mode that stood ahead of an entry when it was
+// created, one more than are judged: of a writer the readers, of a reader the writers.
+func (q *Queue) othersAhead(created int64) clientv3.Op {
+	from, end := q.entries+readerMark, q.entries+afterReaders
+	if q.reader {
+		from, end = q.conflicting()
+	}
+	return clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(),
 		clientv3.WithLimit(maxJudged+1), clientv3.WithMaxCreateRev(created-1), clientv3.WithRev(created))
 }
 

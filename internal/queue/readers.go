@@ -14,22 +14,26 @@ import (
 // how that one goes says nothing of the readers that went before it: one of them may
 // have been revoked, and not be told yet. So a writer remembers the readers that stood
 // ahead when it queued, and holds at once only if all their session keys exist.
+//
+// A reader remembers the writers ahead in the same way. A writer that gives up may leave
+// while the entry ahead of it stands. If that is a reader, it may be one that waits for
+// the lock delay after a revoked writer, and it does not hold up the reader behind.
 
-// aheadReaders are the readers that a writer remembers.
-type aheadReaders struct {
+// othersAhead are the entries of the other mode that an entry remembers.
+type othersAhead struct {
 	known    bool     // those ahead of this entry are among them
 	sessions []string // session keys, each once, at most maxJudged
 	unknown  bool     // there were more, or etcd no longer knows them
 }
 
-// add adds readers that stood ahead. With unknown, etcd no longer knows which did.
-func (r *aheadReaders) add(q *Queue, readers []*mvccpb.KeyValue, unknown bool) {
-	*r = r.with(q, readers)
+// add adds entries that stood ahead. With unknown, etcd no longer knows which did.
+func (r *othersAhead) add(q *Queue, entries []*mvccpb.KeyValue, unknown bool) {
+	*r = r.with(q, entries)
 	r.known, r.unknown = true, r.unknown || unknown
 }
 
 // with returns r with the session keys of further entries.
-func (r aheadReaders) with(q *Queue, entries []*mvccpb.KeyValue) aheadReaders {
+func (r othersAhead) with(q *Queue, entries []*mvccpb.KeyValue) othersAhead {
 	r.sessions = slices.Clone(r.sessions)
 	for _, kv := range entries {
 		if key, ours := q.sessionKeyOf(kv); ours && !slices.Contains(r.sessions, key) {
@@ -45,12 +49,13 @@ func (r aheadReaders) with(q *Queue, entries []*mvccpb.KeyValue) aheadReaders {
 // onlyOneAhead reports whether the entry ahead is the only one that has ever stood
 // ahead, so that the way it goes decides alone.
 func (e *entry) onlyOneAhead() bool {
-	return e.ahead != nil && e.position == 1 && len(e.readers.sessions) == 0 && !e.readers.unknown
+	return e.ahead != nil && e.position == 1 && len(e.others.sessions) == 0 && !e.others.unknown
 }
 
-// mustLearnReaders reports whether readers may stand ahead that e does not remember.
-func (e *entry) mustLearnReaders() bool {
-	return !e.q.reader && e.ahead != nil && !e.readers.known && !e.onlyOneAhead()
+// mustLearnOthers reports whether entries of the other mode may be ahead that e does not
+// remember.
+func (e *entry) mustLearnOthers() bool {
+	return e.ahead != nil && !e.others.known && !e.onlyOneAhead()
 }
 
 // passReaders has successor, which is to be put in e's place, remember the readers that
@@ -62,17 +67,17 @@ func (e *entry) passReaders(ctx context.Context, successor *entry) error {
 	if e.stage != placed || e.ahead == nil {
 		return nil // whatever e waited for is judged
 	}
-	if e.mustLearnReaders() {
-		switch resp, err := e.q.get(ctx, e.q.readersAhead(e.rev)); {
+	if e.mustLearnOthers() {
+		switch resp, err := e.q.get(ctx, e.q.othersAhead(e.rev)); {
 		case err == nil:
-			e.readers.add(e.q, resp.Kvs, false)
+			e.others.add(e.q, resp.Kvs, false)
 		case errors.Is(err, rpctypes.ErrCompacted):
-			e.readers.add(e.q, nil, true)
+			e.others.add(e.q, nil, true)
 		default:
 			return err
 		}
 	}
-	successor.readers = e.readers
-	successor.readers.known = false // its own are yet to be read
+	successor.others = e.others
+	successor.others.known = false // its own are yet to be read
 	return nil
 }

@@ -247,3 +247,27 @@ func TestAllReadersOfALostSessionAreToldBeforeAWriterHolds(t *testing.T) {
 		mustRelease(t, r.h)
 	})
 }
+
+// A writer behind a reader that waits for the lock delay gives up. The reader behind both does not wait for the
+// other reader.
+func TestReaderBehindAWriterThatLeavesDelaysIfAWriterAheadWasRevoked(t *testing.T) {
+	for name, revoke := range map[string]bool{"revoked": true, "released": false} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				holder, between := kit.Join(t, srv, entriesX), kit.JoinReader(t, srv, entriesX)
+				writer, p := kit.Join(t, srv, entriesX), start(t, srv)
+				done := acquireLater(kit.Within(t, time.Minute), p.readers("x"))
+				kit.Queued(t, srv, entriesX, 4)
+				if revoke {
+					holder.Revoke()
+				} else {
+					holder.Release()
+				}
+				time.Sleep(kit.LockDelay / 10)
+				writer.Release() // which it may, as between still stands
+				delayed(t, <-done, srv, writer.Key, revoke)
+				between.Release()
+			})
+		})
+	}
+}

@@ -184,7 +184,7 @@ func (m *model) placed(s *state, i int8, created, ahead revision) {
 	a := &s.attempts[i]
 	a.stage, a.refused, a.replaces = waiting, false, 0
 	a.place = place{created: created, ahead: ahead, seen: created, delay: a.place.delay}
-	a.place.readers = m.readersAhead(s, i, created)
+	a.place.others = m.othersAhead(s, i, created)
 	delays := a.requeued
 	switch m.broken {
 	case requeuedWithoutDelay, requeuedDelaysFromGrant:

@@ -40,16 +40,20 @@ func (m *model) leasesAhead(s *state, own *entry, at revision) (set leaseSet) {
 	return set
 }
 
-// readersAhead returns the leases of the shared entries that attempt i waits for, whose entry was
-// created at a revision, as they stood at that revision.
-func (m *model) readersAhead(s *state, i int8, created revision) (set leaseSet) {
+// othersAhead returns the leases of the entries of the other mode that attempt i waits for, whose entry
+// was created at a revision, as they stood at that revision.
+func (m *model) othersAhead(s *state, i int8, created revision) (set leaseSet) {
+	shared := m.attempts[i].shared
+	if shared && m.broken == writersAreNotRemembered {
+		return 0
+	}
 	at := created
 	if m.broken == readersAreReadNow {
 		at = s.now
 	}
 	for k := range s.entryCount {
 		e := &s.entries[k]
-		if e.created < created && e.stoodAt(at) && m.exclude(e.attempt, i) && m.attempts[e.attempt].shared {
+		if e.created < created && e.stoodAt(at) && m.exclude(e.attempt, i) && m.attempts[e.attempt].shared != shared {
 			set |= 1 << e.lease
 		}
 	}

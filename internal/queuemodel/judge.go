@@ -37,14 +37,16 @@ func (m *model) judgeKnown(s *state, i int8) {
 	if p.ahead == 0 && revoked {
 		m.startDelay(s, &p.delay)
 	}
-	m.judgeReaders(s, p, gone.deleted)
+	m.judgeOthers(s, p, gone.deleted)
 }
 
-// judgeReaders delays a writer whose queue was free at a revision, if one of the readers that it waited
-// for may have gone with its lease. The watch told how one of them went. Several hold at a time, and any
-// may have been revoked. All have gone by then, so a session key that was deleted later went otherwise.
-func (m *model) judgeReaders(s *state, p *place, at revision) {
-	if p.ahead == 0 && m.anyKeyMissingAt(s, p.readers, at) && m.broken != readersAreNotRemembered {
+// judgeOthers delays an attempt whose queue was free at a revision, if one of the entries of the other mode
+// that it waited for may have gone with its lease. For a writer these are readers: several hold at a time,
+// and the watch told how one of them went. For a reader these are writers: one that gives up may leave
+// while a reader stands ahead of it, and that does not keep the reader behind it from holding. All have
+// gone by then, so a session key that was deleted later went otherwise.
+func (m *model) judgeOthers(s *state, p *place, at revision) {
+	if p.ahead == 0 && m.anyKeyMissingAt(s, p.others, at) && m.broken != readersAreNotRemembered {
 		m.startDelay(s, &p.delay)
 	}
 }
@@ -62,7 +64,7 @@ func (m *model) judgeUnknown(s *state, i int8) {
 		m.startDelay(s, &p.delay)
 	}
 	p.ahead, p.seen = m.nearest(s, own, s.now), s.now
-	m.judgeReaders(s, p, s.now)
+	m.judgeOthers(s, p, s.now)
 }
 
 // judgeCompacted judges when nothing can be known of the past.

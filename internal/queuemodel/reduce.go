@@ -23,7 +23,7 @@ func (m *model) reduce(s *state) {
 
 	if !slices.ContainsFunc(m.attempts, func(p plan) bool { return p.shared }) {
 		for i := range s.leases {
-			s.leases[i].gone = 0 // no writer asks for the session keys of readers
+			s.leases[i].gone = 0 // no attempt asks for the session keys of the others
 		}
 	}
 

@@ -55,7 +55,7 @@ func (m *model) handOffSteps(s *state, i int8) {
 			own := t.putEntry(i, t.attempts[i].try, a.lease)
 			m.placed(t, i, own.created, m.nearest(t, own, t.now))
 			if m.broken != handOffForgetsReaders {
-				t.attempts[i].place.readers |= a.place.readers
+				t.attempts[i].place.others |= a.place.others
 			}
 		}
 	case a.stage == holding && !s.sessions[m.attempts[i].session].closing:

@@ -51,6 +51,7 @@ const (
 	unknownAsksPredecessorOnly  rule = "with an unknown revision only the session key of the entry ahead is read"
 	compactedAsksPredecessorNow rule = "after a compaction the present session key of the entry ahead decides"
 	readersAreNotRemembered     rule = "a writer asks only for the session key of the reader that was the last to go"
+	writersAreNotRemembered     rule = "a reader asks only for the session key of the writer that was the last to go"
 	readersAreReadNow           rule = "a writer remembers the readers that stand at its reply, not at its creation"
 	handOffForgetsReaders       rule = "the next in a writer's line does not learn of the readers ahead of the writer"
 	removeAtOnce                rule = "a waiting entry is deleted whatever stands ahead of it"

@@ -192,6 +192,11 @@ var (
 		attempts: []plan{{session: 0, minHold: true}, {session: 1, shared: true, givesUp: true}, {session: 2, shared: true}},
 		revokes:  2, revokable: []int8{0, 1},
 	}
+	writerLeavesReaders = scenario{
+		name: "a writer that is revoked, a reader, a writer that gives up, a reader", sessions: 4,
+		attempts: []plan{{session: 0}, {session: 1, shared: true}, {session: 2, givesUp: true}, {session: 3, shared: true}},
+		revokes:  1, revokable: []int8{0},
+	}
 	readersBetween = scenario{
 		name: "two writers and two readers, two revoked, one reader may give up", sessions: 4,
 		attempts: []plan{{session: 0}, {session: 1, shared: true, givesUp: true}, {session: 2, shared: true}, {session: 3}},
@@ -316,7 +321,7 @@ var small = []scenario{
 	sweptAlone, with(sweptAlone, latePut), alwaysSwept, sweptTwoLost,
 	with(alwaysSwept, func(s *scenario) { s.lossy, s.name = true, s.name+", losses" }),
 	readers, with(readers, unknown), with(readers, unknown, compacted), readersClose, writerLine,
-	readersClean, readersRemoved, readersMinHold,
+	readersClean, writerLeavesReaders, readersRemoved, readersMinHold,
 	clean, cleanLine, with(cleanFour, unknown), cleanUnanswered,
 	minHold, with(minHold, unknown), minHoldClosing, minHoldLine, with(minHoldLine, unknown, compacted),
 	minHoldUnanswered, cleanMinHold,
@@ -382,6 +387,7 @@ var broken = []scenario{
 	with(alwaysSwept, breaking(putAtAnyTime, livelock)),
 	with(readers, breaking(readersAreNotRemembered, early)),
 	with(writerLine, breaking(handOffForgetsReaders, early)),
+	with(writerLeavesReaders, breaking(writersAreNotRemembered, early)),
 	with(readersUnanswered, breaking(readersAreReadNow, early)),
 	with(minHold, breaking(movedBeforeToldAboutIt, early)),
 	with(minHold, breaking(unansweredLeaseIsRevoked, freed)),

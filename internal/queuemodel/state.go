@@ -101,7 +101,7 @@ type place struct {
 	created revision // of its entry
 	ahead   revision // create revision of the nearest entry ahead; 0 if the queue is free
 	seen    revision // the latest revision at which that entry is known to have stood
-	readers leaseSet // of the shared entries that stood ahead when it was created
+	others  leaseSet // of the entries of the other mode that stood ahead when it was created
 	delay   delay
 }
 
