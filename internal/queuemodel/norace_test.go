@@ -1,0 +1,5 @@
+//go:build !race
+
+package queuemodel
+
+const race = false
