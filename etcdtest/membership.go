@@ -139,7 +139,16 @@ func (c *Cluster) join(ctx context.Context, cli *clientv3.Client, s *Server) err
 	if err := s.member.waitReady(ctx); err != nil {
 		return err
 	}
-	return promote(ctx, cli, s.spec.peerURL())
+	if err := promote(ctx, cli, s.spec.peerURL()); err != nil {
+		return err
+	}
+	return persist(ctx, func(ctx context.Context) error { // until the member itself knows of it, it refuses writes
+		status, err := cli.Status(ctx, s.Endpoints()[0])
+		if err == nil && status.IsLearner {
+			err = rpctypes.ErrGRPCNotSupportedForLearner
+		}
+		return err
+	})
 }
 
 // promote makes the learner with a peer URL a voting member, once it has the data.
