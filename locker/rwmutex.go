@@ -15,6 +15,9 @@ import (
 // it, so a stream of readers does not starve writers. There is no upgrade from reading to writing: two readers that
 // wait for each other to finish would wait for ever. Unlock, and then Lock.
 //
+// A writer behind several readers, or a reader behind several writers, waits for session.Options.LockDelay as well if
+// the lease of one of them has ended meanwhile, also by Session.Close.
+//
 // The writers of holdfast versions without RWMutex take a reader for a lock of another client. They exclude each other,
 // but such a writer may hold before a reader whose lease etcd has revoked unannounced is told.
 type RWMutex struct {

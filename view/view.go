@@ -49,7 +49,7 @@ type Notice struct {
 	Until   time.Time // the entry was moved to a lease that ends about then; zero: it was not
 }
 
-// String says what is asked, by whom and why, on one line.
+// String says what is asked, who asks and why, on one line.
 func (n Notice) String() string {
 	what := "asked to let go"
 	switch {

@@ -22,7 +22,7 @@ into the holder's entry, told to the holder, and recorded.
 A holder that reaches etcd learns of it within two seconds. Its contexts end, its Check
 says why, and the lock is free when its work has ended: nothing overlaps. "holdfast
 run" sends SIGTERM to its command, and SIGKILL after --drain. A holder that hangs or is
-cut off from etcd is not affected. See whom you ask with "holdfast show" first, and
+cut off from etcd is not affected. See which client holds with "holdfast show" first, and
 give the --token that it shows: then no other holder is asked by mistake.
 
 --force takes the lock away from a holder that does not let go. It is asked first, and

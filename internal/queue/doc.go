@@ -1,5 +1,6 @@
 // Package queue is the one algorithm of locks and elections: each contender has an
-// entry in etcd, and the entry with the smallest create revision holds.
+// entry in etcd, and the entry with the smallest create revision holds. Readers of an
+// RWMutex that no writer is ahead of hold together.
 //
 //	line in memory             etcd, under NAME/@/
 //	goroutine 3  ─┐
@@ -56,9 +57,10 @@
 //
 // A free lock takes this path, in order: acquire.go, line.go, entry.go, put.go,
 // commit.go, hold.go, release.go, remove.go. A waiter adds wait.go, stream.go and
-// judge.go; a line in memory, handoff.go. keys.go, sweeper.go and orphans.go are
-// about requests that were not answered, poll.go, notice.go and held.go about holds
-// that last, term.go, front.go and follow.go about elections. DESIGN.md at the root of
+// judge.go; a line in memory, handoff.go; readers beside writers, readers.go. keys.go, sweeper.go and orphans.go are
+// about requests that were not answered, poll.go, notice.go, idle.go and held.go about
+// holds that last, minhold.go about names that stay taken after a release, place.go
+// about what waiters are told, term.go, front.go and follow.go about elections. DESIGN.md at the root of
 // the module has the reasons, and internal/queuemodel a model of this algorithm that
 // is searched for mistakes.
 package queue

@@ -251,21 +251,24 @@ func TestAllReadersOfALostSessionAreToldBeforeAWriterHolds(t *testing.T) {
 // A writer behind a reader that waits for the lock delay gives up. The reader behind both does not wait for the
 // other reader.
 func TestReaderBehindAWriterThatLeavesDelaysIfAWriterAheadWasRevoked(t *testing.T) {
-	for name, revoke := range map[string]bool{"revoked": true, "released": false} {
+	for name, c := range map[string]struct {
+		leave func(holder *kit.Peer)
+		delay bool
+	}{
+		"revoked":                        {(*kit.Peer).Revoke, true},
+		"released":                       {(*kit.Peer).Release, false},
+		"released, and its session ends": {func(p *kit.Peer) { p.Release(); p.Revoke() }, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				holder, between := kit.Join(t, srv, entriesX), kit.JoinReader(t, srv, entriesX)
 				writer, p := kit.Join(t, srv, entriesX), start(t, srv)
 				done := acquireLater(kit.Within(t, time.Minute), p.readers("x"))
 				kit.Queued(t, srv, entriesX, 4)
-				if revoke {
-					holder.Revoke()
-				} else {
-					holder.Release()
-				}
+				c.leave(holder)
 				time.Sleep(kit.LockDelay / 10)
 				writer.Release() // which it may, as between still stands
-				delayed(t, <-done, srv, writer.Key, revoke)
+				delayed(t, <-done, srv, writer.Key, c.delay)
 				between.Release()
 			})
 		})

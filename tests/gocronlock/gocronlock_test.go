@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// Three processes with three clocks: in each slot one runs the job, which takes no time, and the others, for whom the
-// slot begins when the run is over, skip it.
+// Three processes with three clocks: in each slot one runs the job, which takes no time. For the others the slot begins
+// when that run is over, and they skip it.
 func TestThreeProcessesRunEachSlotOnce(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
