@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -20,6 +21,10 @@ var (
 	errOccupied = errors.New("the queue is not empty")
 	// errEntryGone: another client deleted the entry.
 	errEntryGone = errors.New("the entry is no longer in the queue")
+	// errNoticed: an administrator has put a Notice into the entry while it waited.
+	errNoticed = fmt.Errorf("an administrator asks for the place of the entry: %w", errEntryGone)
+	// errOneGone is errEntryGone or errNoticed, of another entry of the set.
+	errOneGone = fmt.Errorf("one entry of several was deleted, or an administrator asks for its place: %w", errEntryGone)
 	// errEpochMoved: the epoch was raised between the put and its reply.
 	errEpochMoved = errors.New("the fencing epoch was bumped while the entry was being put")
 )
@@ -41,7 +46,7 @@ const (
 // removed, by what stands in its own queue.
 type entry struct {
 	q      *Queue
-	set    []*entry // of the attempt, this one among them: one Txn puts them. Nil once they are removed one by one
+	set    []*entry // of the attempt, this one among them: one Txn puts them. Nil once this one leaves
 	lease  *lease.Lease
 	ticket *ticket // of the caller that the entry was put for
 	key    string
@@ -167,18 +172,18 @@ func (e *entry) waiting() *entry {
 	return nil
 }
 
-// othersStand is true in a Txn while the other entries of the set exist.
+// othersStand is true in a Txn while the other entries of the set exist as they were put: see readJudgement.
 func (e *entry) othersStand() []clientv3.Cmp {
 	var cmps []clientv3.Cmp
 	for _, m := range e.set {
 		if m != e {
-			cmps = append(cmps, m.owned())
+			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(m.key), "=", m.rev))
 		}
 	}
 	return cmps
 }
 
-// separate has each entry of the set be removed by itself, and returns them.
+// separate has each entry of the set leave by itself, and returns them.
 func (e *entry) separate() []*entry {
 	set := e.set
 	for _, m := range set {
