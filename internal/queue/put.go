@@ -214,19 +214,19 @@ func (e *entry) locate(ctx context.Context) error {
 		return nil
 	}
 	at, compacted := e.rev, false
-	resp, err := e.q.read(ctx, e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch)
+	resp, err := e.readJudgement(ctx, e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch)
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		// What stood then, and how it left, can no longer be known.
 		compacted = true
-		if resp, err = e.q.read(ctx, e.q.nearest(e.rev-1, 0), e.q.shared.getEpoch); err == nil {
+		if resp, err = e.readJudgement(ctx, e.q.nearest(e.rev-1, 0), e.q.shared.getEpoch); err == nil {
 			at = resp.Header.Revision
 		}
 	}
 	if err != nil {
 		return err
 	}
-	e.setPlace(e.rev, rangeAt(resp, 0), at, e.requeued || compacted)
-	return e.takeToken(resp.Responses[1].GetResponseRange().Kvs)
+	e.setPlace(e.rev, rangeAt(resp, 1), at, e.requeued || compacted)
+	return e.takeToken(resp.Responses[2].GetResponseRange().Kvs)
 }
 
 // takeToken makes the fencing token from the entry's create revision and the epoch at that revision. A later epoch must
