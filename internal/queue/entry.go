@@ -18,8 +18,8 @@ import (
 var (
 	// errOccupied: the put was conditional on an empty queue, which it was not.
 	errOccupied = errors.New("the queue is not empty")
-	// errEntryGone: another client deleted the entry.
-	errEntryGone = errors.New("the entry is no longer in the queue")
+	// errEntryGone: another client deleted the entry, or has written to it.
+	errEntryGone = errors.New("the entry is no longer in the queue as it was put")
 	// errEpochMoved: the epoch was raised between the put and its reply.
 	errEpochMoved = errors.New("the fencing epoch was bumped while the entry was being put")
 )
@@ -167,12 +167,12 @@ func (e *entry) waiting() *entry {
 	return nil
 }
 
-// othersStand is true in a Txn while the other entries of the set exist.
+// othersStand is true in a Txn while the other entries of the set exist as they were put.
 func (e *entry) othersStand() []clientv3.Cmp {
 	var cmps []clientv3.Cmp
 	for _, m := range e.set {
 		if m != e {
-			cmps = append(cmps, m.owned())
+			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(m.key), "=", m.rev))
 		}
 	}
 	return cmps
