@@ -46,6 +46,7 @@ func TestWhatIsWrongIsToldWithTheStepsToIt(t *testing.T) {
 		}
 		return ""
 	}
+	const wrongStep = "wrong\n\tadds one\n\terrs"
 	quiet := counter()
 	quiet.Quiet = func(n *int) string { return "quiet" }
 	for name, c := range map[string]struct {
@@ -53,9 +54,9 @@ func TestWhatIsWrongIsToldWithTheStepsToIt(t *testing.T) {
 		want string
 	}{
 		"a state":                   {bad, "two\n\tadds one\n\tadds one"},
-		"a step":                    {more(counter(), 1, Step[int]{State: 2, What: "errs", Wrong: "wrong"}), "wrong\n\tadds one\n\terrs"},
+		"a step":                    {more(counter(), 1, Step[int]{State: 2, What: "errs", Wrong: "wrong"}), wrongStep},
 		"a state without a way out": {more(counter(), 1, Step[int]{State: 7, What: "falls"}), "stuck: "},
-		"a cycle":                   {more(counter(), 2, Step[int]{State: 1, What: "goes back", Again: true}), "livelock: "},
+		"a cycle":                   {more(counter(), 2, Step[int]{State: 1, What: "back", Again: true}), "livelock: "},
 		"a state in which nothing happens by itself": {quiet, "quiet\n\tadds one\n\tadds one\n\tadds one"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package semmodel searches every interleaving of the semaphore's algorithm for one that breaks a rule. The algorithm is
-// changed here first, and in internal/queue only when the search finds nothing.
+// Package semmodel searches every interleaving of the semaphore's algorithm for one that breaks a rule. The algorithm
+// is changed here first, and in internal/queue only when the search finds nothing.
 //
 //	permit.go  an attempt, from its enqueue to its end
 //	model.go   leases, the scenario, and the rules that are broken on purpose
@@ -14,27 +14,27 @@
 // limit. Nothing joins ahead of an entry, so at one limit this stays true, and what is held never exceeds the limit:
 // position decides, and no write is needed for safety.
 //
-// What remains is to wake the right waiters, and to wait for those who do not know yet that their lease was revoked.
+// What remains is to wake the right waiter, and to delay while a holder does not know yet that its lease was revoked.
 // For both, the queue has one first waiter, as a rule: it watches all permits ahead and the limit, and knows of each
 // deletion. The others, which are far, watch the one entry ahead of them.
 //
 //   - An attempt is far only behind an entry that waits, which is certain if the weights up to that entry exceed the
 //     largest limit there ever was.
-//   - An attempt that holds after a wait puts a mark into its entry. That wakes the attempt behind it, which becomes the
-//     first waiter.
-//   - The mark says up to which revision each revoked permit was waited for. The first waiter goes on from there: it
-//     reads what stood ahead at that revision, and judges all that has gone since. So it misses none, however many were
-//     ahead of it when it queued.
+//   - An attempt that holds after a wait puts a mark into its entry. That wakes the attempt behind it, which becomes
+//     the first waiter.
+//   - The mark says up to which revision each revoked permit was waited for. The first waiter goes on from there:
+//     it reads what stood ahead at that revision, and judges all that has gone since. It misses none, however many
+//     were ahead of it when it queued.
 //   - A first waiter that gives up puts the same mark, and then removes its entry.
 //   - If the entry ahead went without a mark, the attempt behind does not know what that one knew. It is far behind the
 //     next entry, if that waits. Otherwise it becomes the first waiter and waits for the lock delay.
 //
 // # What may happen
 //
-// Leases are revoked although they were renewed, and their sessions are told later. Processes crash. Attempts give up at
-// any time. The limit is changed. A watch fails, so that the revision of a deletion is not known; what a read asks for is
-// compacted; the reply to an admission is lost. A session that has lost its lease queues again. Time is an order and
-// nothing else: a lock delay is over when each session whose lease was revoked before it began has been told.
+// Leases are revoked although they were renewed, and their sessions are told later. Processes crash. Attempts give up
+// at any time. The limit is changed. A watch fails, so that the revision of a deletion is not known; what a read asks
+// for is compacted; the reply to an admission is lost. A session that has lost its lease queues again. Time is an order
+// and nothing else: a lock delay is over when each session whose lease was revoked before it began has been told.
 //
 // # What must hold
 //

@@ -153,7 +153,9 @@ func (m *model) leaseSteps(s *state, i, try int8) {
 	if l.alive && l.told {
 		m.must(s, i, "has its lease expire", func(t *state) { t.revoke(n) })
 	}
-	if a := s.attempts[i]; l.alive && !l.told && a.try == try && a.stage != done && a.stage != idle && s.crashed < m.crashes {
+	a := s.attempts[i]
+	running := l.alive && !l.told && a.try == try && a.stage != done && a.stage != idle
+	if running && s.crashed < m.crashes {
 		m.choose(s, i, "crashes", func(t *state) {
 			t.crashed++
 			t.leases[n].told = true // it does nothing any more
