@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -19,12 +18,8 @@ import (
 var (
 	// errOccupied: the put was conditional on an empty queue, which it was not.
 	errOccupied = errors.New("the queue is not empty")
-	// errEntryGone: another client deleted the entry.
-	errEntryGone = errors.New("the entry is no longer in the queue")
-	// errNoticed: an administrator has put a Notice into the entry while it waited.
-	errNoticed = fmt.Errorf("an administrator asks for the place of the entry: %w", errEntryGone)
-	// errOneGone is errEntryGone or errNoticed, of another entry of the set.
-	errOneGone = fmt.Errorf("one entry of several was deleted, or an administrator asks for its place: %w", errEntryGone)
+	// errEntryGone: another client deleted the entry, or has written to it.
+	errEntryGone = errors.New("the entry is no longer in the queue as it was put")
 	// errEpochMoved: the epoch was raised between the put and its reply.
 	errEpochMoved = errors.New("the fencing epoch was bumped while the entry was being put")
 )
@@ -46,7 +41,7 @@ const (
 // removed, by what stands in its own queue.
 type entry struct {
 	q      *Queue
-	set    []*entry // of the attempt, this one among them: one Txn puts them. Nil once this one leaves
+	set    []*entry // of the attempt, this one among them: one Txn puts them. Nil once they are removed one by one
 	lease  *lease.Lease
 	ticket *ticket // of the caller that the entry was put for
 	key    string
@@ -172,7 +167,7 @@ func (e *entry) waiting() *entry {
 	return nil
 }
 
-// othersStand is true in a Txn while the other entries of the set exist as they were put: see readJudgement.
+// othersStand is true in a Txn while the other entries of the set exist as they were put.
 func (e *entry) othersStand() []clientv3.Cmp {
 	var cmps []clientv3.Cmp
 	for _, m := range e.set {
@@ -183,7 +178,7 @@ func (e *entry) othersStand() []clientv3.Cmp {
 	return cmps
 }
 
-// separate has each entry of the set leave by itself, and returns them.
+// separate has each entry of the set be removed by itself, and returns them.
 func (e *entry) separate() []*entry {
 	set := e.set
 	for _, m := range set {
@@ -192,8 +187,9 @@ func (e *entry) separate() []*entry {
 	return set
 }
 
-// finish ends the attempt. If a copy of its put may still be carried out, or the entry may exist with an unknown
-// revision, the sweeper takes over.
+// finish ends the attempt. If a copy of its put was not answered, or the entry may exist with an unknown revision, the
+// sweeper takes over. The present gate does not tell whether the copy came too late: it may have been carried out after
+// the entry was removed, and before the gate moved.
 func (e *entry) finish() {
 	before := e.stage
 	e.reach(ended)
@@ -202,7 +198,7 @@ func (e *entry) finish() {
 	case before == ended:
 	case e.lease.Lost() != nil: // the entry expires with the lease
 		shared.keys.unregister(e)
-	case before == sent || e.unansweredAt != 0 && e.unansweredAt == e.lease.Gate():
+	case before == sent || e.unansweredAt != 0:
 		shared.sweeper.add(e)
 	case e.moved: // the entry stands at its key
 		shared.keys.unregister(e)

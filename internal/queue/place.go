@@ -78,17 +78,27 @@ const lookedAhead = 3
 // aheadIn reads the replies to lookAhead(rev), the first of which is response i.
 func (q *Queue) aheadIn(resp *clientv3.TxnResponse, i int, rev int64) ahead {
 	before := resp.Responses[i+1].GetResponseRange()
-	a := ahead{count: before.Count, epoch: resp.Responses[i+2].GetResponseRange().Kvs, at: time.Now()}
-	if rev > 0 {
-		a.count = int64(len(before.Kvs))
+	known := int64(len(before.Kvs))
+	a := ahead{count: attempts(before.Kvs), epoch: resp.Responses[i+2].GetResponseRange().Kvs, at: time.Now()}
+	if rev == 0 {
+		a.count += before.Count - known
 	}
-	if oldest := rangeAt(resp, i); oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
+	if oldest := holderIn(resp.Responses[i].GetResponseRange().Kvs); oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
 		a.holder = oldest
 		if q.reader && isReader(string(oldest.Key)) {
 			a.count++ // no conflicting entry: it is ahead because a writer waits in between
 		}
 	}
 	return a
+}
+
+// attempts counts the attempts that some entries of one queue belong to. Those of a Downgradable have two.
+func attempts(entries []*mvccpb.KeyValue) int64 {
+	created := make(map[int64]struct{}, len(entries))
+	for _, kv := range entries {
+		created[kv.CreateRevision] = struct{}{}
+	}
+	return int64(len(created))
 }
 
 // place returns what people see of it.

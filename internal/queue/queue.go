@@ -171,8 +171,23 @@ func (q *Queue) youngestConflicting() clientv3.Op {
 		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
 }
 
-// oldest reads the entry of the queue that was created first, which holds, with its value.
-func (q *Queue) oldest() clientv3.Op { return clientv3.OpGet(q.entries, clientv3.WithFirstCreate()...) }
+// oldest reads the entry of the queue that was created first, which holds, with its value. The two entries of a
+// Downgradable have one create revision, so it reads two: see holderIn.
+func (q *Queue) oldest() clientv3.Op {
+	opts := clientv3.WithFirstCreate()
+	if q.takesNotices() {
+		opts = append(opts, clientv3.WithLimit(2))
+	}
+	return clientv3.OpGet(q.entries, opts...)
+}
+
+// holderIn returns the entry that holds out of the reply to oldest; nil if there is none.
+func holderIn(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	if len(kvs) == 2 && kvs[0].CreateRevision == kvs[1].CreateRevision && isReader(string(kvs[0].Key)) {
+		return kvs[1]
+	}
+	return first(kvs)
+}
 
 // OldestWriter reads the oldest entry below a prefix that is not a reader's.
 func OldestWriter(entries string) clientv3.Op {
