@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -50,7 +51,7 @@ func R(name string) Member { return Member{name: name, read: true} }
 // NewSet names 1 to MaxSet locks in the session's namespace, each once. A bad name, a name that is given twice, too
 // many names or none, and a nil session are errors of the first call.
 func NewSet(sess *session.Session, members ...Member) *Set {
-	s := &Set{members: members}
+	s := &Set{members: slices.Clone(members)}
 	var texts []string
 	for _, m := range members {
 		q := queue.New(lease.Open(sess.Ref()), "lock", m.name)

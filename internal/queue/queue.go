@@ -302,30 +302,35 @@ func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.Creat
 func checkEmpty(ctx context.Context, queues []*Queue) error {
 	open, cancel := withSession(ctx, queues[0].host)
 	defer cancel()
-	var ops []clientv3.Op
+	ops := []clientv3.Op{queues[0].shared.getEpoch} // 1 and 2 for each queue: as many as etcd takes for MaxSet
 	for _, q := range queues {
-		ops = append(ops, q.lookAhead(0)...)
+		ops = append(ops, q.lookAhead(0)[:2]...)
 	}
 	resp, err := queues[0].read(open, ops...)
 	if err != nil {
 		return queues[0].closedErr(ctx, err)
 	}
+	epoch := resp.Responses[0].GetResponseRange().Kvs
 	for i, q := range queues {
-		if err := q.emptyIn(resp, i*lookedAhead); err != nil {
+		err := q.emptyIn(resp, 1+2*i, epoch)
+		if err != nil && len(queues) > 1 {
+			err = q.naming(err)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// emptyIn reads the replies to lookAhead(0), the first of which is response i.
-func (q *Queue) emptyIn(resp *clientv3.TxnResponse, i int) error {
+// emptyIn reads the replies to the first two reads of lookAhead(0), the first of which is response i.
+func (q *Queue) emptyIn(resp *clientv3.TxnResponse, i int, epoch []*mvccpb.KeyValue) error {
 	standing := resp.Responses[i+1].GetResponseRange()
 	own := fmt.Sprintf("%x-", int64(q.host.Lease().ID()))
 	isOwn := func(kv *mvccpb.KeyValue) bool {
 		return strings.HasPrefix(strings.TrimPrefix(string(kv.Key[len(q.entries):]), readerMark), own)
 	}
-	first := q.aheadIn(resp, i, 0)
+	first := q.aheadOf(resp, i, 0, epoch)
 	switch {
 	case len(standing.Kvs) == 0:
 		return nil
