@@ -174,11 +174,7 @@ func (s *SetLock) Client() *clientv3.Client { return s.hold.Client() }
 
 // IsOwner returns comparisons for a Txn of your own: all entries of this acquisition exist.
 func (s *SetLock) IsOwner() []clientv3.Cmp {
-	var cmps []clientv3.Cmp
-	for _, h := range s.hold.Together() {
-		cmps = append(cmps, h.IsOwner())
-	}
-	return cmps
+	return s.hold.Owned()
 }
 
 // Check reports whether all locks are held now, without an RPC, as [Lock.Check] does. A *holdfast.LostError names the

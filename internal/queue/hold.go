@@ -135,6 +135,17 @@ func (h *Hold) Key() string { return h.entry.key }
 // IsOwner is true in a Txn as long as the entry stands.
 func (h *Hold) IsOwner() clientv3.Cmp { return h.entry.owned() }
 
+// Owned is true in a Txn as long as all entries of the hold and of its Set stand, its own first.
+func (h *Hold) Owned() []clientv3.Cmp {
+	cmps := []clientv3.Cmp{h.IsOwner()}
+	for _, each := range h.holds {
+		if each != h {
+			cmps = append(cmps, each.IsOwner())
+		}
+	}
+	return cmps
+}
+
 // Client is the session's client.
 func (h *Hold) Client() *clientv3.Client { return h.entry.q.host.Client() }
 

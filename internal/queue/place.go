@@ -87,7 +87,8 @@ func (q *Queue) aheadOf(resp *clientv3.TxnResponse, i int, rev int64, epoch []*m
 	if rev == 0 {
 		a.count += before.Count - known
 	}
-	if oldest := holderIn(resp.Responses[i].GetResponseRange().Kvs); oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
+	oldest := holderIn(resp.Responses[i].GetResponseRange().Kvs)
+	if oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
 		a.holder = oldest
 		if q.reader && isReader(string(oldest.Key)) {
 			a.count++ // no conflicting entry: it is ahead because a writer waits in between
