@@ -2,6 +2,7 @@ package queuemodel
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -11,7 +12,9 @@ const maxStates = 4_000_000
 // A model searches all states of one scenario.
 type model struct {
 	scenario
-	steps     []step // from the state that is looked at
+	members   [][]member // of each attempt's set
+	modes     bool       // some are shared
+	steps     []step     // from the state that is looked at
 	violation string
 	overlaps  int // states in which a newcomer holds beside a revoked holder that believes
 }
@@ -47,6 +50,7 @@ func (m *model) expand(s *state) []step {
 	}
 	for k := range s.entryCount {
 		m.keepSteps(s, k)
+		m.handSteps(s, k)
 		m.removalSteps(s, k)
 	}
 	for n := range m.sessions {
@@ -71,6 +75,10 @@ type graph struct {
 // search visits all states, breadth first, so that a counterexample is as short
 // as can be. It returns what is wrong, "" when nothing is.
 func (m *model) search() (g graph, wrong string) {
+	m.members = m.sets()
+	for _, set := range m.members {
+		m.modes = m.modes || slices.ContainsFunc(set, func(o member) bool { return o.shared })
+	}
 	numbers := make(map[state]int32)
 	var level, next []state
 	visit := func(s *state, parent int32) int32 {
