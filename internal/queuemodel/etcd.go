@@ -154,7 +154,8 @@ func (m *model) apply(s *state, c *enqueueCopy) {
 		c.contended = c.contended || m.nearest(s, own, s.now).created != 0
 	}
 	c.accepted, c.created = true, s.now
-	if a := &s.attempts[c.attempt]; !a.queued && a.stage == enqueuing && a.try == c.try {
+	// A second copy puts them anew, if those of the first were removed before the attempt knew of them.
+	if a := &s.attempts[c.attempt]; !(a.queued && a.requeued) && a.stage == enqueuing && a.try == c.try {
 		a.queued, a.newcomerTo = true, s.untold()
 	}
 }

@@ -29,6 +29,8 @@ func (m *model) leavingSteps(s *state, i, k int8) {
 	}
 	switch {
 	case p.ahead.created == 0:
+	case s.standing(p.ahead) == nil && m.broken == leavingComparesOthers && !m.allStand(s, i):
+		m.removed(m.step(s, "finds another entry of its set gone, and forgets its own", i), i, k)
 	case s.standing(p.ahead) == nil:
 		m.judge(s, i, k)
 	case (m.unknown || k != 0) && p.seen < s.now:

@@ -39,6 +39,7 @@ type plan struct {
 	shared  bool     // excludes no other shared attempt
 	set     []member // instead of lock and shared
 	givesUp bool
+	again   bool // when it has lost an entry it queues anew, once; otherwise it gives up then
 	slow    bool // it may send again before the reply has come, or give up then
 	line    bool // another goroutine of its session waits behind it for the same lock
 	minHold bool // its name stays taken after its release
@@ -97,6 +98,7 @@ const (
 	twoOfAQueueInABatch         rule = "two enqueues of one queue go in one batch"
 	othersAreNotCompared        rule = "an attempt that waits in a queue does not compare its entries in the others"
 	noticeIsOverlooked          rule = "an attempt that waits does not see that its entry elsewhere is to be moved"
+	leavingComparesOthers       rule = "an entry of a set that is removed compares those that were removed before it"
 	foundSpeaksForAll           rule = "an entry of a set that is found by a read speaks for the others"
 	missingIsPutAgain           rule = "an entry of a set that is missing is put again"
 	setPutByTwoTxns             rule = "two Txns put the entries of a set"

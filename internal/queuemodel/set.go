@@ -112,7 +112,7 @@ func (m *model) queueAnew(s *state, i int8) {
 		}
 	}
 	switch {
-	case a.try+1 == maxTries || a.requeued || s.sessions[m.attempts[i].session].closing: // once is enough for the model
+	case !m.attempts[i].again || a.requeued || a.try+1 == maxTries || s.sessions[m.attempts[i].session].closing:
 		if a.stage = removing; a.places == [maxMembers]place{} {
 			m.end(s, i)
 		}
