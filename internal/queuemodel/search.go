@@ -7,7 +7,7 @@ import (
 )
 
 // maxStates bounds a search: some 3 GB of memory.
-const maxStates = 1_500_000
+const maxStates = 4_000_000
 
 // A model searches all states of one scenario.
 type model struct {
@@ -86,8 +86,7 @@ func (m *model) search() (g graph, wrong string) {
 		if !seen {
 			n = int32(len(g.parents))
 			if n == maxStates {
-				m.violated("TOO LARGE")
-				return 0
+				panic("scenario " + m.name + " is too large")
 			}
 			numbers[*s] = n
 			g.parents = append(g.parents, parent)

@@ -47,6 +47,29 @@ var (
 		},
 		revokes: 1, revokable: []int8{0, 1},
 	}
+	lockAllLater = scenario{
+		name: "B twice, A and B, one revoked, all may give up", sessions: 3,
+		attempts: []plan{
+			{session: 0, lock: 1, givesUp: true}, {session: 1, lock: 1, givesUp: true},
+			{session: 2, set: []member{write(0), write(1)}, givesUp: true},
+		},
+		revokes: 1, revokable: []int8{0, 1},
+	}
+	lockAllLineRegranted = scenario{
+		name: "a line for A, A and B of the same session, B, one revoked, it gets a new lease or closes", sessions: 2,
+		attempts: []plan{
+			{session: 0, line: true}, {session: 0, set: []member{write(0), write(1)}},
+			{session: 1, lock: 1},
+		},
+		revokes: 1, revokable: []int8{0, 1}, regrants: []int8{0}, closing: []int8{0},
+	}
+	treeRegranted = scenario{
+		name: "a tree: A, A/B, B, one revoked, it gets a new lease or closes", sessions: 3,
+		attempts: []plan{
+			{session: 0}, {session: 1, set: []member{read(0), write(1)}}, {session: 2, lock: 1},
+		},
+		revokes: 1, revokable: []int8{0, 1}, regrants: []int8{0, 1}, closing: []int8{1},
+	}
 	lockAllByHand = scenario{
 		name: "A, A and B, B and A, an entry is deleted by hand", sessions: 3,
 		attempts: []plan{
@@ -227,48 +250,3 @@ var (
 		attempts: []plan{{}, {shared: true}},
 	}
 )
-
-var sets = []scenario{
-	lockAll, lockAllTwoLost, lockAllFour, lockAllBetween, lockAllByHand, lockAllByHandRevoked, lockAllRemoved,
-	lockAllRemovedGivesUp,
-	lockAllUnanswered, lockAllUnansweredByHand, lockAllUnansweredAgain, lockAllSwept, lockAllCloses, lockAllRegranted, lockAllLine,
-	tree, treeTwoLost, treeDeep, treeUnanswered, downgrade, downgradeFour, downgradeWaits, downgradeRemoved,
-	cleanSets, crossing, ofOneSession,
-	with(lockAll, unknown, compacted), with(lockAllTwoLost, unknown), with(lockAllBetween, unknown),
-	with(tree, unknown, compacted), with(treeTwoLost, unknown), with(treeDeep, unknown),
-	with(downgrade, unknown, compacted), with(downgrade, lastOfEqual), with(downgradeFour, unknown, lastOfEqual), with(downgradeWaits, unknown), with(downgradeWaits, lastOfEqual),
-	with(lockAllLine, unknown), with(lockAllRegranted, unknown), with(lockAllCloses, unknown),
-}
-
-const (
-	order     = "order"
-	exclusion = "exclusion"
-	stuck     = "stuck"
-)
-
-var brokenSets = []scenario{
-	with(readers, breaking(readersPassWaitingWriters, order)),
-	with(readers, breaking(writersPassReaders, order)),
-	with(three, breaking(nothingIsReadAfterAWake, order)),
-	with(ofOneSession, breaking(twoOfAQueueInABatch, exclusion)),
-	with(lockAllByHand, breaking(othersAreNotCompared, early)),
-	with(lockAllRemoved, breaking(noticeIsOverlooked, early)),
-	with(removedUnanswered, breaking(noticeIsOverlooked, early)),
-	with(lockAllUnansweredByHand, breaking(foundSpeaksForAll, early)),
-	with(lockAllByHand, breaking(missingIsPutAgain, stuck)),
-	with(crossing, breaking(setPutByTwoTxns, stuck)),
-	with(lockAllBetween, breaking(laterQueuesAreReadNow, early)),
-	with(lockAllBetween, breaking(unknownAsksPredecessorOnly, early)),
-	with(lockAllTwoLost, breaking(unknownAsksPredecessorOnly, early)),
-	with(lockAllBetween, breaking(setIsRemovedAtOnce, early)),
-	with(lockAllBetween, breaking(leavingComparesOthers, orphan)),
-	with(downgrade, breaking(downgradePutsAgain, order)),
-	with(lockAllByHandRevoked, breaking(requeuedWithoutDelay, early)),
-	with(lockAllSwept, breaking(sweepAtOnce, early)),
-	with(tree, breaking(readersAreNotRemembered, early)),
-	with(downgradeWaits, breaking(readersAreNotRemembered, early)),
-	with(downgradeWaits, lastOfEqual, breaking(readersAreNotRemembered, early)),
-	with(treeTwoLost, breaking(readersAreNotRemembered, early)),
-	with(treeTwoLost, breaking(writersAreNotRemembered, early)),
-	with(lockAllUnanswered, breaking(foundIsAnswered, orphan)),
-}
