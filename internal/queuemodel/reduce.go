@@ -26,7 +26,7 @@ func (m *model) reduce(s *state) {
 			s.leases[i].gone = 0 // no attempt asks for the session keys of the others
 		}
 	}
-	for i := range s.attempts {
+	for i := range m.attempts {
 		for k := range 2 * int8(maxMembers) {
 			p := s.place(int8(i), k)
 			if p.ahead.created == 0 {
@@ -39,7 +39,7 @@ func (m *model) reduce(s *state) {
 	}
 
 	var used [128]bool
-	s.eachRevision(func(r *revision) { used[*r] = true })
+	m.eachRevision(s, func(r *revision) { used[*r] = true })
 	var number [128]revision
 	last := revision(0)
 	for r := 1; r < len(used); r++ {
@@ -48,7 +48,7 @@ func (m *model) reduce(s *state) {
 			number[r] = last
 		}
 	}
-	s.eachRevision(func(r *revision) { *r = number[*r] })
+	m.eachRevision(s, func(r *revision) { *r = number[*r] })
 	s.now = last
 }
 
@@ -81,7 +81,7 @@ func (m *model) canBeRead(s *state, e *entry) bool {
 	return false
 }
 
-func (s *state) eachRevision(f func(*revision)) {
+func (m *model) eachRevision(s *state, f func(*revision)) {
 	for i := range s.entryCount {
 		f(&s.entries[i].created)
 		f(&s.entries[i].deleted)
@@ -92,7 +92,7 @@ func (s *state) eachRevision(f func(*revision)) {
 		f(&c.replaces)
 		f(&c.created)
 	}
-	for i := range s.attempts {
+	for i := range m.attempts {
 		a := &s.attempts[i]
 		f(&a.gate)
 		f(&a.unanswered)
@@ -102,10 +102,10 @@ func (s *state) eachRevision(f func(*revision)) {
 			a.left[k].eachRevision(f)
 		}
 	}
-	for i := range s.sessions {
+	for i := range m.sessions {
 		f(&s.sessions[i].gate)
 	}
-	for i := range s.leases {
+	for i := range 2 * m.sessions {
 		f(&s.leases[i].key)
 		f(&s.leases[i].gone)
 	}
@@ -126,7 +126,9 @@ func (c enqueueCopy) order() (n uint64) {
 }
 
 func (p *place) eachRevision(f func(*revision)) {
-	f(&p.created)
-	f(&p.ahead.created)
-	f(&p.seen)
+	if p.created != 0 {
+		f(&p.created)
+		f(&p.ahead.created)
+		f(&p.seen)
+	}
 }

@@ -2,6 +2,7 @@ package queuemodel
 
 import (
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strings"
 )
@@ -64,6 +65,16 @@ func (m *model) expand(s *state) []step {
 	return m.steps
 }
 
+// A fingerprint stands for a state: two states have the same one with a chance of 2^-128. To keep the states themselves
+// would take gigabytes.
+type fingerprint [2]uint64
+
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func fingerprintOf(s *state) fingerprint {
+	return fingerprint{maphash.Comparable(seeds[0], *s), maphash.Comparable(seeds[1], *s)}
+}
+
 // A graph is what a search has seen. States are numbered in order of discovery.
 type graph struct {
 	parents  []int32
@@ -79,16 +90,17 @@ func (m *model) search() (g graph, wrong string) {
 	for _, set := range m.members {
 		m.modes = m.modes || slices.ContainsFunc(set, func(o member) bool { return o.shared })
 	}
-	numbers := make(map[state]int32)
+	numbers := make(map[fingerprint]int32)
 	var level, next []state
 	visit := func(s *state, parent int32) int32 {
-		n, seen := numbers[*s]
+		f := fingerprintOf(s)
+		n, seen := numbers[f]
 		if !seen {
 			n = int32(len(g.parents))
 			if n == maxStates {
 				panic("scenario " + m.name + " is too large")
 			}
-			numbers[*s] = n
+			numbers[f] = n
 			g.parents = append(g.parents, parent)
 			g.finished = append(g.finished, m.finished(s))
 			next = append(next, *s)
@@ -130,7 +142,7 @@ func (m *model) search() (g graph, wrong string) {
 }
 
 // trace tells the steps from the start to state n.
-func (m *model) trace(g graph, numbers map[state]int32, n int32) (told []string) {
+func (m *model) trace(g graph, numbers map[fingerprint]int32, n int32) (told []string) {
 	var path []int32
 	for ; n > 0; n = g.parents[n] {
 		path = append(path, n)
@@ -138,7 +150,7 @@ func (m *model) trace(g graph, numbers map[state]int32, n int32) (told []string)
 	s := m.start()
 	for k := len(path) - 1; k >= 0; k-- {
 		for _, step := range m.expand(&s) {
-			if found, ok := numbers[step.state]; ok && found == path[k] {
+			if found, ok := numbers[fingerprintOf(&step.state)]; ok && found == path[k] {
 				told = append(told, m.describe(step))
 				s = step.state
 				break
