@@ -40,8 +40,8 @@
 //     flight. A copy or a reply is lost. The gate refuses. A read finds what an earlier copy did.
 //   - The deletion of the entry ahead is judged: its revision is known, unknown, or compacted. A set looks at one queue
 //     after the other, so in the later ones the revision may be unknown, though no watch has failed.
-//   - An attempt holds, releases, gives up, or hands off its place or its lock. A set is released by one Txn, and leaves
-//     its queues one by one. A holder of a lock in both modes lets the exclusive entry go.
+//   - An attempt holds, releases, gives up, or hands off its place or its lock. A set is released by one Txn, and
+//     leaves its queues one by one. A holder of a lock in both modes lets the exclusive entry go.
 //   - With MinHold, the entry of a hold that was released is moved to a lease of its own, by a
 //     request that may go unanswered. It expires with that lease, or is removed.
 //   - The sweeper puts the key, reads, and deletes.
@@ -58,9 +58,9 @@
 //
 // # What must hold in each state
 //
-//   - Order: an attempt that holds by etcd's record has, in each of its queues, the oldest of the entries that exist and
-//     exclude each other. So no two of them hold by the record, and all hold in order of create revision.
-//   - Exclusion: the same for two entries of one create revision.
+//   - Order: while an attempt holds by etcd's record, no older entry stands that excludes one of its own. So no two
+//     that exclude each other hold by the record, and they hold in order of create revision.
+//   - Exclusion: no two hold by the record whose entries exclude each other and have one create revision.
 //   - Early: no attempt holds by the record while another, revoked, believes that it holds. (An
 //     attempt that queued after that revocation is excepted, see below.)
 //   - Kept: a session deletes no entry that is kept by MinHold before its time is over.
@@ -68,8 +68,8 @@
 //   - Stuck: each attempt can end, each entry be deleted, and each sweeper become idle. So sets do not wait for each
 //     other in a circle.
 //   - Livelock: there is no cycle of states in which the gate refuses an attempt.
-//   - Needless: if no lease is revoked or given up, no key or entry is deleted, and the watch tells the
-//     revision, there is no lock delay. (A later queue of a set may have one if a session that released there has closed.)
+//   - Needless: if no lease is revoked or given up, no key or entry is deleted, and the watch tells the revision,
+//     there is no lock delay. (A later queue of a set may have one if a session that released there has closed.)
 //
 // TestEachBrokenRuleIsNoticed breaks each rule of the algorithm once and expects one of these.
 //
@@ -78,8 +78,8 @@
 //   - A newcomer: an attempt that queues after a revocation finds the queue free and holds at once,
 //     perhaps before the revoked holder is told. Nothing is left that it could see. Only the
 //     session's watch makes this time short. The tests log in how many states it happens.
-//   - Entries of holders deleted by hand, and those of waiters while a revoked holder is not told. Only the poller tells
-//     of the first, and nothing of the others.
+//   - Entries of holders deleted by hand, and those of waiters while a revoked holder is not told. Only the poller
+//     tells of the first, and nothing of the others.
 //   - One Txn and the reading of its reply are one step, except for the enqueue and for a grant: an
 //     attempt may hold although its entry is gone by then.
 //   - The unanswered hand-off of an entry that never held; it is modelled as answered.

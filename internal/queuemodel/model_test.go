@@ -58,15 +58,17 @@ var large = []scenario{
 	readersUnanswered, with(readersUnanswered, unknown), readerUnanswered, with(readerUnanswered, unknown),
 	minHoldGivenUp,
 	removedLineTwice, with(removed, unknown, compacted),
-	lockAllRemoved, lockAllUnansweredAgain, lockAllSwept, with(lockAllSwept, unknown), with(lockAllBetween, unknown, compacted),
-	with(lockAllFour, unknown), with(lockAllByHandRevoked, unknown), with(lockAllCloses, unknown, compacted),
+	lockAllRemoved, lockAllUnansweredAgain, lockAllSwept, with(lockAllSwept, unknown),
+	with(lockAllBetween, unknown, compacted), with(lockAllFour, unknown), with(lockAllByHandRevoked, unknown), with(lockAllCloses, unknown, compacted),
 	with(lockAllRegranted, unknown), with(lockAllLineRegranted, unknown), with(treeDeep, unknown, compacted),
 	with(treeRegranted, unknown, compacted), with(downgradeFour, unknown, lastOfEqual),
 }
 
 // underRace are searched under the race detector, which makes a search ten times slower and has nothing to find: one
 // goroutine searches. "go test ./..." searches all small ones.
-var underRace = []scenario{three, handingOn, keyDeleted, sweptAlone, readers, minHold, removed, clean, lockAllUnanswered, downgradeRemoved}
+var underRace = []scenario{
+	three, handingOn, keyDeleted, sweptAlone, readers, minHold, removed, clean, lockAllUnanswered, downgradeRemoved,
+}
 
 func TestEveryInterleavingKeepsTheRules(t *testing.T) {
 	scenarios := small

@@ -33,8 +33,8 @@ func (m *model) copySteps(s *state, k int8) {
 	}
 }
 
-// batchSteps carry out a copy and another of the same session in one Txn. So their entries have one create revision, and
-// a read that is bounded by it finds none of the other's ahead.
+// batchSteps carry out a copy and another of the same session in one Txn. So their entries have one create
+// revision, and a read that is bounded by it finds none of the other's ahead.
 func (m *model) batchSteps(s *state, k int8) {
 	for l := k + 1; l < s.copyCount; l++ {
 		c, d := s.copies[k], s.copies[l]

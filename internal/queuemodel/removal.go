@@ -9,9 +9,9 @@ package queuemodel
 // entry it is cannot hold by it any more: it was told, or it has waited for its lock delay and was told
 // then. Sessions whose leases were revoked before the notice know of that.
 //
-// Nothing bounds how long an attempt takes whose entry is the first: its enqueue may go unanswered, it may not be able to
-// read that the entry ahead is gone, and a set may wait in another queue. So each read of the own entries takes one that
-// an administrator has written into for gone, until the attempt holds.
+// Nothing bounds how long an attempt takes whose entry is the first: its enqueue may go unanswered, it may not be
+// able to read that the entry ahead is gone, and a set may wait in another queue. So each read of the own entries
+// takes one that an administrator has written into for gone, until the attempt holds.
 
 // noticed says how far a removal of an entry has come.
 type noticed int8
@@ -54,9 +54,9 @@ func (m *model) removalSteps(s *state, k int8) {
 	}
 }
 
-// mayTakeLong reports whether nothing bounds the time until the attempt holds whose entry it is: its enqueue was carried
-// out and not answered, or there is a queue of which it does not know that it is free. A set may have the first entry of
-// one queue while it waits in another.
+// mayTakeLong reports whether nothing bounds the time until the attempt holds whose entry it is: its enqueue was
+// carried out and not answered, or there is a queue of which it does not know that it is free. A set may have the
+// first entry of one queue while it waits in another.
 func (m *model) mayTakeLong(s *state, e *entry) bool {
 	i := e.name.attempt
 	a := &s.attempts[i]

@@ -1,8 +1,8 @@
 package queuemodel
 
-// Sets of entries: an attempt that takes several locks, or one lock in both modes. One Txn puts its entries, so they
-// have one create revision. Each waits in its own queue and is judged and removed there by itself. An attempt waits only
-// for smaller revisions, so sets that overlap cannot wait for each other in a circle.
+// Sets of entries: an attempt that takes several locks, or one lock in both modes. One Txn puts its entries, so
+// they have one create revision. Each waits in its own queue and is judged and removed there by itself. An attempt
+// waits only for smaller revisions, so sets that overlap cannot wait for each other in a circle.
 
 // A member of a set is what one of its entries is for.
 type member struct {
@@ -130,8 +130,8 @@ func (m *model) queueAnew(s *state, i int8) {
 //	If   create(the exclusive entry) = its revision
 //	Then delete it
 //
-// It is a reader from the moment it asks for it, answered or not. A copy that is carried out later does what the release
-// does, or nothing.
+// It is a reader from the moment it asks for it, answered or not. A copy that is carried out later does what the
+// release does, or nothing.
 func (m *model) downgradeSteps(s *state, i int8) {
 	a := &s.attempts[i]
 	if !m.attempts[i].downgrades {
