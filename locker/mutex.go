@@ -88,7 +88,8 @@ func carries(err error, lost *holdfast.LostError) bool {
 //
 // An error is an *AcquireError, whose Err field lists the errors.Is targets and whose Place says which client holds. If
 // the session loses its lease, the call queues again under the next one. Two calls are two contenders, even in one
-// goroutine; but with a context of a Lock of the same name that is still held, the error Is holdfast.ErrReentrant.
+// goroutine; but with a context of a Lock of the same name that is still held, the error Is holdfast.ErrReentrant, or
+// the hold is shared: see Options.Reentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
 	hold, err := m.named.acquire(ctx, exclusive, false)
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
 )
@@ -24,13 +22,17 @@ type named struct {
 }
 
 // acquire acquires the lock in a mode. With try it does not wait.
-func (n named) acquire(ctx context.Context, mode string, try bool) (*queue.Hold, error) {
+func (n named) acquire(ctx context.Context, mode string, try bool) (handle, error) {
 	start := time.Now()
 	if err := n.opts.validate(); err != nil {
-		return nil, n.failed(0, err)
+		return handle{}, n.failed(0, err)
 	}
-	if ctx != nil && n.queue.Err() == nil && n.heldIn(ctx) {
-		return nil, n.failed(0, holdfast.ErrReentrant)
+	if ctx != nil && n.queue.Err() == nil {
+		if h, err := n.reenter(ctx, mode); err != nil {
+			return handle{}, n.failed(0, err)
+		} else if h.Hold != nil {
+			return h, nil
+		}
 	}
 	r := queue.Request{
 		Owner: n.opts.Owner, Mode: mode, MinHold: n.opts.MinHold, MaxHold: n.opts.MaxHold,
@@ -51,31 +53,14 @@ func (n named) acquire(ctx context.Context, mode string, try bool) (*queue.Hold,
 	if err != nil {
 		failed := n.failed(time.Since(start), err)
 		failed.Place = place
-		return nil, failed
+		return handle{}, failed
 	}
-	return hold, nil
+	return n.handle(hold), nil
 }
 
 // lock returns the Lock of a hold.
-func (n named) lock(hold *queue.Hold) *Lock {
-	return &Lock{hook: stale.NewHook(hold), hold: hold, strict: n.opts.CancelOnSuspended}
-}
-
-// heldIn reports whether ctx comes from a Lock or a ReadLock of this name that still keeps
-// it taken.
-func (n named) heldIn(ctx context.Context) bool {
-	held := func(h *queue.Hold) bool { return h.Queue().Same(n.queue) && h.Blocks() }
-	for h := range fencing.Holders(ctx) {
-		if lk, ok := h.(*Lock); ok && lk != nil && held(lk.hold) {
-			return true
-		}
-	}
-	for r, _ := ctx.Value(readKey{}).(*reading); r != nil; r = r.outer {
-		if held(r.lock.hold) {
-			return true
-		}
-	}
-	return false
+func (n named) lock(h handle) *Lock {
+	return &Lock{hook: stale.NewHook(h.Hold), hold: h, strict: n.opts.CancelOnSuspended}
 }
 
 func (n named) failed(waited time.Duration, err error) *AcquireError {

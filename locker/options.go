@@ -40,6 +40,19 @@ type Options struct {
 	// while fenced writers refuse.
 	CancelOnSuspended bool
 
+	// Reentrant is for functions that lock a name and call others that lock it, too. Lock, TryLock, Do and TryDo, with a
+	// context of a Lock of the same name and client that is still held, then return at once, without a request, instead
+	// of with holdfast.ErrReentrant. What they return is another Lock of the same hold, with its token. Both calls need
+	// the option.
+	//
+	// Each Lock ends with its own Unlock, or with the hold; the last Unlock, whichever it is, removes the entry. So the
+	// name stays taken while a goroutine that outlives the outer Do is within a Do of its own. Goroutines with contexts
+	// of one hold do not exclude each other. CancelOnSuspended is that of each call, other options those of the first.
+	//
+	// A Lock covers RLock of its name, and a ReadLock another one. It does not cover Lock, which then fails with
+	// holdfast.ErrReentrant, because two readers that do this would wait for each other. Default false.
+	Reentrant bool
+
 	// OnWait is called while Lock and Do wait: once they are queued behind others, and each time the wait continues, at
 	// least every 30 s. A goroutine behind others of its session is told when it queues, and when it is the first of
 	// them. It costs no request.

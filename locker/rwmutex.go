@@ -57,7 +57,7 @@ func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lk *R
 // RLock acquires the lock for reading. It waits until no writer holds the lock or waits ahead of it, and otherwise as
 // Lock does, with the same errors. Each goroutine that reads has an entry in etcd, also within one session. With a
 // context of a Lock or ReadLock of the same name that is still held, the error Is holdfast.ErrReentrant: a writer that
-// waits in between would make both wait for ever.
+// waits in between would make both wait for ever. Options.Reentrant shares the hold instead.
 func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, false) }
 
 // TryRLock acquires the lock for reading if no writer holds it or waits. Otherwise the error Is ErrLocked, and its
@@ -69,5 +69,5 @@ func (m *RWMutex) rlock(ctx context.Context, try bool) (*ReadLock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ReadLock{hook: stale.NewHook(hold), hold: hold, strict: m.readers.opts.CancelOnSuspended}, nil
+	return &ReadLock{hook: stale.NewHook(hold.Hold), hold: hold, strict: m.readers.opts.CancelOnSuspended}, nil
 }
