@@ -92,3 +92,15 @@ func (o Options) validate() error {
 		return nil
 	}
 }
+
+// notFor returns what is wrong if options that only a Mutex and an RWMutex have are set for something else.
+func (o Options) notFor(what string) error {
+	switch {
+	case o.MinHold != 0:
+		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is not for " + what}
+	case o.Reentrant:
+		return &holdfast.ArgumentError{Argument: "Options.Reentrant", Reason: "is not for " + what}
+	default:
+		return nil
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
@@ -17,6 +16,13 @@ type handle struct {
 	*queue.Hold
 	own *own // nil without Options.Reentrant: then the handle ends with the hold
 }
+
+type mode bool
+
+const (
+	exclusive mode = false
+	shared    mode = true
+)
 
 // own is what a handle has for itself.
 type own struct {
@@ -37,30 +43,42 @@ func newHandle(h *queue.Hold, handles *atomic.Int64) handle {
 	return handle{h, o}
 }
 
-// handle returns the first handle of a hold.
-func (n named) handle(h *queue.Hold) handle {
+// acquireOne acquires a name, or returns another handle of the hold that ctx comes from.
+func (n named) acquireOne(ctx context.Context, mode mode, try bool) (handle, error) {
 	if !n.opts.Reentrant {
-		return handle{Hold: h}
+		holds, err := n.acquire(ctx, try)
+		if err != nil {
+			return handle{}, err
+		}
+		return handle{Hold: holds[0]}, nil
 	}
-	one := new(atomic.Int64)
-	one.Store(1)
-	return newHandle(h, one)
+	if h, err := n.reenter(ctx, mode); err != nil {
+		return handle{}, n.failed(0, err)
+	} else if h.Hold != nil {
+		return h, nil
+	}
+	holds, err := n.enqueue(ctx, try)
+	if err != nil {
+		return handle{}, err
+	}
+	first := new(atomic.Int64)
+	first.Store(1)
+	return newHandle(holds[0], first), nil
 }
 
 // reenter returns another handle of the hold that ctx comes from. It has no Hold if there is none to share.
-func (n named) reenter(ctx context.Context, mode string) (handle, error) {
+func (n named) reenter(ctx context.Context, mode mode) (handle, error) {
+	if err := n.opts.validate(); err != nil {
+		return handle{}, err
+	}
 	outer, found := n.carriedBy(ctx)
 	switch {
 	case !found:
 		return handle{}, nil
 	case mode == exclusive && outer.Token() == 0: // two readers that wait for each other would wait for ever
 		return handle{}, fmt.Errorf("%w for reading: unlock it before you lock it for writing", holdfast.ErrReentrant)
-	case !n.opts.Reentrant || outer.own == nil:
-		return handle{}, holdfast.ErrReentrant
-	}
-	switch {
-	case ctx.Err() != nil:
-		return handle{}, nil // the queue says so
+	case outer.own == nil:
+		return handle{}, fmt.Errorf("%w, and took it without Options.Reentrant", holdfast.ErrReentrant)
 	case outer.Live():
 	case outer.Blocks(): // ended by an administrator, and not unlocked
 		return handle{}, fmt.Errorf("%w and must unlock it: %w", holdfast.ErrReentrant, outer.Hold.Check())
@@ -74,22 +92,6 @@ func (n named) reenter(ctx context.Context, mode string) (handle, error) {
 		}
 	}
 	return handle{}, nil // the last handle is being released
-}
-
-// carriedBy returns the handle that ctx comes from whose hold keeps this name taken.
-func (n named) carriedBy(ctx context.Context) (handle, bool) {
-	keeps := func(h handle) bool { return h.Queue().Same(n.queue) && h.Blocks() }
-	for h := range fencing.Holders(ctx) {
-		if lk, ok := h.(*Lock); ok && lk != nil && keeps(lk.hold) {
-			return lk.hold, true
-		}
-	}
-	for r, _ := ctx.Value(readKey{}).(*reading); r != nil; r = r.outer {
-		if keeps(r.lock.hold) {
-			return r.lock.hold, true
-		}
-	}
-	return handle{}, false
 }
 
 // ended returns what has ended the handle, or nil.

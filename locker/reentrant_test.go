@@ -225,6 +225,55 @@ func TestReentrancyNeedsTheOptionOfBothCalls(t *testing.T) {
 	})
 }
 
+func TestOptionsOfAReentrantCallAreValidated(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		mu := locker.NewMutex(p.Sess, "x").With(reentrant)
+		outer := mustLock(t, mu)
+		_, err := mu.With(locker.Options{Reentrant: true, MaxHold: -1}).Lock(within(t, outer))
+		var bad *holdfast.ArgumentError
+		if !errors.As(err, &bad) || bad.Argument != "Options.MaxHold" {
+			t.Errorf("Lock: %v", err)
+		}
+		mustUnlock(t, outer)
+	})
+}
+
+func TestReentrantIsAnArgumentErrorForOtherLocks(t *testing.T) {
+	t.Parallel()
+	_, set := locker.NewSet(nil, locker.W("x")).With(reentrant).Lock(t.Context())
+	_, tree := locker.NewTreeMutex(nil, "x").With(reentrant).TryLock(t.Context())
+	_, downgradable := locker.NewRWMutex(nil, "x").With(reentrant).LockDowngradable(t.Context())
+	for _, err := range []error{set, tree, downgradable} {
+		var bad *holdfast.ArgumentError
+		if !errors.As(err, &bad) || bad.Argument != "Options.Reentrant" {
+			t.Errorf("Lock: %v", err)
+		}
+	}
+}
+
+func TestLocksOfASetAreNotShared(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		set := locker.NewSet(p.Sess, locker.W("x"), locker.R("y"))
+		err := set.Do(t.Context(), func(ctx context.Context, _ *locker.SetLock) error {
+			for _, name := range []string{"x", "y"} {
+				rw := locker.NewRWMutex(p.Sess, name).With(reentrant)
+				if _, err := rw.Lock(ctx); !errors.Is(err, holdfast.ErrReentrant) {
+					t.Errorf("Lock of %s: %v", name, err)
+				}
+				if _, err := rw.RLock(ctx); !errors.Is(err, holdfast.ErrReentrant) {
+					t.Errorf("RLock of %s: %v", name, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestReentrantReadersShareAHoldAndDoNotUpgrade(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
