@@ -187,8 +187,9 @@ func (e *entry) separate() []*entry {
 	return set
 }
 
-// finish ends the attempt. If a copy of its put may still be carried out, or the entry may exist with an unknown
-// revision, the sweeper takes over.
+// finish ends the attempt. If a copy of its put was not answered, or the entry may exist with an unknown revision, the
+// sweeper takes over. The present gate does not tell whether the copy came too late: it may have been carried out after
+// the entry was removed, and before the gate moved.
 func (e *entry) finish() {
 	before := e.stage
 	e.reach(ended)
@@ -197,7 +198,7 @@ func (e *entry) finish() {
 	case before == ended:
 	case e.lease.Lost() != nil: // the entry expires with the lease
 		shared.keys.unregister(e)
-	case before == sent || e.unansweredAt != 0 && e.unansweredAt == e.lease.Gate():
+	case before == sent || e.unansweredAt != 0:
 		shared.sweeper.add(e)
 	case e.moved: // the entry stands at its key
 		shared.keys.unregister(e)
