@@ -49,8 +49,9 @@ type Options struct {
 	// name stays taken while a goroutine that outlives the outer Do is within a Do of its own. Goroutines with contexts
 	// of one hold do not exclude each other. CancelOnSuspended is that of each call, other options those of the first.
 	//
-	// A Lock covers RLock of its name, and a ReadLock another one. It does not cover Lock, which then fails with
-	// holdfast.ErrReentrant, because two readers that do this would wait for each other. Default false.
+	// A Lock covers RLock of its name. A ReadLock covers RLock and not Lock, which fails with holdfast.ErrReentrant: two
+	// readers that did so would wait for each other. A Mutex and an RWMutex have this option; others refuse it, and a
+	// Lock of theirs is not shared. Default false.
 	Reentrant bool
 
 	// OnWait is called while Lock and Do wait: once they are queued behind others, and each time the wait continues, at
