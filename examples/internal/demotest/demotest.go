@@ -126,11 +126,10 @@ func CheckShown(t *testing.T, output string, inOrder bool, mayDiffer ...string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, shown, ok := strings.Cut(file.Doc.Text(), "\n\t   time  who")
-	if !ok {
+	shown := regexp.MustCompile(`(?m)^\t *time +who(.*\n)(\t.*\n)+`).FindString(file.Doc.Text())
+	if shown == "" {
 		t.Fatal("the package comment shows no output")
 	}
-	shown, _, _ = strings.Cut("   time  who"+shown, "\n\n")
 	want, got := comparable(shown, inOrder, mayDiffer), comparable(output, inOrder, mayDiffer)
 	if !slices.Equal(got, want) {
 		t.Errorf("the package comment shows another output; paste this one:\n%s", output)
