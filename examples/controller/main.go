@@ -95,8 +95,8 @@ func run(ctx context.Context, d *demo.Demo) error {
 	return nil
 }
 
-// lead is the work, for one term. Its context ends when the term is lost, and on SIGTERM. Then it finishes the round that
-// has begun: Run resigns when lead has returned, so the next leader does not work beside it.
+// lead is the work, for one term. Its context ends when the term is lost, and on SIGTERM. Then it finishes the round
+// that has begun: Run resigns when lead has returned, so the next leader does not work beside it.
 func lead(ctx context.Context, d *demo.Demo, t *election.Term) error {
 	d.Row(t.Value(), t.Token(), demo.Good, "leads")
 	round, cancel := t.WithContext(context.WithoutCancel(ctx)) // ends with the term alone

@@ -64,8 +64,8 @@ func TestLeaderFinishesItsRoundAndTheNextOneLeads(t *testing.T) {
 	}
 	_, shown, _ := strings.Cut(stdout, "\n") // without the command for another replica
 	demotest.CheckShown(t, shown, false)
-	if begun, finished := strings.Count(stdout, "begins round"), strings.Count(stdout, "finished round"); begun != finished {
-		t.Errorf("%d rounds were begun and %d finished:\n%s", begun, finished, stdout)
+	if n, finished := strings.Count(stdout, "begins round"), strings.Count(stdout, "finished round"); n != finished {
+		t.Errorf("%d rounds were begun and %d finished:\n%s", n, finished, stdout)
 	}
 
 	second.Await(t, "node-2 +leads")
@@ -96,7 +96,8 @@ func TestLeaderThatDoesNotDrainIsReplaced(t *testing.T) {
 
 	stuck.Signal(t, syscall.SIGTERM)
 	next.Await(t, "node-2 +leads")
-	if stdout, stderr, code := stuck.Wait(); code != 1 || !strings.Contains(stderr, "has not returned after its term ended") {
+	stdout, stderr, code := stuck.Wait()
+	if code != 1 || !strings.Contains(stderr, "has not returned after its term ended") {
 		t.Errorf("exit code %d, want 1 and the reason\n%s%s", code, stdout, stderr)
 	}
 }

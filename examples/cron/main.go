@@ -63,8 +63,8 @@ func run(ctx context.Context, d *demo.Demo) error {
 	return all.Wait()
 }
 
-// schedule is one scheduler. It looks after slot by slot, without a gap: after an outage of etcd it is late, but no slot
-// is left out.
+// schedule is one scheduler. It looks after slot by slot, without a gap: after an outage of etcd it is late, but no
+// slot is left out.
 func schedule(ctx context.Context, d *demo.Demo, name string, first time.Time) error {
 	sess, err := session.New(ctx, d.Client, &session.Options{Owner: name, TTL: demo.TTL})
 	if err != nil {
@@ -103,7 +103,7 @@ func runSlot(ctx context.Context, d *demo.Demo, sess *session.Session, name stri
 		if err := job(ctx, slot); err != nil {
 			return err
 		}
-		_, err = fencing.NewFencedWriter(lk).Put(ctx, lastRun, this) // after the job: a crash before it runs the slot again
+		_, err = fencing.NewFencedWriter(lk).Put(ctx, lastRun, this) // not before: a crash in the job leaves no record
 		return err
 	})
 }

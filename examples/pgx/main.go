@@ -1,7 +1,7 @@
 //go:build unix
 
-// Pgx fences a transaction of its own, in PostgreSQL by pgx: sqlfence's Raise is its first statement, and what follows is
-// written only by the newest holder of the lock.
+// Pgx fences a transaction of its own, in PostgreSQL by pgx: sqlfence's Raise is its first statement, and what follows
+// is written only by the newest holder of the lock.
 //
 //	go run ./examples/pgx
 //	go run ./examples/pgx --dsn postgres://user@host/name --endpoints host1:2379,host2:2379

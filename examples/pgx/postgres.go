@@ -19,8 +19,8 @@ import (
 
 var errNoPostgres = errors.New("no PostgreSQL: apt-get install postgresql, or give a --dsn")
 
-// script runs a PostgreSQL in the working directory, reached only through a socket there, until stdin ends: also if this
-// program is killed. Then the directory goes.
+// script runs a PostgreSQL in the working directory, reached only through a socket there, until stdin ends: also if
+// this program is killed. Then the directory goes.
 const script = `
 trap '' PIPE
 initdb -D data -U postgres -A trust -E UTF8 --locale=C --no-sync &&
