@@ -59,7 +59,8 @@ var large = []scenario{
 	minHoldGivenUp,
 	removedLineTwice, with(removed, unknown, compacted),
 	lockAllRemoved, lockAllUnansweredAgain, lockAllSwept, with(lockAllSwept, unknown),
-	with(lockAllBetween, unknown, compacted), with(lockAllFour, unknown), with(lockAllByHandRevoked, unknown), with(lockAllCloses, unknown, compacted),
+	with(lockAllBetween, unknown, compacted), with(lockAllFour, unknown), with(lockAllByHandRevoked, unknown),
+	with(lockAllCloses, unknown, compacted),
 	with(lockAllRegranted, unknown), with(lockAllLineRegranted, unknown), with(treeDeep, unknown, compacted),
 	with(treeRegranted, unknown, compacted), with(downgradeFour, unknown, lastOfEqual),
 }
