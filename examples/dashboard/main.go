@@ -35,7 +35,8 @@
 //	291.70s  worker-1  is well again
 //	306.70s  all       had each trouble
 //
-// docs/dashboards.md says what each panel and each alert means.
+// In a round each panel has something to show, and six of the ten alerts fire; the others need something that stays slow.
+// docs/dashboards.md says what each of them means.
 package main
 
 import (
