@@ -3,7 +3,6 @@ package locker
 import (
 	"context"
 
-	"github.com/holdfast-go/holdfast/internal/stale"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -38,7 +37,9 @@ func NewRWMutexAt(sess *session.Session, prefix string) *RWMutex {
 }
 
 func withReaders(m *Mutex) *RWMutex {
-	return &RWMutex{Mutex: *m, readers: named{queue: m.named.queue.Readers(), opts: m.named.opts}}
+	o := m.named.opts
+	o.MinHold = 0
+	return &RWMutex{Mutex: *m, readers: at(m.named.first().Readers(), o)}
 }
 
 // With returns a copy with other options. MinHold is for writers.
@@ -57,7 +58,7 @@ func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lk *R
 // RLock acquires the lock for reading. It waits until no writer holds the lock or waits ahead of it, and otherwise as
 // Lock does, with the same errors. Each goroutine that reads has an entry in etcd, also within one session. With a
 // context of a Lock or ReadLock of the same name that is still held, the error Is holdfast.ErrReentrant: a writer that
-// waits in between would make both wait for ever.
+// waits in between would make both wait for ever. Options.Reentrant shares the hold instead.
 func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, false) }
 
 // TryRLock acquires the lock for reading if no writer holds it or waits. Otherwise the error Is ErrLocked, and its
@@ -65,9 +66,9 @@ func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) { return m.rlock
 func (m *RWMutex) TryRLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, true) }
 
 func (m *RWMutex) rlock(ctx context.Context, try bool) (*ReadLock, error) {
-	hold, err := m.readers.acquire(ctx, shared, try)
+	h, err := m.readers.acquireOne(ctx, shared, try)
 	if err != nil {
 		return nil, err
 	}
-	return &ReadLock{hook: stale.NewHook(hold), hold: hold, strict: m.readers.opts.CancelOnSuspended}, nil
+	return m.readers.readLock(h), nil
 }
