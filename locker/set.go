@@ -65,7 +65,7 @@ func NewSet(sess *session.Session, members ...Member) *Set {
 	return s
 }
 
-// With returns a copy with other options. MinHold is not for sets.
+// With returns a copy with other options. MinHold and Reentrant are not for sets.
 func (s *Set) With(o Options) *Set {
 	with := *s
 	with.named.opts = o
@@ -102,9 +102,9 @@ func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {
 	set := &SetLock{hold: holds[0], strict: s.named.opts.CancelOnSuspended}
 	for i, m := range s.members {
 		if m.read {
-			set.readers = append(set.readers, s.named.readLock(holds[i]))
+			set.readers = append(set.readers, s.named.readLock(handle{Hold: holds[i]}))
 		} else {
-			set.writers = append(set.writers, s.named.lock(holds[i]))
+			set.writers = append(set.writers, s.named.lock(handle{Hold: holds[i]}))
 		}
 	}
 	return set, nil
@@ -118,8 +118,9 @@ func (s *Set) check() error {
 		return bad("are none: name at least one lock")
 	case len(s.members) > MaxSet:
 		return bad(fmt.Sprintf("are %d: etcd takes at most %d in one transaction", len(s.members), MaxSet))
-	case s.named.opts.MinHold != 0:
-		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is not for sets"}
+	}
+	if err := s.named.opts.notFor("sets"); err != nil {
+		return err
 	}
 	seen := make(map[string]bool)
 	for _, m := range s.members {
