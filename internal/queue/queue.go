@@ -250,7 +250,9 @@ func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {
 	return clientv3.LeaseID(lease), err == nil
 }
 
-// isReader reports whether an entry of ours is a reader's.
+// IsReaderKey reports whether an entry of ours is a reader's.
+func IsReaderKey(key string) bool { return isReader(key) }
+
 func isReader(key string) bool { return strings.HasPrefix(lastPart(key), readerMark) }
 
 func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
