@@ -96,7 +96,7 @@ func TestTreeLockIsKickedAndRemoved(t *testing.T) {
 						_ = lk.Unlock(t.Context())
 					}
 					_ = mustLockTree(t, b, "billing").Unlock(t.Context()) // without Unlock too, once it is removed
-					time.Sleep(2 * time.Second)                                    // the poller of a sees that
+					time.Sleep(2 * time.Second)                           // the poller of a sees that
 					queuetest.NothingStands(t, srv)
 				})
 			})
