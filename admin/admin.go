@@ -24,7 +24,7 @@ type Kind string
 const (
 	// Lock is a locker.Mutex or locker.RWMutex, also of a locker.Set.
 	Lock Kind = "lock"
-	// Tree is a locker.TreeMutex. It has an entry in the queue of its path, and a reader's in the queue of each path above.
+	// Tree is a locker.TreeMutex. It has an entry in the queue of its path, and a reader's in that of each path above.
 	Tree Kind = "tree"
 	// Election is an election.Election.
 	Election Kind = "election"

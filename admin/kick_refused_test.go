@@ -57,18 +57,24 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 			call func() error
 			want error
 		}{
-			"a token that never held": {func() error { return ops.Kick(t.Context(), admin.Lock, "job", 1, "x") }, admin.ErrNotHeld},
+			"a token that never held": {func() error {
+				return ops.Kick(t.Context(), admin.Lock, "job", 1, "x")
+			}, admin.ErrNotHeld},
 			"another epoch": {func() error {
 				return ops.Kick(t.Context(), admin.Lock, "job", lk.Token()|1<<48, "x")
 			}, admin.ErrNotHeld},
 			"a name that MinHold keeps": {func() error {
 				return ops.Kick(t.Context(), admin.Lock, "rests", rests.Token(), "x")
 			}, admin.ErrNotHeld},
-			"a free lock": {func() error { return ops.Kick(t.Context(), admin.Lock, "free", lk.Token(), "x") }, admin.ErrNotHeld},
+			"a free lock": {func() error {
+				return ops.Kick(t.Context(), admin.Lock, "free", lk.Token(), "x")
+			}, admin.ErrNotHeld},
 			"a waiter": {func() error {
 				return ops.Kick(t.Context(), admin.Lock, "job", fencing.Token(waiter.CreateRevision), "x")
 			}, admin.ErrWaits},
-			"an election's name": {func() error { return ops.Kick(t.Context(), admin.Lock, "led", term.Token(), "x") }, admin.ErrNotHeld},
+			"an election's name": {func() error {
+				return ops.Kick(t.Context(), admin.Lock, "led", term.Token(), "x")
+			}, admin.ErrNotHeld},
 			"an election's entry": {func() error {
 				return ops.KickAt(t.Context(), "holdfast/election/led/@", term.Token(), "x")
 			}, admin.ErrNotTold},

@@ -31,18 +31,21 @@ func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
 			call     func() error
 			argument string // "": a NameError
 		}{
-			"no members":            {set(locker.NewSet(p.Sess)), "members"},
-			"zero Set":              {set(&locker.Set{}), "members"},
-			"zero TryDo":            {func() error { return (&locker.Set{}).TryDo(ctx, nil) }, "fn"},
-			"64 members":            {set(locker.NewSet(p.Sess, members(64)...)), "members"},
-			"twice":                 {set(locker.NewSet(p.Sess, w("a"), w("b"), w("a"))), "members"},
-			"twice, once read":      {set(locker.NewSet(p.Sess, w("a"), locker.R("a"))), "members"},
-			"bad name":              {set(locker.NewSet(p.Sess, w("a"), w("b/@"))), ""},
-			"zero Member":           {set(locker.NewSet(p.Sess, w("a"), locker.Member{})), ""},
-			"nil session":           {set(locker.NewSet(nil, w("a"), w("b"))), "sess"},
-			"MinHold":               {set(locker.NewSet(p.Sess, w("a"), w("b")).With(minHold)), "Options.MinHold"},
-			"MinHold of one":        {set(locker.NewSet(p.Sess, w("a")).With(minHold)), "Options.MinHold"},
-			"nil context":           {func() error { _, err := locker.NewSet(p.Sess, w("a"), w("b")).Lock(none); return err }, "ctx"},
+			"no members":       {set(locker.NewSet(p.Sess)), "members"},
+			"zero Set":         {set(&locker.Set{}), "members"},
+			"zero TryDo":       {func() error { return (&locker.Set{}).TryDo(ctx, nil) }, "fn"},
+			"64 members":       {set(locker.NewSet(p.Sess, members(64)...)), "members"},
+			"twice":            {set(locker.NewSet(p.Sess, w("a"), w("b"), w("a"))), "members"},
+			"twice, once read": {set(locker.NewSet(p.Sess, w("a"), locker.R("a"))), "members"},
+			"bad name":         {set(locker.NewSet(p.Sess, w("a"), w("b/@"))), ""},
+			"zero Member":      {set(locker.NewSet(p.Sess, w("a"), locker.Member{})), ""},
+			"nil session":      {set(locker.NewSet(nil, w("a"), w("b"))), "sess"},
+			"MinHold":          {set(locker.NewSet(p.Sess, w("a"), w("b")).With(minHold)), "Options.MinHold"},
+			"MinHold of one":   {set(locker.NewSet(p.Sess, w("a")).With(minHold)), "Options.MinHold"},
+			"nil context": {func() error {
+				_, err := locker.NewSet(p.Sess, w("a"), w("b")).Lock(none)
+				return err
+			}, "ctx"},
 			"zero TreeMutex":        {tree(&locker.TreeMutex{}), "receiver"},
 			"tree: nil session":     {tree(locker.NewTreeMutex(nil, "a/b")), "sess"},
 			"tree: bad path":        {tree(locker.NewTreeMutex(p.Sess, "a//b")), ""},

@@ -129,7 +129,10 @@ func TestSetsOfOneSessionHandOver(t *testing.T) {
 		}
 		mutex := func(who, name string) {
 			run(func() error {
-				return locker.NewMutex(p.Sess, name).Do(ctx, func(context.Context, *locker.Lock) error { enter(who, name); return nil })
+				return locker.NewMutex(p.Sess, name).Do(ctx, func(context.Context, *locker.Lock) error {
+					enter(who, name)
+					return nil
+				})
 			})
 		}
 		set := func(who string, names ...string) {

@@ -186,7 +186,8 @@ func TestKilledRemoverHarmsNothingInARealEtcd(t *testing.T) {
 				ctx, kill := context.WithCancel(deadline(t))
 				cli := srv.Client(t)
 				cli.Lease = dyingLease{cli.Lease, granted, kill}
-				if err := administrator(cli).Remove(ctx, admin.Lock, name, lk.Token(), "wedged"); !errors.Is(err, context.Canceled) {
+				err := administrator(cli).Remove(ctx, admin.Lock, name, lk.Token(), "wedged")
+				if !errors.Is(err, context.Canceled) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
