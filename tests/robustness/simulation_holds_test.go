@@ -20,6 +20,9 @@ const forcedLossLimit = 2*time.Second + simAttempt + simSlack
 // connection works: a few RPCs, each of which may be repeated.
 const grantLimit = 8 * time.Second
 
+// frontsEvery is how often that is checked.
+const frontsEvery = 500 * time.Millisecond
+
 // recheckLimit is recheckAfter of internal/queue: a waiter looks that often whether its entries stand.
 const recheckLimit = 30 * time.Second
 
@@ -64,7 +67,10 @@ func (o *oracle) checkAll(s *simulation) {
 	for _, c := range s.clients {
 		o.checkSession(s, c)
 	}
-	o.checkFronts(s)
+	if s.now()-o.looked > frontsEvery {
+		o.looked = s.now()
+		o.checkFronts(s)
+	}
 }
 
 // checkFronts checks that a session whose connection works soon holds by entries that are at the front of their queues,

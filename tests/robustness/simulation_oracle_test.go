@@ -27,6 +27,7 @@ type oracle struct {
 	all     []*held
 	wanted  map[string][]part        // by owner
 	fronts  map[string]time.Duration // by attempt: since when it is at the front of all its queues
+	looked  time.Duration            // when checkFronts did last
 	granted int
 	forced  int
 	asked   int // holds that an administrator has ended
@@ -312,10 +313,11 @@ func isReader(key string) bool { return strings.Contains(key, "/@/!s") }
 // isNew reports whether a change is the put of a new key.
 func isNew(c etcdfake.Change) bool { return !c.Deleted && c.Kv.CreateRevision == c.Revision }
 
-// owner returns the owner that the entry of a lock has.
+// owner returns the owner that the entry of a lock has. It does not decode the whole value, which would take too long.
 func owner(kv *mvccpb.KeyValue) string {
-	v, _ := queue.DecodeValue(kv.Value)
-	return v.Owner
+	_, from, _ := bytes.Cut(kv.Value, []byte(`"owner":"`))
+	text, _, _ := bytes.Cut(from, []byte(`"`))
+	return string(text)
 }
 
 // ownedBy reports whether the entry of a lock has that owner.
