@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -223,16 +224,25 @@ func (s *simulation) revoke(r *rand.Rand) {
 // surprise revokes the lease of a holder, or of a waiter, and has others release and give up just before and after:
 // what they leave behind must not hide from a waiter that the former is yet to be told.
 func (s *simulation) surprise(r *rand.Rand) {
-	var entries []*mvccpb.KeyValue
+	queues := make(map[string][]*mvccpb.KeyValue)
 	for _, kv := range s.srv.Keys(simEntries) {
 		if isEntry(string(kv.Key)) {
-			entries = append(entries, kv)
+			queues[partOf(kv).prefix] = append(queues[partOf(kv).prefix], kv)
 		}
 	}
-	if len(entries) < 2 {
+	maps.DeleteFunc(queues, func(_ string, entries []*mvccpb.KeyValue) bool { return len(entries) < 2 })
+	if len(queues) == 0 {
 		return
 	}
-	lease := clientv3.LeaseID(entries[r.IntN((len(entries)+1)/2)].Lease)
+	entries := queues[slices.Sorted(maps.Keys(queues))[r.IntN(len(queues))]]
+	victims := 1 // those that hold
+	for victims < len(entries) && isReader(string(entries[victims].Key)) && isReader(string(entries[0].Key)) {
+		victims++
+	}
+	if r.IntN(4) == 0 {
+		victims = len(entries)
+	}
+	lease := clientv3.LeaseID(entries[r.IntN(victims)].Lease)
 	i := slices.IndexFunc(s.clients, func(c *simClient) bool { return c.session().Lease() == lease })
 	if i < 0 {
 		return
@@ -241,14 +251,14 @@ func (s *simulation) surprise(r *rand.Rand) {
 	c.link.Plan(lateEvents(s.fates(c, 300+uint64(r.IntN(1000)))))
 	if r.IntN(2) == 0 {
 		s.hurryUp(c, r)
-		time.Sleep(upTo(r, 2*s.profile.latency))
+		time.Sleep(upTo(r, 3*s.profile.latency))
 	}
 	s.log(fmt.Sprintf("lease %x of a contender revoked: %v", int64(lease), s.srv.Revoke(lease)))
 	if r.IntN(4) == 0 {
 		s.revoke(r)
 	}
 	for range 2 {
-		time.Sleep(upTo(r, []time.Duration{4 * time.Millisecond, 300 * time.Millisecond}[r.IntN(2)]))
+		time.Sleep(upTo(r, []time.Duration{3 * s.profile.latency, 300 * time.Millisecond}[r.IntN(2)]))
 		s.hurryUp(c, r)
 	}
 	time.Sleep(time.Second)

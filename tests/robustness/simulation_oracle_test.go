@@ -116,7 +116,7 @@ func (o *oracle) grant(s *simulation, c *simClient, who string, lk holding, part
 		if former.ended == nil {
 			o.checkHold(s, former)
 		}
-		if former.rev >= h.rev && (h.deletion == nil || h.deletion.Cause != etcdfake.ByForce) {
+		if former.rev >= h.rev && h.ended == nil && (h.deletion == nil || h.deletion.Cause != etcdfake.ByForce) {
 			s.fail("%s: granted by entries of revision %d after %s, whose were of revision %d", who, h.rev, former.who,
 				former.rev)
 		}
