@@ -7,7 +7,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // ReadLock is one acquisition of an [RWMutex] for reading. It is held until it is released or lost, and never again
@@ -18,7 +17,7 @@ import (
 // writer holds.
 type ReadLock struct {
 	hook   // ends the hold when a fenced write is refused
-	hold   *queue.Hold
+	hold   handle
 	strict bool // contexts are canceled on suspension
 }
 

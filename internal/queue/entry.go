@@ -18,8 +18,8 @@ import (
 var (
 	// errOccupied: the put was conditional on an empty queue, which it was not.
 	errOccupied = errors.New("the queue is not empty")
-	// errEntryGone: another client deleted the entry.
-	errEntryGone = errors.New("the entry is no longer in the queue")
+	// errEntryGone: another client deleted the entry, or has written to it.
+	errEntryGone = errors.New("the entry is no longer in the queue as it was put")
 	// errEpochMoved: the epoch was raised between the put and its reply.
 	errEpochMoved = errors.New("the fencing epoch was bumped while the entry was being put")
 )
@@ -167,12 +167,12 @@ func (e *entry) waiting() *entry {
 	return nil
 }
 
-// othersStand is true in a Txn while the other entries of the set exist.
+// othersStand is true in a Txn while the other entries of the set exist as they were put.
 func (e *entry) othersStand() []clientv3.Cmp {
 	var cmps []clientv3.Cmp
 	for _, m := range e.set {
 		if m != e {
-			cmps = append(cmps, m.owned())
+			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(m.key), "=", m.rev))
 		}
 	}
 	return cmps
@@ -187,8 +187,9 @@ func (e *entry) separate() []*entry {
 	return set
 }
 
-// finish ends the attempt. If a copy of its put may still be carried out, or the entry may exist with an unknown
-// revision, the sweeper takes over.
+// finish ends the attempt. If a copy of its put was not answered, or the entry may exist with an unknown revision, the
+// sweeper takes over. The present gate does not tell whether the copy came too late: it may have been carried out after
+// the entry was removed, and before the gate moved.
 func (e *entry) finish() {
 	before := e.stage
 	e.reach(ended)
@@ -197,7 +198,7 @@ func (e *entry) finish() {
 	case before == ended:
 	case e.lease.Lost() != nil: // the entry expires with the lease
 		shared.keys.unregister(e)
-	case before == sent || e.unansweredAt != 0 && e.unansweredAt == e.lease.Gate():
+	case before == sent || e.unansweredAt != 0:
 		shared.sweeper.add(e)
 	case e.moved: // the entry stands at its key
 		shared.keys.unregister(e)

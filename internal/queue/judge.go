@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -62,7 +63,7 @@ func (e *entry) verify(ctx context.Context) error {
 	switch ahead := rangeAt(resp, 1); {
 	case e.ahead == nil:
 		return nil
-	case ahead != nil && ahead.CreateRevision == e.ahead.CreateRevision:
+	case isSame(ahead, e.ahead):
 		e.setAhead(e.ahead, resp.Header.Revision, false)
 		e.tellWaiting(ctx)
 		return nil
@@ -72,6 +73,11 @@ func (e *entry) verify(ctx context.Context) error {
 	default:
 		return e.judgeUnknown(ctx)
 	}
+}
+
+// isSame reports whether kv is the entry ahead. The two entries of a Downgradable have one create revision.
+func isSame(kv, ahead *mvccpb.KeyValue) bool {
+	return isEntry(kv, ahead.CreateRevision) && bytes.Equal(kv.Key, ahead.Key)
 }
 
 // judge finds out, after the entry ahead was deleted at revision d, which entry is ahead now and whether the lock delay
@@ -145,12 +151,18 @@ func (e *entry) judgeCompacted(ctx context.Context) error {
 
 // readJudgement reads the entry itself (response 0) and others in one Txn. If the entry is gone, or another one of its
 // set, it returns errEntryGone.
+//
+// An attempt that wants to hold also takes an entry for gone that another client has written to. It may be an
+// administrator's removal: then the entry stands on a lease that ends by itself, perhaps right after this read.
 func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	resp, err := e.q.readIf(ctx, e.othersStand(), append([]clientv3.Op{getMeta(e.key)}, others...)...)
 	if err != nil {
 		return nil, err
 	}
-	if !resp.Succeeded || !isEntry(rangeAt(resp, 0), e.rev) {
+	if !resp.Succeeded {
+		return nil, errEntryGone
+	}
+	if own := rangeAt(resp, 0); !isEntry(own, e.rev) || e.set != nil && own.ModRevision != e.rev {
 		return nil, errEntryGone
 	}
 	e.revision = resp.Header.Revision

@@ -47,6 +47,7 @@ type ticket struct {
 	q        *Queue // as this caller named it
 	request  Request
 	alone    bool          // in a line of its own
+	inSet    bool          // of a Set of several queues
 	lease    *lease.Lease  // the session's when the ticket was taken; nil if that was lost
 	turn     chan *entry   // buffered; receives once, when the ticket becomes the head: see grant
 	canceled bool          // the caller has gone
