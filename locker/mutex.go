@@ -17,20 +17,20 @@ type Mutex struct{ named named }
 // NewMutex names a lock in the session's namespace; see CheckName. A bad name or a nil session is an error of the first
 // call.
 func NewMutex(sess *session.Session, name string) *Mutex {
-	return &Mutex{named{queue: queue.New(lease.Open(sess.Ref()), "lock", name)}}
+	return &Mutex{at(queue.New(lease.Open(sess.Ref()), "lock", name), Options{})}
 }
 
 // NewMutexAt names the lock that etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock use for the same
 // prefix, and contends with them. "/jobs/" is another lock than "/jobs": see session.Options.TrailingSlash.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
-	return &Mutex{named{queue: queue.At(lease.Open(sess.Ref()), "lock", prefix)}}
+	return &Mutex{at(queue.At(lease.Open(sess.Ref()), "lock", prefix), Options{})}
 }
 
 // With returns a copy with other options.
-func (m *Mutex) With(o Options) *Mutex { return &Mutex{named{queue: m.named.queue, opts: o}} }
+func (m *Mutex) With(o Options) *Mutex { return &Mutex{at(m.named.first(), o)} }
 
 // Name returns the name or prefix as it was given.
-func (m *Mutex) Name() string { return m.named.queue.Name() }
+func (m *Mutex) Name() string { return m.named.first().Name() }
 
 // Do acquires the lock, calls fn, and releases the lock when fn has returned. fn's context is a child of ctx that
 // carries the lock for package fencing and is canceled when the lock is lost; context.Cause says why.
@@ -90,19 +90,19 @@ func carries(err error, lost *holdfast.LostError) bool {
 // the session loses its lease, the call queues again under the next one. Two calls are two contenders, even in one
 // goroutine; but with a context of a Lock of the same name that is still held, the error Is holdfast.ErrReentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
-	hold, err := m.named.acquire(ctx, exclusive, false)
-	if err != nil {
-		return nil, err
-	}
-	return m.named.lock(hold), nil
+	return m.lock(ctx, false)
 }
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
 // who holds, or ErrUnconfirmed. Nothing was queued.
 func (m *Mutex) TryLock(ctx context.Context) (*Lock, error) {
-	hold, err := m.named.acquire(ctx, exclusive, true)
+	return m.lock(ctx, true)
+}
+
+func (m *Mutex) lock(ctx context.Context, try bool) (*Lock, error) {
+	holds, err := m.named.acquire(ctx, try)
 	if err != nil {
 		return nil, err
 	}
-	return m.named.lock(hold), nil
+	return m.named.lock(holds[0]), nil
 }

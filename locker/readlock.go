@@ -55,9 +55,13 @@ func (l *ReadLock) Done() <-chan struct{} { return l.hold.Done() }
 // WithContext returns a child of ctx that is canceled when the lock is lost or released, as [Lock.WithContext] does. It
 // carries no holder: fencing.FromContext finds none, although ctx may carry one.
 func (l *ReadLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return l.hold.Context(l.carriedBy(ctx), l.strict)
+}
+
+// carriedBy returns a context that carries the lock.
+func (l *ReadLock) carriedBy(ctx context.Context) context.Context {
 	outer, _ := ctx.Value(readKey{}).(*reading)
-	ctx = context.WithValue(fencing.NewContext(ctx, nil), readKey{}, &reading{l, outer})
-	return l.hold.Context(ctx, l.strict)
+	return context.WithValue(fencing.NewContext(ctx, nil), readKey{}, &reading{l, outer})
 }
 
 // Unlock releases the lock, as [Lock.Unlock] does, with the same errors.

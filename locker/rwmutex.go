@@ -3,7 +3,6 @@ package locker
 import (
 	"context"
 
-	"github.com/holdfast-go/holdfast/internal/stale"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -38,7 +37,9 @@ func NewRWMutexAt(sess *session.Session, prefix string) *RWMutex {
 }
 
 func withReaders(m *Mutex) *RWMutex {
-	return &RWMutex{Mutex: *m, readers: named{queue: m.named.queue.Readers(), opts: m.named.opts}}
+	o := m.named.opts
+	o.MinHold = 0
+	return &RWMutex{Mutex: *m, readers: at(m.named.first().Readers(), o)}
 }
 
 // With returns a copy with other options. MinHold is for writers.
@@ -65,9 +66,9 @@ func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) { return m.rlock
 func (m *RWMutex) TryRLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, true) }
 
 func (m *RWMutex) rlock(ctx context.Context, try bool) (*ReadLock, error) {
-	hold, err := m.readers.acquire(ctx, shared, try)
+	holds, err := m.readers.acquire(ctx, try)
 	if err != nil {
 		return nil, err
 	}
-	return &ReadLock{hook: stale.NewHook(hold), hold: hold, strict: m.readers.opts.CancelOnSuspended}, nil
+	return m.readers.readLock(holds[0]), nil
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -24,7 +26,6 @@ var ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entr
 // Request is what a caller wants of a queue.
 type Request struct {
 	Owner string // for the entry's value; empty: the session's
-	Mode  string // for the entry's value: "exclusive" for a lock
 	Data  string // for the entry's value: a candidate's
 
 	MinHold time.Duration // the name stays taken for so long, also after a release
@@ -62,7 +63,15 @@ func (q *Queue) Acquire(ctx context.Context, r Request) (_ *Hold, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return ln.acquire(ctx, t, e, condition{})
+	return single(acquire(ctx, []turn{{ln, t}}, e, condition{}))
+}
+
+// single returns the hold of an acquisition that has one.
+func single(holds []*Hold, err error) (*Hold, error) {
+	if err != nil {
+		return nil, err
+	}
+	return holds[0], nil
 }
 
 // TryAcquire returns the hold if the queue is empty, and ErrOccupied, with the place
@@ -77,7 +86,7 @@ func (q *Queue) TryAcquire(ctx context.Context, r Request) (_ *Hold, err error) 
 	if err := q.shared.occupancy(q); err != nil {
 		return nil, err // by a goroutine of this session
 	}
-	if err := q.checkEmpty(ctx); err != nil {
+	if err := checkEmpty(ctx, []*Queue{q}); err != nil {
 		return nil, err
 	}
 	t := q.newTicket(r)
@@ -85,7 +94,7 @@ func (q *Queue) TryAcquire(ctx context.Context, r Request) (_ *Hold, err error) 
 	if ln == nil {
 		return nil, ErrOccupied // meanwhile, by a goroutine of this session
 	}
-	return ln.acquire(ctx, t, <-t.turn, condition{empty: true}) // its turn has come at once
+	return single(acquire(ctx, []turn{{ln, t}}, <-t.turn, condition{empty: true})) // its turn has come at once
 }
 
 func (q *Queue) usable(ctx context.Context) error {
@@ -98,43 +107,60 @@ func (q *Queue) usable(ctx context.Context) error {
 	return backoff.ContextErr(ctx)
 }
 
-// acquire takes the head of the line to a hold, or ends its turn. e is the entry
-// that the previous head has put for it, or nil.
+// turn is a ticket that is the head of its line.
+type turn struct {
+	line   *line
+	ticket *ticket
+}
+
+// acquire takes the heads of some lines to their holds, or ends their turns. A lock has
+// one line, a Set one for each of its queues. e is the entry that the previous head has
+// put, or nil.
 //
-// Each round is an attempt with an entry of its own. A round that loses its lease
-// or its entry is followed by another one.
-func (ln *line) acquire(ctx context.Context, t *ticket, e *entry, c condition) (*Hold, error) {
+// Each round is an attempt with entries of its own. A round that loses its lease
+// or an entry is followed by another one.
+func acquire(ctx context.Context, turns []turn, e *entry, c condition) ([]*Hold, error) {
+	host := turns[0].line.shared.host
 	var pauses pauses
-	deleted := false // another client deleted the entry of an earlier round
+	deleted := false // another client deleted an entry of an earlier round
 	for {
 		if e == nil {
-			lease, err := ln.shared.host.Await(ctx)
+			lease, err := host.Await(ctx)
 			if err != nil {
-				return nil, ln.fail(ctx, t, nil, err)
+				return nil, fail(ctx, turns, nil, err)
 			}
-			e = ln.newEntry(t, lease)
-			e.requeued = e.requeued || deleted
+			e = newEntries(turns, lease, deleted)
 		}
 		err := e.toFront(ctx, c)
 		if err == nil {
-			e.reach(held)
-			ln.heldUnder = e.lease
-			h := newHold(ln, e)
-			ln.holds(h)
-			return h, nil
+			return newHolds(turns, e.set), nil
 		}
 		if !e.canQueueAgain(ctx, err) {
-			return nil, ln.fail(ctx, t, e, err)
+			return nil, fail(ctx, turns, e, err)
 		}
 		e, deleted = nil, deleted || errors.Is(err, errEntryGone)
-		if ended := pauses.next(ctx, ln.shared.host, err); ended != nil {
-			return nil, ln.fail(ctx, t, nil, fmt.Errorf("%w; last error: %w", ended, err))
+		if ended := pauses.next(ctx, host, err); ended != nil {
+			return nil, fail(ctx, turns, nil, fmt.Errorf("%w; last error: %w", ended, err))
 		}
 	}
 }
 
-// toFront puts the entry into the queue, unless that is done, and returns when it
-// holds: nothing is ahead of it, no lock delay runs, and its lease is trusted.
+// newEntries returns the first of the entries of an attempt. With requeued it holds only
+// after the lock delay.
+func newEntries(turns []turn, lease *lease.Lease, requeued bool) *entry {
+	set := make([]*entry, len(turns))
+	for i, t := range turns {
+		set[i] = t.line.newEntry(t.ticket, lease)
+		set[i].set = set
+		set[i].requeued = set[i].requeued || requeued
+	}
+	return set[0]
+}
+
+// toFront puts the entries of the attempt into their queues, unless that is done, and
+// returns when they hold: nothing is ahead of them, no lock delay runs, and their lease
+// is trusted. It waits for one queue after the other: what is free ahead of an entry
+// stays free.
 func (e *entry) toFront(ctx context.Context, c condition) error {
 	if e.stage < placed {
 		if err := e.put(ctx, c); err != nil {
@@ -142,11 +168,15 @@ func (e *entry) toFront(ctx context.Context, c condition) error {
 		}
 		telemetry.Queued(ctx, e.position)
 	}
-	if e.ahead == nil && e.delayLeft() <= 0 && e.lease.Check() == nil && ctx.Err() == nil {
-		telemetry.Verified(ctx)
-		return nil // the queue was free
+	if e.waiting() != nil || e.lease.Check() != nil || ctx.Err() != nil {
+		for _, m := range e.set {
+			if err := m.awaitFront(ctx); err != nil {
+				return err
+			}
+		}
 	}
-	return e.awaitFront(ctx)
+	telemetry.Verified(ctx)
+	return nil
 }
 
 // awaitFront waits until the entry holds. It ends with the lease: then the entry is
@@ -175,7 +205,6 @@ func (e *entry) awaitFront(ctx context.Context) error {
 				err = e.verify(ctx)
 			}
 		default:
-			telemetry.Verified(ctx)
 			return nil
 		}
 		if err != nil {
@@ -185,63 +214,83 @@ func (e *entry) awaitFront(ctx context.Context) error {
 }
 
 // canQueueAgain reports whether an attempt that has failed with err is worth
-// another one with a new entry. If so, the old entry is taken care of.
+// another one with new entries. If so, the old ones are taken care of.
 func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 	switch {
 	case errors.Is(err, holdfast.ErrClosed):
 		return false
 	case e.lease.Lost() != nil:
-		e.abandon()
+		e.abandonAll()
 		return true
 	case ctx.Err() != nil:
 		return false
 	case etcderr.Classify(err) == etcderr.LeaseGone:
 		e.q.host.LeaseGone(ctx, e.lease, err) // etcd has told this attempt before the session
-		e.abandon()
+		e.abandonAll()
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
 		e.log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used", "reason", err)
-		e.q.host.Go(func(context.Context) { _ = e.remove(e.lease.Context()) }) // joined by Close
+		for _, m := range e.separate() {
+			m.q.host.Go(func(context.Context) { _ = m.remove(m.lease.Context()) }) // joined by Close
+		}
 		return true
 	default:
 		return false
 	}
 }
 
-// fail ends the turn of a call that failed with err, and returns the error for its
+// fail ends the turns of a call that failed with err, and returns the error for its
 // caller.
-func (ln *line) fail(ctx context.Context, t *ticket, e *entry, err error) error {
-	if text := describeWait(ctx, e); text != "" {
-		err = fmt.Errorf("%w%s", err, text)
+func fail(ctx context.Context, turns []turn, e *entry, err error) error {
+	t, first := turns[0].ticket, false
+	if e != nil {
+		waiting := cmp.Or(e.waiting(), e)
+		if text := waiting.describeWait(ctx); text != "" {
+			err = fmt.Errorf("%w%s", err, text)
+		}
+		t, first = waiting.ticket, waiting.stage == placed && waiting.ahead == nil
+	} else if ctx.Err() != nil {
+		err = fmt.Errorf("%w; the session had no lease", err)
 	}
-	first := e != nil && e.stage == placed && e.ahead == nil
-	ln.giveUp(e)
-	if err = ln.q.closedErr(ctx, err); first || ctx.Err() == nil && !errors.Is(err, errOccupied) {
+	giveUp(turns, e)
+	if err = t.q.closedErr(ctx, err); first || ctx.Err() == nil && !errors.Is(err, errOccupied) {
 		return err
 	}
 	return &PlacedError{stale(t.knownAhead()), err}
 }
 
-// giveUp ends a turn without a hold. It waits for the entry to be removed, for
+// giveUp ends turns without a hold. It waits for the entries to be removed, for
 // giveUpWait at most; the session goes on with it.
-func (ln *line) giveUp(e *entry) {
-	switch {
-	case e == nil:
-		ln.next() // nothing was put
-	case e.stage < created:
-		_ = ln.handOff(e) // sends nothing: the sweeper takes over
-	default:
-		ln.awaitRemoval(e, ln.handOffInBackground(e))
+func giveUp(turns []turn, e *entry) {
+	if e == nil {
+		for _, t := range turns {
+			t.line.next() // nothing was put
+		}
+		return
+	}
+	removed := make([]<-chan struct{}, len(turns))
+	set := e.separate()
+	for i, m := range set {
+		if m.stage < created {
+			_ = turns[i].line.handOff(m) // sends nothing: the sweeper takes over
+		} else {
+			removed[i] = turns[i].line.handOffInBackground(m)
+		}
+	}
+	patience, cancel := context.WithTimeout(context.Background(), giveUpWait)
+	defer cancel()
+	for i, m := range set {
+		if removed[i] != nil {
+			turns[i].line.awaitRemoval(patience, m, removed[i])
+		}
 	}
 }
 
-// awaitRemoval waits until done is closed, giveUpWait at most.
-func (ln *line) awaitRemoval(e *entry, done <-chan struct{}) {
-	patience := time.NewTimer(giveUpWait)
-	defer patience.Stop()
+// awaitRemoval waits until done is closed, or ctx ends.
+func (ln *line) awaitRemoval(ctx context.Context, e *entry, done <-chan struct{}) {
 	select {
 	case <-done:
-	case <-patience.C:
+	case <-ctx.Done():
 		ln.callerReturned(e)
 	}
 }
@@ -257,12 +306,10 @@ func (q *Queue) closedErr(ctx context.Context, err error) error {
 
 // describeWait returns what to add to the error of a call whose context has ended:
 // what it was waiting for, unless that is another entry.
-func describeWait(ctx context.Context, e *entry) string {
+func (e *entry) describeWait(ctx context.Context) string {
 	switch {
 	case ctx.Err() == nil:
 		return ""
-	case e == nil:
-		return "; the session had no lease"
 	case e.stage < placed:
 		return "; etcd has not answered the request to queue"
 	case e.ahead == nil && e.delayLeft() > 0:

@@ -18,8 +18,8 @@ import (
 var (
 	// errOccupied: the put was conditional on an empty queue, which it was not.
 	errOccupied = errors.New("the queue is not empty")
-	// errEntryGone: another client deleted the entry.
-	errEntryGone = errors.New("the entry is no longer in the queue")
+	// errEntryGone: another client deleted the entry, or has written to it.
+	errEntryGone = errors.New("the entry is no longer in the queue as it was put")
 	// errEpochMoved: the epoch was raised between the put and its reply.
 	errEpochMoved = errors.New("the fencing epoch was bumped while the entry was being put")
 )
@@ -36,10 +36,12 @@ const (
 	ended                // the attempt is over; what it left open is the sweeper's
 )
 
-// entry is the key that one attempt puts into a queue, and what is known of it. One goroutine at a time works on it; a
-// hand-off passes it to another caller.
+// entry is a key that one attempt puts into a queue, and what is known of it. One goroutine at a time works on it; a
+// hand-off passes it to another caller. An attempt of a Set has an entry in each of several queues. Each is judged, and
+// removed, by what stands in its own queue.
 type entry struct {
 	q      *Queue
+	set    []*entry // of the attempt, this one among them: one Txn puts them. Nil once they are removed one by one
 	lease  *lease.Lease
 	ticket *ticket // of the caller that the entry was put for
 	key    string
@@ -154,8 +156,40 @@ func (e *entry) removableNow() []clientv3.Cmp {
 	return nil
 }
 
-// finish ends the attempt. If a copy of its put may still be carried out, or the entry may exist with an unknown
-// revision, the sweeper takes over.
+// waiting returns the first entry of the set that is not at the front of its queue, or whose lock delay runs; nil if
+// there is none.
+func (e *entry) waiting() *entry {
+	for _, m := range e.set {
+		if m.stage < placed || m.ahead != nil || m.delayLeft() > 0 {
+			return m
+		}
+	}
+	return nil
+}
+
+// othersStand is true in a Txn while the other entries of the set exist as they were put.
+func (e *entry) othersStand() []clientv3.Cmp {
+	var cmps []clientv3.Cmp
+	for _, m := range e.set {
+		if m != e {
+			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(m.key), "=", m.rev))
+		}
+	}
+	return cmps
+}
+
+// separate has each entry of the set be removed by itself, and returns them.
+func (e *entry) separate() []*entry {
+	set := e.set
+	for _, m := range set {
+		m.set = nil
+	}
+	return set
+}
+
+// finish ends the attempt. If a copy of its put was not answered, or the entry may exist with an unknown revision, the
+// sweeper takes over. The present gate does not tell whether the copy came too late: it may have been carried out after
+// the entry was removed, and before the gate moved.
 func (e *entry) finish() {
 	before := e.stage
 	e.reach(ended)
@@ -164,7 +198,7 @@ func (e *entry) finish() {
 	case before == ended:
 	case e.lease.Lost() != nil: // the entry expires with the lease
 		shared.keys.unregister(e)
-	case before == sent || e.unansweredAt != 0 && e.unansweredAt == e.lease.Gate():
+	case before == sent || e.unansweredAt != 0:
 		shared.sweeper.add(e)
 	case e.moved: // the entry stands at its key
 		shared.keys.unregister(e)

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 )
 
-// The key of an attempt is used again unless a copy of its put may still arrive.
-func TestKeyIsUsedAgainOnceNoCopyOfItsPutCanCome(t *testing.T) {
+// The key of an attempt is used again unless a copy of its put was not answered.
+func TestKeyIsUsedAgainIfEachCopyOfItsPutWasAnswered(t *testing.T) {
 	for name, c := range map[string]struct {
 		stage  stage
 		open   int64 // by how much the gate of an unanswered copy is older than the present one; -1: all were answered
@@ -16,7 +16,7 @@ func TestKeyIsUsedAgainOnceNoCopyOfItsPutCanCome(t *testing.T) {
 	}{
 		"nothing was sent":                            {unsent, -1, true},
 		"released, all answered":                      {held, -1, true},
-		"released, a copy unanswered at an old gate":  {held, 1, true},
+		"released, a copy unanswered at an old gate":  {held, 1, false},
 		"released, a copy unanswered at this gate":    {held, 0, false},
 		"never answered, at this gate":                {sent, 0, false},
 		"never answered, at an old gate":              {sent, 1, false},

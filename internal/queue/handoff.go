@@ -47,7 +47,7 @@ func (ln *line) replace(e *entry, t *ticket) (*entry, error) {
 	if e.stage < created {
 		return nil, e.remove(ctx)
 	}
-	successor := ln.newEntry(t, e.lease)
+	successor := newEntries([]turn{{ln, t}}, e.lease, false)
 	err := e.retry(ctx, func(ctx context.Context) error { return e.passReaders(ctx, successor) })
 	if err == nil {
 		err = successor.put(ctx, condition{after: e})

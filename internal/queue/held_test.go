@@ -43,14 +43,14 @@ func TestLongHoldsSaySinceWhenOnceInBatches(t *testing.T) {
 		held := time.Now()
 		var locks []*Hold
 		for i := range many {
-			h, err := p.queue(fmt.Sprint("long", i)).Acquire(t.Context(), Request{Mode: "exclusive"})
+			h, err := p.queue(fmt.Sprint("long", i)).Acquire(t.Context(), Request{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			locks = append(locks, h)
 		}
 		for range 5 {
-			h, err := p.queue("short").Acquire(t.Context(), Request{Mode: "exclusive"})
+			h, err := p.queue("short").Acquire(t.Context(), Request{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"github.com/holdfast-go/holdfast/audit"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
@@ -23,56 +23,101 @@ import (
 type Hold struct {
 	entry     *entry
 	line      *line
-	revision  int64 // of the store, at the read that verified the entry
-	since     time.Time
-	auditor   audit.Auditor // may be nil
-	telemetry *telemetry.Acquisition
-	joined    func() // must be called when the hold is finalized: Close waits for it
+	revision  int64                  // of the store, at the latest read that verified an entry
+	auditor   audit.Auditor          // may be nil
+	telemetry *telemetry.Acquisition // nil but for the first hold of a Set
+	joined    func()                 // must be called when the hold is finalized: Close waits for it
 
-	stopped  sync.Once             // runs the body of stop
-	cause    atomic.Pointer[error] // of the end; nil while held
-	until    time.Time             // the end; written by stop
-	idle     *idle                 // of MaxIdle; nil without it
-	modified atomic.Int64          // the newest mod revision of the entry whose value is known; 0: the create revision
-	kept     kept                  // the entry, after the hold was ended by a Notice
+	*life
+	ownLife life // of a hold that is not in a Set, and of a Set's first
+
+	modified atomic.Int64 // the newest mod revision of the entry whose value is known; 0: the create revision
+	kept     kept         // the entry, after the hold was ended by a Notice
+
+	removed chan struct{} // closed when the entry is out of etcd, or given up
+	outcome error         // of the removal; set before removed is closed
+}
+
+// life is the time from the grant to the end. The holds of a Set have one in common: they
+// end together, with one cause.
+type life struct {
+	holds []*Hold
+	since time.Time
+
+	stopped sync.Once             // runs the body of stop
+	cause   atomic.Pointer[error] // of the end; nil while held
+	until   time.Time             // the end; written by stop
+	idle    *idle                 // of MaxIdle; nil without it
 
 	mu       sync.Mutex // protects what follows
 	ended    bool       // done is closed, contexts are canceled
 	done     chan struct{}
 	contexts map[*context.CancelCauseFunc]struct{} // of the contexts that Context has made
 	limit    *time.Timer                           // of MaxHold
-
-	removed chan struct{} // closed when the entry is out of etcd, or given up
-	outcome error         // of the removal; set before removed is closed
 }
 
-// newHold makes the hold of a verified entry.
+// newHolds makes the holds of a set of verified entries, whose turns it was.
+func newHolds(turns []turn, set []*entry) []*Hold {
+	holds := make([]*Hold, len(set))
+	verified := int64(0)
+	for i, e := range set {
+		e.reach(held)
+		turns[i].line.heldUnder = e.lease
+		holds[i] = newHold(turns[i].line, e)
+		verified = max(verified, e.revision)
+	}
+	first := holds[0]
+	first.prepare(holds)
+	for i, h := range holds {
+		h.revision = verified
+		if d := h.entry.ticket.request.MinHold; d > 0 {
+			h.entry.takeFor(d)
+		}
+		h.recordGrant() // before anything can end the hold
+		h.joined = h.entry.q.host.Joining()
+		turns[i].line.holds(h)
+	}
+	first.begin()
+	return holds
+}
+
 func newHold(ln *line, e *entry) *Hold {
 	r := e.ticket.request
-	h := &Hold{
-		entry: e, line: ln, revision: e.revision, since: time.Now(),
-		auditor: r.Auditor, telemetry: r.telemetry, removed: make(chan struct{}),
+	return &Hold{
+		entry: e, line: ln, revision: e.revision, auditor: r.Auditor, telemetry: r.telemetry,
+		removed: make(chan struct{}),
 	}
-	if r.MinHold > 0 {
-		e.takeFor(r.MinHold)
-	}
-	h.recordGrant() // before anything can end the hold
-	h.joined = e.q.host.Joining()
-	h.endAfter(r.MaxHold)
-	h.limitIdle(r.MaxIdle)
-	ln.shared.poll.add(h) // from now on, the hold ends with its lease
-	return h
 }
 
-// endAfter has the hold end after max, unless that is 0.
-func (h *Hold) endAfter(max time.Duration) {
-	if max == 0 {
+// prepare gives some holds one life.
+func (h *Hold) prepare(holds []*Hold) {
+	common := &h.ownLife
+	common.holds, common.since = holds, time.Now()
+	for _, each := range holds {
+		each.life = common
+	}
+	h.limitIdle(h.entry.ticket.request.MaxIdle)
+}
+
+// begin begins the life of h: from now on, its holds end with their lease.
+func (h *Hold) begin() {
+	h.line.shared.poll.add(h.holds)
+	h.startTimers(h.entry.ticket.request.MaxHold)
+}
+
+// startTimers has the hold end after maxHold, unless that is 0, and when its work is idle.
+func (h *Hold) startTimers(maxHold time.Duration) {
+	h.mu.Lock() // a timer may fire before it is assigned
+	defer h.mu.Unlock()
+	if h.ended {
 		return
 	}
-	end := func() { h.endAndRelease(h.lost(holdfast.CauseMaxHold)) }
-	h.mu.Lock() // end may run before limit is assigned
-	defer h.mu.Unlock()
-	h.limit = time.AfterFunc(max, end)
+	if maxHold > 0 {
+		h.limit = time.AfterFunc(maxHold, func() { h.endAndRelease(h.lost(holdfast.CauseMaxHold)) })
+	}
+	if h.idle != nil {
+		h.idle.timer = time.AfterFunc(h.idle.most, h.lookIdle)
+	}
 }
 
 // Token is the fencing token of the hold.
@@ -180,8 +225,8 @@ func (h *Hold) removeContext(cancel *context.CancelCauseFunc) {
 	delete(h.contexts, cancel)
 }
 
-// stop ends the hold with its cause, once. It returns true to the call that has
-// ended it, which must then remove the entry.
+// stop ends the hold, and those of its Set, with its cause, once. It returns true to the
+// call that has ended it, which must then remove the entries.
 //
 // When stop returns, to any of its callers, every context of the hold is done. So
 // the entry is never removed while work still runs that believes it holds.
@@ -189,15 +234,17 @@ func (h *Hold) stop(cause error) (ended bool) {
 	h.stopped.Do(func() {
 		ended = true
 		h.until = time.Now()
-		if cause != holdfast.ErrReleased && !errors.Is(cause, holdfast.ErrClosed) {
-			h.entry.dropMinHold()
+		for _, each := range h.holds {
+			if cause != holdfast.ErrReleased && !errors.Is(cause, holdfast.ErrClosed) {
+				each.entry.dropMinHold()
+			}
 		}
 		h.cause.Store(&cause)
 		for cancel := range h.takeContexts() {
 			(*cancel)(cause)
 		}
 		if !keepsEntry(cause) {
-			h.line.shared.poll.remove(h)
+			h.line.shared.poll.remove(h.holds)
 		}
 	})
 	return ended
@@ -221,11 +268,13 @@ func (h *Hold) takeContexts() map[*context.CancelCauseFunc]struct{} {
 	return contexts
 }
 
-// endAndRelease ends the hold, and removes its entry on a goroutine of the session.
-// It reports whether it was this call that has ended it.
+// endAndRelease ends the hold, and removes its entry on a goroutine of the session, with
+// those of its Set. It reports whether it was this call that has ended it.
 func (h *Hold) endAndRelease(cause error) (ended bool) {
 	if ended = h.stop(cause); ended {
-		h.removeInBackground()
+		for _, each := range h.holds {
+			each.removeInBackground()
+		}
 	}
 	return ended
 }

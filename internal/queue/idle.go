@@ -20,16 +20,12 @@ type idle struct {
 const tooLate = -1
 
 // limitIdle has the hold end when its work has made no progress for most, unless that
-// is 0.
+// is 0. startTimers starts the timer.
 func (h *Hold) limitIdle(most time.Duration) {
-	if most == 0 {
-		return
+	if most > 0 {
+		h.idle = &idle{most: most, clock: h.entry.q.host.Clock()}
+		h.idle.last.Store(int64(h.idle.clock()))
 	}
-	h.idle = &idle{most: most, clock: h.entry.q.host.Clock()}
-	h.idle.last.Store(int64(h.idle.clock()))
-	h.mu.Lock() // the timer may fire before it is assigned
-	defer h.mu.Unlock()
-	h.idle.timer = time.AfterFunc(most, h.lookIdle)
 }
 
 // lookIdle ends the hold if its work is idle, or looks again when it may be.

@@ -143,14 +143,20 @@ func (e *entry) judgeCompacted(ctx context.Context) error {
 	return nil
 }
 
-// readJudgement reads the entry itself (response 0) and others in one Txn. If the entry is gone, it returns
-// errEntryGone.
+// readJudgement reads the entry itself (response 0) and others in one Txn. If the entry is gone, or another one of its
+// set, it returns errEntryGone.
+//
+// An attempt that wants to hold also takes an entry for gone that another client has written to. It may be an
+// administrator's removal: then the entry stands on a lease that ends by itself, perhaps right after this read.
 func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	resp, err := e.q.read(ctx, append([]clientv3.Op{getMeta(e.key)}, others...)...)
+	resp, err := e.q.readIf(ctx, e.othersStand(), append([]clientv3.Op{getMeta(e.key)}, others...)...)
 	if err != nil {
 		return nil, err
 	}
-	if !isEntry(rangeAt(resp, 0), e.rev) {
+	if !resp.Succeeded {
+		return nil, errEntryGone
+	}
+	if own := rangeAt(resp, 0); !isEntry(own, e.rev) || e.set != nil && own.ModRevision != e.rev {
 		return nil, errEntryGone
 	}
 	e.revision = resp.Header.Revision

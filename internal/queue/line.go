@@ -15,7 +15,9 @@ import (
 // others cost the cluster nothing.
 //
 // A reader is alone in a line of its own: one entry for several readers would have
-// to be shared by counting, and then late readers would pass a waiting writer.
+// to be shared by counting, and then late readers would pass a waiting writer. So is
+// each member of a Set: goroutines that waited for each other in several lines could
+// wait for ever.
 type line struct {
 	shared  *shared
 	q       *Queue
@@ -37,25 +39,28 @@ type line struct {
 // lineKey tells the lines of a session apart.
 type lineKey struct {
 	entries string
-	reader  *ticket // nil: the line of the writers
+	alone   *ticket // nil: the line that all others share
 }
 
 // ticket is one caller's place in a line.
 type ticket struct {
 	q        *Queue // as this caller named it
 	request  Request
+	alone    bool          // in a line of its own
 	lease    *lease.Lease  // the session's when the ticket was taken; nil if that was lost
 	turn     chan *entry   // buffered; receives once, when the ticket becomes the head: see grant
 	canceled bool          // the caller has gone
 	place    *list.Element // in waiting
 	ahead    ahead         // the latest that etcd has said
-	waits    waits         // of the caller's goroutine
+	waits    *waits        // of the caller's goroutine; a Set's tickets share them
+	ownWaits waits
 }
 
 // newTicket returns the ticket of a caller, which join gives a place.
 func (q *Queue) newTicket(r Request) *ticket {
 	q.shared.orphans.used(q)
-	t := &ticket{q: q, request: r, turn: make(chan *entry, 1)}
+	t := &ticket{q: q, request: r, alone: q.reader, turn: make(chan *entry, 1)}
+	t.waits = &t.ownWaits
 	if lease := q.host.Lease(); lease.Lost() == nil {
 		t.lease = lease
 	}
@@ -69,8 +74,8 @@ func (s *shared) join(t *ticket, ifEmpty bool) *line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := lineKey{entries: t.q.entries}
-	if t.q.reader {
-		key.reader = t
+	if t.alone {
+		key.alone = t
 	}
 	ln := s.lines[key]
 	switch {
@@ -106,7 +111,7 @@ func (ln *line) awaitTurn(ctx context.Context, t *ticket) (e *entry, err error) 
 // withdraw takes a caller that gives up out of the line. If it has its turn by now, withdraw ends that.
 func (ln *line) withdraw(t *ticket) {
 	if !ln.cancel(t) {
-		ln.giveUp(<-t.turn)
+		giveUp([]turn{{ln, t}}, <-t.turn)
 	}
 }
 
@@ -146,12 +151,13 @@ func (ln *line) leftOver() bool {
 	return ln.returned != nil && ln.returned == ln.head && ln.waiting.Len() == 0
 }
 
-// hasReaders reports whether a goroutine of this session reads, or waits to.
-func (s *shared) hasReaders(q *Queue) bool {
+// hasOthers reports whether a goroutine of this session that is alone in its line excludes
+// one that uses q.
+func (s *shared) hasOthers(q *Queue) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, ln := range s.lines {
-		if key.reader != nil && key.entries == q.entries && !ln.leftOver() {
+		if key.alone != nil && key.entries == q.entries && !(q.reader && ln.q.reader) && !ln.leftOver() {
 			return true
 		}
 	}

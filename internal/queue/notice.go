@@ -53,7 +53,7 @@ func (n Notice) cause() holdfast.Cause {
 func toldWithin(lockDelay time.Duration) time.Duration { return lockDelay + 2*time.Second }
 
 // takesNotices reports whether holders look for notices.
-func (q *Queue) takesNotices() bool { return q.kind == "lock" }
+func (q *Queue) takesNotices() bool { return q.kind != "election" }
 
 // kept says what becomes of an entry that outlives its hold.
 type kept struct {
@@ -141,32 +141,30 @@ func (h *Hold) takeKept() bool {
 	if cause == nil || !keepsEntry(*cause) || !h.kept.taken.CompareAndSwap(false, true) {
 		return false
 	}
-	h.line.shared.poll.remove(h)
+	h.line.shared.poll.remove([]*Hold{h})
 	return true
 }
 
 // removeKept removes a kept entry that is not left to Release any longer, on a
-// goroutine of the session.
+// goroutine of the session, with those of its Set.
 func (h *Hold) removeKept() {
-	if h.takeKept() {
-		h.removeInBackground()
+	for _, each := range h.holds {
+		if each.takeKept() {
+			each.removeInBackground()
+		}
 	}
 }
 
-// releaseKept removes a kept entry and waits for that until ctx ends. It returns the
-// loss: the hold has ended before.
+// releaseKept removes a kept entry, with those of its Set, and waits for that until ctx
+// ends. It returns the loss: the hold has ended before.
 func (h *Hold) releaseKept(ctx context.Context) error {
-	lost := *h.cause.Load()
-	if h.takeKept() {
-		if h.removeNow(ctx) {
-			return lost
+	for _, each := range h.holds {
+		if each.takeKept() && !each.removeNow(ctx) {
+			each.removeInBackground()
 		}
-		h.removeInBackground()
 	}
-	select {
-	case <-h.removed:
-	case <-ctx.Done():
-		h.line.callerReturned(h.entry)
+	for _, each := range h.holds {
+		each.line.awaitRemoval(ctx, each.entry, each.removed)
 	}
-	return lost
+	return *h.cause.Load()
 }

@@ -156,7 +156,7 @@ func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
 	rest, ours := strings.CutPrefix(prefix, s.host.Namespace()+"/")
 	kind, name, _ := strings.Cut(rest, "/")
 	name, found := strings.CutSuffix(name, "/@/")
-	if !ours || !found || kind != "lock" && kind != "election" {
+	if !ours || !found || kind != "lock" && kind != "tree" && kind != "election" {
 		return nil
 	}
 	return &Queue{host: s.host, kind: kind, name: name, entries: prefix, reader: reader}

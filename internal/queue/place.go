@@ -235,7 +235,7 @@ func (t *ticket) tell(p func() view.Place) {
 	if fn == nil {
 		return
 	}
-	w := &t.waits
+	w := t.waits
 	if w.name == "" {
 		w.name, w.joined = callback.Name(fn), t.q.host.Joining()
 	}
@@ -245,7 +245,7 @@ func (t *ticket) tell(p func() view.Place) {
 
 // endWaits has no call begin any more. Close waits for the one that is being made.
 func (t *ticket) endWaits() {
-	w := &t.waits
+	w := t.waits
 	if w.name == "" {
 		return
 	}

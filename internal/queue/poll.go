@@ -42,11 +42,13 @@ func newPoller(host lease.Host) poller {
 	return poller{host: host, holds: make(map[*Hold]bool)}
 }
 
-// add has the hold end with its lease, and with its entry.
-func (p *poller) add(h *Hold) {
-	lease := h.entry.lease
+// add has holds on one lease end with it, and with their entries.
+func (p *poller) add(holds []*Hold) {
+	lease := holds[0].entry.lease
 	p.mu.Lock()
-	p.holds[h] = true
+	for _, h := range holds {
+		p.holds[h] = true
+	}
 	first := p.bound != lease
 	p.bound = lease
 	if !p.running {
@@ -56,16 +58,18 @@ func (p *poller) add(h *Hold) {
 	if first {
 		context.AfterFunc(lease.Context(), func() { p.endHolds(lease) }) // ends at once: it only finds the holds
 	}
-	// If the lease ended before h was added, endHolds may have missed h.
+	// If the lease ended before they were added, endHolds may have missed them.
 	if lease.Context().Err() != nil {
-		_ = h.Check()
+		_ = holds[0].Check()
 	}
 }
 
-func (p *poller) remove(h *Hold) {
+func (p *poller) remove(holds []*Hold) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.holds, h)
+	for _, h := range holds {
+		delete(p.holds, h)
+	}
 }
 
 // endHolds ends the holds on a lost lease.

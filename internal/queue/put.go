@@ -45,8 +45,9 @@ type condition struct {
 	after *entry // this entry stands and may be removed, which the same Txn does
 }
 
-// put puts the entry into the queue, once however often the request is sent, and finds out which entry is ahead. It
-// returns ctx's error, errOccupied, errEntryGone (another client deleted c.after or this entry), or etcd's error.
+// put puts the entries of the attempt into their queues, once however often the request is sent, and finds out which
+// entry is ahead of each. It returns ctx's error, errOccupied, errEntryGone (another client deleted c.after or one of
+// these entries), or etcd's error.
 //
 // Requests get giveUpWait after ctx has ended, because the entry of an answered put can be removed by its revision;
 // otherwise it needs the sweeper.
@@ -72,7 +73,12 @@ func (e *entry) put(ctx context.Context, c condition) error {
 				return err
 			}
 		}
-		return e.locate(rctx)
+		for _, m := range e.set {
+			if err := m.locate(rctx); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
@@ -81,16 +87,21 @@ func (e *entry) put(ctx context.Context, c condition) error {
 // again does nothing.
 func (e *entry) tryPut(ctx context.Context, c condition) error {
 	gate := e.lease.Gate()
-	cmps := []clientv3.Cmp{createdAt(e.key, 0), clientv3.Compare(clientv3.ModRevision(e.sessionKey()), "=", gate)}
+	n := len(e.set)
+	cmps := append(make([]clientv3.Cmp, 0, n+2), clientv3.Compare(clientv3.ModRevision(e.sessionKey()), "=", gate))
 	// The operations of a Txn see what those before them did: the removal, then
-	// the read of what is ahead, then the put.
-	put := clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.lease.ID()))
-	then := []clientv3.Op{e.q.youngest, e.q.shared.getEpoch, put}
-	if c.empty {
-		// etcd loads every key of the range for this, so it is only asked after a
-		// read has found the queue empty.
-		from, end := e.q.conflicting()
-		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
+	// the reads of what is ahead, then the puts.
+	then := make([]clientv3.Op, 2*n+1)
+	then[n] = e.q.shared.getEpoch
+	for i, m := range e.set {
+		cmps = append(cmps, createdAt(m.key, 0))
+		then[i], then[n+1+i] = m.q.youngest, clientv3.OpPut(m.key, m.value, clientv3.WithLease(m.lease.ID()))
+		if c.empty {
+			// etcd loads every key of the range for this, so it is only asked after a
+			// read has found the queue empty.
+			from, end := m.q.conflicting()
+			cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
+		}
 	}
 	if c.after != nil {
 		cmps = append(cmps, c.after.removalCmps()...)
@@ -98,27 +109,34 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 
 	began := time.Now()
-	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.foreign})
+	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.foreign || n > 1})
 	if r.unsent {
 		return err
 	}
 	if r.unanswered || time.Since(began) >= slowPut {
-		e.unansweredAt = gate
-		e.q.shared.orphans.scanSoon()
+		e.isUnanswered(gate)
 	}
 	if r.succeeded {
-		responses := r.responses[len(r.responses)-3:]
-		ahead, epoch := responses[0].GetResponseRange(), responses[1].GetResponseRange()
-		e.setPlace(r.header.Revision, first(ahead.Kvs), r.header.Revision, e.requeued)
-		e.position = ahead.Count
-		e.sawAhead(ahead, epoch.Kvs)
+		responses := r.responses[len(r.responses)-(2*n+1):]
+		epoch := responses[n].GetResponseRange().Kvs
+		for i, m := range e.set {
+			ahead := responses[i].GetResponseRange()
+			m.setPlace(r.header.Revision, first(ahead.Kvs), r.header.Revision, m.requeued)
+			m.position = ahead.Count
+			m.sawAhead(ahead, epoch)
+			if tokenErr := m.takeToken(epoch); tokenErr != nil {
+				err = tokenErr
+			}
+		}
 		if c.after != nil && len(r.responses) > 1+lookedAhead {
 			c.after.looked(r, 1)
 		}
-		return e.takeToken(epoch.Kvs)
+		return err
 	}
 	if err == nil || r.unanswered || etcderr.Classify(err) == etcderr.Unknown {
-		e.reach(sent)
+		for _, m := range e.set {
+			m.reach(sent)
+		}
 	}
 	if err != nil {
 		e.q.reportUnknown("enqueue", err)
@@ -127,30 +145,46 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	return e.whyRefused(ctx, gate, c)
 }
 
+// isUnanswered records that a copy of the put, sent at gate, may be carried out yet.
+func (e *entry) isUnanswered(gate int64) {
+	for _, m := range e.set {
+		m.unansweredAt = gate
+	}
+	e.q.shared.orphans.scanSoon()
+}
+
 // whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put the entry, and its create revision
 // is known now.
 func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
-	ops := []clientv3.Op{
-		getMeta(e.key),
-		getMeta(e.sessionKey()),
+	ops := []clientv3.Op{getMeta(e.sessionKey())}
+	for _, m := range e.set {
+		ops = append(ops, getMeta(m.key))
 	}
+	looks := c.empty && len(e.set) == 1
 	switch {
 	case c.after != nil:
 		ops = append(ops, getMeta(c.after.key))
-	case c.empty:
+	case looks:
 		ops = append(ops, e.q.lookAhead(0)...)
 	}
 	resp, err := e.q.read(ctx, ops...)
 	if err != nil {
 		return err
 	}
-	own, key := rangeAt(resp, 0), rangeAt(resp, 1)
-	if own != nil {
+	key, own := rangeAt(resp, 0), 0
+	for i, m := range e.set {
+		if kv := rangeAt(resp, 1+i); kv != nil {
+			own++
+			m.setCreated(kv.CreateRevision)
+		}
+	}
+	if own > 0 {
 		// If all copies that we know of were answered, etcd's client sent one
 		// more, and perhaps others.
-		e.unansweredAt = gate
-		e.q.shared.orphans.scanSoon()
-		e.setCreated(own.CreateRevision)
+		e.isUnanswered(gate)
+		if own < len(e.set) { // an earlier copy had put all
+			return errEntryGone
+		}
 		return nil
 	}
 	switch {
@@ -164,7 +198,9 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	case c.after != nil && c.after.ahead != nil && c.after.stage < held:
 		return errAheadLeft
 	case c.empty:
-		e.saw(e.q.aheadIn(resp, 2, 0))
+		if looks {
+			e.saw(e.q.aheadIn(resp, 2, 0))
+		}
 		return errOccupied
 	default:
 		return errEntryGone // an earlier copy had put it, and another client has deleted it

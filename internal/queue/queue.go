@@ -21,7 +21,7 @@ import (
 type Queue struct {
 	host    lease.Host
 	shared  *shared
-	kind    string // "lock" or "election"
+	kind    string // "lock", "tree" or "election"
 	name    string // as the user gave it
 	entries string // prefix of the entries; ends in "/"
 	foreign bool   // entries of other queues may stand below the prefix
@@ -143,6 +143,9 @@ func (q *Queue) Name() string {
 	return q.name
 }
 
+// IsReader reports whether the queue is used by readers: see Readers.
+func (q *Queue) IsReader() bool { return q != nil && q.reader }
+
 // Prefix returns what the keys of all entries begin with.
 func (q *Queue) Prefix() string { return q.entries }
 
@@ -239,8 +242,13 @@ func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:
 
 // read sends several reads as one linearizable Txn.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	return q.readIf(ctx, nil, ops...)
+}
+
+// readIf is read if the comparisons are true. Otherwise it reads nothing.
+func (q *Queue) readIf(ctx context.Context, cmps []clientv3.Cmp, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return q.host.Client().Txn(ctx).Then(ops...).Commit()
+		return q.host.Client().Txn(ctx).If(cmps...).Then(ops...).Commit()
 	}
 	return attempt.Ask(ctx, q.host.Sender(), attempt.Read, send)
 }
@@ -272,27 +280,42 @@ func first(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // isEntry reports whether kv is the entry that was created at rev.
 func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.CreateRevision == rev }
 
-// checkEmpty reads whether the queue is empty, and returns ErrOccupied, with the place, or
-// ErrUnconfirmed if all entries are of this session. It is called while no goroutine
-// of this session is in the line, so those are left over, unless MinHold keeps one.
-func (q *Queue) checkEmpty(ctx context.Context) error {
-	open, cancel := withSession(ctx, q.host)
+// checkEmpty reads whether some queues are empty, and returns ErrOccupied, with the place in
+// the first that is not, or ErrUnconfirmed if all entries are of this session. It is called
+// while no goroutine of this session is in the line, so those are left over, unless MinHold
+// keeps one.
+func checkEmpty(ctx context.Context, queues []*Queue) error {
+	open, cancel := withSession(ctx, queues[0].host)
 	defer cancel()
-	resp, err := q.read(open, q.lookAhead(0)...)
-	if err != nil {
-		return q.closedErr(ctx, err)
+	var ops []clientv3.Op
+	for _, q := range queues {
+		ops = append(ops, q.lookAhead(0)...)
 	}
-	standing := resp.Responses[1].GetResponseRange()
+	resp, err := queues[0].read(open, ops...)
+	if err != nil {
+		return queues[0].closedErr(ctx, err)
+	}
+	for i, q := range queues {
+		if err := q.emptyIn(resp, i*lookedAhead); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emptyIn reads the replies to lookAhead(0), the first of which is response i.
+func (q *Queue) emptyIn(resp *clientv3.TxnResponse, i int) error {
+	standing := resp.Responses[i+1].GetResponseRange()
 	own := fmt.Sprintf("%x-", int64(q.host.Lease().ID()))
 	isOwn := func(kv *mvccpb.KeyValue) bool {
 		return strings.HasPrefix(strings.TrimPrefix(string(kv.Key[len(q.entries):]), readerMark), own)
 	}
-	first := q.aheadIn(resp, 0, 0)
+	first := q.aheadIn(resp, i, 0)
 	switch {
 	case len(standing.Kvs) == 0:
 		return nil
 	case standing.More || slices.ContainsFunc(standing.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }),
-		q.taken(first.holder), !q.reader && q.shared.hasReaders(q):
+		q.taken(first.holder), q.shared.hasOthers(q):
 		return &PlacedError{first.place(q), ErrOccupied}
 	default:
 		return ErrUnconfirmed

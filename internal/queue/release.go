@@ -33,6 +33,13 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	case !ended:
 	case h.entry.takenFor() > 0:
 		h.stayTaken()
+	case len(h.holds) > 1:
+		if h.removeTogether(ctx) {
+			return nil
+		}
+		for _, each := range h.holds {
+			each.removeInBackground()
+		}
 	case h.removeNow(ctx):
 		return nil
 	default:
@@ -41,6 +48,17 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	if cause := *h.cause.Load(); cause != holdfast.ErrReleased {
 		return cause
 	}
+	for _, each := range h.holds {
+		if failed := each.awaitRemoved(ctx); failed != nil && err == nil {
+			err = failed
+		}
+	}
+	return err
+}
+
+// awaitRemoved waits until the entry of a released hold is removed, or ctx ends, and
+// returns what Release does.
+func (h *Hold) awaitRemoved(ctx context.Context) error {
 	select {
 	case <-h.removed:
 		return h.removalError()
@@ -74,6 +92,12 @@ func (h *Hold) removeNow(ctx context.Context) bool {
 	if h.entry.tryRemove(rctx) != nil {
 		return false
 	}
+	h.wasRemoved()
+	return true
+}
+
+// wasRemoved ends the turn of a hold whose entry its releasing caller has removed.
+func (h *Hold) wasRemoved() {
 	h.entry.finish()
 	h.line.next()
 	h.markRemoved(nil)
@@ -81,7 +105,6 @@ func (h *Hold) removeNow(ctx context.Context) bool {
 	if !h.audited() || !h.entry.q.host.Go(func(context.Context) { h.finalize() }) { // joined by Close
 		h.finalize()
 	}
-	return true
 }
 
 // removeInBackground removes the entry, or hands it off to the next goroutine in

@@ -104,6 +104,13 @@ func (e *entry) removeInBackground(context.Context) {
 	e.abandon()
 }
 
+// abandonAll abandons each entry of the attempt.
+func (e *entry) abandonAll() {
+	for _, m := range e.separate() {
+		m.abandon()
+	}
+}
+
 // abandon ends an attempt whose lease is lost. If etcd may still have the lease, the attempt stays registered, and
 // beforeRevoke removes its entry.
 func (e *entry) abandon() {

@@ -309,3 +309,38 @@ func TestSessionKeyIsNotPutAgainWhileRefusedPutsAreInFlight(t *testing.T) {
 		inFlight.finish()
 	})
 }
+
+// The gate may move, for another attempt, while the reply to a removal is on its way.
+func TestCopyThatArrivesBetweenARemovalAndItsReplyIsSwept(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		p.Plan(func(kind string, n int) etcdfake.Fate {
+			switch {
+			case n > 1:
+				return etcdfake.Fate{}
+			case kind == "enqueue":
+				return etcdfake.Fate{Request: 5 * time.Second}
+			case kind == "remove":
+				return etcdfake.Fate{Reply: time.Second}
+			}
+			return etcdfake.Fate{}
+		})
+		began := time.Now()
+		h := mustAcquire(t, p.queue("x"))
+		time.Sleep(time.Until(began.Add(4900 * time.Millisecond)))
+		released := make(chan error, 1)
+		go func() { released <- h.Release(kit.Within(t, time.Minute)) }() // received below
+		time.Sleep(200 * time.Millisecond)
+		if n := len(srv.Keys(entriesX)); n != 1 {
+			t.Fatalf("%d entries stand, want the one that the late copy has put", n)
+		}
+		if _, err := p.Host.PutSessionKey(t.Context(), p.Host.Lease()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-released; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		kit.NothingStands(t, srv)
+	})
+}

@@ -133,14 +133,16 @@ func (h *Hold) Requeue(ctx context.Context, r Request) (_ *Hold, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return ln.acquire(ctx, t, e, condition{})
+	return single(acquire(ctx, []turn{{ln, t}}, e, condition{}))
 }
 
 // Abandon makes the hold lost, unless it has ended, and returns Check's result. It waits for the removal of the entry
 // for at most giveUpWait; the session finishes it.
 func (h *Hold) Abandon(cause holdfast.Cause) error {
 	h.endAndRelease(h.lost(cause))
-	h.line.awaitRemoval(h.entry, h.removed)
+	patience, cancel := context.WithTimeout(context.Background(), giveUpWait)
+	defer cancel()
+	h.line.awaitRemoval(patience, h.entry, h.removed)
 	return h.Check()
 }
 

@@ -35,7 +35,7 @@ const (
 type Value struct {
 	lease.Identity // each text is cut to 256 bytes
 
-	Mode   string    // of a lock: "exclusive"
+	Mode   string    // of a lock: "exclusive" or "shared"
 	Queued time.Time // when the entry was put
 	Held   time.Time // since when it is held; zero if it is not, or does not say so yet
 	Data   string    // a candidate's value: any bytes, at most MaxData
@@ -174,11 +174,23 @@ func (q *Queue) entryValue(r Request) string {
 	}
 	who := q.host.Identity()
 	who.Owner = cmp.Or(r.Owner, who.Owner)
-	v := Value{Identity: who, Mode: r.Mode, Queued: time.Now(), Data: r.Data}
+	v := Value{Identity: who, Mode: q.mode(), Queued: time.Now(), Data: r.Data}
 	if q.takesNotices() {
 		v.ToldWithin = toldWithin(q.shared.lockDelay)
 	}
 	return v.Encode()
+}
+
+// mode is what the value of an entry says that it excludes.
+func (q *Queue) mode() string {
+	switch {
+	case q.kind == "election":
+		return ""
+	case q.reader:
+		return "shared"
+	default:
+		return "exclusive"
+	}
 }
 
 // verbatim reports whether the value of an entry is the candidate's data and nothing

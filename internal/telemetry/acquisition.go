@@ -11,7 +11,9 @@ import (
 )
 
 // Acquisition reports one lock or term, from the call that asks for it to its
-// release or loss: one span for the wait, and one for the release or loss.
+// release or loss: one span for the wait, and one for the release or loss. Of several
+// locks that are acquired together, one reports for all; the others have a nil
+// Acquisition, which reports nothing.
 type Acquisition struct {
 	t         *Telemetry
 	attrs     []attribute.KeyValue
@@ -47,7 +49,11 @@ func Woken(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("woken") }
 func Verified(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("verified") }
 
 // Held ends the wait: the lock or term is held.
-func (a *Acquisition) Held() { a.endWait("held") }
+func (a *Acquisition) Held() {
+	if a != nil {
+		a.endWait("held")
+	}
+}
 
 // Failed ends the wait without a hold. isError tells an error from an outcome, such
 // as that a lock is taken.
@@ -69,7 +75,7 @@ func (a *Acquisition) endWait(outcome string) {
 // Release starts the span of a release. Call end with its outcome: released, lost,
 // unknown or failed.
 func (a *Acquisition) Release(ctx context.Context) (end func(outcome string)) {
-	if !a.span.SpanContext().IsValid() {
+	if a == nil || !a.span.SpanContext().IsValid() {
 		return func(string) {} // no SDK collects spans
 	}
 	link := trace.WithLinks(trace.Link{SpanContext: a.span.SpanContext()})
@@ -87,11 +93,18 @@ func (a *Acquisition) Release(ctx context.Context) (end func(outcome string)) {
 }
 
 // Released records the end of a hold by its release.
-func (a *Acquisition) Released(held time.Duration) { a.record(a.t.holds, held, "released") }
+func (a *Acquisition) Released(held time.Duration) {
+	if a != nil {
+		a.record(a.t.holds, held, "released")
+	}
+}
 
 // Lost records the end of a hold by its loss. unproven is the time since the last
 // confirmed renewal was sent.
 func (a *Acquisition) Lost(held time.Duration, cause string, unproven time.Duration) {
+	if a == nil {
+		return
+	}
 	a.record(a.t.holds, held, "lost")
 	a.t.lost(a.span.SpanContext(), a.attrs, cause, unproven)
 }

@@ -1,0 +1,65 @@
+package queue
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// setResult is what Set.Acquire returned.
+type setResult struct {
+	holds []*Hold
+	err   error
+}
+
+func acquireSetLater(ctx context.Context, s Set) <-chan setResult {
+	done := make(chan setResult, 1)
+	go func() { // ends with ctx
+		holds, err := s.Acquire(ctx, Request{})
+		done <- setResult{holds, err}
+	}()
+	return done
+}
+
+// An administrator may remove the entry of a waiting set that is the first in its queue. It then stands on a lease that
+// ends by itself, so the set must not hold by it.
+func TestSetQueuesAgainIfOneOfItsEntriesWasWrittenTo(t *testing.T) {
+	for _, written := range []string{"x", "y"} {
+		t.Run(written, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				ctx := kit.Within(t, time.Minute)
+				one, other := start(t, srv), start(t, srv)
+				ahead := mustAcquire(t, one.queue("y"))
+				waits := acquireSetLater(ctx, Set{other.queue("x"), other.queue("y")})
+				kit.Queued(t, srv, kit.Entries("y"), 2)
+				entries := srv.Keys(kit.Entries(written))
+				own := entries[len(entries)-1]
+				lease, err := one.Host.Client().Grant(ctx, 3)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := one.Host.Client().Put(ctx, string(own.Key), "removed", clientv3.WithLease(lease.ID)); err != nil {
+					t.Fatal(err)
+				}
+				mustRelease(t, ahead)
+				r := <-waits
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				for _, h := range r.holds {
+					if h.entry.rev <= own.CreateRevision {
+						t.Errorf("%s is held by the entry that another client has written to", h.Key())
+					}
+				}
+				if err := r.holds[0].Release(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

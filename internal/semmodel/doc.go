@@ -1,0 +1,52 @@
+// Package semmodel searches every interleaving of the semaphore's algorithm for one that breaks a rule. The algorithm
+// is changed here first, and in internal/queue only when the search finds nothing.
+//
+//	permit.go  an attempt, from its enqueue to its end
+//	model.go   leases, the scenario, and the rules that are broken on purpose
+//	check.go   what must hold
+//	state.go   the state
+//
+// internal/queuemodel has what a permit shares with a lock: copies of the enqueue, the gate, the sweeper, Close.
+//
+// # The algorithm
+//
+// A permit is an entry with a weight. It may be held once the weights of all entries ahead and its own fit into the
+// limit. Nothing joins ahead of an entry, so at one limit this stays true, and what is held never exceeds the limit:
+// position decides, and no write is needed for safety.
+//
+// What remains is to wake the right waiter, and to delay while a holder does not know yet that its lease was revoked.
+// For both, the queue has one first waiter, as a rule: it watches all permits ahead and the limit, and knows of each
+// deletion. The others, which are far, watch the one entry ahead of them.
+//
+//   - An attempt is far only behind an entry that waits, which is certain if the weights up to that entry exceed the
+//     largest limit there ever was.
+//   - An attempt that holds after a wait puts a mark into its entry. That wakes the attempt behind it, which becomes
+//     the first waiter.
+//   - The mark says up to which revision each revoked permit was waited for. The first waiter goes on from there:
+//     it reads what stood ahead at that revision, and judges all that has gone since. It misses none, however many
+//     were ahead of it when it queued.
+//   - A first waiter that gives up puts the same mark, and then removes its entry.
+//   - If the entry ahead went without a mark, the attempt behind does not know what that one knew. It is far behind the
+//     next entry, if that waits. Otherwise it becomes the first waiter and waits for the lock delay.
+//
+// # What may happen
+//
+// Leases are revoked although they were renewed, and their sessions are told later. Processes crash. Attempts give up
+// at any time. The limit is changed. A watch fails, so that the revision of a deletion is not known; what a read asks
+// for is compacted; the reply to an admission is lost. A session that has lost its lease queues again. Time is an order
+// and nothing else: a lock delay is over when each session whose lease was revoked before it began has been told.
+//
+// # What must hold
+//
+//   - Limit: at each admission, what is held by etcd's record fits into the limit at that revision.
+//   - Order: no admission passes an entry that waits.
+//   - Early: those that hold by the record, and those whose lease was revoked and who do not know it, never exceed the
+//     limit together. An attempt that queued after that revocation is excepted, as in internal/queuemodel.
+//   - Missed: no attempt that could hold, or can never hold, waits while nothing happens that tells it.
+//   - Stuck: each attempt can end, and each entry be deleted.
+//   - Needless: if no lease was revoked and no process crashed, there is no lock delay. (Except for one race: a far
+//     attempt that gives up at the moment at which the first waiter ahead of it has given up.)
+//
+// After the limit was lowered, those who hold go on. What is held then may exceed the limit until they release; nothing
+// is admitted above it.
+package semmodel

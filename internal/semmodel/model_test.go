@@ -1,0 +1,47 @@
+package semmodel
+
+import (
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/modelsearch"
+)
+
+var full = flag.Bool("model.full", false, "search the large scenarios, too: some minutes, and 2 GB of memory")
+
+func TestEveryInterleavingKeepsTheRules(t *testing.T) {
+	scenarios := small
+	if modelsearch.Race {
+		scenarios = underRace
+	}
+	if *full {
+		scenarios = append(scenarios, large...)
+	}
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			m := model{scenario: s}
+			r := m.search()
+			t.Logf("%d states, %d steps", r.States, r.Steps)
+			if r.Wrong != "" {
+				t.Error(r.Wrong)
+			}
+		})
+	}
+}
+
+func TestEachBrokenRuleIsNoticed(t *testing.T) {
+	for i, s := range broken {
+		if modelsearch.Race && i%5 != 0 {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			m := model{scenario: s}
+			r := m.search()
+			t.Logf("%d states", r.States)
+			if !strings.HasPrefix(r.Wrong, s.expect) {
+				t.Errorf("found %q, want a violation %q", r.Wrong, s.expect)
+			}
+		})
+	}
+}

@@ -1,0 +1,296 @@
+package semmodel
+
+// The steps of an attempt, from its enqueue to its end.
+
+func (m *model) attemptSteps(s *state, i int8) {
+	a := s.attempts[i]
+	if a.delay.running && a.delay.until == 0 {
+		m.must(s, i, "has waited for its lock delay", func(t *state) { t.attempts[i].delayIsOver() })
+	}
+	switch a.stage {
+	case idle:
+		if s.leases[leaseOf(i, a.try)].alive { // etcd refuses it otherwise
+			m.choose(s, i, "puts its entry", func(t *state) { m.enqueue(t, i) })
+		}
+	case far:
+		m.farSteps(s, i)
+	case first:
+		m.firstSteps(s, i)
+	case leaving:
+		m.leavingSteps(s, i)
+	case holding:
+		m.choose(s, i, "releases", func(t *state) {
+			t.remove(a.created)
+			t.attempts[i] = attempt{stage: done, try: a.try}
+		})
+	}
+	if m.attempts[i].givesUp && (a.stage == far || a.stage == first) {
+		m.choose(s, i, "gives up", func(t *state) { t.attempts[i].stage = leaving })
+	}
+}
+
+func (a *attempt) delayIsOver() {
+	a.delay.running = false
+	if a.stage == first {
+		a.base = max(a.base, a.due)
+	}
+}
+
+func (m *model) startDelay(s *state, a *attempt) {
+	if m.clean && s.revoked+s.crashed == 0 {
+		m.violated("needless delay: no lease was revoked")
+	}
+	a.delay.running = true
+	a.delay.until |= s.untold()
+}
+
+func (s *state) remove(created revision) {
+	s.now++
+	if e := s.standing(created); e != nil {
+		e.deleted = s.now
+	}
+}
+
+// A look is what a read of the entries ahead tells, as they stood at a revision.
+type look struct {
+	sum     int8   // of their weights
+	nearest *entry // the youngest; nil if there is none
+}
+
+func (m *model) look(s *state, created, at revision) (l look) {
+	for k := range s.entryCount {
+		e := &s.entries[k]
+		if e.created >= created || !e.stoodAt(at) {
+			continue
+		}
+		l.sum += m.attempts[e.attempt].weight
+		l.nearest = e // they are in order
+	}
+	return l
+}
+
+// mayHold reports whether the nearest entry may hold, or has held, without a mark: it was admitted when it was put.
+func (m *model) mayHold(s *state, l look) bool {
+	high := s.high
+	if m.broken == highIsForgotten {
+		high = s.limit
+	}
+	return l.nearest == nil || l.sum <= high
+}
+
+func (m *model) fits(sum, weight, limit int8) bool {
+	if m.broken == oneTooMany {
+		limit++
+	}
+	return sum+weight <= limit
+}
+
+// enqueue puts the entry, and reads in the same Txn what stands ahead of it, and the limit.
+func (m *model) enqueue(s *state, i int8) {
+	a := &s.attempts[i]
+	l := m.look(s, s.now+1, s.now)
+	if !a.queued {
+		a.queued, a.newcomerTo = true, s.untold()
+	}
+	s.now++
+	a.created, a.heard, a.due, a.limit, a.limitAt = s.now, s.now, s.now, s.limit, s.limitAt
+	s.entries[s.entryCount] = entry{attempt: i, lease: leaseOf(i, a.try), created: s.now}
+	s.entryCount++
+	delays := a.requeued && m.broken != requeuedWithoutDelay
+	switch {
+	case m.attempts[i].weight > s.limit:
+		a.stage = leaving
+		return
+	case m.fits(l.sum, m.attempts[i].weight, s.limit) && !delays:
+		m.admit(s, i)
+		return
+	case m.mayHold(s, l) || l.nearest.mark != 0:
+		a.stage = first
+		if !delays {
+			a.base = s.now
+		}
+	default:
+		a.stage, a.ahead = far, l.nearest.created
+	}
+	if delays {
+		m.startDelay(s, a)
+	}
+}
+
+// farSteps are those of an attempt that waits for the entry ahead to be marked, or to go.
+func (m *model) farSteps(s *state, i int8) {
+	a := s.attempts[i]
+	ahead := s.created(a.ahead)
+	if ahead.mark != 0 {
+		m.must(s, i, "sees the mark of the entry ahead", func(t *state) { m.follow(t, i, ahead.mark) })
+		if m.compacted {
+			m.must(s, i, "sees the mark of the entry ahead, and its history is compacted", func(t *state) {
+				m.follow(t, i, t.now)
+				if m.broken != compactedIsClean {
+					t.attempts[i].base = 0
+					m.startDelay(t, &t.attempts[i])
+				}
+			})
+		}
+	}
+	if ahead.deleted != 0 && (ahead.mark == 0 || m.unknown) {
+		m.must(s, i, "sees that the entry ahead has gone", func(t *state) { m.aheadIsGone(t, i, ahead.deleted) })
+		if m.unknown || m.compacted {
+			m.must(s, i, "finds that the entry ahead has gone", func(t *state) { m.aheadIsGone(t, i, t.now) })
+		}
+	}
+	if m.broken == firstByPosition && ahead.deleted == 0 && m.mayHold(s, m.look(s, a.created, s.now)) {
+		m.must(s, i, "sees that the entry ahead may hold", func(t *state) { m.follow(t, i, t.now) })
+	}
+}
+
+// follow makes an attempt the first waiter, from a revision on.
+func (m *model) follow(s *state, i int8, from revision) {
+	if m.broken == markIsReadNow {
+		from = s.now
+	}
+	a := &s.attempts[i]
+	a.stage, a.ahead = first, 0
+	a.base, a.heard, a.due = from, from, max(a.due, from)
+	m.sawLimit(s, i) // it is read when the watch stands
+}
+
+// aheadIsGone finds what stood ahead when the entry ahead went.
+func (m *model) aheadIsGone(s *state, i int8, at revision) {
+	a := &s.attempts[i]
+	l := m.look(s, a.created, at)
+	switch {
+	case l.nearest != nil && l.nearest.mark != 0 && l.nearest.marked <= at:
+		m.follow(s, i, l.nearest.mark)
+	case !m.mayHold(s, l): // it waits, and so it will be marked, or go
+		a.ahead = l.nearest.created
+	default:
+		m.follow(s, i, at)
+		if m.broken != goneWithoutMarkIsClean {
+			a.base = 0
+			m.startDelay(s, a)
+		}
+	}
+}
+
+// firstSteps are those of an attempt that watches the permits ahead, and the limit.
+func (m *model) firstSteps(s *state, i int8) {
+	a, own := s.attempts[i], s.standing(s.attempts[i].created)
+	if gone := m.nextGone(s, &a); gone != 0 {
+		m.must(s, i, "hears that a permit ahead has gone", func(t *state) { t.attempts[i].heard = gone })
+	}
+	if a.limitAt != s.limitAt && m.broken != limitIsNotWatched {
+		m.must(s, i, "hears of the limit", func(t *state) { m.sawLimit(t, i) })
+	}
+	sum := m.look(s, a.created, a.heard).sum
+	if m.broken == waitersArePassed {
+		sum = m.held(s)
+	}
+	if own == nil || a.delay.running || !m.fits(sum, m.attempts[i].weight, a.limit) {
+		return
+	}
+	m.must(s, i, "asks whether it holds", func(t *state) { m.ask(t, i) })
+	if m.lossy && own.mark == 0 {
+		m.choose(s, i, "asks whether it holds, and has no reply", func(t *state) {
+			if a := &t.attempts[i]; !m.mustDelay(t, a) && a.limitAt == t.limitAt {
+				m.checkAdmission(t, i)
+				t.putMark(a.created, a.heard)
+			}
+		})
+	}
+}
+
+// sawLimit tells an attempt of the limit. One that is too heavy for it leaves.
+func (m *model) sawLimit(s *state, i int8) {
+	a := &s.attempts[i]
+	a.limit, a.limitAt = s.limit, s.limitAt
+	if m.attempts[i].weight > s.limit && m.broken != tooHeavyWaits {
+		a.stage = leaving
+	}
+}
+
+// nextGone returns the revision of the first deletion ahead that an attempt has not heard of.
+func (m *model) nextGone(s *state, a *attempt) (next revision) {
+	for k := range s.entryCount {
+		if e := &s.entries[k]; e.created < a.created && e.deleted > a.heard && (next == 0 || e.deleted < next) {
+			next = e.deleted
+		}
+	}
+	return next
+}
+
+// mustDelay reports whether a permit ahead went together with its session key, and was not judged before.
+func (m *model) mustDelay(s *state, a *attempt) (delays bool) {
+	for k := range s.entryCount {
+		e := &s.entries[k]
+		if e.created < a.created && e.deleted > max(a.base, a.due) && e.deleted <= a.heard {
+			delays = delays && m.broken != onlyTheLastIsJudged || e.revoked
+		}
+	}
+	return delays && m.broken != nothingDelays
+}
+
+// ask is the Txn by which a waiter begins to hold. It knows by its watch that its weight fits, and nothing joins ahead
+// of it:
+//
+//	If   create(own entry) = its revision, mod(limit) = as heard, the session keys of those that went stand
+//	Then put the own entry, with a mark
+func (m *model) ask(s *state, i int8) {
+	a := &s.attempts[i]
+	own := s.standing(a.created)
+	switch {
+	case own.mark != 0: // an earlier copy, whose reply was lost
+		a.stage = holding
+		return
+	case a.limitAt != s.limitAt && m.broken != limitIsNotCompared:
+		m.sawLimit(s, i)
+		return
+	case m.mustDelay(s, a):
+		a.due = a.heard
+		m.startDelay(s, a)
+		if m.broken == delayIsWaitedFor {
+			a.base = a.due
+		}
+		if m.broken == markBeforeDelay {
+			s.putMark(a.created, a.heard)
+		}
+		return
+	}
+	a.base = a.heard
+	mark := a.base
+	if m.broken == markSaysNow {
+		mark = s.now
+	}
+	m.admit(s, i)
+	if m.broken != marksNothing {
+		s.putMark(a.created, mark)
+	}
+}
+
+func (s *state) putMark(created, mark revision) {
+	s.now++
+	e := s.standing(created)
+	e.mark, e.marked = mark, s.now
+}
+
+// leavingSteps remove the entry of an attempt that has not held. The first waiter marks it before: the attempt behind
+// is to go on from the same base. Without a base it leaves no mark, and then the attempt behind delays.
+func (m *model) leavingSteps(s *state, i int8) {
+	a := s.attempts[i]
+	own := s.standing(a.created)
+	if own == nil {
+		return // gone with the lease: the session finds out
+	}
+	base := a.base
+	if base != 0 && !a.delay.running && !m.mustDelay(s, &a) || m.broken == leaveSaysHeard {
+		base = a.heard
+	}
+	if own.mark == 0 && base != 0 && m.broken != leavesWithoutMark {
+		m.must(s, i, "marks its entry, to leave", func(t *state) { t.putMark(a.created, base) })
+		return
+	}
+	m.must(s, i, "removes its entry", func(t *state) {
+		t.remove(a.created)
+		t.attempts[i] = attempt{stage: done, try: a.try}
+	})
+}

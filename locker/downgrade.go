@@ -1,0 +1,50 @@
+package locker
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// DowngradableLock is a Lock that can become a ReadLock without a moment in which a writer could come in between.
+type DowngradableLock struct {
+	*Lock
+	named named
+}
+
+// LockDowngradable is Lock for a writer that wants to go on as a reader: see DowngradableLock.Downgrade. It has two
+// entries in the queue instead of one, and takes as many requests as Lock. MinHold is not for it.
+//
+//	lk, err := m.LockDowngradable(ctx)
+//	… // write
+//	rd, err := lk.Downgrade(ctx)
+//	… // read what was written, beside other readers
+func (m *RWMutex) LockDowngradable(ctx context.Context) (*DowngradableLock, error) {
+	n := m.named
+	if n.opts.MinHold != 0 {
+		return nil, n.failed(0, &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is not for LockDowngradable"})
+	}
+	if q := n.first(); q != nil {
+		n.queues = q.Downgradable()
+	}
+	holds, err := n.acquire(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	return &DowngradableLock{n.lock(holds[0]), n}, nil
+}
+
+// Downgrade releases the Lock, whose contexts end as with Unlock, and returns a ReadLock that has been held since
+// before: no writer can hold in between. Readers that waited for the Lock hold beside it. MaxHold and MaxIdle begin
+// again.
+//
+// The error is a *holdfast.LostError or holdfast.ErrReleased if the Lock had ended before; then nothing is held. If
+// etcd does not answer before ctx ends, the ReadLock is held, and other readers wait until the session has removed the
+// writer's entry. A ctx that has ended is treated as Unlock does.
+func (l *DowngradableLock) Downgrade(ctx context.Context) (*ReadLock, error) {
+	hold, err := l.hold.Downgrade(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.named.readLock(hold), nil
+}

@@ -1,0 +1,214 @@
+package locker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// MaxSet is the largest number of names in a Set: etcd limits the operations of one transaction.
+const MaxSet = queue.MaxSet
+
+// Set is the names of several locks that are acquired together: all of them, or none. It is immutable, does no I/O when
+// made, and may be copied and used by any number of goroutines.
+//
+//	both := locker.NewSet(sess, locker.W("account/7"), locker.R("rates"))
+//	err := both.Do(ctx, func(ctx context.Context, set *locker.SetLock) error { … })
+//
+// Each name is the Mutex or RWMutex of that name, and its queue is the same. Sets that overlap do not deadlock, in
+// whatever order they name their locks: one transaction queues a caller in all queues, at one revision of etcd, so any
+// two callers are in the same order in every queue that both are in. (Two Sets that one goroutine locks one inside the
+// other can deadlock, as two mutexes can.)
+//
+// A caller that waits for one name of the set keeps its place in the queues of the others. Those who queue behind it
+// there wait, too.
+type Set struct {
+	named   named
+	members []Member
+}
+
+// Member is a name of a Set: see W and R.
+type Member struct {
+	name string
+	read bool
+}
+
+// W names a lock that the Set acquires alone, as Mutex.Lock does.
+func W(name string) Member { return Member{name: name} }
+
+// R names a lock that the Set acquires for reading, as RWMutex.RLock does.
+func R(name string) Member { return Member{name: name, read: true} }
+
+// NewSet names 1 to MaxSet locks in the session's namespace, each once. A bad name, a name that is given twice, too
+// many names or none, and a nil session are errors of the first call.
+func NewSet(sess *session.Session, members ...Member) *Set {
+	s := &Set{members: members}
+	var texts []string
+	for _, m := range members {
+		q := queue.New(lease.Open(sess.Ref()), "lock", m.name)
+		if m.read {
+			q = q.Readers()
+		}
+		s.named.queues = append(s.named.queues, q)
+		texts = append(texts, m.name)
+	}
+	s.named.text = strings.Join(texts, ", ")
+	return s
+}
+
+// With returns a copy with other options. MinHold is not for sets.
+func (s *Set) With(o Options) *Set {
+	with := *s
+	with.named.opts = o
+	return &with
+}
+
+// Do is Mutex.Do for all locks of the set.
+func (s *Set) Do(ctx context.Context, fn func(ctx context.Context, set *SetLock) error) error {
+	return do(ctx, s.named, fn, s.Lock)
+}
+
+// TryDo is Do with TryLock: it does not call fn if the error Is ErrLocked or ErrUnconfirmed.
+func (s *Set) TryDo(ctx context.Context, fn func(ctx context.Context, set *SetLock) error) error {
+	return do(ctx, s.named, fn, s.TryLock)
+}
+
+// Lock acquires all locks of the set and waits its turn in each queue, as Mutex.Lock does, with the same errors. When
+// the session loses its lease, or one of the entries is deleted, the call queues again for all of them. With a context
+// of a Lock, ReadLock or SetLock of one of the names that is still held, the error Is holdfast.ErrReentrant.
+func (s *Set) Lock(ctx context.Context) (*SetLock, error) { return s.lock(ctx, false) }
+
+// TryLock acquires all locks of the set if none is held or waited for by one that excludes it. Otherwise the error Is
+// ErrLocked, and its Place says who holds one of them, or ErrUnconfirmed. Nothing was queued.
+func (s *Set) TryLock(ctx context.Context) (*SetLock, error) { return s.lock(ctx, true) }
+
+func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {
+	if err := s.check(); err != nil {
+		return nil, s.named.failed(0, err)
+	}
+	holds, err := s.named.acquire(ctx, try)
+	if err != nil {
+		return nil, err
+	}
+	set := &SetLock{hold: holds[0], strict: s.named.opts.CancelOnSuspended}
+	for i, m := range s.members {
+		if m.read {
+			set.readers = append(set.readers, s.named.readLock(holds[i]))
+		} else {
+			set.writers = append(set.writers, s.named.lock(holds[i]))
+		}
+	}
+	return set, nil
+}
+
+// check returns what is wrong with the members as a whole, or nil.
+func (s *Set) check() error {
+	bad := func(reason string) error { return &holdfast.ArgumentError{Argument: "members", Reason: reason} }
+	switch {
+	case len(s.members) == 0:
+		return bad("are none: name at least one lock")
+	case len(s.members) > MaxSet:
+		return bad(fmt.Sprintf("are %d: etcd takes at most %d in one transaction", len(s.members), MaxSet))
+	case s.named.opts.MinHold != 0:
+		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is not for sets"}
+	}
+	seen := make(map[string]bool)
+	for _, m := range s.members {
+		if seen[m.name] {
+			return bad(fmt.Sprintf("name the lock %.128q twice", m.name))
+		}
+		seen[m.name] = true
+	}
+	return nil
+}
+
+// SetLock is one acquisition of a Set. What ends the hold of one of its locks ends them all, with the same cause: the
+// loss of the lease, an administrator who kicks or removes one holder, an entry that is deleted. It is safe for
+// concurrent use.
+type SetLock struct {
+	hold    *queue.Hold // of the first name
+	writers []*Lock
+	readers []*ReadLock
+	strict  bool
+}
+
+// Holder returns the lock of a name that the set holds alone, with that name's token, for fencing and its guards. It
+// returns nil, which guards refuse, for any other name. The tokens of a set are equal: each is compared with those of
+// its own name only.
+func (s *SetLock) Holder(name string) fencing.Holder {
+	for _, lk := range s.writers {
+		if lk.Name() == name {
+			return lk
+		}
+	}
+	return nil
+}
+
+// Reader returns the lock of a name that the set holds for reading, for fencing.NewFencedWriter, or nil.
+func (s *SetLock) Reader(name string) fencing.Owner {
+	for _, lk := range s.readers {
+		if lk.Name() == name {
+			return lk
+		}
+	}
+	return nil
+}
+
+// AcquiredRevision returns the etcd revision at which all locks were seen to be held.
+func (s *SetLock) AcquiredRevision() int64 { return s.hold.AcquiredRevision() }
+
+// Lease returns the lease that the locks depend on.
+func (s *SetLock) Lease() clientv3.LeaseID { return s.hold.Lease() }
+
+// Client returns the session's etcd client.
+func (s *SetLock) Client() *clientv3.Client { return s.hold.Client() }
+
+// IsOwner returns comparisons for a Txn of your own: all entries of this acquisition exist.
+func (s *SetLock) IsOwner() []clientv3.Cmp {
+	var cmps []clientv3.Cmp
+	for _, h := range s.hold.Together() {
+		cmps = append(cmps, h.IsOwner())
+	}
+	return cmps
+}
+
+// Check reports whether all locks are held now, without an RPC, as [Lock.Check] does. A *holdfast.LostError names the
+// lock that was lost first.
+func (s *SetLock) Check() error { return s.hold.Check() }
+
+// Progress says that the work under the locks goes on, for Options.MaxIdle, as [Lock.Progress] does.
+func (s *SetLock) Progress() error { return s.hold.Progress() }
+
+// Done returns a channel that is closed when the locks are lost or released. Check says which.
+func (s *SetLock) Done() <-chan struct{} { return s.hold.Done() }
+
+// WithContext returns a child of ctx that is canceled when the locks are lost or released, as [Lock.WithContext] does.
+// If the set holds one name alone, the context carries that lock for fencing.FromContext. With several it carries none
+// for it: use Holder.
+func (s *SetLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	for _, lk := range s.readers {
+		ctx = lk.carriedBy(ctx)
+	}
+	for _, lk := range s.writers {
+		ctx = fencing.NewContext(ctx, lk)
+	}
+	if len(s.writers) > 1 {
+		ctx = fencing.NewContext(ctx, nil)
+	}
+	return s.hold.Context(ctx, s.strict)
+}
+
+// Unlock releases all locks of the set, in one request, as [Lock.Unlock] does, with the same errors.
+func (s *SetLock) Unlock(ctx context.Context) error { return s.hold.Release(ctx) }
+
+func (s *SetLock) releaseAfterWork(ctx context.Context) *holdfast.LostError {
+	return s.hold.ReleaseAfterWork(ctx)
+}

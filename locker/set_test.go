@@ -1,0 +1,149 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/locker"
+)
+
+func mustLockAll(t *testing.T, s *locker.Set) *locker.SetLock {
+	t.Helper()
+	set, err := s.Lock(kit.Within(t, time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func TestSetExcludesTheMutexesOfItsNames(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := kit.Start(t, srv), kit.Start(t, srv)
+		set := mustLockAll(t, locker.NewSet(a.Sess, locker.W("x"), locker.R("y")))
+		for _, name := range []string{"x", "y"} {
+			if _, err := locker.NewMutex(b.Sess, name).TryLock(t.Context()); !errors.Is(err, locker.ErrLocked) {
+				t.Errorf("TryLock of %s beside the set: %v", name, err)
+			}
+		}
+		rd, err := locker.NewRWMutex(b.Sess, "y").TryRLock(t.Context())
+		if err != nil {
+			t.Errorf("TryRLock of y beside the set, which reads it: %v", err)
+		}
+		waits := lockLater(kit.Within(t, time.Minute), locker.NewMutex(b.Sess, "x"))
+		kit.Queued(t, srv, kit.Entries("x"), 2)
+		if set.Holder("x").Token() == 0 || set.Holder("y") != nil || set.Reader("y") == nil || set.Reader("x") != nil {
+			t.Error("Holder and Reader do not tell the names of the set apart")
+		}
+		if err := set.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := set.Check(); !errors.Is(err, holdfast.ErrReleased) {
+			t.Errorf("Check after Unlock: %v", err)
+		}
+		r := <-waits
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		mustUnlock(t, r.lk)
+		if rd != nil {
+			_ = rd.Unlock(t.Context())
+		}
+	})
+}
+
+func TestOverlappingSetsDoNotDeadlock(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Hour)
+		a, b := kit.Start(t, srv), kit.Start(t, srv)
+		done := make(chan error)
+		rounds := 50
+		for _, s := range []*locker.Set{
+			locker.NewSet(a.Sess, locker.W("x"), locker.W("y"), locker.R("z")),
+			locker.NewSet(b.Sess, locker.W("y"), locker.W("x")),
+			locker.NewSet(b.Sess, locker.W("z"), locker.R("x")),
+		} {
+			go func() { // joined below
+				for range rounds {
+					if err := s.Do(ctx, func(context.Context, *locker.SetLock) error { return nil }); err != nil {
+						done <- err
+						return
+					}
+				}
+				done <- nil
+			}()
+		}
+		for range 3 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestTreeLocksExcludeAboveAndBelow(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := kit.Start(t, srv), kit.Start(t, srv)
+		lk, err := locker.NewTreeMutex(a.Sess, "billing/eu/job-7").Lock(kit.Within(t, time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, excluded := range map[string]bool{
+			"billing": true, "billing/eu": true, "billing/eu/job-7": true, "billing/eu/job-7/part": true,
+			"billing/eu/job-8": false, "billing/us": false, "other": false,
+		} {
+			other, err := locker.NewTreeMutex(b.Sess, path).TryLock(t.Context())
+			if excluded != errors.Is(err, locker.ErrLocked) || !excluded && err != nil {
+				t.Errorf("TryLock of %s: %v", path, err)
+			}
+			if err == nil {
+				mustUnlock(t, other)
+			}
+		}
+		mustUnlock(t, lk)
+	})
+}
+
+func TestDowngradeLetsNoWriterInBetween(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		a, b := kit.Start(t, srv), kit.Start(t, srv)
+		lk, err := locker.NewRWMutex(a.Sess, "x").LockDowngradable(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writer := lockLater(ctx, locker.NewMutex(b.Sess, "x"))
+		kit.Queued(t, srv, kit.Entries("x"), 3)
+		rd, err := lk.Downgrade(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lk.Check(); !errors.Is(err, holdfast.ErrReleased) {
+			t.Errorf("Check of the Lock after Downgrade: %v", err)
+		}
+		time.Sleep(2 * kit.LockDelay)
+		select {
+		case r := <-writer:
+			t.Fatalf("a writer was granted beside the reader: %v", r.err)
+		default:
+		}
+		if err := rd.Check(); err != nil {
+			t.Errorf("Check of the ReadLock: %v", err)
+		}
+		if err := lk.Unlock(ctx); err != nil {
+			t.Errorf("Unlock after Downgrade: %v", err)
+		}
+		if err := rd.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		r := <-writer
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		mustUnlock(t, r.lk)
+	})
+}
