@@ -31,6 +31,7 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	strict := etcdtest.Start(t, serverCA.options(t, serverCA.issue(t), true))
 	elsewhere := etcdtest.Start(t, serverCA.options(t, serverCA.issueTo(t, "etcd.example"), false))
 	expired := etcdtest.Start(t, serverCA.options(t, serverCA.issueUntil(t, "", time.Now().Add(-time.Minute)), false))
+	byName := "localhost" + elsewhere.Endpoints()[0][strings.LastIndexByte(elsewhere.Endpoints()[0], ':'):]
 	plain := etcdtest.Start(t)
 	stopped := etcdtest.Start(t)
 	stopped.Stop()
@@ -48,6 +49,7 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 			secure.Endpoints(), &tls.Config{RootCAs: otherCA.pool}, []string{"certificate signed by unknown authority"},
 		},
 		"a certificate for another host":       {elsewhere.Endpoints(), trusting, []string{"doesn't contain any IP SANs"}},
+		"a certificate for another name":       {[]string{byName}, trusting, []string{"certificate is valid for "}},
 		"an expired certificate":               {expired.Endpoints(), trusting, []string{"certificate has expired"}},
 		"no certificate where one is required": {strict.Endpoints(), trusting, refused},
 		"a certificate of another CA": {

@@ -29,7 +29,7 @@ func TestRowsHaveWhatTheFleetHas(t *testing.T) {
 			t.Fatalf("row %d does not begin with %q:\n%s", i, want, out.String())
 		}
 	}
-	if cells := strings.Split(rows[0], "|"); strings.TrimSpace(cells[7]) != "0" || strings.TrimSpace(cells[13]) == "0.0" {
+	if cells := strings.Split(rows[0], "|"); strings.TrimSpace(cells[7]) != "0" || strings.TrimSpace(cells[14]) == "0.0" {
 		t.Errorf("sessions alone write nothing, and have goroutines: %s", rows[0])
 	}
 	if cells := strings.Split(rows[3], "|"); strings.TrimSpace(cells[7]) == "0" {

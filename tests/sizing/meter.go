@@ -66,15 +66,16 @@ func (m *meter) row(ctx context.Context, watches int, stage string) error {
 	per := func(total float64) float64 { return total / float64(m.plan.processes) }
 	if m.rows++; m.rows == 1 {
 		fmt.Fprint(m.out, "| each process | leases | keys | watches | renewals/s | reads/s | writes/s "+
-			"| etcd: CPU | memory | open files | each client: CPU | memory | goroutines |\n",
-			"|", strings.Repeat(" --- |", 13), "\n")
+			"| etcd: CPU | memory | store | open files | each client: CPU | memory | goroutines |\n",
+			"|", strings.Repeat(" --- |", 14), "\n")
 	}
 	_, err = fmt.Fprintf(m.out, "| %s | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f "+
-		"| %.1f %% | %.0f MB | %.0f | %.2f %% | %.0f KB | %.1f |\n", stage,
+		"| %.1f %% | %.0f MB | %.1f MB | %.0f | %.2f %% | %.0f KB | %.1f |\n", stage,
 		after["etcd_debugging_lease_granted_total"]-after["etcd_debugging_lease_revoked_total"],
 		after["etcd_debugging_mvcc_keys_total"], after["etcd_debugging_mvcc_watcher_total"],
 		rate("LeaseKeepAlive"), rate("Range")+rate("ReadonlyTxn"), rate("etcd_server_proposals_applied_total"),
-		100*rate("process_cpu_seconds_total"), after["process_resident_memory_bytes"]/1e6, after["process_open_fds"],
+		100*rate("process_cpu_seconds_total"), after["process_resident_memory_bytes"]/1e6,
+		after["etcd_mvcc_db_total_size_in_bytes"]/1e6, after["process_open_fds"],
 		per(100*(now.cpu-cpu).Seconds()/seconds), per(float64(now.memory-m.base.memory)/1e3),
 		per(float64(now.goroutines-m.base.goroutines)))
 	return err
