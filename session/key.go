@@ -130,8 +130,8 @@ func (s *Session) watchSessionKey(l *lease.Lease) {
 }
 
 // watchUntilDeleted watches the key of l, and restores it when it is deleted. It returns then, or when the watch
-// fails or is not created within the given time. The watch starts at the present revision, since etcd serves watches from older revisions only every 100
-// ms. The read after its creation finds earlier deletions.
+// fails or is not created within the given time. The watch starts at the present revision, since etcd serves watches
+// from older revisions only every 100 ms. The read after its creation finds earlier deletions.
 func (s *Session) watchUntilDeleted(l *lease.Lease, stream string, within time.Duration) {
 	ctx := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(l.Context()), watchKey, stream)
 	ctx, cancel := context.WithCancel(ctx)

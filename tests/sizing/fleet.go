@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/view"
@@ -26,6 +28,7 @@ type fleet struct {
 	options   session.Options
 	processes []*process
 
+	lost    atomic.Int64    // sessions that were lost: the machine is too small for the fleet
 	ctx     context.Context // of the waiters; ends with close
 	cancel  context.CancelFunc
 	waiting sync.WaitGroup
@@ -41,6 +44,11 @@ type process struct {
 func newFleet(endpoints []string, o session.Options) *fleet {
 	o.Logger = slog.New(slog.DiscardHandler)
 	f := &fleet{endpoints: endpoints, options: o}
+	f.options.OnStateChange = func(ev session.Event) {
+		if ev.State == holdfast.Lost {
+			f.lost.Add(1)
+		}
+	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f
 }
@@ -98,8 +106,9 @@ func (f *fleet) wait(ctx context.Context) error {
 		mu := locker.NewMutex(p.sess, lockName((i+1)%len(f.processes), 0)).
 			With(locker.Options{OnWait: func(view.Place) { first() }})
 		f.waiting.Go(func() {
+			defer first()
 			if lk, err := mu.Lock(f.ctx); err == nil {
-				_ = lk.Unlock(f.ctx) // it was free: the process ahead has lost its session
+				_ = lk.Unlock(f.ctx) // the process ahead has lost its session
 			}
 		})
 	}

@@ -20,6 +20,7 @@ type meter struct {
 	metrics string // the address of etcd's metrics
 	out     io.Writer
 	plan    plan
+	lost    func() int64 // sessions, so far
 
 	base client // before the fleet
 	rows int
@@ -82,9 +83,12 @@ func (m *meter) row(ctx context.Context, watches int, stage string) error {
 }
 
 // await waits until etcd has so many watches: a session and a waiter set theirs in the background. On a busy machine
-// there may be more, of requests that were sent twice.
+// there may be more, because etcd's client leaves those that it gives up before they were created.
 func (m *meter) await(ctx context.Context, watches int) error {
 	for {
+		if n := m.lost(); n > 0 {
+			return fmt.Errorf("%d sessions were lost: this machine is too small, or too busy, for that many", n)
+		}
 		switch now, err := m.scrape(ctx); {
 		case err != nil:
 			return err
