@@ -194,6 +194,7 @@ func (e *entry) locatePermit(ctx context.Context) error {
 		return err
 	}
 	e.placePermit(seen, at, e.requeued || compacted)
+	e.revision = resp.Header.Revision // at which the limit was read
 	return nil
 }
 

@@ -266,13 +266,13 @@ func (e *entry) admit(ctx context.Context) error {
 		return err
 	}
 	if r.succeeded {
-		e.admitted(r.header.Revision, r.header.Revision)
+		e.admitted(r.header.Revision)
 		return nil
 	}
 	own, kv := first(r.responses[0].GetResponseRange().Kvs), first(r.responses[1].GetResponseRange().Kvs)
 	switch {
 	case isEntry(own, e.rev) && markOf(own) != 0: // put by an earlier copy, which was not answered
-		e.admitted(own.ModRevision, r.header.Revision)
+		e.admitted(own.ModRevision)
 		return nil
 	case !isEntry(own, e.rev) || own.ModRevision != e.rev:
 		return errEntryGone
@@ -285,9 +285,9 @@ func (e *entry) admit(ctx context.Context) error {
 	return e.judgeGone(ctx)
 }
 
-// admitted records that the entry holds.
-func (e *entry) admitted(mod, revision int64) {
-	e.permit.mod, e.revision = mod, revision
+// admitted records that the entry holds since its mark was put, at a revision.
+func (e *entry) admitted(at int64) {
+	e.permit.mod, e.revision = at, at
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ahead, e.delayUntil = nil, time.Time{}
