@@ -155,6 +155,10 @@ func (s *simulation) injectFaults() {
 			s.revokeReader(r)
 			continue
 		}
+		if s.permits && r.IntN(3) > 0 {
+			s.revokePermit(r)
+			continue
+		}
 		if s.profile.force && r.IntN(2) == 0 {
 			s.force(r)
 			continue
@@ -227,10 +231,14 @@ func (s *simulation) revokeReader(r *rand.Rand) {
 		}
 		readers = append(readers, kv)
 	}
-	if len(readers) < 2 {
-		return
+	if len(readers) > 1 {
+		s.revokeOneOf(readers, r)
 	}
-	lease := clientv3.LeaseID(readers[r.IntN(len(readers))].Lease)
+}
+
+// revokeOneOf revokes the lease of one of several that hold, while the others release.
+func (s *simulation) revokeOneOf(holders []*mvccpb.KeyValue, r *rand.Rand) {
+	lease := clientv3.LeaseID(holders[r.IntN(len(holders))].Lease)
 	i := slices.IndexFunc(s.clients, func(c *simClient) bool { return c.sess.Lease() == lease })
 	if i < 0 {
 		return
@@ -239,7 +247,7 @@ func (s *simulation) revokeReader(r *rand.Rand) {
 	c.link.Plan(lateEvents(s.fates(c, 300+uint64(r.IntN(1000)))))
 	s.hurryUp(c)
 	time.Sleep(upTo(r, s.profile.latency))
-	s.log(fmt.Sprintf("lease %x of a reader revoked: %v", int64(lease), s.srv.Revoke(lease)))
+	s.log(fmt.Sprintf("lease %x of one of several holders revoked: %v", int64(lease), s.srv.Revoke(lease)))
 	time.Sleep(time.Second)
 	c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
 }

@@ -39,11 +39,12 @@ type oracle struct {
 	forced  int
 	asked   int // holds that an administrator has ended
 
-	together int // readers that were granted while another one held
+	together int // readers, or permits, that were granted while another one held
+	marked   int // permits that were granted after a wait
 	minHolds int // confirmed releases of holds with MinHold
 }
 
-// holding is a Lock, a ReadLock or a Term.
+// holding is a Lock, a ReadLock, a Permit or a Term.
 type holding interface {
 	Key() string
 	Check() error
@@ -55,7 +56,8 @@ type holding interface {
 type held struct {
 	who, prefix, key string
 	rev              int64
-	token            fencing.Token // 0: it reads
+	token            fencing.Token // 0: it reads, or is a permit
+	weight           int           // of a permit; otherwise 0
 	client           *simClient
 	lock             holding
 	since, until     time.Duration    // from the grant to the end
@@ -290,7 +292,7 @@ func (o *oracle) checkHold(s *simulation, h *held) {
 	var front mvccpb.KeyValue // the entry itself, if no conflicting entry is ahead of it
 	if h.ended == nil {
 		for _, kv := range s.srv.Keys(h.prefix) {
-			if kv.CreateRevision != h.rev && h.reads() && isReader(string(kv.Key)) {
+			if kv.CreateRevision != h.rev && h.reads() && (h.weight > 0 || isReader(string(kv.Key))) {
 				continue
 			}
 			front.Key, front.CreateRevision, front.Value = kv.Key, kv.CreateRevision, kv.Value

@@ -36,6 +36,7 @@ type simulation struct {
 	once    func(ctx context.Context, c *simClient, name string) (string, error)
 	busy    bool // so many goroutines that Txns are batched
 	readers bool // most mutexes are acquired for reading
+	permits bool // of semaphores
 	minHold bool // half of the holds keep the name taken
 	// administered: in half of the schedules holders are asked to let go, and removed.
 	administered bool
