@@ -49,7 +49,7 @@ func (e *LostError) Error() string {
 	switch {
 	case e.Cause == CauseKicked || e.Cause == CauseRemoved:
 		b.WriteString("; stop its work, then release it")
-	case e.Kind != "election" && e.Kind != "" && e.Cause != CauseClosed:
+	case e.Kind != "" && e.Kind != "election" && e.Cause != CauseClosed:
 		b.WriteString("; stop its work and acquire again")
 	}
 	return b.String()

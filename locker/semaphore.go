@@ -24,10 +24,10 @@ const MaxPermits = queue.MaxPermits
 //
 // # Guaranteed
 //
-// A permit is given only if what is held by etcd's record and what waits ahead leave room for it, in the limit of that
-// revision. After the limit was lowered, those who hold go on, and no permit is given until enough of them have released.
-// If the lease of a holder has ended without a release, the next one waits for session.Options.LockDelay, as with a
-// Mutex.
+// A permit is given only if all that is held and waited for ahead of it, by etcd's record, leaves room for it in the
+// limit of that revision. After the limit was lowered, those who hold go on, and no permit is given until enough of
+// them have released. If the lease of a holder has ended without a release, the next one waits for
+// session.Options.LockDelay, as with a Mutex.
 //
 // # Not guaranteed
 //

@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -50,7 +51,7 @@ func R(name string) Member { return Member{name: name, read: true} }
 // NewSet names 1 to MaxSet locks in the session's namespace, each once. A bad name, a name that is given twice, too
 // many names or none, and a nil session are errors of the first call.
 func NewSet(sess *session.Session, members ...Member) *Set {
-	s := &Set{members: members}
+	s := &Set{members: slices.Clone(members)}
 	var texts []string
 	for _, m := range members {
 		q := queue.New(lease.Open(sess.Ref()), "lock", m.name)
@@ -174,11 +175,7 @@ func (s *SetLock) Client() *clientv3.Client { return s.hold.Client() }
 
 // IsOwner returns comparisons for a Txn of your own: all entries of this acquisition exist.
 func (s *SetLock) IsOwner() []clientv3.Cmp {
-	var cmps []clientv3.Cmp
-	for _, h := range s.hold.Together() {
-		cmps = append(cmps, h.IsOwner())
-	}
-	return cmps
+	return s.hold.Owned()
 }
 
 // Check reports whether all locks are held now, without an RPC, as [Lock.Check] does. A *holdfast.LostError names the

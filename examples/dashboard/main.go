@@ -9,9 +9,34 @@
 // import deploy/grafana.json. A round of all troubles takes about five minutes; panels have data after a few seconds,
 // some alerts only after ten minutes. The program says what it does, and when:
 //
-//	time  who       what                                                                   token
+//	   time  who       what                                                                   token
+//	  0.12s  worker-1  has its metrics at http://127.0.0.1:9464/metrics/worker-1
+//	  0.13s  worker-2  has its metrics at http://127.0.0.1:9464/metrics/worker-2
+//	  0.13s  worker-3  has its metrics at http://127.0.0.1:9464/metrics/worker-3
+//	  0.13s  worker-1  is cut off from etcd until its session is suspended
+//	  6.89s  worker-1  is well again
+//	 21.89s  worker-2  is cut off from etcd until its lease is lost, and for longer
+//	109.17s  worker-2  is well again
+//	124.18s  worker-3  holds a lock for long, while others wait
+//	139.19s  worker-3  is well again
+//	154.19s  worker-1  holds a lock, and an administrator kicks it
+//	154.67s  worker-1  is well again
+//	169.67s  worker-2  holds a lock, and its entry is deleted by hand
+//	170.23s  worker-2  is well again
+//	185.23s  worker-3  holds a lock, and its lease is revoked
+//	185.24s  worker-3  is well again
+//	200.24s  worker-1  holds a lock, and its work is stuck
+//	215.34s  worker-1  is well again
+//	230.34s  worker-2  holds a lock for longer than MaxHold
+//	245.44s  worker-2  is well again
+//	260.44s  worker-3  acquires a lock, and gets no reply from etcd
+//	260.47s  worker-3  is well again
+//	275.49s  worker-1  holds a lock, and its role loses its permissions
+//	291.70s  worker-1  is well again
+//	306.70s  all       had each trouble
 //
-// docs/dashboards.md says what each panel and each alert means.
+// In a round each panel has something to show, and six of the ten alerts fire; the others need something that stays
+// slow. docs/dashboards.md says what each of them means.
 package main
 
 import (

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -16,9 +14,8 @@ import (
 
 // network is a worker's way to etcd, which can fail.
 type network struct {
-	denied      atomic.Bool   // etcd refuses each transaction, as for a role without permissions
-	deniedPolls chan struct{} // a value for each refused transaction that only reads: whether a held entry still stands
-	losesNext   atomic.Bool   // the reply to the next transaction
+	denied    atomic.Bool // etcd refuses each transaction, as for a role without permissions
+	losesNext atomic.Bool // the reply to the next transaction
 
 	mu    sync.Mutex // protects cut and conns
 	cut   bool
@@ -26,7 +23,7 @@ type network struct {
 }
 
 func newNetwork() *network {
-	return &network{deniedPolls: make(chan struct{}), conns: make(map[net.Conn]struct{})}
+	return &network{conns: make(map[net.Conn]struct{})}
 }
 
 func (n *network) dialOptions() []grpc.DialOption {
@@ -66,17 +63,10 @@ func (n *network) intercept(
 	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
 	opts ...grpc.CallOption,
 ) error {
-	txn, ok := req.(*pb.TxnRequest)
-	if !ok {
+	if method != "/etcdserverpb.KV/Txn" {
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
 	if n.denied.Load() {
-		if !slices.ContainsFunc(slices.Concat(txn.Success, txn.Failure), writes) {
-			select {
-			case n.deniedPolls <- struct{}{}:
-			default: // no trouble waits for it
-			}
-		}
 		return status.Error(codes.PermissionDenied, "etcdserver: permission denied")
 	}
 	err := invoke(ctx, method, req, reply, cc, opts...)
@@ -85,5 +75,3 @@ func (n *network) intercept(
 	}
 	return err
 }
-
-func writes(op *pb.RequestOp) bool { return op.GetRequestRange() == nil }

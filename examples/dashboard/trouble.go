@@ -117,16 +117,14 @@ func denied(ctx context.Context, d *demo.Demo, w *worker, lasts time.Duration) e
 	if err != nil {
 		return err
 	}
+	const unanswered = "holdfast_polls_unanswered_total"
+	before := w.total(unanswered)
 	w.network.denied.Store(true)
-	for range 3 { // two tries of one poll, which then counts as unanswered, and the next poll
-		select {
-		case <-w.network.deniedPolls:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	for err == nil && w.total(unanswered) == before { // whether the entry still stands is asked twice in a second
+		err = pause(ctx, 50*time.Millisecond)
 	}
 	_, lockErr := w.mutex("denied/other").Lock(ctx)
-	err = pause(ctx, lasts)
+	err = errors.Join(err, pause(ctx, lasts))
 	unlockErr := lk.Unlock(ctx) // the session tries again each second
 	w.network.denied.Store(false)
 	if lockErr == nil || unlockErr == nil {

@@ -103,6 +103,19 @@ func (w *worker) await(ctx context.Context, states ...holdfast.State) error {
 	return nil
 }
 
+// total returns the value of a counter without attributes, as Prometheus gets it.
+func (w *worker) total(counter string) (value float64) {
+	families, _ := w.registry.Gather() // what it has
+	for _, family := range families {
+		if family.GetName() == counter {
+			for _, m := range family.GetMetric() {
+				value += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return value
+}
+
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -323,10 +324,25 @@ func (e *entry) describeWait(ctx context.Context) string {
 	case e.stage < placed:
 		return "; etcd has not answered the request to queue"
 	case e.ahead == nil && e.delayLeft() > 0:
-		return "; it was first in the queue, and the lock delay had not passed"
+		return fmt.Sprintf("; it was first in the queue%s, and the lock delay had not passed", e.ofSet())
 	case e.ahead == nil:
-		return "; it was first in the queue, and the session was not connected"
+		return fmt.Sprintf("; it was first in %s, and the session was not connected", e.queues())
 	default:
 		return "" // the place says it
 	}
+}
+
+// ofSet names the queue of an entry that is one of several.
+func (e *entry) ofSet() string {
+	if !e.ticket.inSet {
+		return ""
+	}
+	return " of " + names.Quote(e.q.name)
+}
+
+func (e *entry) queues() string {
+	if e.ticket.inSet {
+		return "all queues"
+	}
+	return "the queue"
 }

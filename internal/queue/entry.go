@@ -143,8 +143,8 @@ func createdAt(key string, rev int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
 }
 
-// removalCmps returns the comparisons under which the entry may be deleted. A permit may be at any time: the entry behind
-// it knows by its mark, or by the lack of one, what it has to judge.
+// removalCmps returns the comparisons under which the entry may be deleted. A permit may be at any time: the entry
+// behind it knows by its mark, or by the lack of one, what it has to judge.
 //
 // An entry that never held may be deleted only while the entry ahead exists, or when the queue is free and no lock
 // delay runs. Otherwise the waiter behind would take the deletion for a release and hold at once, although a revoked

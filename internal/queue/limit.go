@@ -88,8 +88,8 @@ func (q *Queue) parseLimit(kv *mvccpb.KeyValue) (permits, error) {
 	p.limit, err = strconv.Atoi(limit)
 	p.high, highErr = strconv.Atoi(high)
 	if err != nil || highErr != nil || !validLimit(p.limit) || !validLimit(p.high) || p.high < p.limit {
-		return permits{}, fmt.Errorf("the limit of semaphore %s at %s is %.64q, want two numbers from 1 to %d, such as \"3 3\"",
-			names.Quote(q.name), names.Quote(q.limitKey()), kv.Value, MaxPermits)
+		return permits{}, fmt.Errorf("the limit of semaphore %s at %s is %.64q: put two numbers from 1 to %d there, "+
+			"such as \"3 3\"", names.Quote(q.name), names.Quote(q.limitKey()), kv.Value, MaxPermits)
 	}
 	return p, nil
 }

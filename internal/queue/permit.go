@@ -79,8 +79,8 @@ func markOf(kv *mvccpb.KeyValue) int64 {
 	return v.Mark
 }
 
-// permitsAhead reads the permits created at maxCreate or before, as they stood at a revision, oldest first; 0 means any,
-// and now.
+// permitsAhead reads the permits created at maxCreate or before, as they stood at a revision, oldest first. 0 means
+// any, and now.
 func (q *Queue) permitsAhead(maxCreate, at int64, opts ...clientv3.OpOption) clientv3.Op {
 	oldest := clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
 	return q.ahead(maxCreate, at, append(opts, oldest)...)

@@ -58,7 +58,8 @@ func TestWaitersOfASemaphoreCostConstantRequestsEach(t *testing.T) {
 			mustRelease(t, r.h)
 		}
 		sent := p.Counts()
-		for kind, most := range map[string]int{"read": n, "watch": n, "mark": n, "remove": n, "enqueue": 0, "event": 8 * n} {
+		most := map[string]int{"read": n, "watch": n, "mark": n, "remove": n, "enqueue": 0, "event": 8 * n}
+		for kind, most := range most {
 			if sent[kind] > most+n/10 {
 				t.Errorf("%d waiters sent %v, want %s at most %d times", n, sent, kind, most)
 			}
@@ -91,8 +92,8 @@ func TestResizeWakesTheFirstWaiter(t *testing.T) {
 	})
 }
 
-// Three hold, and none of them has a mark. So the one that queues after the limit was lowered cannot know that they hold
-// by that, and must watch all of them.
+// Three hold, and none of them has a mark. So the one that queues after the limit was lowered cannot know that they
+// hold, and must watch all of them.
 func TestWaiterBehindMoreHoldersThanTheLimitIsWoken(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
@@ -217,7 +218,8 @@ func TestFirstWaiterThatGivesUpCostsNoDelay(t *testing.T) {
 	})
 }
 
-// The second waiter has never seen the first holder, whose lease was revoked: the first waiter had, and its mark says so.
+// The second waiter has never seen the first holder, whose lease was revoked. The first waiter had, and its mark says
+// so.
 func TestWaiterDelaysForAPermitThatWasRevokedBeforeItWasFirst(t *testing.T) {
 	for name, revoked := range map[string]bool{"revoked": true, "released": false} {
 		t.Run(name, func(t *testing.T) {
@@ -267,7 +269,8 @@ func TestCanceledWaitersOfASemaphoreLeaveNothing(t *testing.T) {
 					var cancels []context.CancelFunc
 					for range 3 {
 						c, cancel := context.WithCancel(ctx)
-						cancels, got = append(cancels, cancel), append(got, acquireLater(c, start(t, srv).permits(1, 1)))
+						cancels = append(cancels, cancel)
+						got = append(got, acquireLater(c, start(t, srv).permits(1, 1)))
 						time.Sleep(2 * kit.OneWay)
 					}
 					time.AfterFunc(at, cancels[who])
@@ -295,7 +298,9 @@ func TestCanceledWaitersOfASemaphoreLeaveNothing(t *testing.T) {
 
 func TestPermitsWithLostReplies(t *testing.T) {
 	for _, kind := range []string{"enqueue", "read", "watch", "mark", "remove"} {
-		for name, fate := range map[string]etcdfake.Fate{"reply": lostReply, "request": {LoseRequest: true}, "silent": silence} {
+		for name, fate := range map[string]etcdfake.Fate{
+			"reply": lostReply, "request": {LoseRequest: true}, "silent": silence,
+		} {
 			t.Run(kind+", "+name, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					ctx := kit.Within(t, time.Minute)

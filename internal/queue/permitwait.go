@@ -244,8 +244,9 @@ func (p *permit) hasGone(q *Queue, kv *mvccpb.KeyValue, at int64) {
 	}
 }
 
-// admit has the first waiter hold. It knows that its weight fits, and nothing joins ahead of it, so one Txn compares the
-// rest: that the limit is the one it knows, and that the sessions of the permits that have gone exist. It puts the mark.
+// admit has the first waiter hold. It knows that its weight fits, and nothing joins ahead of it, so one Txn compares
+// the rest: that the limit is the one it knows, and that the sessions of the permits that have gone exist. It puts the
+// mark.
 func (e *entry) admit(ctx context.Context) error {
 	p := e.permit
 	stand, few := p.sessionsStand()

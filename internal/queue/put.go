@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -123,7 +124,8 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	if r.unsent {
 		return err
 	}
-	if r.unanswered || time.Since(began) >= slowPut {
+	slow := time.Since(began) >= slowPut
+	if r.unanswered || slow {
 		e.isUnanswered(gate)
 	}
 	if r.succeeded {
@@ -132,6 +134,14 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 			return e.putPermit(ctx, responses[0].GetResponseTxn().Responses, r.header.Revision)
 		}
 		epoch := responses[n].GetResponseRange().Kvs
+		if slow && !slices.ContainsFunc(responses[:n], anyIn) {
+			// It would hold at once by a reply that is old: an administrator may have removed an entry since. So locate
+			// reads whether all stand.
+			for _, m := range e.set {
+				m.setCreated(r.header.Revision)
+			}
+			return nil
+		}
 		for i, m := range e.set {
 			ahead := responses[i].GetResponseRange()
 			m.setPlace(r.header.Revision, first(ahead.Kvs), r.header.Revision, m.requeued)
@@ -157,6 +167,9 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 	return e.whyRefused(ctx, gate, c)
 }
+
+// anyIn reports whether a read has found a key.
+func anyIn(r *pb.ResponseOp) bool { return len(r.GetResponseRange().Kvs) > 0 }
 
 // isUnanswered records that a copy of the put, sent at gate, may be carried out yet.
 func (e *entry) isUnanswered(gate int64) {
@@ -234,19 +247,19 @@ func (e *entry) locate(ctx context.Context) error {
 		return e.locatePermit(ctx)
 	}
 	at, compacted := e.rev, false
-	resp, err := e.q.read(ctx, e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch)
+	resp, err := e.readJudgement(ctx, e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch)
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		// What stood then, and how it left, can no longer be known.
 		compacted = true
-		if resp, err = e.q.read(ctx, e.q.nearest(e.rev-1, 0), e.q.shared.getEpoch); err == nil {
+		if resp, err = e.readJudgement(ctx, e.q.nearest(e.rev-1, 0), e.q.shared.getEpoch); err == nil {
 			at = resp.Header.Revision
 		}
 	}
 	if err != nil {
 		return err
 	}
-	e.setPlace(e.rev, rangeAt(resp, 0), at, e.requeued || compacted)
-	return e.takeToken(resp.Responses[1].GetResponseRange().Kvs)
+	e.setPlace(e.rev, rangeAt(resp, 1), at, e.requeued || compacted)
+	return e.takeToken(resp.Responses[2].GetResponseRange().Kvs)
 }
 
 // takeToken makes the fencing token from the entry's create revision and the epoch at that revision. A later epoch must

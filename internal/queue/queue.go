@@ -186,8 +186,23 @@ func (q *Queue) youngestConflicting() clientv3.Op {
 		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
 }
 
-// oldest reads the entry of the queue that was created first, which holds, with its value.
-func (q *Queue) oldest() clientv3.Op { return clientv3.OpGet(q.entries, clientv3.WithFirstCreate()...) }
+// oldest reads the entry of the queue that was created first, which holds, with its value. The two entries of a
+// Downgradable have one create revision, so it reads two: see holderIn.
+func (q *Queue) oldest() clientv3.Op {
+	opts := clientv3.WithFirstCreate()
+	if q.takesNotices() {
+		opts = append(opts, clientv3.WithLimit(2))
+	}
+	return clientv3.OpGet(q.entries, opts...)
+}
+
+// holderIn returns the entry that holds out of the reply to oldest; nil if there is none.
+func holderIn(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	if len(kvs) == 2 && kvs[0].CreateRevision == kvs[1].CreateRevision && isReader(string(kvs[0].Key)) {
+		return kvs[1]
+	}
+	return first(kvs)
+}
 
 // OldestWriter reads the oldest entry below a prefix that is not a reader's.
 func OldestWriter(entries string) clientv3.Op {
@@ -311,30 +326,35 @@ func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.Creat
 func checkEmpty(ctx context.Context, queues []*Queue) error {
 	open, cancel := withSession(ctx, queues[0].host)
 	defer cancel()
-	var ops []clientv3.Op
+	ops := []clientv3.Op{queues[0].shared.getEpoch} // 1 and 2 for each queue: as many as etcd takes for MaxSet
 	for _, q := range queues {
-		ops = append(ops, q.lookAhead(0)...)
+		ops = append(ops, q.lookAhead(0)[:2]...)
 	}
 	resp, err := queues[0].read(open, ops...)
 	if err != nil {
 		return queues[0].closedErr(ctx, err)
 	}
+	epoch := resp.Responses[0].GetResponseRange().Kvs
 	for i, q := range queues {
-		if err := q.emptyIn(resp, i*lookedAhead); err != nil {
+		err := q.emptyIn(resp, 1+2*i, epoch)
+		if err != nil && len(queues) > 1 {
+			err = q.naming(err)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// emptyIn reads the replies to lookAhead(0), the first of which is response i.
-func (q *Queue) emptyIn(resp *clientv3.TxnResponse, i int) error {
+// emptyIn reads the replies to the first two reads of lookAhead(0), the first of which is response i.
+func (q *Queue) emptyIn(resp *clientv3.TxnResponse, i int, epoch []*mvccpb.KeyValue) error {
 	standing := resp.Responses[i+1].GetResponseRange()
 	own := fmt.Sprintf("%x-", int64(q.host.Lease().ID()))
 	isOwn := func(kv *mvccpb.KeyValue) bool {
 		return strings.HasPrefix(strings.TrimPrefix(string(kv.Key[len(q.entries):]), readerMark), own)
 	}
-	first := q.aheadIn(resp, i, 0)
+	first := q.aheadOf(resp, i, 0, epoch)
 	switch {
 	case len(standing.Kvs) == 0:
 		return nil

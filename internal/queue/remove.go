@@ -65,6 +65,7 @@ func (e *entry) tryRemove(ctx context.Context) error {
 // An entry whose create revision is unknown is left to the sweeper: a deletion by key could come before the waiter
 // behind has judged how the entry ended.
 func (e *entry) remove(ctx context.Context) error {
+	e.set = nil // it leaves by itself
 	if e.stage < created {
 		e.finish()
 		return nil

@@ -2,6 +2,8 @@ package queuemodel
 
 import (
 	"fmt"
+	"hash/maphash"
+	"slices"
 	"strings"
 )
 
@@ -11,7 +13,9 @@ const maxStates = 4_000_000
 // A model searches all states of one scenario.
 type model struct {
 	scenario
-	steps     []step // from the state that is looked at
+	members   [][]member // of each attempt's set
+	modes     bool       // some are shared
+	steps     []step     // from the state that is looked at
 	violation string
 	overlaps  int // states in which a newcomer holds beside a revoked holder that believes
 }
@@ -47,6 +51,7 @@ func (m *model) expand(s *state) []step {
 	}
 	for k := range s.entryCount {
 		m.keepSteps(s, k)
+		m.handSteps(s, k)
 		m.removalSteps(s, k)
 	}
 	for n := range m.sessions {
@@ -60,6 +65,16 @@ func (m *model) expand(s *state) []step {
 	return m.steps
 }
 
+// A fingerprint stands for a state: two states have the same one with a chance of 2^-128. To keep the states themselves
+// would take gigabytes.
+type fingerprint [2]uint64
+
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func fingerprintOf(s *state) fingerprint {
+	return fingerprint{maphash.Comparable(seeds[0], *s), maphash.Comparable(seeds[1], *s)}
+}
+
 // A graph is what a search has seen. States are numbered in order of discovery.
 type graph struct {
 	parents  []int32
@@ -71,16 +86,21 @@ type graph struct {
 // search visits all states, breadth first, so that a counterexample is as short
 // as can be. It returns what is wrong, "" when nothing is.
 func (m *model) search() (g graph, wrong string) {
-	numbers := make(map[state]int32)
+	m.members = m.sets()
+	for _, set := range m.members {
+		m.modes = m.modes || slices.ContainsFunc(set, func(o member) bool { return o.shared })
+	}
+	numbers := make(map[fingerprint]int32)
 	var level, next []state
 	visit := func(s *state, parent int32) int32 {
-		n, seen := numbers[*s]
+		f := fingerprintOf(s)
+		n, seen := numbers[f]
 		if !seen {
 			n = int32(len(g.parents))
 			if n == maxStates {
 				panic("scenario " + m.name + " is too large")
 			}
-			numbers[*s] = n
+			numbers[f] = n
 			g.parents = append(g.parents, parent)
 			g.finished = append(g.finished, m.finished(s))
 			next = append(next, *s)
@@ -122,7 +142,7 @@ func (m *model) search() (g graph, wrong string) {
 }
 
 // trace tells the steps from the start to state n.
-func (m *model) trace(g graph, numbers map[state]int32, n int32) (told []string) {
+func (m *model) trace(g graph, numbers map[fingerprint]int32, n int32) (told []string) {
 	var path []int32
 	for ; n > 0; n = g.parents[n] {
 		path = append(path, n)
@@ -130,7 +150,7 @@ func (m *model) trace(g graph, numbers map[state]int32, n int32) (told []string)
 	s := m.start()
 	for k := len(path) - 1; k >= 0; k-- {
 		for _, step := range m.expand(&s) {
-			if found, ok := numbers[step.state]; ok && found == path[k] {
+			if found, ok := numbers[fingerprintOf(&step.state)]; ok && found == path[k] {
 				told = append(told, m.describe(step))
 				s = step.state
 				break

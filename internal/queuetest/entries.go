@@ -35,10 +35,10 @@ func Queued(t *testing.T, srv *etcdfake.Server, prefix string, n int) {
 	t.Fatalf("entries: %v, want %d", srv.Keys(prefix), n)
 }
 
-// NothingStands fails the test if an entry of any lock or semaphore stands.
+// NothingStands fails the test if an entry of any lock, semaphore or election stands.
 func NothingStands(t *testing.T, srv *etcdfake.Server) {
 	t.Helper()
-	for _, kv := range append(srv.Keys("holdfast/lock/"), srv.Keys("holdfast/sem/")...) {
+	for _, kv := range srv.Keys("holdfast/") {
 		if strings.Contains(string(kv.Key), "/@/") {
 			t.Errorf("left behind: %s", kv.Key)
 		}

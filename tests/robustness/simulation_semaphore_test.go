@@ -217,9 +217,9 @@ func (s *simulation) weightAhead(h *held, at int64) (sum int) {
 	return sum
 }
 
-// checkTogether checks that a permit that was granted, those held beside it, and those whose holders do not know yet that
-// their lease was revoked, do not exceed the highest limit. A holder that cannot be told is not counted, nor one beside
-// which another holds that queued after the revocation: such a newcomer waits for no lock delay.
+// checkTogether checks that a permit that was granted, those held beside it, and those whose holders do not know yet
+// that their lease was revoked, do not exceed the highest limit. It leaves out holders that cannot be told, and those
+// beside which another holds that queued after the revocation: such a newcomer waits for no lock delay.
 func (o *oracle) checkTogether(s *simulation, name string, granted *held) {
 	most := firstLimit
 	for _, c := range s.srv.History(limitKey(name)) {
