@@ -3,6 +3,8 @@ package queuemodel
 import (
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/modelsearch"
 )
 
 const (
@@ -84,7 +86,7 @@ var broken = []scenario{
 
 func TestEachBrokenRuleIsNoticed(t *testing.T) {
 	for i, s := range broken {
-		if race && i%4 != 0 {
+		if modelsearch.Race && i%4 != 0 {
 			continue
 		}
 		if len(s.attempts) > 3 && !*full && s.broken != writersAreNotRemembered {

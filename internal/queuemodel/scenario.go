@@ -108,19 +108,3 @@ const (
 )
 
 func (m *model) may(sessions []int8, n int8) bool { return slices.Contains(sessions, n) }
-
-// start is the first state: each session has a lease and its session key.
-func (m *model) start() state {
-	s := state{now: 1}
-	for n := range m.sessions {
-		s.leases[2*n] = lease{granted: true, alive: true, key: s.now}
-		s.sessions[n] = session{lease: 2 * n, gate: s.now}
-	}
-	for i := range s.attempts {
-		if i >= len(m.attempts) {
-			s.attempts[i].stage = done
-		}
-	}
-	m.reduce(&s)
-	return s
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -41,60 +40,49 @@ func usePermits(s *simulation, c *simClient, i int) {
 	r := s.source(1000 + 100*uint64(c.id) + uint64(i))
 	resizes := c.id == 0 && i == 0 && s.source(5).IntN(2) == 0
 	time.Sleep(upTo(r, 100*time.Millisecond))
-	for !s.stop.Load() {
+	for call := 0; !s.stop.Load(); call++ {
 		name := s.names[r.IntN(len(s.names))]
 		limit := s.limit(name, math.MaxInt64)
 		if resizes && r.IntN(4) == 0 {
 			s.resize(c, name, limit, 1+r.IntN(4), upTo(r, 2*time.Second)+time.Nanosecond)
 			continue
 		}
-		bound := []time.Duration{20 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second}[r.IntN(4)]
-		if s.profile.hasty && r.IntN(4) > 0 {
-			bound = 2*s.profile.latency + time.Millisecond
+		weight, try := 1+r.IntN(limit), r.IntN(4) == 0
+		who := fmt.Sprintf("session %d goroutine %d call %d, weight %d of %s", c.id, i, call, weight, name)
+		sem := locker.NewSemaphore(c.session(), name, limit).With(locker.Options{Owner: who})
+		acquire := func(ctx context.Context) (unlocker, error) {
+			acquire := sem.Acquire
+			if try {
+				acquire = sem.TryAcquire
+			}
+			p, err := acquire(ctx, weight)
+			if err != nil {
+				return nil, err
+			}
+			return heldPermit{p}, nil
 		}
-		holds := []time.Duration{2 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second, 8 * time.Second}
-		s.usePermit(c, name, fmt.Sprintf("session %d goroutine %d, %s", c.id, i, name), limit,
-			upTo(r, bound)+time.Nanosecond, upTo(r, holds[r.IntN(4)])+time.Nanosecond, r)
+		s.useLock(c, who, []part{permitPart(name)}, s.drawBound(r), drawHold(r), acquire, r)
 		time.Sleep(upTo(r, 100*time.Millisecond) + time.Microsecond)
 	}
 }
 
-// usePermit acquires a permit, holds it and releases it.
-func (s *simulation) usePermit(
-	c *simClient, name, who string, limit int, bound, hold time.Duration, r *rand.Rand,
-) {
-	sem, weight := locker.NewSemaphore(c.sess, name, limit), 1+r.IntN(limit)
-	acquire := sem.Acquire
-	if r.IntN(4) == 0 {
-		acquire = sem.TryAcquire
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
-	defer cancel()
-	start := s.now()
-	p, err := acquire(ctx, weight)
-	s.checkDuration(who+" acquiring", start, bound+simGiveUp)
-	if err != nil {
-		return
-	}
-	h := s.oracle.grantPermit(s, c, name, fmt.Sprintf("%s, weight %d", who, weight), p)
-	select {
-	case <-p.Done():
-	case <-s.hurried(c):
-	case <-time.After(hold):
-	}
-	uctx, cancel := context.WithTimeout(context.Background(), upTo(r, 2*time.Second)+time.Nanosecond)
-	defer cancel()
-	start = s.now()
-	err = p.Release(uctx)
-	s.checkDuration(who+" releasing", start, 2*time.Second)
-	s.checkRelease(h, err)
+// heldPermit is a Permit with the method that releases a lock.
+type heldPermit struct{ *locker.Permit }
+
+func (p heldPermit) Unlock(ctx context.Context) error { return p.Release(ctx) }
+
+func permitPart(name string) part {
+	return part{prefix: simEntries + "sem/" + name + "/@/", reads: true}
 }
+
+// isPermit reports whether an entry is of a semaphore.
+func isPermit(key string) bool { return strings.HasPrefix(key, simEntries+"sem/") }
 
 // resize changes a limit.
 func (s *simulation) resize(c *simClient, name string, from, to int, bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	_, err := locker.NewSemaphore(c.sess, name, from).Resize(ctx, to)
+	_, err := locker.NewSemaphore(c.session(), name, from).Resize(ctx, to)
 	s.log(fmt.Sprintf("the limit of %s is to be %d instead of %d: %v", name, to, from, err))
 	if err == nil && s.limit(name, math.MaxInt64) != to {
 		s.fail("Resize of %s from %d to %d returned nil, and the limit is %d", name, from, to,
@@ -111,7 +99,7 @@ func acquireOnce(ctx context.Context, c *simClient, name string) (string, error)
 	if len(resp.Kvs) > 0 {
 		limit = limitIn(resp.Kvs[0])
 	}
-	p, err := locker.NewSemaphore(c.sess, name, limit).Acquire(ctx, limit)
+	p, err := locker.NewSemaphore(c.session(), name, limit).Acquire(ctx, limit)
 	if err != nil {
 		return "acquire", err
 	}
@@ -121,7 +109,7 @@ func acquireOnce(ctx context.Context, c *simClient, name string) (string, error)
 // firstLimit is the limit that the first program names.
 const firstLimit = 2
 
-func limitKey(name string) string { return "holdfast/sem/" + name + "/@limit" }
+func limitKey(name string) string { return simEntries + "sem/" + name + "/@limit" }
 
 func limitIn(kv *mvccpb.KeyValue) int {
 	limit, _, _ := strings.Cut(string(kv.Value), " ")
@@ -153,92 +141,74 @@ func permitWeight(key string) int {
 	return n
 }
 
-// grantPermit records an acquisition that has returned.
-func (o *oracle) grantPermit(s *simulation, c *simClient, name, who string, p *locker.Permit) *held {
-	h := &held{who: who, client: c, lock: p, since: s.now(), key: p.Key(), weight: p.Weight(),
-		prefix: p.Key()[:strings.LastIndex(p.Key(), "/")+1]}
-	for _, c := range s.srv.History(h.key) {
-		if !c.Deleted && c.Revision <= p.AcquiredRevision() {
-			h.rev = c.Kv.CreateRevision
-		}
-	}
-	s.log(fmt.Sprintf("%s: granted, %s", who, h.key))
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.granted++
-	o.checkAdmission(s, name, h, p.AcquiredRevision())
-	o.checkHold(s, h)
-	o.checkTogether(s, name, h)
-	o.all = append(o.all, h)
-	return h
+// nameOf returns the name of a semaphore, of which a prefix has the entries.
+func nameOf(prefix string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(prefix, simEntries+"sem/"), "/@/")
 }
 
-// checkAdmission checks that the weights of all entries ahead and its own fitted into the limit when a permit was
-// granted: when its mark was put, or else, without a wait, when its entry was.
-func (o *oracle) checkAdmission(s *simulation, name string, h *held, acquired int64) {
-	at := int64(0)
-	for _, c := range s.srv.History(h.key) {
-		if v, _ := queue.DecodeValue(c.Kv.GetValue()); !c.Deleted && c.Kv.CreateRevision == h.rev && v.Mark != 0 {
-			at = c.Revision
-			o.marked++
-			break
-		}
-	}
-	from, to := at, at
-	if at == 0 { // if the reply to its put was lost, the limit was read later
-		from, to = h.rev, acquired
-	}
-	for at := from; at <= to; at++ {
-		if s.weightAhead(h, at)+h.weight <= s.limit(name, at) {
-			return
-		}
-	}
-	s.fail("%s: granted between revisions %d and %d with %d ahead, limit %d", h.who, from, to, s.weightAhead(h, to),
-		s.limit(name, to))
+// fits reports whether a permit can be held now, as the entries of its semaphore stand.
+func (s *simulation) fits(a *held, entries []*mvccpb.KeyValue) bool {
+	p := a.parts[0]
+	return weightAhead(a.rev, entries)+permitWeight(p.key) <= s.limit(nameOf(p.prefix), math.MaxInt64)
 }
 
-// weightAhead returns the weight of all entries ahead of that of h, as they stood at a revision.
-func (s *simulation) weightAhead(h *held, at int64) (sum int) {
-	standing := make(map[string]int64) // create revisions
-	for _, c := range s.srv.History(h.prefix) {
-		switch key := string(c.Kv.Key); {
-		case c.Revision > at:
-		case c.Deleted:
-			delete(standing, key)
-		default:
-			standing[key] = c.Kv.CreateRevision
-		}
-	}
-	for key, rev := range standing {
-		if rev < h.rev {
-			sum += permitWeight(key)
+// weightAhead returns the weight of the entries that were created before a revision.
+func weightAhead(rev int64, entries []*mvccpb.KeyValue) (sum int) {
+	for _, kv := range entries {
+		if kv.CreateRevision < rev {
+			sum += permitWeight(string(kv.Key))
 		}
 	}
 	return sum
 }
 
+// checkPermit checks a permit that was granted.
+func (o *oracle) checkPermit(s *simulation, h *held, p heldPermit) {
+	name := nameOf(h.parts[0].prefix)
+	o.checkAdmission(s, name, h, p.Weight(), p.AcquiredRevision())
+	o.checkTogether(s, name, h, p.Weight())
+}
+
+// checkAdmission checks that the weights of all entries ahead and its own fitted into the limit when a permit was
+// granted: when its mark was put, or else, without a wait, when its entry was.
+func (o *oracle) checkAdmission(s *simulation, name string, h *held, weight int, acquired int64) {
+	from, to := h.rev, acquired // if the reply to the put was lost, the limit was read later
+	for _, c := range s.srv.History(h.parts[0].key) {
+		if v, _ := queue.DecodeValue(c.Kv.GetValue()); !c.Deleted && c.Kv.CreateRevision == h.rev && v.Mark != 0 {
+			from, to = c.Revision, c.Revision
+			o.marked++
+			break
+		}
+	}
+	for at := from; at <= to; at++ {
+		if weightAhead(h.rev, s.queueAt(h.parts[0].prefix, at))+weight <= s.limit(name, at) {
+			return
+		}
+	}
+	s.fail("%s: granted between revisions %d and %d with %d ahead, limit %d", h.who, from, to,
+		weightAhead(h.rev, s.queueAt(h.parts[0].prefix, to)), s.limit(name, to))
+}
+
 // checkTogether checks that a permit that was granted, those held beside it, and those whose holders do not know yet
 // that their lease was revoked, do not exceed the highest limit. It leaves out holders that cannot be told, and those
 // beside which another holds that queued after the revocation: such a newcomer waits for no lock delay.
-func (o *oracle) checkTogether(s *simulation, name string, granted *held) {
+func (o *oracle) checkTogether(s *simulation, name string, granted *held, weight int) {
 	most := firstLimit
 	for _, c := range s.srv.History(limitKey(name)) {
 		most = max(most, limitIn(c.Kv))
 	}
 	standing := make(map[int64]bool)
-	for _, kv := range s.srv.Keys(granted.prefix) {
+	for _, kv := range s.srv.Keys(granted.parts[0].prefix) {
 		standing[kv.CreateRevision] = true
 	}
-	sum, newest := granted.weight, granted.rev
+	sum, newest := weight, granted.rev
 	var revoked []*held
 	for _, h := range o.all {
-		if h.prefix != granted.prefix || h.ended != nil || h.lock.Check() != nil {
-			continue
-		}
-		o.together++
-		if standing[h.rev] {
-			sum, newest = sum+h.weight, max(newest, h.rev)
-		} else {
+		switch {
+		case !h.shares(granted) || h.ended != nil || h.lock.Check() != nil:
+		case standing[h.rev]:
+			sum, newest = sum+h.lock.(heldPermit).Weight(), max(newest, h.rev)
+		default:
 			revoked = append(revoked, h)
 		}
 	}
@@ -247,19 +217,11 @@ func (o *oracle) checkTogether(s *simulation, name string, granted *held) {
 	}
 	for _, h := range revoked {
 		if is, rev, at := s.revokedAt(h); is && rev > newest && time.Duration(h.client.healed.Load()) <= at {
-			sum += h.weight
+			sum += h.lock.(heldPermit).Weight()
 		}
 	}
 	if sum > most {
 		s.fail("%s: granted before a holder was told that its lease was revoked: %d are held, limit %d", granted.who,
 			sum, most)
-	}
-}
-
-// revokePermit revokes the lease of one of several holders, while the others release.
-func (s *simulation) revokePermit(r *rand.Rand) {
-	entries := s.srv.Keys("holdfast/sem/" + s.names[r.IntN(len(s.names))] + "/@/")
-	if len(entries) > 1 {
-		s.revokeOneOf(entries[:min(len(entries), 3)], r)
 	}
 }
