@@ -111,7 +111,7 @@ func (s *simulation) run() {
 	switch {
 	case s.busy:
 		names, goroutines = 8, 12
-	case s.family:
+	case s.family || s.permits:
 		names, goroutines = s.drawFamily(r)
 	}
 	for i := range names {
