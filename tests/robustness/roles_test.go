@@ -152,7 +152,7 @@ func TestDocumentedRolesAreMinimal(t *testing.T) {
 	holders := open(t, g.admin, session.Options{})
 	_, err := election.New(holders, "led").Campaign(deadline(t), "leader")
 	must(t)(nil, err)
-	used := make(map[string]bool)
+	used := map[string]bool{"controllers": true} // TestDocumentedRoleOfAnElectorIsMinimal of tests/kubelock
 	for what, d := range duties {
 		g.user(t, what, d.roles...)
 		try := func() error {
@@ -255,9 +255,9 @@ func TestHarmARoleCanDoToOtherSessions(t *testing.T) {
 	}
 
 	must(t)(other.Delete(deadline(t), key))
-	eventually(t, "the session restores its deleted key", keyIsAttached)
+	await(t, "the session restores its deleted key", keyIsAttached)
 	must(t)(other.Put(deadline(t), key, "detached"))
-	eventually(t, "the session attaches its key to its lease again", keyIsAttached)
+	await(t, "the session attaches its key to its lease again", keyIsAttached)
 	_, err = other.Put(deadline(t), "holdfast/lock/billing/job-7/@/x", "", clientv3.WithLease(sess.Lease()))
 	denied("attach a key to the lease of a holder", err)
 	_, err = other.Revoke(deadline(t), sess.Lease())
