@@ -171,39 +171,3 @@ func TestBadInputOfAKickIsRefusedBeforeAnyRequest(t *testing.T) {
 		}
 	})
 }
-
-func TestWatchTellsThatAHolderWasKicked(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
-		a, _ := newSession(t, srv, "a")
-		ops := newAdministrator(srv, "ops")
-		lk := mustLock(t, a, "job")
-		var told []admin.What
-		for ev, err := range adm.Watch(t.Context(), admin.Lock, "job") {
-			if err != nil {
-				t.Fatal(err)
-			}
-			switch told = append(told, ev.What); ev.What {
-			case admin.Acquired:
-				go func() {
-					if err := ops.Kick(t.Context(), "job", lk.Token(), "deploy"); err != nil {
-						t.Error(err)
-					}
-				}()
-			case admin.Kicked:
-				if n := ev.Entry.Notice; n.By != "ops" || n.Reason != "deploy" || n.Removed || ev.Entry.Token != lk.Token() {
-					t.Errorf("%+v", ev.Entry)
-				}
-				go func() {
-					<-lk.Done()
-					_ = lk.Unlock(t.Context())
-				}()
-			}
-			if ev.What == admin.Released {
-				break
-			}
-		}
-		if want := []admin.What{admin.Queued, admin.Acquired, admin.Kicked, admin.Released}; !slices.Equal(told, want) {
-			t.Errorf("told %v, want %v", told, want)
-		}
-	})
-}

@@ -17,6 +17,40 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 )
 
+func TestListHasEachNameOnceWithItsHolder(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		for _, name := range []string{"a", "a-b", "a/1", "a/b", "a0", "b"} {
+			queueUp(t, name, a, b)
+		}
+		for i := range 6000 { // two pages of one name
+			srv.Put(fmt.Sprintf("holdfast/lock/big/@/%x-AAAAAAAAAAAAAAAA", 0xffff-i), "")
+		}
+		for prefix, want := range map[string]string{
+			// In the order of the keys: "-" and "1" are before "@", "b" is after it.
+			"":      "a-b by a +1, a/1 by a +1, a by a +1, a/b by a +1, a0 by a +1, b by a +1, big by  +5999",
+			"a":     "a-b by a +1, a/1 by a +1, a by a +1, a/b by a +1, a0 by a +1",
+			"a/":    "a/1 by a +1, a/b by a +1",
+			"other": "",
+		} {
+			var got []string
+			for s, err := range adm.List(t.Context(), admin.Lock, prefix) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, fmt.Sprintf("%s by %s +%d", s.Name, s.Holder.Owner, s.Waiting))
+				if s.Name == "big" && !strings.Contains(s.Holder.Key, "ffff-") {
+					t.Errorf("the holder of big is %v, which is not its oldest entry", s.Holder.Key)
+				}
+			}
+			if strings.Join(got, ", ") != want {
+				t.Errorf("list %q: %v, want %v", prefix, got, want)
+			}
+		}
+	})
+}
+
 // A dashboard lists what a fleet holds: however many names that are, one page of them is in memory. With 1,000,000
 // names it takes 7 s: 200 requests, 1.3 MiB of live memory.
 func TestListHoldsOnePageInMemory(t *testing.T) {

@@ -80,7 +80,7 @@ func (t *fencedTxn) Else(ops ...clientv3.Op) clientv3.Txn {
 
 func (t *fencedTxn) Commit() (*clientv3.TxnResponse, error) {
 	r := t.w.request("txn", "")
-	op, err := t.finish()
+	op, err := t.finish(r.maxOps())
 	if err != nil {
 		return nil, r.refuse(err)
 	}
@@ -109,7 +109,7 @@ func (t *fencedTxn) advance(to stage) bool {
 }
 
 // finish returns the transaction as one operation. It unlocks before it builds errors.
-func (t *fencedTxn) finish() (clientv3.Op, error) {
+func (t *fencedTxn) finish(maxOps int) (clientv3.Op, error) {
 	t.mu.Lock()
 	t.advance(committed)
 	misused, after := t.misused, t.after
@@ -118,7 +118,7 @@ func (t *fencedTxn) finish() (clientv3.Op, error) {
 	if misused != begun {
 		return clientv3.Op{}, invalid(misused.String(), "was called after %v", after)
 	}
-	if err := checkTxn(cmps, then, els, MaxOps); err != nil {
+	if err := checkTxn(cmps, then, els, maxOps); err != nil {
 		return clientv3.Op{}, err
 	}
 	return clientv3.OpTxn(cmps, then, els), nil

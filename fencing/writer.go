@@ -15,10 +15,12 @@ import (
 )
 
 // MaxOps is the largest number of comparisons, of Then operations, or of Else operations in a
-// transaction of a [FencedWriter]. Nested transactions share what their outer level leaves.
+// transaction of a [FencedWriter]. Nested transactions share what their outer level leaves. For a lock with n
+// entries in etcd, of a locker.Set or a locker.TreeMutex, it is MaxOps+1-n.
 const MaxOps = 127
 
-// FencedWriter writes to etcd on behalf of a holder, and only while the holder's entry exists. Each
+// FencedWriter writes to etcd on behalf of a holder, and only while the holder's entry exists; of a lock that
+// was acquired together with others (locker.Set, locker.TreeMutex), while all their entries exist. Each
 // write is one RPC that compares and writes. A FencedWriter is safe for concurrent use. A key outlives
 // the lock, unless it is put with clientv3.WithLease and the lock's lease. The result of a write is
 // one of:
@@ -111,6 +113,9 @@ func (w *FencedWriter) request(verb, resource string) *request {
 	return r
 }
 
+// maxOps is MaxOps for the owner.
+func (r *request) maxOps() int { return MaxOps + 1 - max(1, len(stale.Owned(r.w.owner))) }
+
 // send is the fence: If(IsOwner) Then(op), in one RPC. It returns etcd's response,
 // with exactly one result, only if the comparison held.
 func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnResponse, error) {
@@ -131,8 +136,12 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 	if r.noToken || len(owner.KeyBytes()) == 0 || cli == nil || cli.KV == nil {
 		return nil, r.refuse(ErrNoToken)
 	}
+	owned := stale.Owned(h)
+	if owned == nil {
+		owned = []clientv3.Cmp{owner}
+	}
 
-	resp, err := cli.Txn(ctx).If(owner).Then(op).Commit()
+	resp, err := cli.Txn(ctx).If(owned...).Then(op).Commit()
 	switch {
 	case err != nil:
 		return nil, r.failed(ctx, err)

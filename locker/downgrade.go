@@ -2,8 +2,6 @@ package locker
 
 import (
 	"context"
-
-	"github.com/holdfast-go/holdfast"
 )
 
 // DowngradableLock is a Lock that can become a ReadLock without a moment in which a writer could come in between.
@@ -13,7 +11,7 @@ type DowngradableLock struct {
 }
 
 // LockDowngradable is Lock for a writer that wants to go on as a reader: see DowngradableLock.Downgrade. It has two
-// entries in the queue instead of one, and takes as many requests as Lock. MinHold is not for it.
+// entries in the queue instead of one, and takes as many requests as Lock. MinHold and Reentrant are not for it.
 //
 //	lk, err := m.LockDowngradable(ctx)
 //	… // write
@@ -21,8 +19,8 @@ type DowngradableLock struct {
 //	… // read what was written, beside other readers
 func (m *RWMutex) LockDowngradable(ctx context.Context) (*DowngradableLock, error) {
 	n := m.named
-	if n.opts.MinHold != 0 {
-		return nil, n.failed(0, &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is not for LockDowngradable"})
+	if err := n.opts.notFor("LockDowngradable"); err != nil {
+		return nil, n.failed(0, err)
 	}
 	if q := n.first(); q != nil {
 		n.queues = q.Downgradable()
@@ -31,7 +29,7 @@ func (m *RWMutex) LockDowngradable(ctx context.Context) (*DowngradableLock, erro
 	if err != nil {
 		return nil, err
 	}
-	return &DowngradableLock{n.lock(holds[0]), n}, nil
+	return &DowngradableLock{n.lock(handle{Hold: holds[0]}), n}, nil
 }
 
 // Downgrade releases the Lock, whose contexts end as with Unlock, and returns a ReadLock that has been held since
@@ -46,5 +44,5 @@ func (l *DowngradableLock) Downgrade(ctx context.Context) (*ReadLock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.named.readLock(hold), nil
+	return l.named.readLock(handle{Hold: hold}), nil
 }

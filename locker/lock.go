@@ -7,7 +7,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
 )
 
@@ -18,7 +17,7 @@ type hook = stale.Hook
 // for concurrent use, and a fencing.Holder.
 type Lock struct {
 	hook   // ends the hold when a fenced write is refused
-	hold   *queue.Hold
+	hold   handle
 	strict bool // contexts are canceled on suspension
 }
 
@@ -87,6 +86,9 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 //     administrator has ended the hold (CauseKicked, CauseRemoved), it is Unlock that frees the name.
 //   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before ctx ended. The session goes on removing
 //     the entry, or it expires with the lease.
+//
+// With Options.Reentrant, Unlock of a Lock whose hold has others ends this one and sends nothing: nil, or a
+// *holdfast.LostError.
 //
 // Unlock cancels the lock's contexts and waits for etcd until ctx ends or, if ctx is already done, for at most
 // session.Options.CloseTimeout. So ctx may be a context of the lock. Further calls return the same, or a later outcome

@@ -88,7 +88,8 @@ func carries(err error, lost *holdfast.LostError) bool {
 //
 // An error is an *AcquireError, whose Err field lists the errors.Is targets and whose Place says which client holds. If
 // the session loses its lease, the call queues again under the next one. Two calls are two contenders, even in one
-// goroutine; but with a context of a Lock of the same name that is still held, the error Is holdfast.ErrReentrant.
+// goroutine; but with a context of a Lock of the same name that is still held, the error Is holdfast.ErrReentrant, or
+// the hold is shared: see Options.Reentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
 	return m.lock(ctx, false)
 }
@@ -100,9 +101,9 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lock, error) {
 }
 
 func (m *Mutex) lock(ctx context.Context, try bool) (*Lock, error) {
-	holds, err := m.named.acquire(ctx, try)
+	h, err := m.named.acquireOne(ctx, exclusive, try)
 	if err != nil {
 		return nil, err
 	}
-	return m.named.lock(holds[0]), nil
+	return m.named.lock(h), nil
 }

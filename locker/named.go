@@ -33,13 +33,18 @@ func (n named) first() *queue.Queue {
 
 // acquire acquires what is named: one hold for each queue. With try it does not wait.
 func (n named) acquire(ctx context.Context, try bool) ([]*queue.Hold, error) {
-	start := time.Now()
 	if err := n.opts.validate(); err != nil {
 		return nil, n.failed(0, err)
 	}
-	if ctx != nil && n.heldIn(ctx) {
+	if _, held := n.carriedBy(ctx); held {
 		return nil, n.failed(0, holdfast.ErrReentrant)
 	}
+	return n.enqueue(ctx, try)
+}
+
+// enqueue is acquire for a caller that does not wait for itself.
+func (n named) enqueue(ctx context.Context, try bool) ([]*queue.Hold, error) {
+	start := time.Now()
 	r := queue.Request{
 		Owner: n.opts.Owner, MinHold: n.opts.MinHold, MaxHold: n.opts.MaxHold,
 		MaxIdle: n.opts.MaxIdle, Auditor: n.opts.Auditor, OnWait: n.opts.OnWait,
@@ -61,30 +66,34 @@ func (n named) acquire(ctx context.Context, try bool) ([]*queue.Hold, error) {
 	return holds, nil
 }
 
-// lock returns the Lock of a hold.
-func (n named) lock(hold *queue.Hold) *Lock {
-	return &Lock{hook: stale.NewHook(hold), hold: hold, strict: n.opts.CancelOnSuspended}
+// lock returns a Lock of a hold.
+func (n named) lock(h handle) *Lock {
+	return &Lock{hook: stale.NewHook(h.Hold), hold: h, strict: n.opts.CancelOnSuspended}
 }
 
-// readLock returns the ReadLock of a hold.
-func (n named) readLock(hold *queue.Hold) *ReadLock {
-	return &ReadLock{hook: stale.NewHook(hold), hold: hold, strict: n.opts.CancelOnSuspended}
+// readLock returns a ReadLock of a hold.
+func (n named) readLock(h handle) *ReadLock {
+	return &ReadLock{hook: stale.NewHook(h.Hold), hold: h, strict: n.opts.CancelOnSuspended}
 }
 
-// heldIn reports whether ctx comes from a Lock or a ReadLock that still has an entry in one of the queues.
-func (n named) heldIn(ctx context.Context) bool {
-	held := func(h *queue.Hold) bool { return h.Blocks() && slices.ContainsFunc(h.Together(), n.meets) }
+// carriedBy returns the handle that ctx comes from whose hold still has an entry in one of the queues. If ctx is nil or
+// has ended it returns none: the queue has an error for that.
+func (n named) carriedBy(ctx context.Context) (handle, bool) {
+	if ctx == nil {
+		return handle{}, false
+	}
+	held := func(h handle) bool { return h.Blocks() && slices.ContainsFunc(h.Together(), n.meets) }
 	for h := range fencing.Holders(ctx) {
 		if lk, ok := h.(*Lock); ok && lk != nil && held(lk.hold) {
-			return true
+			return lk.hold, ctx.Err() == nil
 		}
 	}
-	for r, _ := ctx.Value(readKey{}).(*reading); r != nil; r = r.outer {
-		if held(r.lock.hold) {
-			return true
+	for c, _ := ctx.Value(carriedKey{}).(*carried); c != nil; c = c.outer {
+		if held(c.hold) {
+			return c.hold, ctx.Err() == nil
 		}
 	}
-	return false
+	return handle{}, false
 }
 
 // meets reports whether a hold has its entry in one of the queues.
@@ -93,7 +102,7 @@ func (n named) meets(h *queue.Hold) bool {
 }
 
 func (n named) failed(waited time.Duration, err error) *AcquireError {
-	e := &AcquireError{Name: cmp.Or(n.text, n.first().Name()), Waited: waited, Err: err}
+	e := &AcquireError{Kind: n.first().Kind(), Name: cmp.Or(n.text, n.first().Name()), Waited: waited, Err: err}
 	if host := n.first().Host(); host != nil {
 		e.Lease, e.State = host.Lease().ID(), host.State()
 	}

@@ -40,6 +40,20 @@ type Options struct {
 	// while fenced writers refuse.
 	CancelOnSuspended bool
 
+	// Reentrant is for functions that lock a name and call others that lock it, too. Lock, TryLock, Do and TryDo, with a
+	// context of a Lock of the same name and client that is still held, then return at once, without a request, instead
+	// of with holdfast.ErrReentrant. What they return is another Lock of the same hold, with its token. Both calls need
+	// the option.
+	//
+	// Each Lock ends with its own Unlock, or with the hold; the last Unlock, whichever it is, removes the entry. So the
+	// name stays taken while a goroutine that outlives the outer Do is within a Do of its own. Goroutines with contexts
+	// of one hold do not exclude each other. CancelOnSuspended is that of each call, other options those of the first.
+	//
+	// A Lock covers RLock of its name. A ReadLock covers RLock and not Lock, which fails with holdfast.ErrReentrant: two
+	// readers that did so would wait for each other. A Mutex and an RWMutex have this option; others refuse it, and a
+	// Lock of theirs is not shared. Default false.
+	Reentrant bool
+
 	// OnWait is called while Lock and Do wait: once they are queued behind others, and each time the wait continues, at
 	// least every 30 s. A goroutine behind others of its session is told when it queues, and when it is the first of
 	// them. It costs no request.
@@ -75,6 +89,18 @@ func (o Options) validate() error {
 		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is longer than 31 days"}
 	case o.MaxHold > 0 && o.MinHold > o.MaxHold:
 		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is longer than MaxHold"}
+	default:
+		return nil
+	}
+}
+
+// notFor returns what is wrong if options that only a Mutex and an RWMutex have are set for something else.
+func (o Options) notFor(what string) error {
+	switch {
+	case o.MinHold != 0:
+		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is not for " + what}
+	case o.Reentrant:
+		return &holdfast.ArgumentError{Argument: "Options.Reentrant", Reason: "is not for " + what}
 	default:
 		return nil
 	}

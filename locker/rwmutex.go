@@ -58,7 +58,7 @@ func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lk *R
 // RLock acquires the lock for reading. It waits until no writer holds the lock or waits ahead of it, and otherwise as
 // Lock does, with the same errors. Each goroutine that reads has an entry in etcd, also within one session. With a
 // context of a Lock or ReadLock of the same name that is still held, the error Is holdfast.ErrReentrant: a writer that
-// waits in between would make both wait for ever.
+// waits in between would make both wait for ever. Options.Reentrant shares the hold instead.
 func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, false) }
 
 // TryRLock acquires the lock for reading if no writer holds it or waits. Otherwise the error Is ErrLocked, and its
@@ -66,9 +66,9 @@ func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) { return m.rlock
 func (m *RWMutex) TryRLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, true) }
 
 func (m *RWMutex) rlock(ctx context.Context, try bool) (*ReadLock, error) {
-	holds, err := m.readers.acquire(ctx, try)
+	h, err := m.readers.acquireOne(ctx, shared, try)
 	if err != nil {
 		return nil, err
 	}
-	return m.readers.readLock(holds[0]), nil
+	return m.readers.readLock(h), nil
 }

@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -50,7 +51,7 @@ func R(name string) Member { return Member{name: name, read: true} }
 // NewSet names 1 to MaxSet locks in the session's namespace, each once. A bad name, a name that is given twice, too
 // many names or none, and a nil session are errors of the first call.
 func NewSet(sess *session.Session, members ...Member) *Set {
-	s := &Set{members: members}
+	s := &Set{members: slices.Clone(members)}
 	var texts []string
 	for _, m := range members {
 		q := queue.New(lease.Open(sess.Ref()), "lock", m.name)
@@ -64,7 +65,7 @@ func NewSet(sess *session.Session, members ...Member) *Set {
 	return s
 }
 
-// With returns a copy with other options. MinHold is not for sets.
+// With returns a copy with other options. MinHold and Reentrant are not for sets.
 func (s *Set) With(o Options) *Set {
 	with := *s
 	with.named.opts = o
@@ -101,9 +102,9 @@ func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {
 	set := &SetLock{hold: holds[0], strict: s.named.opts.CancelOnSuspended}
 	for i, m := range s.members {
 		if m.read {
-			set.readers = append(set.readers, s.named.readLock(holds[i]))
+			set.readers = append(set.readers, s.named.readLock(handle{Hold: holds[i]}))
 		} else {
-			set.writers = append(set.writers, s.named.lock(holds[i]))
+			set.writers = append(set.writers, s.named.lock(handle{Hold: holds[i]}))
 		}
 	}
 	return set, nil
@@ -117,8 +118,9 @@ func (s *Set) check() error {
 		return bad("are none: name at least one lock")
 	case len(s.members) > MaxSet:
 		return bad(fmt.Sprintf("are %d: etcd takes at most %d in one transaction", len(s.members), MaxSet))
-	case s.named.opts.MinHold != 0:
-		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is not for sets"}
+	}
+	if err := s.named.opts.notFor("sets"); err != nil {
+		return err
 	}
 	seen := make(map[string]bool)
 	for _, m := range s.members {
@@ -173,11 +175,7 @@ func (s *SetLock) Client() *clientv3.Client { return s.hold.Client() }
 
 // IsOwner returns comparisons for a Txn of your own: all entries of this acquisition exist.
 func (s *SetLock) IsOwner() []clientv3.Cmp {
-	var cmps []clientv3.Cmp
-	for _, h := range s.hold.Together() {
-		cmps = append(cmps, h.IsOwner())
-	}
-	return cmps
+	return s.hold.Owned()
 }
 
 // Check reports whether all locks are held now, without an RPC, as [Lock.Check] does. A *holdfast.LostError names the
@@ -195,7 +193,7 @@ func (s *SetLock) Done() <-chan struct{} { return s.hold.Done() }
 // for it: use Holder.
 func (s *SetLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	for _, lk := range s.readers {
-		ctx = lk.carriedBy(ctx)
+		ctx = carry(ctx, lk.hold)
 	}
 	for _, lk := range s.writers {
 		ctx = fencing.NewContext(ctx, lk)

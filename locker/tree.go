@@ -43,7 +43,7 @@ func parent(path string) (above string, ok bool) {
 	return path[:max(i, 0)], i > 0
 }
 
-// With returns a copy with other options. MinHold is not for tree locks.
+// With returns a copy with other options. MinHold and Reentrant are not for tree locks.
 func (t *TreeMutex) With(o Options) *TreeMutex {
 	with := *t
 	with.named.opts = o
@@ -73,16 +73,16 @@ func (t *TreeMutex) Lock(ctx context.Context) (*Lock, error) { return t.lock(ctx
 func (t *TreeMutex) TryLock(ctx context.Context) (*Lock, error) { return t.lock(ctx, true) }
 
 func (t *TreeMutex) lock(ctx context.Context, try bool) (*Lock, error) {
-	switch n := len(t.named.queues); {
-	case n > MaxSet:
+	if n := len(t.named.queues); n > MaxSet {
 		reason := fmt.Sprintf("has %d segments: etcd takes at most %d in one transaction", n, MaxSet)
 		return nil, t.named.failed(0, &holdfast.NameError{Kind: "tree", Name: t.Name(), Reason: reason})
-	case t.named.opts.MinHold != 0:
-		return nil, t.named.failed(0, &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is not for tree locks"})
+	}
+	if err := t.named.opts.notFor("tree locks"); err != nil {
+		return nil, t.named.failed(0, err)
 	}
 	holds, err := t.named.acquire(ctx, try)
 	if err != nil {
 		return nil, err
 	}
-	return t.named.lock(holds[0]), nil
+	return t.named.lock(handle{Hold: holds[0]}), nil
 }

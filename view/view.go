@@ -110,11 +110,16 @@ const MaxAhead = 1000
 
 // Place is a caller's place in a queue. The zero Place says that nothing is known.
 type Place struct {
+	// Name is the lock that the rest is about, where several are acquired together: by a locker.Set, or by a
+	// locker.TreeMutex, which may wait for a path above. It is "" otherwise.
+	Name string
+
 	// Holder is the first entry of the queue. Its Key is "" if it is not known, or if nothing is ahead.
 	Holder Entry
 
 	// Ahead is how many are ahead, the holder included: entries in etcd, and goroutines of the caller's own session
-	// that called before it. At most MaxAhead are counted. Goroutines of one session share an entry, so more may
+	// that called before it. At most MaxAhead are counted. An acquisition by RWMutex.LockDowngradable has two entries,
+	// and may be counted as two. Goroutines of one session share an entry, so more may
 	// come ahead of one that waits behind another: see package locker.
 	Ahead int
 
@@ -128,6 +133,13 @@ type Place struct {
 
 // Known reports whether anything is known.
 func (p Place) Known() bool { return !p.Seen.IsZero() }
+
+func (p Place) of() string {
+	if p.Name == "" {
+		return ""
+	}
+	return " of " + names.Quote(p.Name)
+}
 
 // String says who holds and how many are ahead, on one line, such as
 //
@@ -143,11 +155,14 @@ func (p Place) String() string {
 		if p.Holder.Released() {
 			text = "taken by " + p.Holder.String()
 		}
+		if p.Name != "" {
+			text = names.Quote(p.Name) + " is " + text
+		}
 		more--
 	case p.Ahead == 0:
-		text = "first in the queue"
+		text = "first in the queue" + p.of()
 	default:
-		text = "holder not known"
+		text = "holder" + p.of() + " not known"
 	}
 	if more > 0 {
 		atLeast := ""

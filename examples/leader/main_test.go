@@ -3,42 +3,15 @@
 package main
 
 import (
-	"bytes"
-	"errors"
-	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/examples/internal/demotest"
 )
 
-// runMain in the environment makes this test binary run main: so the tests see real processes, built with the race
-// detector.
-const runMain = "LEADER_RUN_MAIN"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(runMain) != "" {
-		main()
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
-
-func leader(t *testing.T, args ...string) (stdout, stderr string, err error) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), self, args...)
-	cmd.Env = append(os.Environ(), runMain+"=1")
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err = cmd.Run()
-	return out.String(), errs.String(), err
-}
+func TestMain(m *testing.M) { demotest.Main(m, main) }
 
 // essential are the lines that the output must have, in this order.
 var essential = []string{
@@ -65,10 +38,7 @@ var essential = []string{
 func TestLeadershipPassesOnAndNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	out, stderr, err := leader(t, "--endpoints", strings.Join(srv.Endpoints(), ","))
-	if err != nil || stderr != "" {
-		t.Fatalf("%v\n%s%s", err, out, stderr)
-	}
+	out := demotest.Output(t, "--endpoints", strings.Join(srv.Endpoints(), ","))
 	rest := strings.Split(out, "\n")
 next:
 	for _, pattern := range essential {
@@ -89,10 +59,9 @@ func TestLeaderNamesTheStepThatFailed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	srv.Stop()
-	out, stderr, err := leader(t, "--endpoints", srv.Endpoints()[0], "--patience", "200ms")
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Fatalf("%v, want exit code 1\n%s%s", err, out, stderr)
+	out, stderr, code := demotest.Start(t, "--endpoints", srv.Endpoints()[0], "--patience", "200ms").Wait()
+	if code != 1 {
+		t.Fatalf("exit code %d, want 1\n%s%s", code, out, stderr)
 	}
 	if want := "step 1 of 11 was not observed: the observer sees no leader"; !strings.Contains(stderr, want) {
 		t.Errorf("stderr lacks %q:\n%s", want, stderr)

@@ -3,12 +3,8 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
-	"io"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,31 +12,10 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/examples/internal/demotest"
 )
 
-// runMain in the environment makes this test binary run main: so the tests see real processes, parent and workers,
-// built with the race detector.
-const runMain = "QUICKSTART_RUN_MAIN"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(runMain) != "" {
-		main()
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
-
-func quickstart(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd, stderr = exec.CommandContext(t.Context(), self, args...), new(bytes.Buffer)
-	cmd.Env = append(os.Environ(), runMain+"=1")
-	cmd.Stderr = stderr
-	return cmd, stderr
-}
+func TestMain(m *testing.M) { demotest.Main(m, main) }
 
 // essential are the lines that the output must have, in this order.
 var essential = []string{
@@ -64,21 +39,14 @@ var essential = []string{
 
 func TestQuickstartPrintsWhatItsREADMEShows(t *testing.T) {
 	t.Parallel()
-	cmd, stderr := quickstart(t)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s%s", err, out, stderr)
-	}
-	if stderr.Len() > 0 {
-		t.Errorf("stderr: %s", stderr)
-	}
-	checkOutput(t, string(out))
+	out := demotest.Output(t)
+	checkOutput(t, out)
 
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(withoutNumbers(string(readme)), withoutNumbers(string(out))) {
+	if !strings.Contains(withoutNumbers(string(readme)), withoutNumbers(out)) {
 		t.Errorf("README.md shows another output; paste this one:\n%s", out)
 	}
 }
@@ -112,12 +80,7 @@ next:
 func TestQuickstartLeavesNothingInAClusterOfTheUser(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
-	cmd, stderr := quickstart(t, "--endpoints", strings.Join(cluster.Endpoints(), ","))
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s%s", err, out, stderr)
-	}
-	checkOutput(t, string(out))
+	checkOutput(t, demotest.Output(t, "--endpoints", strings.Join(cluster.Endpoints(), ",")))
 	if kvs := cluster.Keys(t, ""); len(kvs) > 0 {
 		t.Errorf("left behind: %v", kvs)
 	}
@@ -127,13 +90,11 @@ func TestQuickstartNamesTheStepThatFailed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	srv.Stop()
-	cmd, stderr := quickstart(t, "--endpoints", srv.Endpoints()[0], "--patience", "200ms")
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Fatalf("%v, want exit code 1\n%s%s", err, out, stderr)
+	out, stderr, code := demotest.Start(t, "--endpoints", srv.Endpoints()[0], "--patience", "200ms").Wait()
+	if code != 1 {
+		t.Fatalf("exit code %d, want 1\n%s%s", code, out, stderr)
 	}
-	if want := "step 1 of 16 was not observed: etcd answers"; !strings.Contains(stderr.String(), want) {
+	if want := "step 1 of 16 was not observed: etcd answers"; !strings.Contains(stderr, want) {
 		t.Errorf("stderr lacks %q:\n%s", want, stderr)
 	}
 }
@@ -141,38 +102,20 @@ func TestQuickstartNamesTheStepThatFailed(t *testing.T) {
 func TestInterruptEndsBothWorkersOneOfThemStopped(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	cmd, stderr := quickstart(t, "--endpoints", srv.Endpoints()[0])
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	p := demotest.Start(t, "--endpoints", srv.Endpoints()[0])
 	var workers []int
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		if m := regexp.MustCompile(` process (\d+) `).FindStringSubmatch(lines.Text()); m != nil {
-			pid, _ := strconv.Atoi(m[1])
-			workers = append(workers, pid)
-		}
-		if strings.Contains(lines.Text(), "SIGSTOP to A") {
-			break
-		}
+	for _, line := range []string{` process (\d+) acquires`, ` process (\d+) wants the lock`} {
+		pid, _ := strconv.Atoi(p.Await(t, line)[1])
+		workers = append(workers, pid)
 	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
+	p.Await(t, "SIGSTOP to A")
+	p.Signal(t, os.Interrupt)
+	out, stderr, code := p.Wait()
+	if code != 1 {
+		t.Fatalf("exit code %d, want 1\n%s%s", code, out, stderr)
 	}
-	rest, _ := io.ReadAll(stdout)
-	err = cmd.Wait()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Fatalf("%v, want exit code 1\n%s%s", err, rest, stderr)
-	}
-	if !strings.Contains(stderr.String(), "interrupted: step 6 of 16 was not observed: B acquires the lock") {
+	if !strings.Contains(stderr, "interrupted: step 6 of 16 was not observed: B acquires the lock") {
 		t.Errorf("stderr does not name the step that was interrupted:\n%s", stderr)
-	}
-	if len(workers) != 2 {
-		t.Fatalf("saw workers %v, want two", workers)
 	}
 	for _, pid := range workers {
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {

@@ -3,46 +3,15 @@
 package main
 
 import (
-	"errors"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/examples/internal/demotest"
 )
 
-// runMain in the environment makes this test binary run main: so the tests see real processes, parent and workers,
-// built with the race detector.
-const runMain = "SQLFENCE_RUN_MAIN"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(runMain) != "" {
-		main()
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
-
-func program(t *testing.T, args ...string) (stdout, stderr string, exitCode int) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, args...)
-	var said strings.Builder
-	cmd.Env, cmd.Stderr = append(os.Environ(), runMain+"=1"), &said
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return string(out), said.String(), exit.ExitCode()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out), said.String(), 0
-}
+func TestMain(m *testing.M) { demotest.Main(m, main) }
 
 // essential are the lines that the output must have, in this order.
 var essential = regexp.MustCompile(`(?s)` + strings.Join([]string{
@@ -63,18 +32,15 @@ var essential = regexp.MustCompile(`(?s)` + strings.Join([]string{
 
 func TestDatabaseRefusesTheLateUpdate(t *testing.T) {
 	t.Parallel()
-	out, stderr, code := program(t)
-	if code != 0 || stderr != "" || !essential.MatchString(out) {
-		t.Errorf("exit code %d\n%s%s", code, out, stderr)
+	if out := demotest.Output(t); !essential.MatchString(out) {
+		t.Errorf("the output lacks a line:\n%s", out)
 	}
 }
 
 func TestSqlfenceLeavesNothingInTheDatabase(t *testing.T) {
 	t.Parallel()
 	dsn, id := "sqlite://"+filepath.Join(t.TempDir(), "own.db"), "check"
-	if out, stderr, code := program(t, "--dsn", dsn); code != 0 {
-		t.Fatalf("exit code %d\n%s%s", code, out, stderr)
-	}
+	demotest.Output(t, "--dsn", dsn)
 	d, err := open(dsn, id)
 	if err != nil {
 		t.Fatal(err)
@@ -89,11 +55,12 @@ func TestSqlfenceLeavesNothingInTheDatabase(t *testing.T) {
 func TestSqlfenceNamesTheStepThatFailed(t *testing.T) {
 	t.Parallel()
 	dsn := "sqlite://" + filepath.Join(t.TempDir(), "no", "such", "directory.db")
-	out, stderr, code := program(t, "--dsn", dsn)
+	out, stderr, code := demotest.Start(t, "--dsn", dsn).Wait()
 	if want := "step 1 of 14 was not observed: the tables are created"; code != 1 || !strings.Contains(stderr, want) {
 		t.Errorf("exit code %d, stderr lacks %q\n%s%s", code, want, out, stderr)
 	}
-	if _, stderr, code := program(t, "--dsn", "oracle://x"); code != 1 || !strings.Contains(stderr, "--dsn") {
-		t.Errorf("exit code %d\n%s", code, stderr)
+	out, stderr, code = demotest.Start(t, "--dsn", "oracle://x").Wait()
+	if code != 1 || !strings.Contains(stderr, "--dsn") {
+		t.Errorf("exit code %d\n%s%s", code, out, stderr)
 	}
 }

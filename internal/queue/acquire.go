@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -83,6 +84,9 @@ func (q *Queue) TryAcquire(ctx context.Context, r Request) (_ *Hold, err error) 
 	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
 	defer func() { q.reportAcquire(ctx, r, err) }()
 
+	if q.sem != nil {
+		return q.tryPermit(ctx, r)
+	}
 	if err := q.shared.occupancy(q); err != nil {
 		return nil, err // by a goroutine of this session
 	}
@@ -167,6 +171,9 @@ func (e *entry) toFront(ctx context.Context, c condition) error {
 			return err
 		}
 		telemetry.Queued(ctx, e.position)
+		if c.now && e.ahead != nil {
+			return errOccupied
+		}
 	}
 	if e.waiting() != nil || e.lease.Check() != nil || ctx.Err() != nil {
 		for _, m := range e.set {
@@ -189,6 +196,10 @@ func (e *entry) awaitFront(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return backoff.ContextErr(ctx)
+		case e.ahead != nil && e.permit != nil:
+			if err = e.awaitPermit(ctx); err == nil {
+				telemetry.Woken(ctx)
+			}
 		case e.ahead != nil:
 			if err = e.awaitAhead(ctx); err == nil {
 				telemetry.Woken(ctx)
@@ -313,10 +324,25 @@ func (e *entry) describeWait(ctx context.Context) string {
 	case e.stage < placed:
 		return "; etcd has not answered the request to queue"
 	case e.ahead == nil && e.delayLeft() > 0:
-		return "; it was first in the queue, and the lock delay had not passed"
+		return fmt.Sprintf("; it was first in the queue%s, and the lock delay had not passed", e.ofSet())
 	case e.ahead == nil:
-		return "; it was first in the queue, and the session was not connected"
+		return fmt.Sprintf("; it was first in %s, and the session was not connected", e.queues())
 	default:
 		return "" // the place says it
 	}
+}
+
+// ofSet names the queue of an entry that is one of several.
+func (e *entry) ofSet() string {
+	if !e.ticket.inSet {
+		return ""
+	}
+	return " of " + names.Quote(e.q.name)
+}
+
+func (e *entry) queues() string {
+	if e.ticket.inSet {
+		return "all queues"
+	}
+	return "the queue"
 }

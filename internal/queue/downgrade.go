@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 )
 
@@ -28,27 +30,44 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	reader := h.holds[1].goOn()
 	ctx, cancel := h.entry.q.host.Detached(ctx)
 	defer cancel()
-	if h.removeNow(ctx) {
+	r, err := h.removeBeside(ctx, reader)
+	if err == nil && r.succeeded {
+		h.wasRemoved()
 		return reader, nil
 	}
+	h.entry.removing = h.entry.q.reportUnknown("remove", err) || r.unanswered
 	h.removeInBackground()
-	switch err := h.awaitRemoved(ctx); {
-	case err == nil:
-	case errors.Is(err, holdfast.ErrLost):
-		reader.endAndRelease(err)
-		return nil, err
+	switch removed := h.awaitRemoved(ctx); {
+	case err == nil && !r.unanswered: // refused: one of both entries was deleted by hand
+		lost := reader.lossOfEntry(holdfast.CauseEntryDeleted)
+		reader.endAndRelease(lost)
+		return nil, reader.Check()
+	case removed == nil:
+	case errors.Is(removed, holdfast.ErrLost):
+		reader.endAndRelease(removed)
+		return nil, reader.Check()
 	default:
 		h.entry.log().Warn("holdfast: downgraded to reading, but etcd has not confirmed that the writer's entry is gone; "+
-			"readers wait for that", "error", err)
+			"readers wait for that", "error", removed)
 	}
 	return reader, nil
 }
 
-// goOn returns a hold of the same entry with a life of its own. h itself is over.
+// removeBeside removes the entry of h, by one request, if that of another hold stands.
+func (h *Hold) removeBeside(ctx context.Context, other *Hold) (reply, error) {
+	rctx, cancel := h.entry.requestContext(ctx, 0)
+	defer cancel()
+	return h.entry.q.shared.commits.send(rctx, txn{
+		cmps: []clientv3.Cmp{h.IsOwner(), other.IsOwner()},
+		then: []clientv3.Op{clientv3.OpDelete(h.Key())},
+	})
+}
+
+// goOn returns a hold of the same entry with a life of its own. h itself is over. What is
+// known of the entry's value is read again: a Notice in it may have been seen for h.
 func (h *Hold) goOn() *Hold {
 	next := newHold(h.line, h.entry)
 	next.revision, next.joined, next.telemetry = h.revision, h.joined, h.holds[0].telemetry
-	next.modified.Store(h.modified.Load())
 	next.prepare([]*Hold{next})
 	next.begin()
 	h.markRemoved(nil) // it was not: the entry is next's now

@@ -21,6 +21,7 @@ func (ln *line) handOff(e *entry) error {
 		}
 	}
 	for {
+		e.set = nil // it leaves by itself
 		t := ln.takeFirst()
 		if t == nil {
 			record(e.remove(e.lease.Context()))

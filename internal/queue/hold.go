@@ -70,6 +70,9 @@ func newHolds(turns []turn, set []*entry) []*Hold {
 	first.prepare(holds)
 	for i, h := range holds {
 		h.revision = verified
+		if mod := h.entry.modRevision(); mod != h.entry.rev {
+			h.modified.Store(mod)
+		}
 		if d := h.entry.ticket.request.MinHold; d > 0 {
 			h.entry.takeFor(d)
 		}
@@ -134,6 +137,17 @@ func (h *Hold) Key() string { return h.entry.key }
 
 // IsOwner is true in a Txn as long as the entry stands.
 func (h *Hold) IsOwner() clientv3.Cmp { return h.entry.owned() }
+
+// Owned is true in a Txn as long as all entries of the hold and of its Set stand, its own first.
+func (h *Hold) Owned() []clientv3.Cmp {
+	cmps := []clientv3.Cmp{h.IsOwner()}
+	for _, each := range h.holds {
+		if each != h {
+			cmps = append(cmps, each.IsOwner())
+		}
+	}
+	return cmps
+}
 
 // Client is the session's client.
 func (h *Hold) Client() *clientv3.Client { return h.entry.q.host.Client() }
@@ -290,16 +304,18 @@ func (h *Hold) EndStale() {
 
 // lost returns the loss of this hold, by a cause that its lease does not share.
 func (h *Hold) lost(cause holdfast.Cause) *holdfast.LostError {
-	return &holdfast.LostError{
-		Kind: h.entry.q.kind, Name: h.entry.q.name, Lease: holdfast.LeaseID(h.Lease()),
-		Token: int64(h.entry.token), Cause: cause,
-	}
+	return h.named(&holdfast.LostError{Lease: holdfast.LeaseID(h.Lease()), Cause: cause})
 }
 
-// named returns a copy of the loss of the lease that names this hold.
+// named returns a copy of a loss that names this hold. In the set of a tree lock, or of a Downgradable, all holds have
+// the name of the first: what its caller has asked for.
 func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
+	of := h.entry
+	if first := h.holds[0].entry; of.q.kind == "tree" || of.q.name == first.q.name {
+		of = first
+	}
 	e := *lost
-	e.Kind, e.Name, e.Token = h.entry.q.kind, h.entry.q.name, int64(h.entry.token)
+	e.Kind, e.Name, e.Token = of.q.kind, of.q.name, int64(of.token)
 	return &e
 }
 

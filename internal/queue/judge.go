@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -62,7 +63,7 @@ func (e *entry) verify(ctx context.Context) error {
 	switch ahead := rangeAt(resp, 1); {
 	case e.ahead == nil:
 		return nil
-	case ahead != nil && ahead.CreateRevision == e.ahead.CreateRevision:
+	case isSame(ahead, e.ahead):
 		e.setAhead(e.ahead, resp.Header.Revision, false)
 		e.tellWaiting(ctx)
 		return nil
@@ -72,6 +73,11 @@ func (e *entry) verify(ctx context.Context) error {
 	default:
 		return e.judgeUnknown(ctx)
 	}
+}
+
+// isSame reports whether kv is the entry ahead. The two entries of a Downgradable have one create revision.
+func isSame(kv, ahead *mvccpb.KeyValue) bool {
+	return isEntry(kv, ahead.CreateRevision) && bytes.Equal(kv.Key, ahead.Key)
 }
 
 // judge finds out, after the entry ahead was deleted at revision d, which entry is ahead now and whether the lock delay
@@ -156,7 +162,7 @@ func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (*clie
 	if !resp.Succeeded {
 		return nil, errEntryGone
 	}
-	if own := rangeAt(resp, 0); !isEntry(own, e.rev) || e.set != nil && own.ModRevision != e.rev {
+	if own := rangeAt(resp, 0); !isEntry(own, e.rev) || e.set != nil && own.ModRevision != e.modRevision() {
 		return nil, errEntryGone
 	}
 	e.revision = resp.Header.Revision

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
@@ -146,94 +143,6 @@ func TestTryAcquireDuringMinHoldFindsTheNameTaken(t *testing.T) {
 	}
 }
 
-// refuseMoves has etcd refuse moves with err.
-func (p *process) refuseMoves(err error) {
-	p.KV.Refuse(func(ops []clientv3.Op) error {
-		if len(ops) == 1 && ops[0].IsPut() {
-			return err
-		}
-		return nil
-	})
-}
-
-func TestSessionKeepsANameThatEtcdRefusesToMove(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := start(t, srv), start(t, srv)
-		h := work(t, a.queue("x"))
-		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		a.refuseMoves(rpctypes.ErrPermissionDenied)
-		began := time.Now()
-		err := h.Release(kit.Within(t, time.Minute))
-		if took := time.Since(began); !errors.Is(err, rpctypes.ErrPermissionDenied) || took > kit.Prompt {
-			t.Errorf("Release: %v after %v", err, took)
-		}
-		r := freeAfter(t, srv, h, next, minHold, minHold+kit.Prompt)
-		delayed(t, r, srv, h.Key(), false)
-		if a.queue("x").used() != 0 {
-			t.Error("the session still accounts for the entry")
-		}
-	})
-}
-
-// Whatever reply is lost, the name is taken for MinHold, and nothing is left after it.
-func TestMinHoldHoldsWhateverReplyIsLost(t *testing.T) {
-	proxy := etcdfake.Fate{LoseReply: true, Code: codes.DeadlineExceeded} // etcd's client sends it again
-	late := etcdfake.Fate{Request: 7 * time.Second, LoseReply: true, Silent: true}
-	for name, fate := range map[string]etcdfake.Fate{
-		"lost reply": lostReply, "silent": silence, "repeated by etcd's client": proxy, "arrives late": late,
-		"silent, carried out": {LoseReply: true, Silent: true},
-	} {
-		for _, kind := range []string{"LeaseGrant", "move"} {
-			t.Run(kind+" "+name, func(t *testing.T) {
-				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-					a, b := start(t, srv), start(t, srv)
-					h := work(t, a.queue("x"))
-					next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-					kit.Queued(t, srv, entriesX, 2)
-					a.PlanOne(kind, fate)
-					mustRelease(t, h)
-					r := freeAfter(t, srv, h, next, minHold, keptFor)
-					mustRelease(t, r.h)
-					time.Sleep(minHold)
-					kit.NothingStands(t, srv)
-					leases, err := srv.Client().Leases(t.Context())
-					if err != nil || len(leases.Leases) != 2 {
-						t.Errorf("%d leases stand, want those of the two sessions: %v", len(leases.Leases), err)
-					}
-					if a.queue("x").used() != 0 {
-						t.Error("the session still accounts for the entry")
-					}
-				})
-			})
-		}
-	}
-}
-
-// No move has a reply until the time is over: the session removes the entry then,
-// wherever it stands.
-func TestMinHoldEndsInTimeThoughNoMoveIsAnswered(t *testing.T) {
-	for name, fate := range map[string]etcdfake.Fate{"carried out": lostReply, "lost": {LoseRequest: true}} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				a, b := start(t, srv), start(t, srv)
-				h := work(t, a.queue("x"))
-				next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-				kit.Queued(t, srv, entriesX, 2)
-				a.PlanAll("move", fate)
-				err := h.Release(kit.Within(t, 3*time.Second))
-				if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
-					t.Errorf("Release: %v", err)
-				}
-				freeAfter(t, srv, h, next, minHold, keptFor)
-				if a.queue("x").used() != 0 {
-					t.Error("the session still accounts for the entry")
-				}
-			})
-		})
-	}
-}
-
 func TestMinHoldOutlastsClose(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(a *process, h *Hold)
@@ -277,76 +186,6 @@ func TestMinHoldOutlastsClose(t *testing.T) {
 	}
 }
 
-// The holder could not move the entry in time, so the name is free too early.
-func TestMinHoldEndsWithALossOrAnAdministrator(t *testing.T) {
-	for name, end := range map[string]func(srv *etcdfake.Server, a *process, h *Hold){
-		"the lease is revoked while it is held": func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Revoke(h.Lease()) },
-		"the holder is cut off":                 func(_ *etcdfake.Server, a *process, _ *Hold) { a.Link.BlackHole() },
-		"the holder is cut off as it releases": func(_ *etcdfake.Server, a *process, h *Hold) {
-			a.Link.BlackHole()
-			_ = h.Release(kit.Within(t, time.Second))
-		},
-		"the session gives its lease up by its clock": func(_ *etcdfake.Server, a *process, _ *Hold) {
-			a.Suspend(kit.Trust)
-			_ = a.Sess.Check()
-		},
-		"the entry is deleted while it is held": func(srv *etcdfake.Server, _ *process, h *Hold) { srv.Delete(h.Key()) },
-		"the entry is deleted after its release": func(srv *etcdfake.Server, _ *process, h *Hold) {
-			_ = h.Release(context.Background())
-			srv.Delete(h.Key())
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				a, b := start(t, srv), start(t, srv)
-				h := work(t, a.queue("x"))
-				next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-				kit.Queued(t, srv, entriesX, 2)
-				end(srv, a, h)
-				most := worked + kit.Margin + kit.LockDelay + kit.Prompt
-				if strings.HasPrefix(name, "the holder is cut off") {
-					most += kit.Trust // etcd expires the lease
-				}
-				freeAfter(t, srv, h, next, worked, most)
-				a.Heal()
-			})
-		})
-	}
-}
-
-func TestRevokedSessionDoesNotEndMinHoldAfterTheRelease(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := start(t, srv), start(t, srv)
-		h := work(t, a.queue("x"))
-		mustRelease(t, h)
-		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-		srv.Revoke(h.Lease())
-		freeAfter(t, srv, h, next, minHold, keptFor+kit.LockDelay)
-	})
-}
-
-// A lease that the session gave up by its own clock is revoked once etcd answers
-// again. By then the work had been done and released: the name stays taken.
-func TestNameReleasedDuringAnOutageStaysTakenIfEtcdKeptTheLease(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := start(t, srv), start(t, srv)
-		h := work(t, a.queue("x"))
-		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		a.Plan(func(kind string, _ int) etcdfake.Fate {
-			return etcdfake.Fate{LoseRequest: kind == "move" || kind == "LeaseGrant"}
-		})
-		_ = h.Release(kit.Within(t, time.Second))
-		a.Suspend(kit.Trust) // nothing was renewed in time, by this clock
-		_ = a.Sess.Check()
-		a.Plan(nil)
-		r := granted(t, srv, next)
-		if taken := r.at.Sub(h.since) + kit.Trust; taken < minHold {
-			t.Errorf("taken for %v by the clock of the session", taken)
-		}
-	})
-}
-
 func TestMinHoldCountsTheSleepOfTheMachine(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := start(t, srv), start(t, srv)
@@ -357,58 +196,6 @@ func TestMinHoldCountsTheSleepOfTheMachine(t *testing.T) {
 		kit.Queued(t, srv, entriesX, 2)
 		mustRelease(t, h)
 		freeAfter(t, srv, h, next, minHold-slept, keptFor-slept)
-	})
-}
-
-// A copy of the enqueue may still arrive. The sweeper disarms it and leaves the entry
-// that MinHold keeps.
-func TestSweeperLeavesANameThatIsTaken(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := start(t, srv), start(t, srv)
-		a.PlanOne("enqueue", etcdfake.Fate{Request: 20 * time.Second, LoseReply: true, Silent: true})
-		h := work(t, a.queue("x"))
-		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		mustRelease(t, h)
-		time.Sleep(kit.Prompt)
-		if a.GateMoves(srv) != 1 || !isFirst(srv, h) {
-			t.Errorf("the session key was put %d times again; entries: %v", a.GateMoves(srv), srv.Keys(entriesX))
-		}
-		r := freeAfter(t, srv, h, next, minHold, keptFor)
-		mustRelease(t, r.h)
-		kit.NothingStands(t, srv)
-		if a.queue("x").used() != 0 {
-			t.Error("the session still accounts for the entry")
-		}
-	})
-}
-
-// A move that was not answered is sent again. It must not undo what an administrator has
-// done meanwhile: admin.Remove moves the entry to a shorter lease.
-func TestMoveDoesNotUndoARemovalByAnAdministrator(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := start(t, srv), start(t, srv)
-		h := work(t, a.queue("x"))
-		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		a.PlanAll("move", etcdfake.Fate{Request: 2 * time.Second})
-		done := make(chan error)
-		go func() { done <- h.Release(context.Background()) }()
-		time.Sleep(time.Second)
-		own, err := srv.Client().Grant(t.Context(), 3)
-		if err == nil {
-			_, err = srv.Client().Put(t.Context(), h.Key(), "", clientv3.WithLease(own.ID))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := <-done; err != nil {
-			t.Errorf("Release: %v", err)
-		}
-		freeAfter(t, srv, h, next, worked+4*time.Second, worked+4*time.Second+kit.Prompt)
-		if a.queue("x").used() != 0 {
-			t.Error("the session still accounts for the entry")
-		}
 	})
 }
 

@@ -77,18 +77,33 @@ const lookedAhead = 3
 
 // aheadIn reads the replies to lookAhead(rev), the first of which is response i.
 func (q *Queue) aheadIn(resp *clientv3.TxnResponse, i int, rev int64) ahead {
+	return q.aheadOf(resp, i, rev, resp.Responses[i+2].GetResponseRange().Kvs)
+}
+
+func (q *Queue) aheadOf(resp *clientv3.TxnResponse, i int, rev int64, epoch []*mvccpb.KeyValue) ahead {
 	before := resp.Responses[i+1].GetResponseRange()
-	a := ahead{count: before.Count, epoch: resp.Responses[i+2].GetResponseRange().Kvs, at: time.Now()}
-	if rev > 0 {
-		a.count = int64(len(before.Kvs))
+	known := int64(len(before.Kvs))
+	a := ahead{count: attempts(before.Kvs), epoch: epoch, at: time.Now()}
+	if rev == 0 {
+		a.count += before.Count - known
 	}
-	if oldest := rangeAt(resp, i); oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
+	oldest := holderIn(resp.Responses[i].GetResponseRange().Kvs)
+	if oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
 		a.holder = oldest
 		if q.reader && isReader(string(oldest.Key)) {
 			a.count++ // no conflicting entry: it is ahead because a writer waits in between
 		}
 	}
 	return a
+}
+
+// attempts counts the attempts that some entries of one queue belong to. Those of a Downgradable have two.
+func attempts(entries []*mvccpb.KeyValue) int64 {
+	created := make(map[int64]struct{}, len(entries))
+	for _, kv := range entries {
+		created[kv.CreateRevision] = struct{}{}
+	}
+	return int64(len(created))
 }
 
 // place returns what people see of it.
@@ -267,7 +282,7 @@ func (e *entry) tellWaiting(ctx context.Context) {
 	if ctx.Err() == nil {
 		e.ticket.tell(func() view.Place {
 			if e.ahead == nil {
-				return view.Place{Seen: time.Now()}
+				return e.ticket.named(view.Place{Seen: time.Now()})
 			}
 			return e.ticket.knownAhead()
 		})
@@ -279,5 +294,13 @@ func (t *ticket) knownAhead() view.Place {
 	t.q.shared.mu.Lock()
 	a := t.ahead
 	t.q.shared.mu.Unlock()
-	return a.place(t.q)
+	return t.named(a.place(t.q))
+}
+
+// named adds to a place of which queue it is, if the caller waits in several.
+func (t *ticket) named(p view.Place) view.Place {
+	if t.inSet && p.Known() {
+		p.Name = t.q.name
+	}
+	return p
 }

@@ -75,7 +75,7 @@ func (p *poller) remove(holds []*Hold) {
 // endHolds ends the holds on a lost lease.
 func (p *poller) endHolds(lease *lease.Lease) {
 	for _, h := range p.on(lease) {
-		_ = h.Check() // which finds the loss, and ends the hold
+		_ = h.holds[0].Check() // which finds the loss, and ends the hold
 		h.removeKept()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -27,6 +28,9 @@ var (
 	// errAheadLeft: the entry to hand off is no longer behind the one
 	// that it waited for.
 	errAheadLeft = errors.New("the entry ahead is gone")
+	// errLimitMoved: the limit of the semaphore is another than this request
+	// compares.
+	errLimitMoved = errors.New("the limit of the semaphore was not known")
 )
 
 // giveUpWait is how long a call continues after its context has ended: for the reply to a request in flight, then for
@@ -42,6 +46,7 @@ const slowPut = time.Second
 // has not moved.
 type condition struct {
 	empty bool   // the queue is empty
+	now   bool   // the permit can be held at once; otherwise it is removed again
 	after *entry // this entry stands and may be removed, which the same Txn does
 }
 
@@ -66,7 +71,7 @@ func (e *entry) put(ctx context.Context, c condition) error {
 			case nil:
 			case errAheadLeft:
 				err = c.after.judgeUnknown(ctx)
-			case errGateMoved:
+			case errGateMoved, errLimitMoved:
 				err = backoff.ContextErr(ctx) // if nil, send it with the new gate
 			}
 			if err != nil {
@@ -102,6 +107,12 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 			from, end := m.q.conflicting()
 			cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
+		if m.permit != nil {
+			limit := m.q.knownLimit()
+			cmps = append(cmps, m.q.limitIs(limit))
+			then[i] = clientv3.OpTxn(nil, m.q.lookAtPermits(0, 0, limit), nil)
+			m.permit.limit = limit
+		}
 	}
 	if c.after != nil {
 		cmps = append(cmps, c.after.removalCmps()...)
@@ -109,16 +120,28 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 
 	began := time.Now()
-	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.foreign || n > 1})
+	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.foreign || n > 1 || e.permit != nil})
 	if r.unsent {
 		return err
 	}
-	if r.unanswered || time.Since(began) >= slowPut {
+	slow := time.Since(began) >= slowPut
+	if r.unanswered || slow {
 		e.isUnanswered(gate)
 	}
 	if r.succeeded {
 		responses := r.responses[len(r.responses)-(2*n+1):]
+		if e.permit != nil {
+			return e.putPermit(ctx, responses[0].GetResponseTxn().Responses, r.header.Revision)
+		}
 		epoch := responses[n].GetResponseRange().Kvs
+		if slow && !slices.ContainsFunc(responses[:n], anyIn) {
+			// It would hold at once by a reply that is old: an administrator may have removed an entry since. So locate
+			// reads whether all stand.
+			for _, m := range e.set {
+				m.setCreated(r.header.Revision)
+			}
+			return nil
+		}
 		for i, m := range e.set {
 			ahead := responses[i].GetResponseRange()
 			m.setPlace(r.header.Revision, first(ahead.Kvs), r.header.Revision, m.requeued)
@@ -145,6 +168,9 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	return e.whyRefused(ctx, gate, c)
 }
 
+// anyIn reports whether a read has found a key.
+func anyIn(r *pb.ResponseOp) bool { return len(r.GetResponseRange().Kvs) > 0 }
+
 // isUnanswered records that a copy of the put, sent at gate, may be carried out yet.
 func (e *entry) isUnanswered(gate int64) {
 	for _, m := range e.set {
@@ -166,6 +192,8 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 		ops = append(ops, getMeta(c.after.key))
 	case looks:
 		ops = append(ops, e.q.lookAhead(0)...)
+	case e.permit != nil:
+		ops = append(ops, clientv3.OpGet(e.q.limitKey()))
 	}
 	resp, err := e.q.read(ctx, ops...)
 	if err != nil {
@@ -197,6 +225,8 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 		return errEntryGone
 	case c.after != nil && c.after.ahead != nil && c.after.stage < held:
 		return errAheadLeft
+	case e.permit != nil:
+		return e.whichLimit(ctx, rangeAt(resp, 2))
 	case c.empty:
 		if looks {
 			e.saw(e.q.aheadIn(resp, 2, 0))
@@ -213,27 +243,30 @@ func (e *entry) locate(ctx context.Context) error {
 	if e.stage != created {
 		return nil
 	}
+	if e.permit != nil {
+		return e.locatePermit(ctx)
+	}
 	at, compacted := e.rev, false
-	resp, err := e.q.read(ctx, e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch)
+	resp, err := e.readJudgement(ctx, e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch)
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		// What stood then, and how it left, can no longer be known.
 		compacted = true
-		if resp, err = e.q.read(ctx, e.q.nearest(e.rev-1, 0), e.q.shared.getEpoch); err == nil {
+		if resp, err = e.readJudgement(ctx, e.q.nearest(e.rev-1, 0), e.q.shared.getEpoch); err == nil {
 			at = resp.Header.Revision
 		}
 	}
 	if err != nil {
 		return err
 	}
-	e.setPlace(e.rev, rangeAt(resp, 0), at, e.requeued || compacted)
-	return e.takeToken(resp.Responses[1].GetResponseRange().Kvs)
+	e.setPlace(e.rev, rangeAt(resp, 1), at, e.requeued || compacted)
+	return e.takeToken(resp.Responses[2].GetResponseRange().Kvs)
 }
 
 // takeToken makes the fencing token from the entry's create revision and the epoch at that revision. A later epoch must
 // not be used: entries behind this one may have the older epoch, and would hold later with smaller tokens. A reader has
 // no token: it is not alone, so nothing could be fenced by one.
 func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
-	if e.q.reader {
+	if e.q.reader || e.permit != nil {
 		return nil
 	}
 	var epoch int64

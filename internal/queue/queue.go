@@ -21,12 +21,15 @@ import (
 type Queue struct {
 	host    lease.Host
 	shared  *shared
-	kind    string // "lock", "tree" or "election"
+	kind    string // "lock", "tree", "sem" or "election"
 	name    string // as the user gave it
 	entries string // prefix of the entries; ends in "/"
 	foreign bool   // entries of other queues may stand below the prefix
 	reader  bool   // its entries do not exclude one another: see Readers
 	err     error  // why the queue cannot be used
+
+	sem    *semaphore // nil: it is none
+	weight int        // of a semaphore: the permits that an attempt asks for at once
 
 	youngest clientv3.Op // reads the conflicting entry that was created last, with its value
 }
@@ -98,10 +101,14 @@ func (q *Queue) Readers() *Queue {
 
 // keyPrefix is what the keys begin with that are put through q.
 func (q *Queue) keyPrefix() string {
-	if q.reader {
+	switch {
+	case q.reader:
 		return q.entries + readerMark
+	case q.sem != nil:
+		return q.entries + strconv.Itoa(q.weight) + "-"
+	default:
+		return q.entries
 	}
-	return q.entries
 }
 
 // conflicting returns the range of the entries that exclude one that is put through q.
@@ -133,6 +140,14 @@ func (q *Queue) Host() lease.Host {
 		return nil
 	}
 	return q.host
+}
+
+// Kind returns "lock", "tree", "sem" or "election".
+func (q *Queue) Kind() string {
+	if q == nil {
+		return ""
+	}
+	return q.kind
 }
 
 // Name returns the name or prefix as it was given.
@@ -171,8 +186,23 @@ func (q *Queue) youngestConflicting() clientv3.Op {
 		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
 }
 
-// oldest reads the entry of the queue that was created first, which holds, with its value.
-func (q *Queue) oldest() clientv3.Op { return clientv3.OpGet(q.entries, clientv3.WithFirstCreate()...) }
+// oldest reads the entry of the queue that was created first, which holds, with its value. The two entries of a
+// Downgradable have one create revision, so it reads two: see holderIn.
+func (q *Queue) oldest() clientv3.Op {
+	opts := clientv3.WithFirstCreate()
+	if q.takesNotices() {
+		opts = append(opts, clientv3.WithLimit(2))
+	}
+	return clientv3.OpGet(q.entries, opts...)
+}
+
+// holderIn returns the entry that holds out of the reply to oldest; nil if there is none.
+func holderIn(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	if len(kvs) == 2 && kvs[0].CreateRevision == kvs[1].CreateRevision && isReader(string(kvs[0].Key)) {
+		return kvs[1]
+	}
+	return first(kvs)
+}
 
 // OldestWriter reads the oldest entry below a prefix that is not a reader's.
 func OldestWriter(entries string) clientv3.Op {
@@ -227,12 +257,21 @@ func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
 // LeaseOf returns the lease under which an entry was put, which its key names. It reports
 // false for an entry of another client, whose key has another form.
 func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {
-	hex, nonce, _ := strings.Cut(strings.TrimPrefix(lastPart(key), readerMark), "-")
+	hex, nonce, _ := strings.Cut(withoutMode(lastPart(key)), "-")
 	if !isNonce(nonce) { // a UUID, say
 		return clientv3.NoLease, false
 	}
 	lease, err := strconv.ParseInt(hex, 16, 64)
 	return clientv3.LeaseID(lease), err == nil
+}
+
+// withoutMode cuts off what stands before the lease in the last part of a key: the mark of a reader, or the weight of a
+// permit.
+func withoutMode(part string) string {
+	if weight, rest, _ := strings.Cut(part, "-"); strings.Contains(rest, "-") && validWeight(weight) > 0 {
+		return rest
+	}
+	return strings.TrimPrefix(part, readerMark)
 }
 
 // isReader reports whether an entry of ours is a reader's.
@@ -287,30 +326,35 @@ func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.Creat
 func checkEmpty(ctx context.Context, queues []*Queue) error {
 	open, cancel := withSession(ctx, queues[0].host)
 	defer cancel()
-	var ops []clientv3.Op
+	ops := []clientv3.Op{queues[0].shared.getEpoch} // 1 and 2 for each queue: as many as etcd takes for MaxSet
 	for _, q := range queues {
-		ops = append(ops, q.lookAhead(0)...)
+		ops = append(ops, q.lookAhead(0)[:2]...)
 	}
 	resp, err := queues[0].read(open, ops...)
 	if err != nil {
 		return queues[0].closedErr(ctx, err)
 	}
+	epoch := resp.Responses[0].GetResponseRange().Kvs
 	for i, q := range queues {
-		if err := q.emptyIn(resp, i*lookedAhead); err != nil {
+		err := q.emptyIn(resp, 1+2*i, epoch)
+		if err != nil && len(queues) > 1 {
+			err = q.naming(err)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// emptyIn reads the replies to lookAhead(0), the first of which is response i.
-func (q *Queue) emptyIn(resp *clientv3.TxnResponse, i int) error {
+// emptyIn reads the replies to the first two reads of lookAhead(0), the first of which is response i.
+func (q *Queue) emptyIn(resp *clientv3.TxnResponse, i int, epoch []*mvccpb.KeyValue) error {
 	standing := resp.Responses[i+1].GetResponseRange()
 	own := fmt.Sprintf("%x-", int64(q.host.Lease().ID()))
 	isOwn := func(kv *mvccpb.KeyValue) bool {
 		return strings.HasPrefix(strings.TrimPrefix(string(kv.Key[len(q.entries):]), readerMark), own)
 	}
-	first := q.aheadIn(resp, i, 0)
+	first := q.aheadOf(resp, i, 0, epoch)
 	switch {
 	case len(standing.Kvs) == 0:
 		return nil

@@ -19,7 +19,11 @@ const removeRetry = time.Second
 // errEntryGone: another client had deleted it. It ends with ctx, for a caller that waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
 	for {
-		if err := e.awaitRemovable(ctx); err != nil {
+		prepare := e.awaitRemovable
+		if e.permit != nil {
+			prepare = e.markToLeave
+		}
+		if err := prepare(ctx); err != nil {
 			return err
 		}
 		look := e.look()
@@ -61,6 +65,7 @@ func (e *entry) tryRemove(ctx context.Context) error {
 // An entry whose create revision is unknown is left to the sweeper: a deletion by key could come before the waiter
 // behind has judged how the entry ended.
 func (e *entry) remove(ctx context.Context) error {
+	e.set = nil // it leaves by itself
 	if e.stage < created {
 		e.finish()
 		return nil

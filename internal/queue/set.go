@@ -2,7 +2,7 @@ package queue
 
 import (
 	"context"
-	"slices"
+	"errors"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -54,15 +54,21 @@ func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Hold, err error) {
 
 	for _, q := range s {
 		if err := q.shared.occupancy(q); err != nil {
-			return nil, err // by a goroutine of this session
+			return nil, q.naming(err) // by a goroutine of this session
 		}
 	}
-	for some := range slices.Chunk(s, maxOps/lookedAhead) {
-		if err := checkEmpty(ctx, some); err != nil {
-			return nil, err
-		}
+	if err := checkEmpty(ctx, s); err != nil {
+		return nil, err
 	}
 	return acquire(ctx, s.join(r), nil, condition{empty: true})
+}
+
+// naming adds the name of the queue to the place that err may carry.
+func (q *Queue) naming(err error) error {
+	if placed := (*PlacedError)(nil); errors.As(err, &placed) {
+		placed.Place.Name = q.name
+	}
+	return err
 }
 
 func (s Set) usable(ctx context.Context) error {
@@ -82,7 +88,7 @@ func (s Set) join(r Request) []turn {
 	turns := make([]turn, len(s))
 	for i, q := range s {
 		t := q.newTicket(r)
-		t.alone = true
+		t.alone, t.inSet = true, true
 		if i > 0 {
 			t.waits, t.request.telemetry = turns[0].ticket.waits, nil
 		}

@@ -3,17 +3,20 @@
 // finds nothing. It is also the shortest way to learn the algorithm: each file is one part of
 // it, without retries, contexts and RPCs.
 //
-//	attempt.go   from the enqueue to the hold
+//	enqueue.go   an attempt queues: it puts its entries and reads the reply
+//	attempt.go   from its places in the queues to the hold, and to its end
+//	set.go       attempts with several entries; one of them is gone; downgrade
 //	judge.go     the entry ahead is gone: was it released, or was its lease revoked?
 //	remove.go    when an entry may be deleted, and hand-off
 //	minhold.go   names that stay taken after their release
+//	removal.go   forced removal
 //	sweeper.go   what unanswered requests of ended attempts have put
 //	session.go   leases: revoked, given up, granted again; the session key; Close
-//	etcd.go      what etcd does, and the Txn that puts an entry
+//	etcd.go      what etcd does, and the Txn that puts the entries
 //	network.go   copies of that Txn
 //	check.go     what must hold in each state
 //	scenario.go  what may go wrong, and the rules that can be broken on purpose
-//	state.go, reduce.go, search.go   the search itself
+//	model.go     the steps from a state; state.go, reduce.go: what a state is, and which are equal
 //
 // # The problem
 //
@@ -29,19 +32,23 @@
 //
 // # What is modelled
 //
-// A few sessions, each with one or two leases in turn; attempts for exclusive or shared entries of one or
-// two locks, with a line of goroutines behind. Each of these is a separate step and may happen at
-// any time:
+// A few sessions, each with one or two leases in turn; attempts with an entry, or with a set of two or three that one
+// Txn puts, each exclusive or shared; and a line of goroutines behind. Sets are what LockAll, a lock of a tree, and a
+// lock that can be downgraded put. Each of these is a separate step and may happen at any time:
 //
 //   - An enqueue is sent, carried out and answered, or sent again, so that several copies are in
 //     flight. A copy or a reply is lost. The gate refuses. A read finds what an earlier copy did.
-//   - The deletion of the entry ahead is judged: its revision is known, unknown, or compacted.
-//   - An attempt holds, releases, gives up, or hands off its place or its lock.
+//   - The deletion of the entry ahead is judged: its revision is known, unknown, or compacted. A set looks at one queue
+//     after the other, so in the later ones the revision may be unknown, though no watch has failed.
+//   - An attempt holds, releases, gives up, or hands off its place or its lock. A set is released by one Txn, and
+//     leaves its queues one by one. A holder of a lock in both modes lets the exclusive entry go.
 //   - With MinHold, the entry of a hold that was released is moved to a lease of its own, by a
 //     request that may go unanswered. It expires with that lease, or is removed.
 //   - The sweeper puts the key, reads, and deletes.
 //   - etcd revokes a lease. Its session is told, and is granted another.
-//   - An administrator asks a holder to let go, and moves its entry to another lease, which ends.
+//   - An administrator asks a holder to let go, and moves its entry to another lease, which ends. The entry may also be
+//     of an attempt that does not hold yet.
+//   - An entry of a waiting attempt is deleted by hand. What is left of its set is removed, while the set queues anew.
 //   - A session gives up a lease that etcd keeps, or closes.
 //   - A session key is deleted by hand and put again, or put by a late copy.
 //
@@ -51,16 +58,18 @@
 //
 // # What must hold in each state
 //
-//   - Order: an attempt that holds by etcd's record has the oldest entry that exists. So no two
-//     hold by the record, and all hold in order of create revision.
+//   - Order: while an attempt holds by etcd's record, no older entry stands that excludes one of its own. So no two
+//     that exclude each other hold by the record, and they hold in order of create revision.
+//   - Exclusion: no two hold by the record whose entries exclude each other and have one create revision.
 //   - Early: no attempt holds by the record while another, revoked, believes that it holds. (An
 //     attempt that queued after that revocation is excepted, see below.)
 //   - Kept: a session deletes no entry that is kept by MinHold before its time is over.
 //   - Orphan: each entry on a live lease is known to an attempt or to the sweeper.
-//   - Stuck: each attempt can end, each entry be deleted, and each sweeper become idle.
+//   - Stuck: each attempt can end, each entry be deleted, and each sweeper become idle. So sets do not wait for each
+//     other in a circle.
 //   - Livelock: there is no cycle of states in which the gate refuses an attempt.
-//   - Needless: if no lease is revoked or given up, no key is deleted, and the watch tells the
-//     revision, there is no lock delay.
+//   - Needless: if no lease is revoked or given up, no key or entry is deleted, and the watch tells the revision,
+//     there is no lock delay. (A later queue of a set may have one if a session that released there has closed.)
 //
 // TestEachBrokenRuleIsNoticed breaks each rule of the algorithm once and expects one of these.
 //
@@ -69,14 +78,15 @@
 //   - A newcomer: an attempt that queues after a revocation finds the queue free and holds at once,
 //     perhaps before the revoked holder is told. Nothing is left that it could see. Only the
 //     session's watch makes this time short. The tests log in how many states it happens.
-//   - Entries deleted by hand. Their holders are told by the poller.
+//   - Entries of holders deleted by hand, and those of waiters while a revoked holder is not told. Only the poller
+//     tells of the first, and nothing of the others.
 //   - One Txn and the reading of its reply are one step, except for the enqueue and for a grant: an
 //     attempt may hold although its entry is gone by then.
 //   - The unanswered hand-off of an entry that never held; it is modelled as answered.
 //   - A key that is used again for a later entry: here each entry has its own.
 //   - How long MinHold lasts: its end may come at any time.
-//   - Txns in a batch. Two about one queue must never be in one.
+//   - Txns in a batch. Two about one queue must never be in one, as a broken rule shows.
 //   - A write that etcd's client itself repeats after its reply was read. Nothing prevents it;
 //     the orphan scanner of internal/queue finds such entries later.
-//   - Permits and sets of locks. exclude in etcd.go is where they would begin.
+//   - Permits. exclude in etcd.go is where they would begin.
 package queuemodel

@@ -15,7 +15,7 @@ const (
 // keep ends a hold whose name stays taken. The next goroutine of the line queues behind the entry.
 func (m *model) keep(s *state, i int8) {
 	a, plan := &s.attempts[i], m.attempts[i]
-	if e := s.standing(a.place.created); e != nil {
+	if e := s.standing(s.own(i, 0)); e != nil {
 		e.kept = max(e.kept, kept)
 	}
 	if !plan.line || a.handedOn || a.try+1 == maxTries || s.sessions[plan.session].closing {
@@ -41,25 +41,25 @@ func (m *model) keepSteps(s *state, k int8) {
 	lost := s.leases[e.lease].told && !s.sessions[n].closing
 	if e.kept == kept && !e.moving {
 		if s.leases[e.lease].alive {
-			m.step(s, "has its entry moved to a lease of its own", e.attempt).entries[k].kept = moved
+			m.step(s, "has its entry moved to a lease of its own", e.name.attempt).entries[k].kept = moved
 		}
-		m.step(s, "has the move of its entry go unanswered", e.attempt).entries[k].moving = true
+		m.step(s, "has the move of its entry go unanswered", e.name.attempt).entries[k].moving = true
 	}
 	if e.moving {
-		t := m.step(s, "hears nothing of the move of its entry any more", e.attempt)
+		t := m.step(s, "hears nothing of the move of its entry any more", e.name.attempt)
 		t.entries[k].moving = false
 		if m.broken == unansweredLeaseIsRevoked && e.kept == moved {
-			t.deleteEntry(e.created)
+			t.deleteEntry(e.version())
 		}
 		if e.kept == kept {
-			m.step(s, "has a copy of the move carried out", e.attempt).entries[k].kept = moved
+			m.step(s, "has a copy of the move carried out", e.name.attempt).entries[k].kept = moved
 		}
 	}
 	switch {
 	case e.kept == moved:
-		m.endKept(m.step(s, "has its entry expire with the lease of its own", e.attempt), k)
+		m.endKept(m.step(s, "has its entry expire with the lease of its own", e.name.attempt), k)
 	case !lost && !s.sessions[n].closing:
-		m.endKept(m.step(s, "removes its entry: MinHold has passed before it was moved", e.attempt), k)
+		m.endKept(m.step(s, "removes its entry: MinHold has passed before it was moved", e.name.attempt), k)
 	}
 }
 
@@ -68,7 +68,7 @@ func (m *model) endKept(s *state, k int8) {
 	e := &s.entries[k]
 	was := e.kept
 	e.kept, e.moving = notKept, false
-	s.deleteEntry(e.created)
+	s.deleteEntry(e.version())
 	if m.broken == delayByTheLeaseOfTheEntry {
 		e.kept = was
 	}

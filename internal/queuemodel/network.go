@@ -11,8 +11,11 @@ func (m *model) copySteps(s *state, k int8) {
 	case !c.answered:
 		t := m.step(s, "has a copy reach etcd", c.attempt)
 		m.apply(t, &t.copies[k])
-		if !c.awaited {
+		if !c.awaited && t.copies[k].answered {
 			t.dropCopy(k)
+		}
+		if m.broken == twoOfAQueueInABatch {
+			m.batchSteps(s, k)
 		}
 	default:
 		t := m.step(s, "reads the reply to its enqueue", c.attempt)
@@ -20,13 +23,28 @@ func (m *model) copySteps(s *state, k int8) {
 		t.dropCopy(k)
 		if t.attempts[c.attempt].stage == enqueuing {
 			m.answer(t, c)
-			last := &m.steps[len(m.steps)-1]
-			last.refusal = refused && last.state.attempts[c.attempt].stage == enqueuing
+			m.last().Again = refused && m.last().State.attempts[c.attempt].stage == enqueuing
 		}
 	}
 	if m.lossy {
 		t := m.step(s, "has a copy or its reply lost", c.attempt)
 		t.dropCopy(k)
+	}
+}
+
+// batchSteps carry out a copy and another of the same session in one Txn. So their entries have one create
+// revision, and a read that is bounded by it finds none of the other's ahead.
+func (m *model) batchSteps(s *state, k int8) {
+	for l := k + 1; l < s.copyCount; l++ {
+		c, d := s.copies[k], s.copies[l]
+		if d.answered || c.attempt == d.attempt || c.lease != d.lease {
+			continue
+		}
+		t := m.step(s, "has a copy reach etcd in one batch with another", c.attempt)
+		m.apply(t, &t.copies[k])
+		t.now = s.now
+		m.apply(t, &t.copies[l])
+		t.now = s.now + 1
 	}
 }
 

@@ -8,6 +8,10 @@ package queuemodel
 // Like a lock delay, the lease of the move has no time here. It lasts for so long that the attempt whose
 // entry it is cannot hold by it any more: it was told, or it has waited for its lock delay and was told
 // then. Sessions whose leases were revoked before the notice know of that.
+//
+// Nothing bounds how long an attempt takes whose entry is the first: its enqueue may go unanswered, it may not be
+// able to read that the entry ahead is gone, and a set may wait in another queue. So each read of the own entries
+// takes one that an administrator has written into for gone, until the attempt holds.
 
 // noticed says how far a removal of an entry has come.
 type noticed int8
@@ -23,26 +27,56 @@ func (m *model) removalSteps(s *state, k int8) {
 	if e.deleted != 0 || m.removals == 0 {
 		return
 	}
-	first := m.nearest(s, e, s.now) == 0 || m.broken == waiterIsMoved
+	first := m.nearest(s, e.version(), s.now).created == 0 || m.broken == waiterIsMoved
 	switch {
 	case e.noticed == unnoticed && s.removals < m.removals && first:
-		t := m.step(s, "has its entry noticed by an administrator", e.attempt)
+		t := m.step(s, "has its entry noticed by an administrator", e.name.attempt)
 		t.removals++
 		t.entries[k].noticed, t.entries[k].until = asked, s.untold()
 		switch m.broken {
 		case removalDeletes:
-			t.deleteEntry(e.created)
+			t.deleteEntry(e.version())
 		case moveIsTheNotice:
 			t.entries[k].noticed = takenAway
 		}
 	case e.noticed == asked:
-		m.step(s, "has its entry moved to another lease by an administrator", e.attempt).entries[k].noticed = takenAway
-	case e.noticed == takenAway && m.moveMayEnd(s, e):
-		m.step(s, "has its entry go with the lease it was moved to", e.attempt).deleteEntry(e.created)
+		m.step(s, "has its entry moved to another lease by an administrator", e.name.attempt).entries[k].noticed = takenAway
+	case e.noticed == takenAway && (e.soonGone || m.moveMayEnd(s, e)):
+		m.step(s, "has its entry go with the lease it was moved to", e.name.attempt).deleteEntry(e.version())
 	}
-	if a := &s.attempts[e.attempt]; e.noticed != unnoticed && a.stage == holding && a.place.created == e.created {
-		m.step(s, "finds the notice in its entry", e.attempt).attempts[e.attempt].quit()
+	if e.noticed != unnoticed && !e.soonGone && m.mayTakeLong(s, e) && e.until == 0 {
+		what := "takes so long that the lease that its entry was moved to, or will be, is about to end"
+		m.step(s, what, e.name.attempt).entries[k].soonGone = true
 	}
+	if a := &s.attempts[e.name.attempt]; e.noticed != unnoticed && a.stage == holding &&
+		s.own(e.name.attempt, e.name.member) == e.version() {
+		m.step(s, "finds the notice in its entry", e.name.attempt).attempts[e.name.attempt].quit()
+	}
+}
+
+// mayTakeLong reports whether nothing bounds the time until the attempt holds whose entry it is: its enqueue was
+// carried out and not answered, or there is a queue of which it does not know that it is free. A set may have the
+// first entry of one queue while it waits in another.
+func (m *model) mayTakeLong(s *state, e *entry) bool {
+	i := e.name.attempt
+	a := &s.attempts[i]
+	switch {
+	case a.try != e.name.try:
+		return false
+	case a.stage == waiting:
+		return a.waitsIn() >= 0 && s.own(i, e.name.member) == e.version()
+	}
+	return a.stage == enqueuing && !m.replyIsUnread(s, i)
+}
+
+// replyIsUnread reports whether an attempt may still read that etcd has carried out its enqueue.
+func (m *model) replyIsUnread(s *state, i int8) bool {
+	for _, c := range s.copies[:s.copyCount] {
+		if c.attempt == i && c.awaited && c.accepted {
+			return true
+		}
+	}
+	return false
 }
 
 // moveMayEnd reports whether the lease that an entry was moved to may have ended.
@@ -50,20 +84,13 @@ func (m *model) moveMayEnd(s *state, e *entry) bool {
 	if m.broken == moveIsTheNotice {
 		return true // it was granted before, and carried out late
 	}
-	a := &s.attempts[e.attempt]
-	if a.try != e.try || a.stage == idle || a.stage == done {
+	a := &s.attempts[e.name.attempt]
+	if a.try != e.name.try || a.stage == idle || a.stage == done {
 		return e.until == 0
 	}
 	if m.broken == moveWithoutDelay && a.stage == waiting {
 		return true
 	}
-	mayHold := a.stage == holding || a.stage == enqueuing || a.stage == waiting && a.place.ahead == 0
+	mayHold := a.stage == holding || a.stage == enqueuing || a.stage == waiting && a.waitsIn() < 0
 	return e.until == 0 && !mayHold
-}
-
-// ownIsGone are the steps of an attempt whose entry an administrator has removed.
-func (m *model) ownIsGone(s *state, i int8) {
-	if m.removals > 0 && s.leases[s.attempts[i].lease].alive {
-		m.end(m.step(s, "finds its entry gone, and ends", i), i)
-	}
 }

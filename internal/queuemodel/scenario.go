@@ -16,11 +16,14 @@ type scenario struct {
 	deleteKeys   int8   // session keys that may be deleted by hand
 	latePuts     int8   // puts of a session key that may be carried out late
 	removals     int8   // entries that administrators may remove by force
+	deletes      int8   // entries of waiting attempts that administrators may delete by hand
 
 	copies    int8 // of one enqueue in flight at the same time; 0 means 1
 	lossy     bool // copies and replies may be lost
 	unknown   bool // a watch may not tell when the entry ahead went
 	compacted bool // what a read asks for may be compacted
+
+	lastOfEqual bool // of two entries of a set that are ahead in a queue, the nearest is the last and not the first
 
 	alwaysSuspects bool // the sweeper always has a reason to put the session key
 	clean          bool // a delay without a fault is a violation; a Close has time to remove what it can
@@ -33,11 +36,15 @@ type scenario struct {
 type plan struct {
 	session int8
 	lock    int8
-	shared  bool // excludes no other shared attempt
+	shared  bool     // excludes no other shared attempt
+	set     []member // instead of lock and shared
 	givesUp bool
+	again   bool // when it has lost an entry it queues anew, once; otherwise it gives up then
 	slow    bool // it may send again before the reply has come, or give up then
 	line    bool // another goroutine of its session waits behind it for the same lock
 	minHold bool // its name stays taken after its release
+
+	downgrades bool // its set is one lock, exclusive and shared; while it holds it may let the first go
 }
 
 // A rule is broken on purpose, to see that the search notices.
@@ -54,6 +61,7 @@ const (
 	writersAreNotRemembered     rule = "a reader asks only for the session key of the writer that was the last to go"
 	readersAreReadNow           rule = "a writer remembers the readers that stand at its reply, not at its creation"
 	handOffForgetsReaders       rule = "the next in a writer's line does not learn of the readers ahead of the writer"
+	setIsRemovedAtOnce          rule = "the waiting entries of a set are deleted whatever stands ahead of them"
 	removeAtOnce                rule = "a waiting entry is deleted whatever stands ahead of it"
 	removeInDelay               rule = "a waiting entry is deleted while its delay runs"
 	removeByAnEarlierRead       rule = "that the entry ahead stands is read before the Txn that deletes"
@@ -84,23 +92,20 @@ const (
 	waiterIsMoved               rule = "a removal moves an entry that waits"
 	moveIsTheNotice             rule = "a removal puts its notice with the move, after the lease was granted"
 	moveWithoutDelay            rule = "the lease of a removal does not outlast the lock delay of the entry itself"
+	readersPassWaitingWriters   rule = "a reader waits for no writer that waits"
+	writersPassReaders          rule = "a writer does not wait for readers"
+	nothingIsReadAfterAWake     rule = "an attempt holds when the entry ahead is gone, and reads nothing"
+	twoOfAQueueInABatch         rule = "two enqueues of one queue go in one batch"
+	othersAreNotCompared        rule = "an attempt that waits in a queue does not compare its entries in the others"
+	noticeIsOverlooked          rule = "an attempt that waits does not see that its entry elsewhere is to be moved"
+	leavingComparesOthers       rule = "an entry of a set that is removed compares those that were removed before it"
+	foundSpeaksForAll           rule = "an entry of a set that is found by a read speaks for the others"
+	missingIsPutAgain           rule = "an entry of a set that is missing is put again"
+	setPutByTwoTxns             rule = "two Txns put the entries of a set"
+	laterQueuesAreReadNow       rule = "the queues that a set looks at later are judged by what stands then"
+	delayOfTheLastQueue         rule = "a set waits for the lock delay of its last queue only"
+	downgradePutsAgain          rule = "a downgrade deletes both entries and puts the shared one again"
 	putAtAnyTime                rule = "the sweeper puts the key again before the attempts it refused have their place"
 )
 
 func (m *model) may(sessions []int8, n int8) bool { return slices.Contains(sessions, n) }
-
-// start is the first state: each session has a lease and its session key.
-func (m *model) start() state {
-	s := state{now: 1}
-	for n := range m.sessions {
-		s.leases[2*n] = lease{granted: true, alive: true, key: s.now}
-		s.sessions[n] = session{lease: 2 * n, gate: s.now}
-	}
-	for i := range s.attempts {
-		if i >= len(m.attempts) {
-			s.attempts[i].stage = done
-		}
-	}
-	m.reduce(&s)
-	return s
-}

@@ -72,7 +72,7 @@ func (m *model) sessionSteps(s *state, n int8) {
 		if m.broken == requeuedDelaysFromGrant {
 			for i := range m.attempts {
 				if a := &t.attempts[i]; m.attempts[i].session == n && a.stage == idle && a.requeued {
-					m.startDelay(t, &a.place.delay)
+					m.startDelay(t, &a.places[0].delay)
 				}
 			}
 		}
@@ -112,10 +112,10 @@ func (m *model) close(s *state, n int8) {
 		}
 		switch {
 		case a.stage == holding && m.attempts[i].minHold:
-			created := a.place.created
+			own := s.own(int8(i), 0)
 			m.keep(s, int8(i))
 			if m.broken == closeDeletesKept {
-				s.deleteEntry(created)
+				s.deleteEntry(own)
 			}
 		case a.stage == holding || a.stage == waiting:
 			a.quit()
@@ -123,13 +123,8 @@ func (m *model) close(s *state, n int8) {
 	}
 }
 
-// quit makes an attempt remove its entry. One that was held may be removed at once.
-func (a *attempt) quit() {
-	if a.stage == holding {
-		a.place.ahead, a.place.delay = 0, delay{}
-	}
-	a.stage = removing
-}
+// quit makes an attempt remove its entries, one by one. Those that were held may be removed at once.
+func (a *attempt) quit() { a.stage = removing }
 
 // anythingOn reports whether a closing session has an entry left to remove. A Close that has time
 // waits for it.
@@ -157,15 +152,21 @@ func (m *model) tell(s *state, l int8) {
 	}
 	for i := range m.attempts {
 		a := &s.attempts[i]
-		a.place.delay.until &^= 1 << l
 		a.newcomerTo &^= 1 << l
-		for k := range a.suspects {
-			a.suspects[k].delay.until &^= 1 << l
+		for k := range a.places {
+			a.places[k].delay.until &^= 1 << l
+			a.left[k].delay.until &^= 1 << l
+			for try := range a.suspects {
+				a.suspects[try][k].delay.until &^= 1 << l
+			}
 		}
 		if a.lease != l || m.attempts[i].session != n {
 			continue
 		}
-		a.suspects = [maxTries]suspect{}
+		a.suspects = [maxTries][maxMembers]suspect{}
+		if !s.leases[l].alive {
+			a.left, a.leftTry = [maxMembers]place{}, 0
+		}
 		switch a.stage {
 		case idle, done:
 		case waiting, enqueuing:

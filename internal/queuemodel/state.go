@@ -3,8 +3,9 @@ package queuemodel
 const (
 	maxSessions = 4
 	maxAttempts = 4
-	maxTries    = 3 // entries that one attempt may have, one after another, each under its own key
-	maxEntries  = 10
+	maxMembers  = 3 // entries that one Txn puts
+	maxTries    = 3 // sets of entries that one attempt may have, one after another, each under its own keys
+	maxEntries  = 14
 	maxCopies   = 6
 )
 
@@ -31,12 +32,12 @@ type state struct {
 	entryCount, copyCount                         int8
 	revoked, keysDeleted, latePuts, givenUpLeases int8 // faults so far
 	freedEarly                                    bool // a session deleted an entry that was to be kept
-	removals                                      int8 // by administrators, so far
+	removals, deletedByHand                       int8 // by administrators, so far
 }
 
-// An entry is a key of the lock's queue in etcd.
+// An entry is a key of a lock's queue in etcd.
 type entry struct {
-	attempt, try      int8 // its name
+	name              name
 	lease             int8
 	created, deleted  revision // deleted is 0 while it stands
 	keyAtDeletion     bool     // the session key of its lease stood at the revision of the deletion
@@ -45,7 +46,20 @@ type entry struct {
 	moving            bool     // a copy of the move may be carried out, or was, and was not answered
 	noticed           noticed  // by an administrator
 	until             leaseSet // leases that were revoked, and not told, when it was noticed
+	soonGone          bool     // the lease of its move is about to end
 }
+
+// A name is the key of an entry: it says which attempt puts it, in which of its tries, and as which member of its set.
+type name struct{ attempt, try, member int8 }
+
+// A version of an entry: a key that was deleted may be put again, by a copy that arrives late. It is none if created
+// is 0.
+type version struct {
+	name    name
+	created revision
+}
+
+func (e *entry) version() version { return version{e.name, e.created} }
 
 // A lease and its session key.
 type lease struct {
@@ -70,36 +84,40 @@ type stage int8
 const (
 	idle      stage = iota // in a line, or waits for a lease
 	enqueuing              // has sent its enqueue
-	waiting                // its entry is known and was not first yet
-	removing               // gives up and removes its entry
+	waiting                // its entries are known, and were not all first yet
+	removing               // gives up and removes its entries
 	holding                // believes that it holds
 	done
 )
 
 // An attempt is a call of Lock in one session, and the line of goroutines of the same session behind
-// it. The head of the line acts as the attempt; the others have no entry.
+// it. The head of the line acts as the attempt; the others have no entry. Or it is a call that takes several
+// locks, or one in both modes: then it has a set of entries, which one Txn puts.
 type attempt struct {
 	stage      stage
-	try        int8 // names its entry
+	try        int8 // names its entries
 	lease      int8
 	gate       revision // what its last enqueue compared the session key with
 	unanswered revision // the largest gate of a copy that was not answered, 0 when each was
-	place      place
-	replaces   revision // in a hand-off: the released entry that the same Txn deletes
-	handedOn   bool     // handed off to the next goroutine of its line
-	requeued   bool     // its session has lost a lease since it began
-	refused    bool     // the sweeper's last put made etcd refuse it, and it has no place yet
-	suspects   [maxTries]suspect
+	places     [maxMembers]place
+	left       [maxMembers]place // of an earlier try that has lost an entry: the others are removed one by one
+	leftTry    int8              // their try
+	replaces   revision          // in a hand-off: the released entry that the same Txn deletes
+	handedOn   bool              // handed off to the next goroutine of its line
+	requeued   bool              // its session has lost a lease since it began, or it has lost an entry
+	refused    bool              // the sweeper's last put made etcd refuse it, and it has no place yet
+	downgraded bool              // it holds the shared entry of its set only; the other may still be there
+	suspects   [maxTries][maxMembers]suspect
 
 	// For check; the attempt does not know it.
 	queued     bool
 	newcomerTo leaseSet // leases that were revoked, and not told, when it first queued
 }
 
-// A place is what an attempt knows of its place in the queue. A hand-off passes it on whole.
+// A place is what an attempt knows of the place of an entry in its queue. A hand-off passes it on whole.
 type place struct {
-	created revision // of its entry
-	ahead   revision // create revision of the nearest entry ahead; 0 if the queue is free
+	created revision // of the entry; 0 when there is none, or it is removed
+	ahead   version  // the nearest entry ahead; none if the queue is free
 	seen    revision // the latest revision at which that entry is known to have stood
 	others  leaseSet // of the entries of the other mode that stood ahead when it was created
 	delay   delay
@@ -136,30 +154,32 @@ type enqueueCopy struct {
 	awaited             bool // its sender still waits for the reply
 
 	answered, accepted bool
-	created, ahead     revision // the reply
+	created            revision // the reply, with what stood ahead then
+	contended          bool     // something did
 }
 
-// standing returns the entry that was created at a revision, nil when it does not stand.
-func (s *state) standing(created revision) *entry {
-	if e := s.created(created); e != nil && e.deleted == 0 {
-		return e
-	}
-	return nil
-}
-
-func (s *state) created(at revision) *entry {
+// find returns an entry, standing or remembered, or nil.
+func (s *state) find(v version) *entry {
 	for i := range s.entryCount {
-		if e := &s.entries[i]; e.created == at && at != 0 {
+		if e := &s.entries[i]; e.created == v.created && e.name == v.name {
 			return e
 		}
 	}
 	return nil
 }
 
-// named returns the standing entry of an attempt's try.
-func (s *state) named(attempt, try int8) *entry {
+// standing returns an entry, nil when it does not stand.
+func (s *state) standing(v version) *entry {
+	if e := s.find(v); e != nil && e.deleted == 0 {
+		return e
+	}
+	return nil
+}
+
+// named returns the standing entry with a name.
+func (s *state) named(n name) *entry {
 	for i := range s.entryCount {
-		if e := &s.entries[i]; e.deleted == 0 && e.attempt == attempt && e.try == try {
+		if e := &s.entries[i]; e.deleted == 0 && e.name == n {
 			return e
 		}
 	}

@@ -12,10 +12,12 @@ func (m *model) sweepSteps(s *state, n int8) {
 		}
 		a := s.attempts[i]
 		owed = owed || a.refused
-		for try, q := range a.suspects {
-			wanted = wanted || q.doubt == copyMayArrive
-			if q.doubt > copyMayArrive {
-				m.sweep(s, int8(i), int8(try))
+		for try := range a.suspects {
+			for k, q := range a.suspects[try] {
+				wanted = wanted || q.doubt == copyMayArrive
+				if q.doubt > copyMayArrive {
+					m.sweep(s, name{int8(i), int8(try), int8(k)})
+				}
 			}
 		}
 	}
@@ -39,34 +41,46 @@ func (m *model) moveGate(s *state, n int8) {
 		}
 		a := &s.attempts[i]
 		a.refused = a.refused || a.stage == enqueuing
-		for k := range a.suspects {
-			if a.suspects[k].doubt == copyMayArrive {
-				a.suspects[k].doubt = entryMayStand
+		for try := range a.suspects {
+			for k := range a.suspects[try] {
+				if q := &a.suspects[try][k]; q.doubt == copyMayArrive {
+					q.doubt = entryMayStand
+				}
 			}
 		}
 	}
 }
 
 // sweep reads the entry of a suspect, and deletes it by its create revision when that cannot let a
-// waiter hold too early.
-func (m *model) sweep(s *state, i, try int8) {
-	q := s.attempts[i].suspects[try]
-	e := s.named(i, try)
-	if e == nil || e.created == s.attempts[i].replaces || e.kept != notKept && m.broken != keptIsSwept {
-		m.step(s, "is cleared: nothing of it exists", i).attempts[i].suspects[try] = suspect{}
+// waiter hold too early. It leaves the entries that an attempt accounts for.
+func (m *model) sweep(s *state, n name) {
+	a := &s.attempts[n.attempt]
+	q := a.suspects[n.try][n.member]
+	e := s.named(n)
+	if e == nil || e.created == a.replaces || m.isLeaving(s, e) || e.kept != notKept && m.broken != keptIsSwept {
+		m.step(s, "is cleared: nothing of it exists", n.attempt).setSuspect(n, suspect{})
 		return
 	}
-	now, then := m.nearest(s, e, s.now), m.nearest(s, e, e.created)
+	now, then := m.nearest(s, e.version(), s.now), m.nearest(s, e.version(), e.created)
 	// As in judgeUnknown: of the entries that stood ahead, has one gone with its lease?
-	mustDelay := then != 0 && now == 0 && m.anyKeyMissing(s, m.leasesAhead(s, e, e.created))
+	mustDelay := then.created != 0 && now.created == 0 && m.anyKeyMissing(s, m.leasesAhead(s, e.version(), e.created))
 	switch {
 	case !mustDelay, m.broken == sweepAtOnce, q.doubt == entryMustDelay && q.delay.until == 0:
-		t := m.step(s, "has an entry that the sweeper deletes", i)
-		t.deleteEntry(e.created)
-		t.attempts[i].suspects[try] = suspect{}
+		t := m.step(s, "has an entry that the sweeper deletes", n.attempt)
+		t.deleteEntry(e.version())
+		t.setSuspect(n, suspect{})
 	case q.doubt == entryMayStand:
-		t := m.step(s, "has an entry that the sweeper finds and will delete after a lock delay", i)
-		m.startDelay(t, &t.attempts[i].suspects[try].delay)
-		t.attempts[i].suspects[try].doubt = entryMustDelay
+		t := m.step(s, "has an entry that the sweeper finds and will delete after a lock delay", n.attempt)
+		q.doubt = entryMustDelay
+		m.startDelay(t, &q.delay)
+		t.setSuspect(n, q)
 	}
+}
+
+func (s *state) setSuspect(n name, q suspect) { s.attempts[n.attempt].suspects[n.try][n.member] = q }
+
+// isLeaving reports whether an entry is of an earlier try of its attempt and is still to be removed.
+func (m *model) isLeaving(s *state, e *entry) bool {
+	a := &s.attempts[e.name.attempt]
+	return e.name.try == a.leftTry && a.left[e.name.member].created == e.created
 }

@@ -255,9 +255,9 @@ func TestHarmARoleCanDoToOtherSessions(t *testing.T) {
 	}
 
 	must(t)(other.Delete(deadline(t), key))
-	eventually(t, "the session restores its deleted key", keyIsAttached)
+	await(t, "the session restores its deleted key", keyIsAttached)
 	must(t)(other.Put(deadline(t), key, "detached"))
-	eventually(t, "the session attaches its key to its lease again", keyIsAttached)
+	await(t, "the session attaches its key to its lease again", keyIsAttached)
 	_, err = other.Put(deadline(t), "holdfast/lock/billing/job-7/@/x", "", clientv3.WithLease(sess.Lease()))
 	denied("attach a key to the lease of a holder", err)
 	_, err = other.Revoke(deadline(t), sess.Lease())

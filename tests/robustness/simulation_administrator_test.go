@@ -62,7 +62,7 @@ func (s *simulation) administer() {
 
 // wasMoved reports whether the entry of h was on the lease of an administrator when it was deleted.
 func (s *simulation) wasMoved(h *held) bool {
-	session, _ := queue.LeaseOf(h.key)
+	session, _ := queue.LeaseOf(string(h.deletion.Kv.Key))
 	return clientv3.LeaseID(h.deletion.Prev.Lease) != session
 }
 
@@ -81,7 +81,7 @@ func (s *simulation) checkNotice(h *held, value []byte, check error) {
 // couldBeTold reports whether the holder of an entry that was moved had two seconds to be told before the entry was
 // deleted: while it held, the notice stood, and its connection worked and was fast.
 func (s *simulation) couldBeTold(h *held) bool {
-	for _, c := range s.srv.History(h.key) {
+	for _, c := range s.srv.History(string(h.deletion.Kv.Key)) {
 		v, ok := queue.DecodeValue(c.Kv.GetValue())
 		if ok && !c.Deleted && c.Kv.CreateRevision == h.rev && v.Notice.Given() {
 			since := max(c.At.Sub(s.begin), time.Duration(h.client.healed.Load()), h.since)

@@ -20,7 +20,7 @@ func TestSimulationOfElections(t *testing.T) {
 
 // leadOnce campaigns and resigns.
 func leadOnce(ctx context.Context, c *simClient, name string) (string, error) {
-	term, err := election.New(c.sess, name).Campaign(ctx, "last")
+	term, err := election.New(c.session(), name).Campaign(ctx, "last")
 	if err != nil {
 		return "lead", err
 	}
@@ -33,7 +33,7 @@ func useElections(s *simulation, c *simClient, i int) {
 	r := s.source(2000 + 100*uint64(c.id) + uint64(i))
 	time.Sleep(upTo(r, 100*time.Millisecond)) // so that goroutines do not start at the same instant
 	for !s.stop.Load() {
-		el := election.New(c.sess, s.names[r.IntN(len(s.names))])
+		el := election.New(c.session(), s.names[r.IntN(len(s.names))])
 		who := fmt.Sprintf("session %d goroutine %d, %s", c.id, i, el.Name())
 		bounds := []time.Duration{20 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second}
 		bound := upTo(r, bounds[r.IntN(4)]) + time.Nanosecond
@@ -48,7 +48,7 @@ func useElections(s *simulation, c *simClient, i int) {
 		s.checkDuration(who+" campaigning", start, bound+simGiveUp)
 		cancel()
 		for step := 0; err == nil; step++ {
-			h := s.oracle.grant(s, c, el.Name(), who, term)
+			h := s.oracle.grant(s, c, who, term, part{prefix: simEntries + "election/" + el.Name() + "/@/"})
 			select {
 			case <-term.Done():
 			case <-time.After(upTo(r, 2*time.Second)):

@@ -2,11 +2,12 @@ package robustness
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,8 @@ type profile struct {
 	revoke  bool          // etcd revokes live leases, one or two at once
 	hasty   bool          // most callers give up before a reply can arrive
 	skip    bool          // all processes are paused
+	reopen  bool          // processes close their sessions and open others
+	kinds   [allKinds]int // of locks: how often each is acquired
 }
 
 func drawProfile(r *rand.Rand) profile {
@@ -46,6 +49,7 @@ func drawProfile(r *rand.Rand) profile {
 		skip:    r.IntN(3) == 0,
 		revoke:  r.IntN(3) == 0,
 		hasty:   r.IntN(3) == 0,
+		reopen:  r.IntN(3) == 0,
 	}
 }
 
@@ -151,8 +155,8 @@ func (s *simulation) injectFaults() {
 			c.link.Heal()
 			c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
 		}
-		if s.readers && r.IntN(3) > 0 {
-			s.revokeReader(r)
+		if (s.family || s.permits) && r.IntN(3) > 0 {
+			s.surprise(r)
 			continue
 		}
 		if s.profile.force && r.IntN(2) == 0 {
@@ -212,34 +216,51 @@ func (s *simulation) injectFaults() {
 // successor has renewed.
 func (s *simulation) revoke(r *rand.Rand) {
 	for range 1 + r.IntN(2) {
-		lease := s.clients[r.IntN(len(s.clients))].sess.Lease()
+		lease := s.clients[r.IntN(len(s.clients))].session().Lease()
 		s.log(fmt.Sprintf("lease %x revoked: %v", int64(lease), s.srv.Revoke(lease)))
 	}
 }
 
-// revokeReader revokes the lease of one of several readers that hold, while the others release: a writer that hears of
-// those must not hold before that one is told.
-func (s *simulation) revokeReader(r *rand.Rand) {
-	var readers []*mvccpb.KeyValue
-	for _, kv := range s.srv.Keys("holdfast/lock/" + s.names[r.IntN(len(s.names))] + "/@/") {
-		if !isReader(string(kv.Key)) {
-			break
+// surprise revokes the lease of a holder, or of a waiter, and has others release and give up just before and after:
+// what they leave behind must not hide from a waiter that the former is yet to be told.
+func (s *simulation) surprise(r *rand.Rand) {
+	queues := make(map[string][]*mvccpb.KeyValue)
+	for _, kv := range s.srv.Keys(simEntries) {
+		if isEntry(string(kv.Key)) {
+			queues[partOf(kv).prefix] = append(queues[partOf(kv).prefix], kv)
 		}
-		readers = append(readers, kv)
 	}
-	if len(readers) < 2 {
+	maps.DeleteFunc(queues, func(_ string, entries []*mvccpb.KeyValue) bool { return len(entries) < 2 })
+	if len(queues) == 0 {
 		return
 	}
-	lease := clientv3.LeaseID(readers[r.IntN(len(readers))].Lease)
-	i := slices.IndexFunc(s.clients, func(c *simClient) bool { return c.sess.Lease() == lease })
+	entries := queues[slices.Sorted(maps.Keys(queues))[r.IntN(len(queues))]]
+	victims := 1 // those that hold
+	for victims < len(entries) && partOf(entries[victims]).reads && partOf(entries[0]).reads {
+		victims++
+	}
+	if r.IntN(4) == 0 {
+		victims = len(entries)
+	}
+	lease := clientv3.LeaseID(entries[r.IntN(victims)].Lease)
+	i := slices.IndexFunc(s.clients, func(c *simClient) bool { return c.session().Lease() == lease })
 	if i < 0 {
 		return
 	}
 	c := s.clients[i]
 	c.link.Plan(lateEvents(s.fates(c, 300+uint64(r.IntN(1000)))))
-	s.hurryUp(c)
-	time.Sleep(upTo(r, s.profile.latency))
-	s.log(fmt.Sprintf("lease %x of a reader revoked: %v", int64(lease), s.srv.Revoke(lease)))
+	if r.IntN(2) == 0 {
+		s.hurryUp(c, r)
+		time.Sleep(upTo(r, 3*s.profile.latency))
+	}
+	s.log(fmt.Sprintf("lease %x of a contender revoked: %v", int64(lease), s.srv.Revoke(lease)))
+	if r.IntN(4) == 0 {
+		s.revoke(r)
+	}
+	for range 2 {
+		time.Sleep(upTo(r, []time.Duration{3 * s.profile.latency, 300 * time.Millisecond}[r.IntN(2)]))
+		s.hurryUp(c, r)
+	}
 	time.Sleep(time.Second)
 	c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
 }
@@ -249,28 +270,28 @@ func lateEvents(fate func(etcdfake.Call) etcdfake.Fate) func(etcdfake.Call) etcd
 	return func(call etcdfake.Call) etcdfake.Fate {
 		f := fate(call)
 		if call.Request == nil {
-			f.Reply += 300 * time.Millisecond
+			f.Reply += 400 * time.Millisecond
 		}
 		return f
 	}
 }
 
-// hurryUp has all that hold release, but those of one client.
-func (s *simulation) hurryUp(but *simClient) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// hurryUp hurries some clients, but not one of them.
+func (s *simulation) hurryUp(but *simClient, r *rand.Rand) {
 	for _, c := range s.clients {
-		if c != but {
-			close(c.hurry)
-			c.hurry = make(chan struct{})
+		if c != but && r.IntN(3) > 0 {
+			c.mu.Lock()
+			c.end()
+			c.hurry, c.end = context.WithCancel(context.Background())
+			c.mu.Unlock()
 		}
 	}
 }
 
-// hurried returns a channel that closes when a holder is to release.
-func (s *simulation) hurried(c *simClient) <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// hurried returns a context that ends when a holder is to release.
+func (c *simClient) hurried() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.hurry
 }
 
@@ -282,16 +303,20 @@ func (s *simulation) force(r *rand.Rand) {
 		s.revoke(r)
 		return
 	case 1:
-		sess := s.clients[r.IntN(len(s.clients))].sess
+		sess := s.clients[r.IntN(len(s.clients))].session()
 		key := lease.Open(sess.Ref()).SessionKey(sess.Lease())
 		s.log(fmt.Sprint("deleted ", key, ": ", s.srv.Delete(key)))
 		return
 	}
+	var entries []string
 	for _, kv := range s.srv.Keys(simEntries) {
-		if key := string(kv.Key); isEntry(key) && (r.IntN(2) == 0 || strings.Contains(key, "n1")) {
-			s.log("deleted " + key)
-			s.srv.Delete(key)
-			return
+		if isEntry(string(kv.Key)) {
+			entries = append(entries, string(kv.Key))
 		}
+	}
+	if len(entries) > 0 {
+		key := entries[r.IntN(len(entries))]
+		s.log("deleted " + key)
+		s.srv.Delete(key)
 	}
 }

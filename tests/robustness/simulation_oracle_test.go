@@ -1,8 +1,9 @@
 package robustness
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,20 +13,11 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/internal/queue"
 )
-
-// forcedLossLimit is the time within which a holder must report that its entry was
-// removed by force: 2 s and the duration of one RPC.
-const forcedLossLimit = 2*time.Second + simAttempt + simSlack
-
-// grantLimit is the time within which the entry at the front must have a holder while its
-// connection works: a few RPCs, each of which may be repeated.
-const grantLimit = 8 * time.Second
 
 // oracle compares what holders observe with the history of the store.
 type oracle struct {
@@ -33,76 +25,262 @@ type oracle struct {
 
 	mu      sync.Mutex // protects what follows; held during a check, so that checks do not overlap
 	all     []*held
-	highest map[string]fencing.Token
-	fronts  map[string]front // by prefix of their queue
+	wanted  map[string][]part        // by owner
+	fronts  map[string]time.Duration // by attempt: since when it is at the front of all its queues
+	looked  time.Duration            // when checkFronts did last
 	granted int
 	forced  int
 	asked   int // holds that an administrator has ended
 
-	together int // readers that were granted while another one held
-	minHolds int // confirmed releases of holds with MinHold
+	together   int // readers, or permits, that were granted while another one held
+	marked     int // permits that were granted after a wait
+	sets       int // attempts in several queues that were granted
+	downgrades int
+	minHolds   int // confirmed releases of holds with MinHold
 }
 
-// holding is a Lock, a ReadLock or a Term.
+// part is a queue that an acquisition has an entry in.
+type part struct {
+	prefix string // of the queue
+	reads  bool   // as a reader does, or a permit: several are held at a time
+	key    string // of the entry, once that is known
+}
+
+func lockPart(name string, reads bool) part {
+	return part{prefix: simEntries + "lock/" + name + "/@/", reads: reads}
+}
+
+// excludes reports whether p is held alone among what uses the queue as the other one does.
+func (p part) excludes(other part) bool { return p.prefix == other.prefix && !(p.reads && other.reads) }
+
+// of reports whether an entry of p's queue is of its mode.
+func (p part) of(kv *mvccpb.KeyValue) bool { return partOf(kv).reads == p.reads }
+
+// holding is what an acquisition has returned.
 type holding interface {
-	Key() string
+	Key() string // of its first entry
+	AcquiredRevision() int64
+	Lease() clientv3.LeaseID
 	Check() error
 	Done() <-chan struct{}
 }
 
-// held is one acquisition. The create revision identifies its entry, because a session
-// reuses keys.
+// held is one acquisition. The create revision identifies its entries, because a session reuses keys.
 type held struct {
-	who, prefix, key string
-	rev              int64
-	token            fencing.Token // 0: it reads
-	client           *simClient
-	lock             holding
-	since, until     time.Duration    // from the grant to the end
-	ended            error            // the first result of Check that reported the end
-	deletion         *etcdfake.Change // nil: not deleted, as far as is known
-	takenFor         time.Duration    // MinHold, by the clock of the store; 0 unless the release was confirmed
+	who          string
+	parts        []part
+	rev          int64
+	lease        int64         // of the entries, for checkFronts
+	token        fencing.Token // 0: it reads
+	client       *simClient
+	lock         holding
+	since, until time.Duration    // from the grant to the end
+	ended        error            // the first result of Check that reported the end
+	deletion     *etcdfake.Change // of the first entry that was deleted; nil: none, as far as is known
+	takenFor     time.Duration    // MinHold, by the clock of the store; 0 unless the release was confirmed
+}
+
+// want records what a call is about to acquire. who is the owner of its entries, and of no other call's.
+func (o *oracle) want(who string, parts []part) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.wanted == nil {
+		o.wanted = make(map[string][]part)
+	}
+	o.wanted[who] = parts
+}
+
+func (o *oracle) addDowngrade() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.downgrades++
 }
 
 // grant records an acquisition that has returned.
-func (o *oracle) grant(s *simulation, c *simClient, name, who string, lk holding) *held {
-	h := &held{who: who, client: c, lock: lk, since: s.now(), key: lk.Key(),
-		prefix: lk.Key()[:strings.LastIndex(lk.Key(), "/")+1]}
-	switch lk := lk.(type) {
-	case fencing.Source:
+func (o *oracle) grant(s *simulation, c *simClient, who string, lk holding, parts ...part) *held {
+	h := &held{who: who, client: c, lock: lk, since: s.now(), parts: slices.Clone(parts)}
+	if lk, ok := lk.(fencing.Source); ok {
 		h.token, h.rev = lk.Token(), lk.Token().Revision()
-	case *locker.ReadLock:
-		for _, c := range s.srv.History(h.key) {
-			if !c.Deleted && c.Revision <= lk.AcquiredRevision() {
-				h.rev = c.Kv.CreateRevision
-			}
-		}
 	}
-	s.log(fmt.Sprintf("%s: granted, token %v, %s", who, h.token, h.key))
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.highest == nil {
-		o.highest = make(map[string]fencing.Token)
-	}
+	o.find(s, h)
+	s.log(fmt.Sprintf("%s: granted, token %v, revision %d", who, h.token, h.rev))
 	o.granted++
+	o.checkVerified(s, h)
 	o.checkRevoked(s, h)
 	o.checkHold(s, h)
+	if p, ok := lk.(heldPermit); ok {
+		o.checkPermit(s, h, p)
+	}
 	for _, former := range o.all {
-		if former.ended == nil && former.excludes(h) {
+		if !former.excludes(h) || former.who == h.who && former.rev == h.rev { // a downgrade
+			continue
+		}
+		if former.ended == nil {
 			o.checkHold(s, former)
 		}
+		if former.rev >= h.rev && h.ended == nil && (h.deletion == nil || h.deletion.Cause != etcdfake.ByForce) {
+			s.fail("%s: granted by entries of revision %d after %s, whose were of revision %d", who, h.rev, former.who,
+				former.rev)
+		}
 	}
-	if !h.reads() && o.highest[name] >= h.token && (h.deletion == nil || h.deletion.Cause != etcdfake.ByForce) {
-		s.fail("%s: granted token %v after token %v", who, h.token, o.highest[name])
+	if len(parts) > 1 {
+		o.sets++
 	}
-	o.highest[name] = max(o.highest[name], h.token)
 	if h.reads() && slices.ContainsFunc(o.all, func(other *held) bool {
-		return other.prefix == h.prefix && other.ended == nil && other.lock.Check() == nil
+		return other.reads() && other.shares(h) && other.ended == nil && other.lock.Check() == nil
 	}) {
 		o.together++
 	}
 	o.all = append(o.all, h)
 	return h
+}
+
+// find finds the entries of h, which must have been put at one revision.
+func (o *oracle) find(s *simulation, h *held) {
+	if h.rev == 0 {
+		for _, c := range s.srv.History(h.lock.Key()) {
+			if isNew(c) && c.Revision <= h.lock.AcquiredRevision() {
+				h.rev = c.Revision
+			}
+		}
+	}
+	for i := range h.parts {
+		p := &h.parts[i]
+		for _, c := range s.srv.History(p.prefix) {
+			if lease, _ := queue.LeaseOf(string(c.Kv.Key)); isNew(c) && c.Revision == h.rev && p.of(c.Kv) && lease == h.lock.Lease() {
+				p.key = string(c.Kv.Key)
+			}
+		}
+		if p.key == "" {
+			s.fail("%s: granted, and no entry below %s was put at revision %d", h.who, p.prefix, h.rev)
+		}
+	}
+}
+
+// checkVerified checks that h could hold at the revision at which it was seen to.
+func (o *oracle) checkVerified(s *simulation, h *held) {
+	at := h.lock.AcquiredRevision()
+	missing, ahead, _ := h.judge(func(prefix string) []*mvccpb.KeyValue { return s.queueAt(prefix, at) })
+	if missing != "" || ahead != "" {
+		s.fail("%s: granted at revision %d, where of its entries %q was missing, and %q was ahead", h.who, at, missing, ahead)
+	}
+}
+
+// judge returns an entry of h that is missing, one that excludes it and is ahead of it, and those that stand.
+func (h *held) judge(read func(prefix string) []*mvccpb.KeyValue) (missing, ahead string, stand []*mvccpb.KeyValue) {
+	for _, p := range h.parts {
+		found := false
+		for _, kv := range read(p.prefix) {
+			other := partOf(kv)
+			switch {
+			case string(kv.Key) == p.key && kv.CreateRevision == h.rev:
+				found, stand = true, append(stand, kv)
+			case p.excludes(other) && (kv.CreateRevision < h.rev || kv.CreateRevision == h.rev && !ownedBy(kv, h.who)):
+				ahead = string(kv.Key)
+			}
+		}
+		if !found {
+			missing = p.key
+		}
+	}
+	return missing, ahead, stand
+}
+
+// checkRevoked checks that a waiter is not granted before a holder whose lease was revoked is told. It excludes
+// acquisitions that did not wait for that holder, which no lock delay holds back, and holders whose connections failed,
+// which cannot be told.
+func (o *oracle) checkRevoked(s *simulation, granted *held) {
+	for _, h := range o.all {
+		if !h.excludes(granted) || h.ended != nil || h.lock.Check() != nil {
+			continue
+		}
+		revoked, rev, at := s.revokedAt(h)
+		if !revoked || time.Duration(h.client.healed.Load()) > at || !s.waited(granted, h, rev) {
+			continue
+		}
+		s.fail("%s: granted revision %d before %s, revision %d, was told that its lease was revoked at %v",
+			granted.who, granted.rev, h.who, h.rev, at)
+	}
+}
+
+// revokedAt returns when and at which revision an entry of h was deleted by force, and whether its session key was
+// deleted at the same revision, as by a revocation.
+func (s *simulation) revokedAt(h *held) (revoked bool, rev int64, at time.Duration) {
+	for _, c := range s.srv.History(h.parts[0].key) {
+		if c.Deleted && c.Prev.CreateRevision == h.rev && c.Cause == etcdfake.ByForce {
+			key := lease.Open(h.client.session().Ref()).SessionKey(clientv3.LeaseID(c.Prev.Lease))
+			for _, k := range s.srv.History(key) {
+				revoked = revoked || k.Deleted && k.Revision == c.Revision
+			}
+			rev, at = c.Revision, c.At.Sub(s.begin)
+		}
+	}
+	return revoked, rev, at
+}
+
+// waited reports whether the caller of granted waited behind h when that was revoked at rev. It may have had another
+// entry then: that of an earlier attempt, or, if it waited in a line in memory, one that was handed off to it. With
+// mutexes alone, those that queued later wait for one that waited, and count as well.
+func (s *simulation) waited(granted, h *held, rev int64) bool {
+	for _, p := range granted.parts {
+		if !slices.ContainsFunc(h.parts, p.excludes) {
+			continue
+		}
+		history := s.srv.History(p.prefix)
+		if !s.family && hadOneAhead(history, granted.rev) {
+			return true
+		}
+		own := map[int64]bool{granted.rev: true} // create revisions
+		for _, put := range slices.Backward(history) {
+			if isNew(put) && p.of(put.Kv) && (own[put.Revision] || ownedBy(put.Kv, granted.who)) {
+				own[put.Revision] = true
+				for _, c := range history {
+					if c.Deleted && c.Revision == put.Revision && c.Prev.Lease == put.Kv.Lease && p.of(c.Kv) {
+						own[c.Prev.CreateRevision] = true
+					}
+				}
+			}
+		}
+		for _, kv := range s.queueAt(p.prefix, rev-1) {
+			if p.of(kv) && own[kv.CreateRevision] && kv.CreateRevision > h.rev {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hadOneAhead reports whether an entry stood in a queue when another was put at a revision.
+func hadOneAhead(history []etcdfake.Change, rev int64) bool {
+	existing := 0
+	for _, c := range history {
+		switch {
+		case c.Revision >= rev:
+			return existing > 0
+		case c.Deleted:
+			existing--
+		case isNew(c):
+			existing++
+		}
+	}
+	return false
+}
+
+// queueAt returns the entries below a prefix as they stood at a revision.
+func (s *simulation) queueAt(prefix string, rev int64) []*mvccpb.KeyValue {
+	at := make(map[string]*mvccpb.KeyValue)
+	for _, c := range s.srv.History(prefix) {
+		switch {
+		case c.Revision > rev:
+		case c.Deleted:
+			delete(at, string(c.Kv.Key))
+		default:
+			at[string(c.Kv.Key)] = c.Kv
+		}
+	}
+	return slices.Collect(maps.Values(at))
 }
 
 // taken records that a release was confirmed and that the name must stay taken.
@@ -113,246 +291,82 @@ func (o *oracle) taken(h *held, d time.Duration) {
 	o.minHolds++
 }
 
-// checkTaken checks at the end of a schedule that no name was free before MinHold had
-// passed since its grant, unless its entry was deleted by force.
-func (o *oracle) checkTaken(s *simulation) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	s.mu.Lock()
-	skips := slices.Clone(s.skips)
-	s.mu.Unlock()
-	for _, h := range o.all {
-		if h.takenFor == 0 || h.deletion == nil && !o.findDeletion(s, h) || h.deletion.Cause == etcdfake.ByForce {
-			continue
-		}
-		free := h.deletion.At.Sub(s.begin)
-		skipped := slices.ContainsFunc(skips, func(at time.Duration) bool { return h.since <= at && at <= free })
-		if !skipped && free < h.since+h.takenFor-simSlack {
-			s.fail("%s: granted at %v, must be taken for %v, and was free at %v", h.who, h.since, h.takenFor, free)
-		}
-	}
+// reads reports whether it excludes no reader.
+func (h *held) reads() bool {
+	return !slices.ContainsFunc(h.parts, func(p part) bool { return !p.reads })
 }
 
-// checkRevoked checks that a waiter is not granted before a holder whose lease was revoked
-// is told. It excludes acquisitions that did not wait, which no lock delay holds back, and
-// holders whose connections failed, which cannot be told.
-func (o *oracle) checkRevoked(s *simulation, granted *held) {
-	for _, h := range o.all {
-		if !h.excludes(granted) || h.ended != nil || h.lock.Check() != nil {
-			continue
-		}
-		revoked, rev, at := s.revokedAt(h)
-		if !revoked || time.Duration(h.client.healed.Load()) > at || !s.waited(granted) {
-			continue
-		}
-		// What queued after the revocation may wait for entries that need not know of it: a writer for other
-		// readers, a reader for a writer that leaves while another reader waits for the lock delay.
-		if (h.reads() || granted.reads()) && granted.rev > rev {
-			continue
-		}
-		s.fail("%s: granted token %v before %s, token %v, was told that its lease was revoked at %v",
-			granted.who, granted.token, h.who, h.token, at)
-	}
+// shares reports whether two have a queue in common.
+func (h *held) shares(other *held) bool {
+	return slices.ContainsFunc(h.parts, func(p part) bool {
+		return slices.ContainsFunc(other.parts, func(q part) bool { return p.prefix == q.prefix })
+	})
 }
-
-// revokedAt returns when and at which revision the entry of h was deleted by force, and whether its
-// session key was deleted at the same revision, as by a revocation.
-func (s *simulation) revokedAt(h *held) (revoked bool, rev int64, at time.Duration) {
-	for _, c := range s.srv.History(h.key) {
-		if c.Deleted && c.Prev.CreateRevision == h.rev && c.Cause == etcdfake.ByForce {
-			key := lease.Open(h.client.sess.Ref()).SessionKey(clientv3.LeaseID(c.Prev.Lease))
-			for _, k := range s.srv.History(key) {
-				revoked = revoked || k.Deleted && k.Revision == c.Revision
-			}
-			rev, at = c.Revision, c.At.Sub(s.begin)
-		}
-	}
-	return revoked, rev, at
-}
-
-// reads reports whether it is a ReadLock.
-func (h *held) reads() bool { return h.token == 0 }
 
 // excludes reports whether two may not be held at the same time.
 func (h *held) excludes(other *held) bool {
-	return h.prefix == other.prefix && !(h.reads() && other.reads())
+	return slices.ContainsFunc(h.parts, func(p part) bool { return slices.ContainsFunc(other.parts, p.excludes) })
 }
+
+// isEntry reports whether key is the key of an entry.
+func isEntry(key string) bool { return strings.Contains(key, "/@/") }
 
 // isReader reports whether an entry is one of readers.
 func isReader(key string) bool { return strings.Contains(key, "/@/!s") }
 
-// waited reports whether a conflicting entry was ahead of that of h when it was put.
-func (s *simulation) waited(h *held) bool {
-	existing := make(map[string]bool)
-	for _, c := range s.srv.History(h.prefix) {
-		switch {
-		case c.Revision >= h.rev:
-			return len(existing) > 0
-		case h.reads() && isReader(string(c.Kv.Key)):
-		case c.Deleted:
-			delete(existing, string(c.Kv.Key))
-		default:
-			existing[string(c.Kv.Key)] = true
-		}
-	}
-	return false
+// isNew reports whether a change is the put of a new key.
+func isNew(c etcdfake.Change) bool { return !c.Deleted && c.Kv.CreateRevision == c.Revision }
+
+// owner returns the owner that the entry of a lock has. It does not decode the whole value, which would take too long.
+func owner(kv *mvccpb.KeyValue) string {
+	_, from, _ := bytes.Cut(kv.Value, []byte(`"owner":"`))
+	text, _, _ := bytes.Cut(from, []byte(`"`))
+	return string(text)
 }
 
-// watchHolders checks all holders, sessions and queues every few milliseconds.
-func (s *simulation) watchHolders() {
-	r := s.source(2)
-	for !s.oracle.done.Load() {
-		time.Sleep(time.Millisecond + upTo(r, 30*time.Millisecond))
-		s.oracle.checkAll(s)
-		if s.stop.Load() {
-			time.Sleep(200 * time.Millisecond)
-		}
-	}
+// ownedBy reports whether the entry of a lock has that owner.
+func ownedBy(kv *mvccpb.KeyValue, who string) bool {
+	return bytes.Contains(kv.Value, []byte(`"owner":"`+who+`"`))
 }
 
-func (o *oracle) checkAll(s *simulation) {
+// checkRecord checks at the end of a schedule that each attempt had all of its entries put at one revision, and that no
+// two that exclude each other were.
+func (o *oracle) checkRecord(s *simulation) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, h := range o.all {
-		o.checkHold(s, h)
+	var changes []etcdfake.Change // at one revision
+	judge := func() {
+		for i, c := range changes {
+			p := partOf(c.Kv)
+			wanted, parts := o.wanted[owner(c.Kv)], 0
+			for j, other := range changes {
+				if ownedBy(other.Kv, owner(c.Kv)) {
+					parts++
+				} else if q := partOf(other.Kv); j > i && (p.excludes(q) || p.prefix == q.prefix && isPermit(q.key)) {
+					s.fail("%s and %s were put at one revision, %d", c.Kv.Key, other.Kv.Key, c.Revision)
+				}
+			}
+			if wanted != nil && parts != len(wanted) {
+				s.fail("%s: %d entries were put at revision %d, and the attempt has %d", owner(c.Kv), parts, c.Revision,
+					len(wanted))
+			}
+		}
+		changes = nil
 	}
-	for _, c := range s.clients {
-		o.checkSession(s, c)
-	}
-	o.checkFronts(s)
-}
-
-// front is the entry at the front of a queue.
-type front struct {
-	rev   int64 // its create revision
-	since time.Duration
-}
-
-// checkFronts checks that a session whose connection works soon holds by its entry at the
-// front, or removes it. Otherwise all waiters behind it would be stuck.
-func (o *oracle) checkFronts(s *simulation) {
-	seen := make(map[string]bool)
-	for _, kv := range s.srv.Keys(simEntries) {
-		key := string(kv.Key)
-		prefix := key[:strings.LastIndex(key, "/")+1]
-		if !isEntry(key) || seen[prefix] {
+	for _, c := range s.srv.History(simEntries) {
+		if !isEntry(string(c.Kv.Key)) || !isNew(c) {
 			continue
 		}
-		seen[prefix] = true
-		if o.fronts == nil {
-			o.fronts = make(map[string]front)
+		if len(changes) > 0 && changes[0].Revision != c.Revision {
+			judge()
 		}
-		if o.fronts[prefix].rev != kv.CreateRevision {
-			o.fronts[prefix] = front{kv.CreateRevision, s.now()}
-			continue
-		}
-		for _, c := range s.clients {
-			if int64(c.sess.Lease()) != kv.Lease || c.sess.Check() != nil {
-				continue
-			}
-			since := max(o.fronts[prefix].since, time.Duration(c.healed.Load()), o.heldUntil(s, key, kv.CreateRevision))
-			if d := s.now() - since; d > grantLimit {
-				s.fail("session %d: %s has been at the front for %v without a holder", c.id, key, d)
-			}
-		}
+		changes = append(changes, c)
 	}
+	judge()
 }
 
-// heldUntil returns until when there was a hold by the entry of key that was created at
-// rev, or 0 if there was none.
-func (o *oracle) heldUntil(s *simulation, key string, rev int64) time.Duration {
-	for _, h := range o.all {
-		if h.key == key && h.rev == rev {
-			if h.ended == nil {
-				return s.now()
-			}
-			return h.until
-		}
-	}
-	return 0
-}
-
-// checkSession checks that a lost lease stays lost.
-func (o *oracle) checkSession(s *simulation, c *simClient) {
-	lease, err := c.sess.Lease(), c.sess.Check()
-	switch {
-	case lease != c.sess.Lease(): // the lease was replaced between the two calls
-	case errors.Is(err, holdfast.ErrLost):
-		c.lost = lease
-	case err != holdfast.ErrClosed && lease == c.lost:
-		s.fail("session %d: lease %x was lost, and now Check returns %v", c.id, int64(lease), err)
-	}
-}
-
-// checkHold reads the store first and calls Check afterwards. No entry can join the queue ahead of another. So if the
-// entry of a holder is not at the front, it was deleted, and a later Check must report that.
-func (o *oracle) checkHold(s *simulation, h *held) {
-	var front mvccpb.KeyValue // the entry itself, if no conflicting entry is ahead of it
-	if h.ended == nil {
-		for _, kv := range s.srv.Keys(h.prefix) {
-			if kv.CreateRevision != h.rev && h.reads() && isReader(string(kv.Key)) {
-				continue
-			}
-			front.Key, front.CreateRevision, front.Value = kv.Key, kv.CreateRevision, kv.Value
-			break
-		}
-	}
-	err := h.lock.Check()
-	if h.ended != nil {
-		if err == nil || errors.Is(err, holdfast.ErrSuspended) {
-			s.fail("%s: Check returned %v and now %v", h.who, h.ended, err)
-		}
-		return
-	}
-	if err != nil && !errors.Is(err, holdfast.ErrSuspended) {
-		h.ended, h.until = err, s.now()
-		if errors.As(err, new(*holdfast.KickError)) {
-			o.asked++
-		}
-		s.log(fmt.Sprintf("%s: ended, %v", h.who, err))
-		return
-	}
-	if front.CreateRevision == h.rev {
-		s.checkNotice(h, front.Value, err)
-		return
-	}
-	if h.deletion == nil && !o.findDeletion(s, h) {
-		s.fail("%s: Check returns %v, and %s is at the front", h.who, err, front.Key)
-		return
-	}
-	switch {
-	case h.deletion.Cause == etcdfake.ByExpiry && s.wasMoved(h) && !s.couldBeTold(h):
-		o.checkForcedLoss(s, h, err)
-	case h.deletion.Cause == etcdfake.ByForce:
-		o.checkForcedLoss(s, h, err)
-	case h.deletion.Cause == etcdfake.ByExpiry && errors.Is(err, holdfast.ErrSuspended):
-		s.fail("%s: the entry expired at %v, and Check reports only a suspension", h.who, h.deletion.At.Sub(s.begin))
-	case err == nil:
-		s.fail("%s: Check returns %v, and the entry was deleted at %v (cause %d); at the front is %q", h.who, err,
-			h.deletion.At.Sub(s.begin), h.deletion.Cause, front.Key)
-	}
-}
-
-// checkForcedLoss checks a hold whose entry was removed although its lease lives. It is polled from the grant on, and
-// cannot learn of it while its connection fails.
-func (o *oracle) checkForcedLoss(s *simulation, h *held, check error) {
-	since := max(h.deletion.At.Sub(s.begin), time.Duration(h.client.healed.Load()), h.since)
-	if d := s.now() - since; d > forcedLossLimit && check == nil {
-		s.fail("%s: Check returns %v, %v after the entry was removed by force", h.who, check, d)
-	}
-}
-
-// findDeletion sets h.deletion and reports whether the entry of h was deleted.
-func (o *oracle) findDeletion(s *simulation, h *held) bool {
-	for _, c := range s.srv.History(h.key) {
-		// An earlier entry may have had the same key.
-		if c.Deleted && c.Prev.CreateRevision == h.rev {
-			h.deletion = &c
-			if c.Cause == etcdfake.ByForce {
-				o.forced++
-			}
-			return true
-		}
-	}
-	return false
+// partOf returns the part that an entry is.
+func partOf(kv *mvccpb.KeyValue) part {
+	key := string(kv.Key)
+	return part{prefix: key[:strings.LastIndex(key, "/")+1], reads: isReader(key) || isPermit(key), key: key}
 }

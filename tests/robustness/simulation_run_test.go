@@ -35,7 +35,8 @@ type simulation struct {
 	// once acquires and releases; it returns the operation that failed.
 	once    func(ctx context.Context, c *simClient, name string) (string, error)
 	busy    bool // so many goroutines that Txns are batched
-	readers bool // most mutexes are acquired for reading
+	family  bool // of locks: see drawLock
+	permits bool // of semaphores
 	minHold bool // half of the holds keep the name taken
 	// administered: in half of the schedules holders are asked to let go, and removed.
 	administered bool
@@ -57,14 +58,24 @@ type simulation struct {
 // simClient stands for one process: a connection, a session and a clock.
 type simClient struct {
 	id     int
-	hurry  chan struct{} // closed when its holders are to release; protected by simulation.mu
 	link   *etcdfake.Link
-	sess   *session.Session
+	client *clientv3.Client
+	begin  time.Time
+	ttl    time.Duration
+	jitter *rand.Rand
+	sess   atomic.Pointer[session.Session]
 	rate   float64          // of its clock relative to the server's
 	offset atomic.Int64     // jumps of its clock, in sum
 	healed atomic.Int64     // when the last fault of its connection ends, in time since begin
 	lost   clientv3.LeaseID // the last lease whose loss it reported; used by the oracle
+
+	mu    sync.Mutex      // protects what follows, and jitter
+	hurry context.Context // ends when its holders are to release, and half of its waiters to give up
+	end   context.CancelFunc
 }
+
+// session returns the session that is open, or the last one.
+func (c *simClient) session() *session.Session { return c.sess.Load() }
 
 // source returns the random source of one part of the schedule.
 func (s *simulation) source(part uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, part)) }
@@ -97,8 +108,11 @@ func (s *simulation) run() {
 	r := s.source(0)
 	s.profile = drawProfile(r)
 	names, goroutines := 1+r.IntN(2), 2
-	if s.busy {
+	switch {
+	case s.busy:
 		names, goroutines = 8, 12
+	case s.family || s.permits:
+		names, goroutines = s.drawFamily(r)
 	}
 	for i := range names {
 		s.names = append(s.names, fmt.Sprintf("n%d", i))
@@ -120,6 +134,9 @@ func (s *simulation) run() {
 	for _, c := range s.clients {
 		for i := range goroutines + r.IntN(2) {
 			workers.Go(func() { s.work(s, c, i) })
+		}
+		if s.profile.reopen {
+			workers.Go(func() { s.reopen(c) })
 		}
 	}
 	time.Sleep(length)
@@ -154,31 +171,30 @@ func (s *simulation) waitFor(group *sync.WaitGroup, limit time.Duration) bool {
 // by a request that arrives late.
 func (s *simulation) checkRecovery(others *sync.WaitGroup) {
 	time.Sleep(10 * time.Second)
+	var recovered sync.WaitGroup
 	for _, c := range s.clients {
-		for _, name := range s.names {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-			if what, err := s.once(ctx, c, name); err != nil {
-				s.fail("session %d cannot %s %s after all faults were healed: %v; keys: %v", c.id, what, name, err,
-					s.srv.Keys(simEntries))
+		recovered.Go(func() {
+			for _, name := range s.names {
+				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+				if what, err := s.once(ctx, c, name); err != nil {
+					s.fail("session %d cannot %s %s after all faults were healed: %v; keys: %v", c.id, what, name, err,
+						s.srv.Keys(simEntries))
+				}
+				cancel()
 			}
-			cancel()
-		}
+		})
 	}
+	recovered.Wait()
 	idleSince := s.now()
 	time.Sleep(2 * time.Minute)
 	s.checkNoEntries("while the sessions are open", idleSince)
 	s.oracle.done.Store(true)
 	others.Wait()
 	s.oracle.checkTaken(s)
+	s.oracle.checkRecord(s)
 	for _, c := range s.clients {
-		start := s.now()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		if err := c.sess.Close(ctx); err != nil {
+		if err := s.closeSession(c); err != nil {
 			s.fail("closing session %d failed: %v", c.id, err)
-		}
-		cancel()
-		if took := s.now() - start; took > simCloseTimeout+simSlack {
-			s.fail("closing session %d took %v", c.id, took)
 		}
 	}
 	time.Sleep(5 * time.Hour)
@@ -199,29 +215,65 @@ func (s *simulation) checkNoEntries(when string, since time.Duration) {
 	}
 }
 
-// isEntry reports whether key is the key of an entry.
-func isEntry(key string) bool { return strings.Contains(key, "/@/") }
-
 func (s *simulation) open(id int, r *rand.Rand) (*simClient, error) {
-	c := &simClient{id: id, hurry: make(chan struct{}), link: s.srv.Link(), rate: 0.94 + 0.12*r.Float64()}
-	begin := time.Now()
-	var mu sync.Mutex // protects jitter
-	jitter := s.source(100 + uint64(id))
-	sess, err := session.New(context.Background(), c.link.Client(), &session.Options{
-		TTL:          time.Duration(1+r.IntN(5)) * time.Second,
+	c := &simClient{id: id, link: s.srv.Link(), rate: 0.94 + 0.12*r.Float64(), begin: time.Now()}
+	c.hurry, c.end = context.WithCancel(context.Background())
+	c.client, c.jitter = c.link.Client(), s.source(100+uint64(id))
+	c.ttl = time.Duration(1+r.IntN(5)) * time.Second
+	return c, c.open(context.Background())
+}
+
+// open gives the client a session.
+func (c *simClient) open(ctx context.Context) error {
+	sess, err := session.New(ctx, c.client, &session.Options{
+		TTL:          c.ttl,
 		CloseTimeout: simCloseTimeout,
 		Clock: func() time.Duration {
-			return time.Duration(float64(time.Since(begin))*c.rate) + time.Duration(c.offset.Load())
+			return time.Duration(float64(time.Since(c.begin))*c.rate) + time.Duration(c.offset.Load())
 		},
 		Retry: backoff.Policy{Attempt: simAttempt, Rand: func() float64 {
-			mu.Lock()
-			defer mu.Unlock()
-			return jitter.Float64()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.jitter.Float64()
 		}},
 		Logger: slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 1})),
 	})
-	c.sess = sess
-	return c, err
+	if err == nil {
+		c.sess.Store(sess)
+	}
+	return err
+}
+
+func (s *simulation) closeSession(c *simClient) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	start := s.now()
+	err := c.session().Close(ctx)
+	s.log(fmt.Sprintf("session %d: closed, %v", c.id, err))
+	s.checkDuration(fmt.Sprintf("closing session %d", c.id), start, simCloseTimeout)
+	return err
+}
+
+// reopen closes the session of a client now and then, and opens another one.
+func (s *simulation) reopen(c *simClient) {
+	r := s.source(500 + uint64(c.id))
+	for {
+		time.Sleep(upTo(r, 20*time.Second) + time.Millisecond)
+		if s.stop.Load() {
+			return
+		}
+		_ = s.closeSession(c) // faults may leave the lease to expire
+		for {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			err := c.open(ctx)
+			cancel()
+			if err == nil {
+				break
+			}
+			time.Sleep(upTo(r, time.Second) + time.Millisecond)
+		}
+		s.log(fmt.Sprintf("session %d: opened again", c.id))
+	}
 }
 
 // hash returns a hash of the history of the store. It leaves lease and nonce out of the

@@ -48,17 +48,25 @@ func TestSimulationOfBusySessions(t *testing.T) {
 	})
 }
 
-// The same with more readers than writers.
-func TestSimulationOfReadersAndWriters(t *testing.T) {
-	var together atomic.Int64
+// Mutexes, readers, sets, tree locks and downgrades over overlapping names, in a mixture drawn from the seed.
+func TestSimulationOfTheLockFamily(t *testing.T) {
+	var together, sets, downgrades, batches atomic.Int64
 	t.Cleanup(func() {
-		if t.Logf("%d readers were granted beside others", together.Load()); together.Load() < int64(*simulationCount) {
-			t.Error("the test proves nothing: too few readers held together")
+		t.Logf("%d readers were granted beside others, %d holds had several entries, %d downgrades, %d batches",
+			together.Load(), sets.Load(), downgrades.Load(), batches.Load())
+		least := int64(*simulationCount)
+		if min(together.Load(), sets.Load(), downgrades.Load()) < least/2 || *simulationCount >= 20 && batches.Load() < least {
+			t.Error("the test proves nothing: too few of these")
 		}
 	})
 	simulateAll(t, func(seed uint64) *simulation {
-		s := &simulation{seed: seed, work: useMutexes, once: lockOnce, readers: true, administered: true}
-		t.Cleanup(func() { together.Add(int64(s.oracle.together)) })
+		s := &simulation{seed: seed, work: useFamily, once: lockAnyOnce, family: true, administered: true}
+		t.Cleanup(func() {
+			together.Add(int64(s.oracle.together))
+			sets.Add(int64(s.oracle.sets))
+			downgrades.Add(int64(s.oracle.downgrades))
+			batches.Add(s.batches.Load())
+		})
 		return s
 	})
 }

@@ -16,103 +16,127 @@ import (
 func useMutexes(s *simulation, c *simClient, i int) {
 	r := s.source(1000 + 100*uint64(c.id) + uint64(i))
 	time.Sleep(upTo(r, 100*time.Millisecond)) // so that goroutines do not start at the same instant
-	for !s.stop.Load() {
-		mu := locker.NewMutex(c.sess, s.names[r.IntN(len(s.names))])
-		who := fmt.Sprintf("session %d goroutine %d, %s", c.id, i, mu.Name())
-		bound := []time.Duration{20 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second}[r.IntN(4)]
-		if s.profile.hasty && r.IntN(4) > 0 {
-			bound = 2*s.profile.latency + time.Millisecond
-		}
-		bound = upTo(r, bound) + time.Nanosecond
-		holds := []time.Duration{2 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second, 8 * time.Second}
-		hold := upTo(r, holds[r.IntN(4)]) + time.Nanosecond
+	for call := 0; !s.stop.Load(); call++ {
+		name := s.names[r.IntN(len(s.names))]
+		who := fmt.Sprintf("session %d goroutine %d call %d, %s", c.id, i, call, name)
+		mu := locker.NewMutex(c.session(), name).With(locker.Options{Owner: who})
+		bound, hold := s.drawBound(r), drawHold(r)
 		switch {
-		case s.readers && r.IntN(3) > 0:
-			s.useLock(c, mu.Name(), who+" reading", bound, hold, readWith(locker.NewRWMutex(c.sess, mu.Name()), r), r)
 		case s.minHold && r.IntN(2) == 0:
 			s.useMinHold(c, mu, who, bound, hold, upTo(r, 5*time.Second)+time.Nanosecond)
 			continue
 		case r.IntN(3) == 0:
 			s.useDo(c, mu, who, bound, hold)
 		default:
-			s.useLock(c, mu.Name(), who, bound, hold, lockWith(mu, r), r)
+			s.useLock(c, who, []part{lockPart(name, false)}, bound, hold, lockWith(mu, r.IntN(4) == 0), r)
 		}
 		time.Sleep(upTo(r, 100*time.Millisecond) + time.Microsecond)
 	}
 }
 
+// drawBound draws how long a caller waits.
+func (s *simulation) drawBound(r *rand.Rand) time.Duration {
+	bound := []time.Duration{20 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second}[r.IntN(4)]
+	if s.profile.hasty && r.IntN(4) > 0 {
+		bound = 2*s.profile.latency + time.Millisecond
+	}
+	return upTo(r, bound) + time.Nanosecond
+}
+
+// drawHold draws how long a holder holds.
+func drawHold(r *rand.Rand) time.Duration {
+	holds := []time.Duration{2 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second, 8 * time.Second}
+	return upTo(r, holds[r.IntN(4)]) + time.Nanosecond
+}
+
 func lockOnce(ctx context.Context, c *simClient, name string) (string, error) {
-	lk, err := locker.NewMutex(c.sess, name).Lock(ctx)
+	lk, err := locker.NewMutex(c.session(), name).Lock(ctx)
 	if err != nil {
 		return "lock", err
 	}
 	return "unlock", lk.Unlock(ctx)
 }
 
-// unlocker is a Lock or a ReadLock.
+// unlocker is a Lock, a ReadLock or a SetLock.
 type unlocker interface {
 	holding
 	Unlock(ctx context.Context) error
 }
 
-// lockWith returns Lock, or one time of four TryLock.
-func lockWith(mu *locker.Mutex, r *rand.Rand) func(context.Context) (unlocker, error) {
-	if r.IntN(4) == 0 {
-		return func(ctx context.Context) (unlocker, error) { return mu.TryLock(ctx) }
+// lockWith returns Lock or TryLock.
+func lockWith(mu *locker.Mutex, try bool) func(context.Context) (unlocker, error) {
+	return func(ctx context.Context) (unlocker, error) {
+		if try {
+			return mu.TryLock(ctx)
+		}
+		return mu.Lock(ctx)
 	}
-	return func(ctx context.Context) (unlocker, error) { return mu.Lock(ctx) }
 }
 
-// readWith is lockWith for readers.
-func readWith(rw *locker.RWMutex, r *rand.Rand) func(context.Context) (unlocker, error) {
-	if r.IntN(4) == 0 {
-		return func(ctx context.Context) (unlocker, error) { return rw.TryRLock(ctx) }
-	}
-	return func(ctx context.Context) (unlocker, error) { return rw.RLock(ctx) }
-}
-
-// useLock calls acquire, holds the lock, and calls Unlock.
-func (s *simulation) useLock(c *simClient, name, who string, bound, hold time.Duration,
+// useLock calls acquire, holds the lock, perhaps downgrades it, and calls Unlock.
+func (s *simulation) useLock(c *simClient, who string, parts []part, bound, hold time.Duration,
 	acquire func(context.Context) (unlocker, error), r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
+	if r.IntN(2) == 0 { // it gives up when hurried
+		defer context.AfterFunc(c.hurried(), cancel)()
+	}
+	s.oracle.want(who, parts)
 	start := s.now()
 	lk, err := acquire(ctx)
 	s.checkDuration(who+" acquiring", start, bound+simGiveUp)
 	if err != nil {
 		return
 	}
-	h := s.oracle.grant(s, c, name, who, lk)
-	hurried := s.hurried(c)
+	h := s.oracle.grant(s, c, who, lk, parts...)
+	if lk, ok := lk.(*locker.DowngradableLock); ok && r.IntN(2) == 0 {
+		holdFor(c, lk, hold)
+		var now unlocker
+		if h, now = s.downgrade(h, lk, r); now != lk {
+			s.unlock(h, lk, r) // does nothing
+		}
+		s.unlockLater(c, h, now, hold, r)
+		return
+	}
+	s.unlockLater(c, h, lk, hold, r)
+}
+
+func (s *simulation) unlockLater(c *simClient, h *held, lk unlocker, hold time.Duration, r *rand.Rand) {
 	for range 1 + r.IntN(2) { // a second Unlock is allowed
-		select {
-		case <-lk.Done():
-		case <-hurried:
-		case <-time.After(hold):
-		}
-		uctx, cancel := context.WithTimeout(context.Background(), upTo(r, 2*time.Second)+time.Nanosecond)
-		wait := 2 * time.Second
-		if r.IntN(3) == 0 {
-			cancel()
-			wait = simCloseTimeout
-		}
-		start = s.now()
-		err = lk.Unlock(uctx)
-		cancel()
-		s.checkDuration(who+" unlocking", start, wait)
-		s.checkRelease(h, err)
+		holdFor(c, lk, hold)
+		s.checkRelease(h, s.unlock(h, lk, r))
 	}
 }
 
-// checkRelease checks the result of a release. If that is nil, the entry must be gone.
+func holdFor(c *simClient, lk holding, d time.Duration) {
+	select {
+	case <-lk.Done():
+	case <-c.hurried().Done():
+	case <-time.After(d):
+	}
+}
+
+func (s *simulation) unlock(h *held, lk unlocker, r *rand.Rand) error {
+	ctx, cancel := context.WithTimeout(context.Background(), upTo(r, 2*time.Second)+time.Nanosecond)
+	defer cancel()
+	wait := 2 * time.Second
+	if r.IntN(3) == 0 {
+		cancel()
+		wait = simCloseTimeout
+	}
+	start := s.now()
+	err := lk.Unlock(ctx)
+	s.checkDuration(h.who+" unlocking", start, wait)
+	return err
+}
+
+// checkRelease checks the result of a release. If that is nil, the entries must be gone.
 func (s *simulation) checkRelease(h *held, err error) {
 	s.log(fmt.Sprintf("%s: released, %v", h.who, err))
 	switch {
 	case err == nil:
-		for _, kv := range s.srv.Keys(h.prefix) {
-			if kv.CreateRevision == h.rev {
-				s.fail("%s: the release returned nil, and the entry exists", h.who)
-			}
+		if _, _, stand := h.judge(s.srv.Keys); len(stand) > 0 {
+			s.fail("%s: the release returned nil, and %s exists", h.who, stand[0].Key)
 		}
 	case errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrOutcomeUnknown):
 	default:
@@ -124,11 +148,11 @@ func (s *simulation) checkRelease(h *held, err error) {
 func (s *simulation) useMinHold(c *simClient, mu *locker.Mutex, who string, bound, hold, minHold time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	lk, err := mu.With(locker.Options{MinHold: minHold}).Lock(ctx)
+	lk, err := mu.With(locker.Options{Owner: who, MinHold: minHold}).Lock(ctx)
 	if err != nil {
 		return
 	}
-	h := s.oracle.grant(s, c, mu.Name(), who, lk)
+	h := s.oracle.grant(s, c, who, lk, lockPart(mu.Name(), false))
 	slept := c.offset.Load()
 	select {
 	case <-lk.Done():
@@ -157,7 +181,7 @@ func (s *simulation) useDo(c *simClient, mu *locker.Mutex, who string, bound, ho
 	held := time.Duration(0)
 	err := mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 		s.checkDuration(who+" acquiring in Do", start, bound+simGiveUp)
-		s.oracle.grant(s, c, mu.Name(), who, lk)
+		s.oracle.grant(s, c, who, lk, lockPart(mu.Name(), false))
 		begin := s.now()
 		defer func() { held = s.now() - begin }()
 		select {

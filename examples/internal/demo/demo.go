@@ -1,5 +1,3 @@
-//go:build unix
-
 // Package demo is what the examples share: flags, an etcd to talk to, and steps that are observed one after the other.
 //
 // An example fails, with exit code 1 and the name of the step, as soon as one step is not observed in time. So its

@@ -1,0 +1,95 @@
+package admin_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func TestShowTellsTheHolderThenTheWaitersInOrder(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		c, _ := newSession(t, srv, "c")
+		began := time.Now()
+		lk, _ := queueUp(t, "billing/job-7", a, b, c)
+		time.Sleep(3 * time.Second) // the entry says since when it is held
+		q, err := adm.Show(t.Context(), admin.Lock, "billing/job-7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var owners []string
+		for _, e := range q.Entries {
+			owners = append(owners, e.Owner)
+			early := e.QueuedAt.Before(began.Truncate(time.Millisecond))
+			if e.Foreign || e.TTL <= 0 || e.TTL > session.DefaultTTL || early || e.PID == 0 {
+				t.Errorf("entry %+v", e)
+			}
+		}
+		if !slices.Equal(owners, []string{"a", "b", "c"}) || q.Waiting() != 2 {
+			t.Errorf("owners %v, %d waiting", owners, q.Waiting())
+		}
+		h, held := q.Holder()
+		if !held || h.Token != lk.Token() || h.Lease != a.Lease() || h.HeldAt.IsZero() || !q.Entries[1].HeldAt.IsZero() {
+			t.Errorf("holder %+v, token %v", h, lk.Token())
+		}
+		if s := h.String(); !strings.Contains(s, `owner "a"`) || !strings.Contains(s, "held since") {
+			t.Error(s)
+		}
+	})
+}
+
+func TestShowOfAQueueOfThousandsIsReadInPagesAtOneRevision(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		for i := range 2500 {
+			srv.Put(fmt.Sprintf("/locks/x/%04d", (i*1237)%2500), "")
+		}
+		q, err := adm.ShowAt(t.Context(), admin.Lock, "/locks/x")
+		if err != nil || len(q.Entries) != 2500 {
+			t.Fatalf("%d entries, %v", len(q.Entries), err)
+		}
+		if !slices.IsSortedFunc(q.Entries, func(a, b admin.Entry) int { return int(a.Revision - b.Revision) }) {
+			t.Error("not in the order of the queue")
+		}
+		if e := q.Entries[0]; !e.Foreign || e.TTL != 0 || e.Token != fencing.Token(e.Revision) {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestShowOfAnEmptyQueueIsNoError(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		q, err := adm.Show(t.Context(), admin.Election, "nothing")
+		if _, held := q.Holder(); held || err != nil || q.Revision == 0 || q.Waiting() != 0 {
+			t.Errorf("%+v, %v", q, err)
+		}
+	})
+}
+
+func TestTokenIsThatOfTheEpochWhenTheEntryQueued(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		lk, _ := queueUp(t, "x", a)
+		if _, err := fencing.BumpEpoch(t.Context(), srv.Link().Client(), "", 3, nil); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = locker.NewMutex(b, "x").Lock(t.Context()) }()
+		time.Sleep(time.Second)
+		q, err := adm.Show(t.Context(), admin.Lock, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.Entries[0].Token != lk.Token() || q.Entries[1].Token>>48 != 3 {
+			t.Errorf("tokens %v and %v, the holder's is %v", q.Entries[0].Token, q.Entries[1].Token, lk.Token())
+		}
+	})
+}

@@ -1,0 +1,277 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// watch runs a Watch and returns what it told so far as "what owner waiting".
+func watch(t *testing.T, events iter.Seq2[admin.Event, error]) (told func() string) {
+	t.Helper()
+	var got []string
+	next := make(chan string, 10_000)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ev, err := range events {
+			if err != nil {
+				next <- "error: " + err.Error()
+				return
+			}
+			next <- fmt.Sprintf("%s %s %d", ev.What, ev.Entry.Owner, ev.Waiting)
+		}
+	}()
+	t.Cleanup(func() { <-done })
+	return func() string {
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		got = got[:0]
+		for len(next) > 0 {
+			got = append(got, <-next)
+		}
+		return strings.Join(got, ", ")
+	}
+}
+
+func expect(t *testing.T, told func() string, want string) {
+	t.Helper()
+	if got := told(); got != want {
+		t.Errorf("told %q\nwant %q", got, want)
+	}
+}
+
+func TestWatchTellsQueuedAcquiredReleasedLeftAndLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		c, _ := newSession(t, srv, "c")
+		d, _ := newSession(t, srv, "d")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		lk, giveUp := queueUp(t, "x", a, b)
+		told := watch(t, adm.Watch(ctx, admin.Lock, "x"))
+		expect(t, told, "queued a 0, queued b 1, acquired a 1")
+
+		_, more := queueUp(t, "y", c) // another name is not told
+		_ = more
+		for _, sess := range []*session.Session{c, d} {
+			go func() { _, _ = locker.NewMutex(sess, "x").Lock(ctx) }()
+			time.Sleep(100 * time.Millisecond)
+		}
+		expect(t, told, "queued c 2, queued d 3")
+		if err := lk.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, told, "released a 2, acquired b 2")
+		srv.Revoke(c.Lease())
+		expect(t, told, "lost c 1, queued c 2")
+		giveUp[0]() // b unlocks
+		expect(t, told, "released b 1, acquired d 1")
+		cancel()
+		expect(t, told, "error: context canceled")
+	})
+}
+
+func TestShowAndWatchTellThatANameStaysTaken(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+			a, _ := newSession(t, srv, "a")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			lk, err := locker.NewMutex(a, "x").With(locker.Options{MinHold: time.Minute}).Lock(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := watch(t, adm.Watch(ctx, admin.Lock, "x"))
+			expect(t, told, "queued a 0, acquired a 0")
+			if err := lk.Unlock(ctx); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, told, "taken a 0")
+			if closed {
+				_ = a.Close(ctx)
+			}
+			q, err := adm.Show(ctx, admin.Lock, "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, held := q.Holder()
+			if !held || e.ReleasedAt.Before(e.HeldAt) || e.TakenUntil.Sub(e.ReleasedAt) != time.Minute ||
+				e.TTL <= 0 || e.Lease == lk.Lease() || e.Foreign || !strings.Contains(e.String(), "its name taken until") {
+				t.Errorf("%+v", e)
+			}
+			time.Sleep(time.Minute)
+			expect(t, told, "released a 0")
+			cancel()
+			expect(t, told, "error: context canceled")
+		})
+	}
+}
+
+func TestWatchTellsThatAHolderWasKicked(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		a, _ := newSession(t, srv, "a")
+		ops := newAdministrator(srv, "ops")
+		lk := mustLock(t, a, "job")
+		var told []admin.What
+		for ev, err := range adm.Watch(t.Context(), admin.Lock, "job") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch told = append(told, ev.What); ev.What {
+			case admin.Acquired:
+				go func() {
+					if err := ops.Kick(t.Context(), "job", lk.Token(), "deploy"); err != nil {
+						t.Error(err)
+					}
+				}()
+			case admin.Kicked:
+				if n := ev.Entry.Notice; n.By != "ops" || n.Reason != "deploy" || n.Removed || ev.Entry.Token != lk.Token() {
+					t.Errorf("%+v", ev.Entry)
+				}
+				go func() {
+					<-lk.Done()
+					_ = lk.Unlock(t.Context())
+				}()
+			}
+			if ev.What == admin.Released {
+				break
+			}
+		}
+		if want := []admin.What{admin.Queued, admin.Acquired, admin.Kicked, admin.Released}; !slices.Equal(told, want) {
+			t.Errorf("told %v, want %v", told, want)
+		}
+	})
+}
+
+// An entry that was moved goes with its lease, and its session key stands: that is the end of a removal, and not a
+// loss.
+func TestWatchTellsThatALockWasRemoved(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		a, link := newSession(t, srv, "a")
+		ops := newAdministrator(srv, "ops")
+		lk := mustLock(t, a, "job")
+		link.BlackHole() // dead
+		var told []admin.What
+		for ev, err := range adm.Watch(t.Context(), admin.Lock, "job") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if told = append(told, ev.What); ev.What == admin.Acquired {
+				go func() { mustRemove(t, ops, lk) }()
+			}
+			if ev.What == admin.Released || ev.What == admin.Lost {
+				break
+			}
+		}
+		want := []admin.What{admin.Queued, admin.Acquired, admin.Removed, admin.Removed, admin.Released} // asked, moved
+		if !slices.Equal(told, want) {
+			t.Errorf("told %v, want %v", told, want)
+		}
+		key := lease.Open(a.Ref()).SessionKey(a.Lease())
+		if len(srv.Keys(key)) != 1 {
+			t.Error("the holder's session key is gone")
+		}
+	})
+}
+
+func TestWatchMissesNothingWhileItIsInterrupted(t *testing.T) {
+	for name, c := range map[string]struct {
+		interrupt func(srv *etcdfake.Server, link *etcdfake.Link)
+		compact   bool
+		want      string
+	}{
+		"cancelled by etcd": {
+			interrupt: func(srv *etcdfake.Server, _ *etcdfake.Link) { srv.CancelWatches(errors.New("no leader")) },
+			want:      "released a 1, acquired b 1, queued c 2, lost c 1",
+		},
+		"cut off": {
+			interrupt: func(_ *etcdfake.Server, link *etcdfake.Link) { link.Cut(); time.AfterFunc(10*time.Second, link.Heal) },
+			want:      "released a 1, acquired b 1, queued c 2, lost c 1",
+		},
+		"silent": { // as on a member that hangs
+			interrupt: func(_ *etcdfake.Server, link *etcdfake.Link) {
+				link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+					if c.Request == nil { // an event
+						return etcdfake.Fate{Reply: time.Hour}
+					}
+					return etcdfake.Fate{}
+				})
+				time.AfterFunc(10*time.Second, func() { link.Plan(nil) })
+			},
+			want: "released a 1, acquired b 1, queued c 2, lost c 1",
+		},
+		"cut off across a compaction": {
+			interrupt: func(_ *etcdfake.Server, link *etcdfake.Link) { link.Cut(); time.AfterFunc(10*time.Second, link.Heal) },
+			compact:   true,
+			want:      "gone a 1, acquired b 1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				srv := etcdfake.New(nil)
+				t.Cleanup(srv.Close)
+				link := srv.Link()
+				adm := admin.New(link.Client(), nil)
+				a, _ := newSession(t, srv, "a")
+				b, _ := newSession(t, srv, "b")
+				d, _ := newSession(t, srv, "d")
+				lk, _ := queueUp(t, "x", a, b, d)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				told := watch(t, adm.Watch(ctx, admin.Lock, "x"))
+				expect(t, told, "queued a 0, queued b 1, queued d 2, acquired a 2")
+				c.interrupt(srv, link)
+				if err := lk.Unlock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				revoked(t, srv, "x", "c") // queued and gone before the watch is there again
+				if c.compact {
+					srv.Compact()
+				}
+				time.Sleep(35 * time.Second)
+				expect(t, told, c.want)
+				srv.Revoke(d.Lease())
+				expect(t, told, "lost d 0, queued d 1")
+				cancel()
+				expect(t, told, "error: context canceled")
+			})
+		})
+	}
+}
+
+// revoked puts an entry of a client with that owner, and revokes its lease.
+func revoked(t *testing.T, srv *etcdfake.Server, lock, owner string) {
+	t.Helper()
+	cli := srv.Client()
+	grant, err := cli.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range map[string]string{
+		fmt.Sprintf("holdfast/session/%x", int64(grant.ID)): "{}",
+		fmt.Sprintf("holdfast/lock/%s/@/%x-AAAAAAAAAAAAAAAA", lock, int64(grant.ID)): fmt.Sprintf(
+			`{"v":1,"owner":%q,"queued_at":"2026-01-31T12:00:00Z"}`, owner),
+	} {
+		if _, err := cli.Put(t.Context(), key, value, clientv3.WithLease(grant.ID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	srv.Revoke(grant.ID)
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/examples/internal/demotest"
+)
+
+func TestMain(m *testing.M) { demotest.Main(m, main) }
+
+// replica starts a replica and returns it with the address of its probes.
+func replica(t *testing.T, srv *etcdtest.Server, name string, args ...string) (p *demotest.Process, probes string) {
+	t.Helper()
+	p = demotest.Start(t, append(args,
+		"--endpoints", srv.Endpoints()[0], "--name", name, "--listen", "127.0.0.1:0")...)
+	return p, p.Await(t, `answers (http://[\d.:]+)/readyz`)[1]
+}
+
+func probe(t *testing.T, url string) (status int) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// queued waits until n replicas are in the election.
+func queued(t *testing.T, srv *etcdtest.Server, n int) {
+	t.Helper()
+	srv.WaitForKeys(t, "holdfast/election/examples/controller/@/", n)
+}
+
+func TestLeaderFinishesItsRoundAndTheNextOneLeads(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	first, firstProbes := replica(t, srv, "node-1")
+	first.Await(t, "node-1 +leads")
+	second, secondProbes := replica(t, srv, "node-2", "--takes", "1ms")
+	queued(t, srv, 2)
+	for url, want := range map[string]int{
+		firstProbes + "/readyz": 200, firstProbes + "/leader": 200, firstProbes + "/livez": 200,
+		secondProbes + "/readyz": 200, secondProbes + "/leader": 503, secondProbes + "/livez": 200,
+	} {
+		if got := probe(t, url); got != want {
+			t.Errorf("%s: %d, want %d", url, got, want)
+		}
+	}
+
+	first.Await(t, "begins round 2")
+	first.Signal(t, syscall.SIGTERM)
+	stdout, stderr, code := first.Wait()
+	if code != 0 {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	_, shown, _ := strings.Cut(stdout, "\n") // without the command for another replica
+	demotest.CheckShown(t, shown, false)
+	if n, finished := strings.Count(stdout, "begins round"), strings.Count(stdout, "finished round"); n != finished {
+		t.Errorf("%d rounds were begun and %d finished:\n%s", n, finished, stdout)
+	}
+
+	second.Await(t, "node-2 +leads")
+	second.Await(t, "finished round 1 ")
+	if got := probe(t, secondProbes+"/leader"); got != 200 {
+		t.Errorf("/leader of the next leader: %d", got)
+	}
+	newer := false
+	for _, ev := range srv.History(t, status) {
+		if strings.HasSuffix(string(ev.Kv.Value), "node-2") {
+			newer = true
+		} else if newer {
+			t.Errorf("node-1 wrote %s after node-2 had", ev.Kv.Value)
+		}
+	}
+	if !newer {
+		t.Error("node-2 has written nothing")
+	}
+}
+
+func TestLeaderThatDoesNotDrainIsReplaced(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	stuck, _ := replica(t, srv, "node-1", "--takes", "1h", "--drain", "200ms")
+	stuck.Await(t, "begins round 1")
+	next, _ := replica(t, srv, "node-2")
+	queued(t, srv, 2)
+
+	stuck.Signal(t, syscall.SIGTERM)
+	next.Await(t, "node-2 +leads")
+	stdout, stderr, code := stuck.Wait()
+	if code != 1 || !strings.Contains(stderr, "has not returned after its term ended") {
+		t.Errorf("exit code %d, want 1 and the reason\n%s%s", code, stdout, stderr)
+	}
+}

@@ -1,0 +1,235 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+func mustAcquireDowngradable(t *testing.T, p *process, r Request) *Hold {
+	t.Helper()
+	return mustAcquireSet(t, p.queue("x").Downgradable(), r)[0]
+}
+
+// downgraded checks what Downgrade returned: a reader that is held, or a loss and nothing.
+func downgraded(t *testing.T, h, reader *Hold, err error) (ok bool) {
+	t.Helper()
+	switch {
+	case h.Check() == nil:
+		t.Error("the writer holds after Downgrade")
+	case err == nil && reader.Check() != nil:
+		t.Errorf("Downgrade returned a reader that is over: %v", reader.Check())
+	case err != nil && !errors.Is(err, holdfast.ErrLost):
+		t.Errorf("Downgrade: %v", err)
+	}
+	return err == nil
+}
+
+// Whatever becomes of the request, the reader holds without a gap, the writer behind waits, and nothing is left.
+func TestDowngradeWhoseRequestIsNotAnswered(t *testing.T) {
+	lostRequest := etcdfake.Fate{LoseRequest: true}
+	for name, fate := range map[string]etcdfake.Fate{
+		"answered": {}, "reply lost": lostReply, "request lost": lostRequest, "silent": silence,
+		"no reply": {LoseReply: true, Silent: true}, "late": {Request: 3 * time.Second},
+	} {
+		for _, patience := range []time.Duration{0, kit.OneWay, time.Minute} {
+			t.Run(name, func(t *testing.T) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+					p, other := start(t, srv), start(t, srv)
+					h := mustAcquireDowngradable(t, p, Request{})
+					behind := acquireLater(kit.Within(t, time.Hour), other.queue("x"))
+					kit.Queued(t, srv, entriesX, 3)
+					p.PlanOne("remove", fate)
+					ctx, cancel := context.WithTimeout(context.Background(), patience)
+					defer cancel()
+					reader, err := h.Downgrade(ctx)
+					if !downgraded(t, h, reader, err) {
+						t.Fatal(err)
+					}
+					time.Sleep(20 * time.Second)
+					staysQueued(t, behind, "the writer")
+					if kvs := kit.Standing(srv, "x"); len(kvs) != 2 || string(kvs[0].Key) != reader.Key() {
+						t.Errorf("entries: %v", kit.KeysOf(kvs))
+					}
+					if err := reader.Check(); err != nil {
+						t.Error(err)
+					}
+					mustRelease(t, reader)
+					r := granted(t, srv, behind)
+					delayed(t, r, srv, reader.Key(), false)
+					mustRelease(t, r.h)
+					time.Sleep(time.Minute)
+					kit.NothingStands(t, srv)
+				})
+			})
+		}
+	}
+}
+
+// At any moment around Downgrade the lease is revoked, an entry is deleted by hand, the writer releases, or an
+// administrator asks for the lock. A reader that is held afterwards has an entry, or is told within two seconds.
+func TestDowngradeRacesWithTheEndOfTheHold(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, srv *etcdfake.Server, p *process, h *Hold){
+		"revoked": func(_ *testing.T, srv *etcdfake.Server, p *process, _ *Hold) { srv.Revoke(p.Sess.Lease()) },
+		"the reader's entry is deleted": func(_ *testing.T, srv *etcdfake.Server, _ *process, h *Hold) {
+			srv.Delete(h.holds[1].Key())
+		},
+		"the writer's entry is deleted": func(_ *testing.T, srv *etcdfake.Server, _ *process, h *Hold) {
+			srv.Delete(h.Key())
+		},
+		"released": func(_ *testing.T, _ *etcdfake.Server, _ *process, h *Hold) { _ = h.Release(context.Background()) },
+		"kicked": func(t *testing.T, srv *etcdfake.Server, _ *process, h *Hold) {
+			for _, kv := range kit.Standing(srv, "x") {
+				notify(t, srv, kv, Notice{By: "ops", Reason: "deploy"})
+			}
+		},
+		"closed": func(_ *testing.T, _ *etcdfake.Server, p *process, _ *Hold) {
+			_ = p.Sess.Close(context.Background())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			atEveryMoment(t, -6*kit.OneWay, 6*kit.OneWay, func(t *testing.T, srv *etcdfake.Server, offset time.Duration) {
+				p := start(t, srv)
+				h := mustAcquireDowngradable(t, p, Request{})
+				time.Sleep(time.Second)
+				begin := time.Now().Add(8 * kit.OneWay)
+				ended := make(chan bool)
+				go func() { // joined below
+					defer close(ended)
+					time.Sleep(time.Until(begin.Add(offset)))
+					end(t, srv, p, h)
+				}()
+				time.Sleep(time.Until(begin))
+				reader, err := h.Downgrade(kit.Within(t, time.Minute))
+				<-ended
+				switch {
+				case err == nil:
+					time.Sleep(2 * time.Second)
+					stands := slices.Contains(kit.KeysOf(kit.Standing(srv, "x")), reader.Key())
+					if held := reader.Check() == nil; held && (!stands || name == "kicked" || name == "revoked" || name == "closed") {
+						t.Errorf("the reader holds, its entry stands: %v", stands)
+					}
+					_ = reader.Release(kit.Within(t, time.Minute))
+				case !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrReleased):
+					t.Errorf("Downgrade: %v", err)
+				}
+				_ = h.Release(kit.Within(t, time.Minute)) // of a kicked hold
+				time.Sleep(time.Minute)
+				kit.NothingStands(t, srv)
+				if n := len(h.line.shared.poll.on(h.entry.lease)); n != 0 {
+					t.Errorf("the poller remembers %d holds", n)
+				}
+			})
+		})
+	}
+}
+
+// A deletion by hand that Downgrade meets is told by it, and leaves the name to those behind at once.
+func TestDowngradeFindsThatItsEntryWasDeleted(t *testing.T) {
+	for name, i := range map[string]int{"the writer's": 0, "the reader's": 1} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				h := mustAcquireDowngradable(t, p, Request{})
+				srv.Delete(h.holds[i].Key())
+				reader, err := h.Downgrade(kit.Within(t, time.Minute))
+				var lost *holdfast.LostError
+				if !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted || reader != nil {
+					t.Errorf("Downgrade: %v, %v", reader, err)
+				}
+				time.Sleep(time.Second)
+				kit.NothingStands(t, srv)
+			})
+		})
+	}
+}
+
+// A notice in the reader's entry that was read for the writer and its reader ends what goes on.
+func TestNoticeIsNotForgottenByADowngrade(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquireDowngradable(t, p, Request{})
+		time.Sleep(3 * time.Second) // the entries say since when they are held
+		before := h.holds[1]
+		notify(t, srv, srv.Keys(before.Key())[0], Notice{By: "ops", Reason: "deploy"})
+		// The poller reads the notice after Downgrade has ended the hold, and before the next one is known.
+		h.stop(holdfast.ErrReleased)
+		before.sawEntry(srv.Keys(before.Key())[0])
+		reader := before.goOn()
+		h.removeInBackground()
+		lost, after := noticed(t, reader)
+		if lost.Cause != holdfast.CauseKicked || after > 2*time.Second {
+			t.Errorf("after %v: %v", after, lost)
+		}
+		_ = reader.Release(kit.Within(t, time.Minute))
+		kit.NothingStands(t, srv)
+	})
+}
+
+// MaxHold begins again for the reader, and both are recorded.
+func TestDowngradedHoldHasItsOwnLimitAndRecords(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		records := make(chan audit.Record, 100)
+		auditor := audit.Func(func(_ context.Context, r audit.Record) { records <- r })
+		h := mustAcquireDowngradable(t, p, Request{MaxHold: time.Minute, Auditor: auditor})
+		time.Sleep(50 * time.Second)
+		began := time.Now()
+		reader, err := h.Downgrade(kit.Within(t, time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-reader.Done()
+		if after := time.Since(began); after != time.Minute {
+			t.Errorf("lost after %v", after)
+		}
+		time.Sleep(time.Second)
+		var events []audit.Event
+		for len(records) > 0 {
+			events = append(events, (<-records).Event)
+		}
+		want := []audit.Event{audit.Granted, audit.Granted, audit.Released, audit.Lost}
+		if !slices.Equal(events, want) {
+			t.Errorf("records %v, want %v", events, want)
+		}
+	})
+}
+
+// The two entries of a downgradable lock have one create revision, and a writer behind may have taken the one for the
+// youngest ahead that goes first. Its deletion before the watch exists must not be missed.
+func TestWaiterBehindBothEntriesOfADowngradableLockIsWokenByTheLastOne(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		holder := kit.Join(t, srv, kit.Entries("other"))
+		first, last := entriesX+"1-AAAAAAAAAAAAAAAA", entriesX+"2-AAAAAAAAAAAAAAAA" // etcd names the first one in order of keys
+		if _, err := srv.Client().Txn(t.Context()).Then(
+			clientv3.OpPut(first, "", clientv3.WithLease(holder.Lease)),
+			clientv3.OpPut(last, "", clientv3.WithLease(holder.Lease)),
+		).Commit(); err != nil {
+			t.Fatal(err)
+		}
+		p := start(t, srv)
+		p.PlanOne("watch", etcdfake.Fate{Request: 100 * time.Millisecond})
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		time.Sleep(50 * time.Millisecond)
+		srv.Delete(first)
+		time.Sleep(5 * time.Second)
+		srv.Delete(last)
+		r := <-done
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		if after := r.at.Sub(kit.DeletedAt(t, srv, last)); after > kit.LockDelay+kit.Prompt {
+			t.Errorf("granted %v after the last entry ahead had gone", after)
+		}
+		mustRelease(t, r.h)
+	})
+}
