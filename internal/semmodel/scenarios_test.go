@@ -96,6 +96,11 @@ var (
 		attempts: giveUp(permits(2, 1, 1), 1, 2),
 	}
 
+	behindMarked = scenario{
+		name: "two permits, weights 2 1 1 2 1, one gives up", limit: 2,
+		attempts: giveUp(permits(2, 1, 1, 2, 1), 3),
+	}
+
 	small = []scenario{
 		with(three, revoking(2)), with(four, revoking(1)), with(heavyAhead, revoking(1)), crashing, weighted,
 		resized, shrunk, grown, with(requeued, revoking(2)), with(lossy, revoking(1)), clean,
@@ -106,7 +111,7 @@ var (
 	large = []scenario{
 		with(four, revoking(2)), with(watchesFail, revoking(2)), with(weighted, revoking(2)),
 		with(heavyAhead, revoking(2)), with(shrunk, revoking(1)), with(resized, revoking(1)),
-		with(grown, revoking(1)), with(five, revoking(1)), with(fiveWeighted, revoking(1)),
+		with(grown, revoking(1)), five, fiveWeighted,
 	}
 
 	broken = []scenario{
@@ -126,6 +131,7 @@ var (
 		with(three, revoking(2), breaking(goneWithoutMarkIsClean, "early")),
 		with(pair, revoking(1), breaking(firstByPosition, "early")),
 		with(pair, revoking(1), breaking(markIsReadNow, "early")),
+		with(behindMarked, revoking(1), breaking(markIsOlderThanOwn, "early")),
 		with(watchesFail, revoking(1), breaking(compactedIsClean, "early")),
 		with(requeued, revoking(2), breaking(requeuedWithoutDelay, "early")),
 		with(shrunk, breaking(tooHeavyWaits, "missed")),
