@@ -52,7 +52,6 @@ const (
 	firstByPosition        rule = "an attempt becomes the first waiter by its position, without a mark"
 	markIsReadNow          rule = "the entries ahead are read now, not at the revision that the mark says"
 	compactedIsClean       rule = "a history that is compacted causes no delay"
-	markIsOlderThanOwn     rule = "the entries ahead are read at the revision of the mark, even before the own was put"
 	requeuedWithoutDelay   rule = "an attempt that queues again after a loss holds without a delay"
 	tooHeavyWaits          rule = "an attempt whose weight is above the limit waits on"
 )

@@ -151,9 +151,7 @@ func (m *model) follow(s *state, i int8, from revision) {
 		from = s.now
 	}
 	a := &s.attempts[i]
-	if m.broken != markIsOlderThanOwn {
-		from = max(from, a.created) // no read before that shows all that are ahead
-	}
+	from = max(from, a.created) // no read before that shows all that are ahead
 	a.stage, a.ahead = first, 0
 	a.base, a.heard, a.due = from, from, max(a.due, from)
 	a.read, a.looked = from, s.now

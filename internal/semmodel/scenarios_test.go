@@ -96,10 +96,6 @@ var (
 		attempts: giveUp(permits(2, 1, 1), 1, 2),
 	}
 
-	behindMarked = scenario{
-		name: "two permits, weights 2 1 1 2 1, one gives up", limit: 2,
-		attempts: giveUp(permits(2, 1, 1, 2, 1), 3),
-	}
 
 	small = []scenario{
 		with(three, revoking(2)), with(four, revoking(1)), with(heavyAhead, revoking(1)), crashing, weighted,
@@ -131,7 +127,6 @@ var (
 		with(three, revoking(2), breaking(goneWithoutMarkIsClean, "early")),
 		with(pair, revoking(1), breaking(firstByPosition, "early")),
 		with(pair, revoking(1), breaking(markIsReadNow, "early")),
-		with(behindMarked, revoking(1), breaking(markIsOlderThanOwn, "early")),
 		with(watchesFail, revoking(1), breaking(compactedIsClean, "early")),
 		with(requeued, revoking(2), breaking(requeuedWithoutDelay, "early")),
 		with(shrunk, breaking(tooHeavyWaits, "missed")),
