@@ -96,7 +96,6 @@ var (
 		attempts: giveUp(permits(2, 1, 1), 1, 2),
 	}
 
-
 	small = []scenario{
 		with(three, revoking(2)), with(four, revoking(1)), with(heavyAhead, revoking(1)), crashing, weighted,
 		resized, shrunk, grown, with(requeued, revoking(2)), with(lossy, revoking(1)), clean,
