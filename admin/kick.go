@@ -73,7 +73,8 @@ func (c *Client) Kick(ctx context.Context, name string, token fencing.Token, rea
 }
 
 // KickAt is Kick for a prefix as locker.NewMutexAt takes it. Holders that are clients of etcd's own locks take no
-// requests: ErrNotTold.
+// requests: ErrNotTold. "/jobs/" is another lock than "/jobs": ErrNotHeld for one says nothing of the other. See
+// ShowAt.
 func (c *Client) KickAt(ctx context.Context, prefix string, token fencing.Token, reason string) error {
 	return c.kick(ctx, token, reason, func() (place, error) { return foreign(Lock, prefix) })
 }

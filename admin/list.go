@@ -61,8 +61,10 @@ const (
 	listPageElections = 200
 )
 
-// List ranges over the names of a kind that begin with prefix ("": all) and have entries, in the order
-// of their bytes. It reads pages of at most 5000 entries, each at its own revision: a queue that
+// List ranges over the names of a kind that begin with prefix ("": all) and have entries. They come in
+// the order of their keys in etcd, NAME/@/…: names below one segment stand together, but a name is not
+// always ahead of those that it begins ("a-b" and "a/1" come before "a", "a/b" after it). Sort what is
+// shown to people. It reads pages of at most 5000 entries, each at its own revision: a queue that
 // changes meanwhile may be shown partly as it was before and partly as it is. etcd counts all that are
 // left for each page: list with a prefix where you can.
 //

@@ -35,7 +35,7 @@ func (c *Client) Remove(ctx context.Context, name string, token fencing.Token, r
 	return c.remove(ctx, token, reason, func() (place, error) { return c.named(Lock, name) })
 }
 
-// RemoveAt is Remove for a prefix as locker.NewMutexAt takes it; see KickAt.
+// RemoveAt is Remove for a prefix as locker.NewMutexAt takes it; see KickAt, also for a prefix that ends in "/".
 func (c *Client) RemoveAt(ctx context.Context, prefix string, token fencing.Token, reason string) error {
 	return c.remove(ctx, token, reason, func() (place, error) { return foreign(Lock, prefix) })
 }

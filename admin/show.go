@@ -72,7 +72,8 @@ func (c *Client) Show(ctx context.Context, kind Kind, name string) (Queue, error
 }
 
 // ShowAt is Show for a prefix as locker.NewMutexAt, election.NewAt and etcd's concurrency package take it. "/jobs/" is
-// another lock than "/jobs", of which nothing warns here.
+// another lock than "/jobs", and both may be held: see session.Options.TrailingSlash. A session warns of such a prefix;
+// a Client does not.
 func (c *Client) ShowAt(ctx context.Context, kind Kind, prefix string) (Queue, error) {
 	return c.show(ctx, func() (place, error) { return foreign(kind, prefix) })
 }

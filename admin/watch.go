@@ -67,7 +67,8 @@ func (c *Client) Watch(ctx context.Context, kind Kind, name string) iter.Seq2[Ev
 	return c.watch(ctx, func() (place, error) { return c.named(kind, name) })
 }
 
-// WatchAt is Watch for a prefix; see ShowAt.
+// WatchAt is Watch for a prefix; see ShowAt, also for a prefix that ends in "/": it watches another queue than the one
+// without the slash, and one that is not used stays silent.
 func (c *Client) WatchAt(ctx context.Context, kind Kind, prefix string) iter.Seq2[Event, error] {
 	return c.watch(ctx, func() (place, error) { return foreign(kind, prefix) })
 }

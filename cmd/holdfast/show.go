@@ -22,7 +22,8 @@ renews it all the time.
 Several readers may hold a lock together. The first of them is shown as its holder,
 the others with "holds" as their place.
 
-A lock that is free is no error: "show" says so and exits with 0.`
+A lock that is free is no error: "show" says so and exits with 0. Any name that is
+not in use is free, a misspelled one too, so a hint on stderr says where to look.`
 
 const showExamples = `  holdfast show billing/job-7
   holdfast show --election scheduler
@@ -53,6 +54,9 @@ func newShow(a *app) *cobra.Command {
 					rows = len(q.Entries)
 				}
 				_, err = fmt.Fprint(cmd.OutOrStdout(), strings.Join(describe(q, rows, time.Now()), "\n")+"\n")
+				if len(q.Entries) == 0 {
+					_, err = fmt.Fprintln(cmd.ErrOrStderr(), p.elsewhere())
+				}
 				return err
 			})
 		},
@@ -60,6 +64,16 @@ func newShow(a *app) *cobra.Command {
 	p.addFlags(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "show every waiter, not the first 20")
 	return cmd
+}
+
+// elsewhere says where a holder may be that was expected here.
+func (p *place) elsewhere() string {
+	if p.at {
+		return fmt.Sprintf("If you expected a holder: nothing is below %s/ in etcd. Give the prefix as the other\n"+
+			"clients do: with a \"/\" at its end it is another lock.", clean(p.name, 0))
+	}
+	return "If you expected a holder: \"holdfast ls\" lists the names in use. --election, --at and\n" +
+		"--namespace look elsewhere."
 }
 
 type queueJSON struct {

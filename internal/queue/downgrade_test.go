@@ -100,7 +100,7 @@ func TestDowngradeRacesWithTheEndOfTheHold(t *testing.T) {
 			atEveryMoment(t, -6*kit.OneWay, 6*kit.OneWay, func(t *testing.T, srv *etcdfake.Server, offset time.Duration) {
 				p := start(t, srv)
 				h := mustAcquireDowngradable(t, p, Request{})
-				time.Sleep(time.Second)
+				time.Sleep(5 * time.Second) // its entries say since when they are held
 				begin := time.Now().Add(8 * kit.OneWay)
 				ended := make(chan bool)
 				go func() { // joined below

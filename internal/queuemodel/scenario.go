@@ -103,6 +103,7 @@ const (
 	missingIsPutAgain           rule = "an entry of a set that is missing is put again"
 	setPutByTwoTxns             rule = "two Txns put the entries of a set"
 	laterQueuesAreReadNow       rule = "the queues that a set looks at later are judged by what stands then"
+	delayOfTheLastQueue         rule = "a set waits for the lock delay of its last queue only"
 	downgradePutsAgain          rule = "a downgrade deletes both entries and puts the shared one again"
 	putAtAnyTime                rule = "the sweeper puts the key again before the attempts it refused have their place"
 )

@@ -131,8 +131,14 @@ func TestShowTellsWhatTheHolderIs(t *testing.T) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
 	}
-	if out := holdfast(t, srv.Endpoints(), "show", "y").exits(0).stdout.String(); out != "lock y: free\n" {
-		t.Errorf("a free lock: %q", out)
+	for hint, args := range map[string][]string{"--election": {"y"}, "below /y// in": {"--at", "/y/"}} {
+		free := holdfast(t, srv.Endpoints(), append([]string{"show"}, args...)...).exits(0)
+		if out := free.stdout.String(); out != "lock "+args[len(args)-1]+": free\n" {
+			t.Errorf("a free lock: %q", out)
+		}
+		if said := free.stderr.String(); !strings.Contains(said, hint) {
+			t.Errorf("the hint for a free lock: %q", said)
+		}
 	}
 }
 

@@ -155,7 +155,7 @@ func (s *simulation) injectFaults() {
 			c.link.Heal()
 			c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
 		}
-		if s.family && r.IntN(3) > 0 {
+		if (s.family || s.permits) && r.IntN(3) > 0 {
 			s.surprise(r)
 			continue
 		}
@@ -236,7 +236,7 @@ func (s *simulation) surprise(r *rand.Rand) {
 	}
 	entries := queues[slices.Sorted(maps.Keys(queues))[r.IntN(len(queues))]]
 	victims := 1 // those that hold
-	for victims < len(entries) && isReader(string(entries[victims].Key)) && isReader(string(entries[0].Key)) {
+	for victims < len(entries) && partOf(entries[victims]).reads && partOf(entries[0]).reads {
 		victims++
 	}
 	if r.IntN(4) == 0 {

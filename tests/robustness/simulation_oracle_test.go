@@ -32,7 +32,8 @@ type oracle struct {
 	forced  int
 	asked   int // holds that an administrator has ended
 
-	together   int // readers that were granted while another one held
+	together   int // readers, or permits, that were granted while another one held
+	marked     int // permits that were granted after a wait
 	sets       int // attempts in several queues that were granted
 	downgrades int
 	minHolds   int // confirmed releases of holds with MinHold
@@ -41,7 +42,7 @@ type oracle struct {
 // part is a queue that an acquisition has an entry in.
 type part struct {
 	prefix string // of the queue
-	reads  bool
+	reads  bool   // as a reader does, or a permit: several are held at a time
 	key    string // of the entry, once that is known
 }
 
@@ -53,7 +54,7 @@ func lockPart(name string, reads bool) part {
 func (p part) excludes(other part) bool { return p.prefix == other.prefix && !(p.reads && other.reads) }
 
 // of reports whether an entry of p's queue is of its mode.
-func (p part) of(kv *mvccpb.KeyValue) bool { return isReader(string(kv.Key)) == p.reads }
+func (p part) of(kv *mvccpb.KeyValue) bool { return partOf(kv).reads == p.reads }
 
 // holding is what an acquisition has returned.
 type holding interface {
@@ -109,6 +110,9 @@ func (o *oracle) grant(s *simulation, c *simClient, who string, lk holding, part
 	o.checkVerified(s, h)
 	o.checkRevoked(s, h)
 	o.checkHold(s, h)
+	if p, ok := lk.(heldPermit); ok {
+		o.checkPermit(s, h, p)
+	}
 	for _, former := range o.all {
 		if !former.excludes(h) || former.who == h.who && former.rev == h.rev { // a downgrade
 			continue
@@ -338,7 +342,7 @@ func (o *oracle) checkRecord(s *simulation) {
 			for j, other := range changes {
 				if ownedBy(other.Kv, owner(c.Kv)) {
 					parts++
-				} else if j > i && p.excludes(partOf(other.Kv)) {
+				} else if q := partOf(other.Kv); j > i && (p.excludes(q) || p.prefix == q.prefix && isPermit(q.key)) {
 					s.fail("%s and %s were put at one revision, %d", c.Kv.Key, other.Kv.Key, c.Revision)
 				}
 			}
@@ -364,5 +368,5 @@ func (o *oracle) checkRecord(s *simulation) {
 // partOf returns the part that an entry is.
 func partOf(kv *mvccpb.KeyValue) part {
 	key := string(kv.Key)
-	return part{prefix: key[:strings.LastIndex(key, "/")+1], reads: isReader(key), key: key}
+	return part{prefix: key[:strings.LastIndex(key, "/")+1], reads: isReader(key) || isPermit(key), key: key}
 }
