@@ -25,6 +25,8 @@ const (
 	Lock Kind = "lock"
 	// Election is an election.Election.
 	Election Kind = "election"
+	// Semaphore is a locker.Semaphore. Show and List take it; Watch does not, and its holders cannot be kicked.
+	Semaphore Kind = "sem"
 )
 
 // Options of a Client. The zero value of every field is its default.
@@ -126,7 +128,8 @@ func (c *Client) named(kind Kind, name string) (place, error) {
 
 // foreign returns the place of a prefix as etcd's concurrency package takes it.
 func foreign(kind Kind, prefix string) (place, error) {
-	if err := kind.check(); err != nil {
+	err := errors.Join(kind.check(), kind.notSemaphore("is Semaphore: there are none under foreign prefixes"))
+	if err != nil {
 		return place{}, err
 	}
 	if prefix == "" {
@@ -139,8 +142,17 @@ func foreign(kind Kind, prefix string) (place, error) {
 func (c *Client) root(kind Kind) string { return c.namespace + "/" + string(kind) + "/" }
 
 func (k Kind) check() error {
-	if k != Lock && k != Election {
-		return &holdfast.ArgumentError{Argument: "kind", Reason: fmt.Sprintf("is %q, neither Lock nor Election", string(k))}
+	if k != Lock && k != Election && k != Semaphore {
+		reason := fmt.Sprintf("is %q, neither Lock nor Election nor Semaphore", string(k))
+		return &holdfast.ArgumentError{Argument: "kind", Reason: reason}
+	}
+	return nil
+}
+
+// notSemaphore refuses what a semaphore does not have.
+func (k Kind) notSemaphore(what string) error {
+	if k == Semaphore {
+		return &holdfast.ArgumentError{Argument: "kind", Reason: what}
 	}
 	return nil
 }

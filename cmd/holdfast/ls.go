@@ -15,7 +15,8 @@ const lsHelp = `List the locks and elections of the namespace that are held. Wit
 PREFIX only names that begin with it are listed.
 
 Locks that no process holds do not exist in etcd, so they are not listed. Neither
-are those under prefixes of etcd's own clients: see "holdfast show --at".
+are those under prefixes of etcd's own clients: see "holdfast show --at". Semaphores
+are listed with --semaphore: a role may not be allowed to read them.
 
 FOR is how long the holder has held. WAITING counts the entries behind it; the
 goroutines of one process that wait for the same name share one entry. For up to a
@@ -28,11 +29,12 @@ nothing.`
 const lsExamples = `  holdfast ls
   holdfast ls billing/
   holdfast ls --election
+  holdfast ls --semaphore
   holdfast ls -o json | jq -r 'select(.waiting > 10) | .name'
   holdfast ls --sessions`
 
 func newLs(a *app) *cobra.Command {
-	var elections, sessions bool
+	var elections, semaphores, sessions bool
 	cmd := &cobra.Command{
 		Use: "ls [PREFIX] [flags]", Aliases: []string{"list"}, Short: "List locks and elections that are held",
 		Long: lsHelp, Example: lsExamples,
@@ -54,14 +56,19 @@ func newLs(a *app) *cobra.Command {
 					return a.listSessions(ctx, cmd.OutOrStdout(), adm)
 				}
 				kinds := []admin.Kind{admin.Lock, admin.Election}
-				if elections {
+				switch {
+				case elections:
 					kinds = kinds[1:]
+				case semaphores:
+					kinds = []admin.Kind{admin.Semaphore}
 				}
 				return a.list(ctx, cmd.OutOrStdout(), adm, prefix, kinds)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&elections, "election", false, "list elections only")
+	cmd.Flags().BoolVar(&semaphores, "semaphore", false, "list semaphores only")
+	cmd.MarkFlagsMutuallyExclusive("election", "semaphore")
 	cmd.Flags().BoolVar(&sessions, "sessions", false, "list the processes that have a session")
 	return cmd
 }

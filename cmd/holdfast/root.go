@@ -172,6 +172,8 @@ type place struct {
 	name     string
 	election bool
 	at       bool
+
+	semaphore bool // show has a flag for it
 }
 
 func (p *place) addFlags(cmd *cobra.Command) {
@@ -181,10 +183,14 @@ func (p *place) addFlags(cmd *cobra.Command) {
 }
 
 func (p *place) kind() admin.Kind {
-	if p.election {
+	switch {
+	case p.election:
 		return admin.Election
+	case p.semaphore:
+		return admin.Semaphore
+	default:
+		return admin.Lock
 	}
-	return admin.Lock
 }
 
 func (p *place) show(ctx context.Context, adm *admin.Client) (admin.Queue, error) {
