@@ -20,13 +20,14 @@ TTL is how long the lease lives on unless it is renewed: a process that is alive
 renews it all the time.
 
 Several readers may hold a lock together. The first of them is shown as its holder,
-the others with "holds" as their place.
+the others with "holds" as their place. A tree lock is shared at each path above its
+own: "show --kind tree billing" shows those who hold paths below billing.
 
 A lock that is free is no error: "show" says so and exits with 0. Any name that is
 not in use is free, a misspelled one too, so a hint on stderr says where to look.`
 
 const showExamples = `  holdfast show billing/job-7
-  holdfast show --election scheduler
+  holdfast show --kind election scheduler
   holdfast show --at /app/locks/report       # what etcdctl lock /app/locks/report locks
   holdfast show billing/job-7 -o json | jq .held
   holdfast show --all billing/job-7 | less   # a queue of thousands`

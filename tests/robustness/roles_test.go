@@ -118,8 +118,8 @@ var duties = map[string]duty{
 			defer func() { _ = (*lk).Unlock(ctx) }()
 		}
 		adm := admin.New(cli, nil)
-		err := adm.Kick(ctx, kicked.Name(), kicked.Token(), "x")
-		return errors.Join(err, adm.Remove(ctx, removed.Name(), removed.Token(), "x"))
+		err := adm.Kick(ctx, admin.Lock, kicked.Name(), kicked.Token(), "x")
+		return errors.Join(err, adm.Remove(ctx, admin.Lock, removed.Name(), removed.Token(), "x"))
 	}},
 	"guard a resource": {[]string{"marks"}, func(ctx context.Context, cli *clientv3.Client) error {
 		m, err := fencing.NewEtcdMarks(cli, nil)
