@@ -18,7 +18,8 @@ var paths = []string{"t", "t/a", "t/a/x", "t/b"}
 // nothing, since a holder that a fault keeps from being told proves nothing.
 func (s *simulation) drawFamily(r *rand.Rand) (names, goroutines int) {
 	if r.IntN(2) == 0 {
-		s.profile.lose, s.profile.slow, s.profile.late, s.profile.every = 0, 0, 0, time.Second
+		s.profile.calm, s.profile.every = true, time.Second
+		s.profile.lose, s.profile.slow, s.profile.late = 0, 0, 0
 		s.profile.latency = min(s.profile.latency, 50*time.Millisecond)
 	}
 	for i := range s.profile.kinds {

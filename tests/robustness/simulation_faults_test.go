@@ -33,6 +33,7 @@ type profile struct {
 	revoke  bool          // etcd revokes live leases, one or two at once
 	hasty   bool          // most callers give up before a reply can arrive
 	skip    bool          // all processes are paused
+	calm    bool          // the network loses nothing, and is fast
 	reopen  bool          // processes close their sessions and open others
 	kinds   [allKinds]int // of locks: how often each is acquired
 }
@@ -167,6 +168,7 @@ func (s *simulation) injectFaults() {
 			s.revoke(r)
 			continue
 		}
+		s.troubled.Store(int64(s.now()))
 		switch n := r.IntN(10); n {
 		case 0, 1, 2:
 			s.log(fmt.Sprint("session ", c.id, ": ", [...]string{"cut", "black hole", "no replies"}[n], " for ", d))

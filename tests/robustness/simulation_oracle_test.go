@@ -38,6 +38,9 @@ type oracle struct {
 	minHolds   int // confirmed releases of holds with MinHold
 }
 
+// promptLimit is the time within which a waiter must hold after a release while nothing fails: the lock delay.
+const promptLimit = time.Second
+
 // part is a queue that an acquisition has an entry in.
 type part struct {
 	prefix string // of the queue
@@ -108,6 +111,7 @@ func (o *oracle) grant(s *simulation, c *simClient, who string, lk holding, part
 	o.granted++
 	o.checkVerified(s, h)
 	o.checkRevoked(s, h)
+	o.checkPrompt(s, h)
 	o.checkHold(s, h)
 	for _, former := range o.all {
 		if !former.excludes(h) || former.who == h.who && former.rev == h.rev { // a downgrade
@@ -198,6 +202,41 @@ func (o *oracle) checkRevoked(s *simulation, granted *held) {
 		}
 		s.fail("%s: granted revision %d before %s, revision %d, was told that its lease was revoked at %v",
 			granted.who, granted.rev, h.who, h.rev, at)
+	}
+}
+
+// checkPrompt checks that no lock delay follows a release, also not that of a Close. It looks only where nothing else
+// can hold the waiter up: one entry was ahead when it queued, and the network and the cluster work.
+func (o *oracle) checkPrompt(s *simulation, granted *held) {
+	p, history := granted.parts[0], s.srv.History(granted.parts[0].prefix)
+	if !s.profile.calm || len(granted.parts) > 1 {
+		return
+	}
+	var ahead []*mvccpb.KeyValue
+	for _, kv := range s.queueAt(p.prefix, granted.rev-1) {
+		if p.excludes(partOf(kv)) {
+			ahead = append(ahead, kv)
+		}
+	}
+	var put, free time.Duration
+	for _, c := range history {
+		switch {
+		case isNew(c) && ownedBy(c.Kv, granted.who) && c.Revision != granted.rev, // queued again
+			c.Deleted && c.Revision == granted.rev, // handed off
+			c.Deleted && len(ahead) == 1 && c.Prev.CreateRevision == ahead[0].CreateRevision && c.Cause != etcdfake.ByRequest:
+			return
+		case c.Revision == granted.rev:
+			put = c.At.Sub(s.begin)
+		case c.Deleted && len(ahead) == 1 && c.Prev.CreateRevision == ahead[0].CreateRevision:
+			free = c.At.Sub(s.begin)
+		}
+	}
+	troubled := max(time.Duration(granted.client.healed.Load()), time.Duration(s.troubled.Load()))
+	if len(ahead) != 1 || troubled >= put || free < put+time.Second/2 {
+		return
+	}
+	if d := granted.since - free; d > promptLimit {
+		s.fail("%s: granted %v after the release of the only entry that was ahead", granted.who, d)
 	}
 }
 

@@ -47,6 +47,7 @@ type simulation struct {
 	stop         atomic.Bool
 	oracle       oracle
 	batches      atomic.Int64 // batches of Txns that were sent
+	troubled     atomic.Int64 // when the latest fault of the cluster began, in time since begin
 
 	mu         sync.Mutex // protects what follows
 	violations []string
@@ -125,6 +126,9 @@ func (s *simulation) run() {
 		s.clients = append(s.clients, c)
 	}
 	length := time.Duration(15+r.IntN(20)) * time.Second
+	if s.family && goroutines > 4 {
+		length /= 3
+	}
 
 	var workers, others sync.WaitGroup
 	others.Go(s.watchHolders)
