@@ -168,7 +168,7 @@ func (s *simulation) injectFaults() {
 			s.revoke(r)
 			continue
 		}
-		s.troubled.Store(int64(s.now()))
+		s.troubled.Store(int64(s.now() + d + simAttempt))
 		switch n := r.IntN(10); n {
 		case 0, 1, 2:
 			s.log(fmt.Sprint("session ", c.id, ": ", [...]string{"cut", "black hole", "no replies"}[n], " for ", d))

@@ -25,9 +25,10 @@ type oracle struct {
 
 	mu      sync.Mutex // protects what follows; held during a check, so that checks do not overlap
 	all     []*held
-	wanted  map[string][]part        // by owner
-	fronts  map[string]time.Duration // by attempt: since when it is at the front of all its queues
-	looked  time.Duration            // when checkFronts did last
+	wanted  map[string][]part            // by owner
+	fronts  map[string]time.Duration     // by attempt: since when it is at the front of all its queues
+	looked  time.Duration                // when checkFronts did last
+	past    map[string][]etcdfake.Change // by prefix, during a grant
 	granted int
 	forced  int
 	asked   int // holds that an administrator has ended
@@ -106,12 +107,14 @@ func (o *oracle) grant(s *simulation, c *simClient, who string, lk holding, part
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.past = make(map[string][]etcdfake.Change)
 	o.find(s, h)
 	s.log(fmt.Sprintf("%s: granted, token %v, revision %d", who, h.token, h.rev))
 	o.granted++
 	o.checkVerified(s, h)
 	o.checkRevoked(s, h)
 	o.checkPrompt(s, h)
+	o.past = nil
 	o.checkHold(s, h)
 	for _, former := range o.all {
 		if !former.excludes(h) || former.who == h.who && former.rev == h.rev { // a downgrade
@@ -140,7 +143,7 @@ func (o *oracle) grant(s *simulation, c *simClient, who string, lk holding, part
 // find finds the entries of h, which must have been put at one revision.
 func (o *oracle) find(s *simulation, h *held) {
 	if h.rev == 0 {
-		for _, c := range s.srv.History(h.lock.Key()) {
+		for _, c := range o.history(s, h.lock.Key()) {
 			if isNew(c) && c.Revision <= h.lock.AcquiredRevision() {
 				h.rev = c.Revision
 			}
@@ -148,7 +151,7 @@ func (o *oracle) find(s *simulation, h *held) {
 	}
 	for i := range h.parts {
 		p := &h.parts[i]
-		for _, c := range s.srv.History(p.prefix) {
+		for _, c := range o.history(s, p.prefix) {
 			if lease, _ := queue.LeaseOf(string(c.Kv.Key)); isNew(c) && c.Revision == h.rev && p.of(c.Kv) && lease == h.lock.Lease() {
 				p.key = string(c.Kv.Key)
 			}
@@ -162,7 +165,7 @@ func (o *oracle) find(s *simulation, h *held) {
 // checkVerified checks that h could hold at the revision at which it was seen to.
 func (o *oracle) checkVerified(s *simulation, h *held) {
 	at := h.lock.AcquiredRevision()
-	missing, ahead, _ := h.judge(func(prefix string) []*mvccpb.KeyValue { return s.queueAt(prefix, at) })
+	missing, ahead, _ := h.judge(func(prefix string) []*mvccpb.KeyValue { return o.queueAt(s, prefix, at) })
 	if missing != "" || ahead != "" {
 		s.fail("%s: granted at revision %d, where of its entries %q was missing, and %q was ahead", h.who, at, missing, ahead)
 	}
@@ -196,8 +199,8 @@ func (o *oracle) checkRevoked(s *simulation, granted *held) {
 		if !h.excludes(granted) || h.ended != nil || h.lock.Check() != nil {
 			continue
 		}
-		revoked, rev, at := s.revokedAt(h)
-		if !revoked || time.Duration(h.client.healed.Load()) > at || !s.waited(granted, h, rev) {
+		revoked, rev, at := o.revokedAt(s, h)
+		if !revoked || time.Duration(h.client.healed.Load()) > at || !o.waited(s, granted, h, rev) {
 			continue
 		}
 		s.fail("%s: granted revision %d before %s, revision %d, was told that its lease was revoked at %v",
@@ -208,12 +211,12 @@ func (o *oracle) checkRevoked(s *simulation, granted *held) {
 // checkPrompt checks that no lock delay follows a release, also not that of a Close. It looks only where nothing else
 // can hold the waiter up: one entry was ahead when it queued, and the network and the cluster work.
 func (o *oracle) checkPrompt(s *simulation, granted *held) {
-	p, history := granted.parts[0], s.srv.History(granted.parts[0].prefix)
+	p, history := granted.parts[0], o.history(s, granted.parts[0].prefix)
 	if !s.profile.calm || len(granted.parts) > 1 {
 		return
 	}
 	var ahead []*mvccpb.KeyValue
-	for _, kv := range s.queueAt(p.prefix, granted.rev-1) {
+	for _, kv := range o.queueAt(s, p.prefix, granted.rev-1) {
 		if p.excludes(partOf(kv)) {
 			ahead = append(ahead, kv)
 		}
@@ -242,11 +245,11 @@ func (o *oracle) checkPrompt(s *simulation, granted *held) {
 
 // revokedAt returns when and at which revision an entry of h was deleted by force, and whether its session key was
 // deleted at the same revision, as by a revocation.
-func (s *simulation) revokedAt(h *held) (revoked bool, rev int64, at time.Duration) {
-	for _, c := range s.srv.History(h.parts[0].key) {
+func (o *oracle) revokedAt(s *simulation, h *held) (revoked bool, rev int64, at time.Duration) {
+	for _, c := range o.history(s, h.parts[0].key) {
 		if c.Deleted && c.Prev.CreateRevision == h.rev && c.Cause == etcdfake.ByForce {
 			key := lease.Open(h.client.session().Ref()).SessionKey(clientv3.LeaseID(c.Prev.Lease))
-			for _, k := range s.srv.History(key) {
+			for _, k := range o.history(s, key) {
 				revoked = revoked || k.Deleted && k.Revision == c.Revision
 			}
 			rev, at = c.Revision, c.At.Sub(s.begin)
@@ -258,12 +261,12 @@ func (s *simulation) revokedAt(h *held) (revoked bool, rev int64, at time.Durati
 // waited reports whether the caller of granted waited behind h when that was revoked at rev. It may have had another
 // entry then: that of an earlier attempt, or, if it waited in a line in memory, one that was handed off to it. With
 // mutexes alone, those that queued later wait for one that waited, and count as well.
-func (s *simulation) waited(granted, h *held, rev int64) bool {
+func (o *oracle) waited(s *simulation, granted, h *held, rev int64) bool {
 	for _, p := range granted.parts {
 		if !slices.ContainsFunc(h.parts, p.excludes) {
 			continue
 		}
-		history := s.srv.History(p.prefix)
+		history := o.history(s, p.prefix)
 		if !s.family && hadOneAhead(history, granted.rev) {
 			return true
 		}
@@ -278,7 +281,7 @@ func (s *simulation) waited(granted, h *held, rev int64) bool {
 				}
 			}
 		}
-		for _, kv := range s.queueAt(p.prefix, rev-1) {
+		for _, kv := range o.queueAt(s, p.prefix, rev-1) {
 			if p.of(kv) && own[kv.CreateRevision] && kv.CreateRevision > h.rev {
 				return true
 			}
@@ -303,10 +306,22 @@ func hadOneAhead(history []etcdfake.Change, rev int64) bool {
 	return false
 }
 
+// history returns the changes below a prefix. A grant reads each prefix once, since that takes most of the time.
+func (o *oracle) history(s *simulation, prefix string) []etcdfake.Change {
+	changes, known := o.past[prefix]
+	if !known {
+		changes = s.srv.History(prefix)
+		if o.past != nil {
+			o.past[prefix] = changes
+		}
+	}
+	return changes
+}
+
 // queueAt returns the entries below a prefix as they stood at a revision.
-func (s *simulation) queueAt(prefix string, rev int64) []*mvccpb.KeyValue {
+func (o *oracle) queueAt(s *simulation, prefix string, rev int64) []*mvccpb.KeyValue {
 	at := make(map[string]*mvccpb.KeyValue)
-	for _, c := range s.srv.History(prefix) {
+	for _, c := range o.history(s, prefix) {
 		switch {
 		case c.Revision > rev:
 		case c.Deleted:
