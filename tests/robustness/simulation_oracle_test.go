@@ -1,11 +1,8 @@
 package robustness
 
 import (
-	"bytes"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // oracle compares what holders observe with the history of the store.
@@ -113,11 +109,13 @@ func (o *oracle) grant(s *simulation, c *simClient, who string, lk holding, part
 	o.granted++
 	o.checkVerified(s, h)
 	o.checkRevoked(s, h)
-	o.checkPrompt(s, h)
+	if !slices.ContainsFunc(o.all, h.continues) {
+		o.checkPrompt(s, h)
+	}
 	o.past = nil
 	o.checkHold(s, h)
 	for _, former := range o.all {
-		if !former.excludes(h) || former.who == h.who && former.rev == h.rev { // a downgrade
+		if !former.excludes(h) || h.continues(former) {
 			continue
 		}
 		if former.ended == nil {
@@ -138,57 +136,6 @@ func (o *oracle) grant(s *simulation, c *simClient, who string, lk holding, part
 	}
 	o.all = append(o.all, h)
 	return h
-}
-
-// find finds the entries of h, which must have been put at one revision.
-func (o *oracle) find(s *simulation, h *held) {
-	if h.rev == 0 {
-		for _, c := range o.history(s, h.lock.Key()) {
-			if isNew(c) && c.Revision <= h.lock.AcquiredRevision() {
-				h.rev = c.Revision
-			}
-		}
-	}
-	for i := range h.parts {
-		p := &h.parts[i]
-		for _, c := range o.history(s, p.prefix) {
-			if lease, _ := queue.LeaseOf(string(c.Kv.Key)); isNew(c) && c.Revision == h.rev && p.of(c.Kv) && lease == h.lock.Lease() {
-				p.key = string(c.Kv.Key)
-			}
-		}
-		if p.key == "" {
-			s.fail("%s: granted, and no entry below %s was put at revision %d", h.who, p.prefix, h.rev)
-		}
-	}
-}
-
-// checkVerified checks that h could hold at the revision at which it was seen to.
-func (o *oracle) checkVerified(s *simulation, h *held) {
-	at := h.lock.AcquiredRevision()
-	missing, ahead, _ := h.judge(func(prefix string) []*mvccpb.KeyValue { return o.queueAt(s, prefix, at) })
-	if missing != "" || ahead != "" {
-		s.fail("%s: granted at revision %d, where of its entries %q was missing, and %q was ahead", h.who, at, missing, ahead)
-	}
-}
-
-// judge returns an entry of h that is missing, one that excludes it and is ahead of it, and those that stand.
-func (h *held) judge(read func(prefix string) []*mvccpb.KeyValue) (missing, ahead string, stand []*mvccpb.KeyValue) {
-	for _, p := range h.parts {
-		found := false
-		for _, kv := range read(p.prefix) {
-			other := partOf(kv)
-			switch {
-			case string(kv.Key) == p.key && kv.CreateRevision == h.rev:
-				found, stand = true, append(stand, kv)
-			case p.excludes(other) && (kv.CreateRevision < h.rev || kv.CreateRevision == h.rev && !ownedBy(kv, h.who)):
-				ahead = string(kv.Key)
-			}
-		}
-		if !found {
-			missing = p.key
-		}
-	}
-	return missing, ahead, stand
 }
 
 // checkRevoked checks that a waiter is not granted before a holder whose lease was revoked is told. It excludes
@@ -290,49 +237,6 @@ func (o *oracle) waited(s *simulation, granted, h *held, rev int64) bool {
 	return false
 }
 
-// hadOneAhead reports whether an entry stood in a queue when another was put at a revision.
-func hadOneAhead(history []etcdfake.Change, rev int64) bool {
-	existing := 0
-	for _, c := range history {
-		switch {
-		case c.Revision >= rev:
-			return existing > 0
-		case c.Deleted:
-			existing--
-		case isNew(c):
-			existing++
-		}
-	}
-	return false
-}
-
-// history returns the changes below a prefix. A grant reads each prefix once, since that takes most of the time.
-func (o *oracle) history(s *simulation, prefix string) []etcdfake.Change {
-	changes, known := o.past[prefix]
-	if !known {
-		changes = s.srv.History(prefix)
-		if o.past != nil {
-			o.past[prefix] = changes
-		}
-	}
-	return changes
-}
-
-// queueAt returns the entries below a prefix as they stood at a revision.
-func (o *oracle) queueAt(s *simulation, prefix string, rev int64) []*mvccpb.KeyValue {
-	at := make(map[string]*mvccpb.KeyValue)
-	for _, c := range o.history(s, prefix) {
-		switch {
-		case c.Revision > rev:
-		case c.Deleted:
-			delete(at, string(c.Kv.Key))
-		default:
-			at[string(c.Kv.Key)] = c.Kv
-		}
-	}
-	return slices.Collect(maps.Values(at))
-}
-
 // taken records that a release was confirmed and that the name must stay taken.
 func (o *oracle) taken(h *held, d time.Duration) {
 	o.mu.Lock()
@@ -346,6 +250,9 @@ func (h *held) reads() bool {
 	return !slices.ContainsFunc(h.parts, func(p part) bool { return !p.reads })
 }
 
+// continues reports whether h is the reader that a former writer has become.
+func (h *held) continues(former *held) bool { return former.who == h.who && former.rev == h.rev }
+
 // shares reports whether two have a queue in common.
 func (h *held) shares(other *held) bool {
 	return slices.ContainsFunc(h.parts, func(p part) bool {
@@ -356,67 +263,4 @@ func (h *held) shares(other *held) bool {
 // excludes reports whether two may not be held at the same time.
 func (h *held) excludes(other *held) bool {
 	return slices.ContainsFunc(h.parts, func(p part) bool { return slices.ContainsFunc(other.parts, p.excludes) })
-}
-
-// isEntry reports whether key is the key of an entry.
-func isEntry(key string) bool { return strings.Contains(key, "/@/") }
-
-// isReader reports whether an entry is one of readers.
-func isReader(key string) bool { return strings.Contains(key, "/@/!s") }
-
-// isNew reports whether a change is the put of a new key.
-func isNew(c etcdfake.Change) bool { return !c.Deleted && c.Kv.CreateRevision == c.Revision }
-
-// owner returns the owner that the entry of a lock has. It does not decode the whole value, which would take too long.
-func owner(kv *mvccpb.KeyValue) string {
-	_, from, _ := bytes.Cut(kv.Value, []byte(`"owner":"`))
-	text, _, _ := bytes.Cut(from, []byte(`"`))
-	return string(text)
-}
-
-// ownedBy reports whether the entry of a lock has that owner.
-func ownedBy(kv *mvccpb.KeyValue, who string) bool {
-	return bytes.Contains(kv.Value, []byte(`"owner":"`+who+`"`))
-}
-
-// checkRecord checks at the end of a schedule that each attempt had all of its entries put at one revision, and that no
-// two that exclude each other were.
-func (o *oracle) checkRecord(s *simulation) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var changes []etcdfake.Change // at one revision
-	judge := func() {
-		for i, c := range changes {
-			p := partOf(c.Kv)
-			wanted, parts := o.wanted[owner(c.Kv)], 0
-			for j, other := range changes {
-				if ownedBy(other.Kv, owner(c.Kv)) {
-					parts++
-				} else if j > i && p.excludes(partOf(other.Kv)) {
-					s.fail("%s and %s were put at one revision, %d", c.Kv.Key, other.Kv.Key, c.Revision)
-				}
-			}
-			if wanted != nil && parts != len(wanted) {
-				s.fail("%s: %d entries were put at revision %d, and the attempt has %d", owner(c.Kv), parts, c.Revision,
-					len(wanted))
-			}
-		}
-		changes = nil
-	}
-	for _, c := range s.srv.History(simEntries) {
-		if !isEntry(string(c.Kv.Key)) || !isNew(c) {
-			continue
-		}
-		if len(changes) > 0 && changes[0].Revision != c.Revision {
-			judge()
-		}
-		changes = append(changes, c)
-	}
-	judge()
-}
-
-// partOf returns the part that an entry is.
-func partOf(kv *mvccpb.KeyValue) part {
-	key := string(kv.Key)
-	return part{prefix: key[:strings.LastIndex(key, "/")+1], reads: isReader(key), key: key}
 }
