@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // oracle compares what holders observe with the history of the store.
@@ -156,38 +157,50 @@ func (o *oracle) checkRevoked(s *simulation, granted *held) {
 }
 
 // checkPrompt checks that no lock delay follows a release, also not that of a Close. It looks only where nothing else
-// can hold the waiter up: one entry was ahead when it queued, and the network and the cluster work.
+// can hold the waiter up: one entry was ahead when it queued, and stood until its watch was armed, its session key
+// outlived it, and the network and the cluster work.
 func (o *oracle) checkPrompt(s *simulation, granted *held) {
-	p, history := granted.parts[0], o.history(s, granted.parts[0].prefix)
 	if !s.profile.calm || len(granted.parts) > 1 {
 		return
 	}
+	p := granted.parts[0]
 	var ahead []*mvccpb.KeyValue
 	for _, kv := range o.queueAt(s, p.prefix, granted.rev-1) {
 		if p.excludes(partOf(kv)) {
 			ahead = append(ahead, kv)
 		}
 	}
+	if len(ahead) != 1 {
+		return
+	}
 	var put, free time.Duration
-	for _, c := range history {
+	for _, c := range o.history(s, p.prefix) {
 		switch {
 		case isNew(c) && ownedBy(c.Kv, granted.who) && c.Revision != granted.rev, // queued again
-			c.Deleted && c.Revision == granted.rev, // handed off
-			c.Deleted && len(ahead) == 1 && c.Prev.CreateRevision == ahead[0].CreateRevision && c.Cause != etcdfake.ByRequest:
+			c.Deleted && c.Revision == granted.rev: // handed off
 			return
 		case c.Revision == granted.rev:
 			put = c.At.Sub(s.begin)
-		case c.Deleted && len(ahead) == 1 && c.Prev.CreateRevision == ahead[0].CreateRevision:
+		case c.Deleted && c.Prev.CreateRevision == ahead[0].CreateRevision:
 			free = c.At.Sub(s.begin)
+			if c.Cause != etcdfake.ByRequest || o.sessionEnded(s, granted.client, c) {
+				return
+			}
 		}
 	}
 	troubled := max(time.Duration(granted.client.healed.Load()), time.Duration(s.troubled.Load()))
-	if len(ahead) != 1 || troubled >= put || free < put+time.Second/2 {
-		return
-	}
-	if d := granted.since - free; d > promptLimit {
+	if d := granted.since - free; troubled < put && free > put+time.Second && d > promptLimit {
 		s.fail("%s: granted %v after the release of the only entry that was ahead", granted.who, d)
 	}
+}
+
+// sessionEnded reports whether the session key of a deleted entry had been deleted as well.
+func (o *oracle) sessionEnded(s *simulation, c *simClient, entry etcdfake.Change) bool {
+	id, _ := queue.LeaseOf(string(entry.Kv.Key))
+	key := lease.Open(c.session().Ref()).SessionKey(id)
+	return slices.ContainsFunc(o.history(s, key), func(k etcdfake.Change) bool {
+		return k.Deleted && k.Revision <= entry.Revision
+	})
 }
 
 // revokedAt returns when and at which revision an entry of h was deleted by force, and whether its session key was
