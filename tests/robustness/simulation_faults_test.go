@@ -163,7 +163,7 @@ func (s *simulation) injectFaults() {
 			s.revoke(r)
 			continue
 		}
-		s.troubled.Store(int64(s.now() + d + simAttempt))
+		trouble := func(d time.Duration) { s.troubled.Store(int64(s.now() + d + simAttempt)) }
 		switch n := r.IntN(10); n {
 		case 0, 1, 2:
 			s.log(fmt.Sprint("session ", c.id, ": ", [...]string{"cut", "black hole", "no replies"}[n], " for ", d))
@@ -177,22 +177,26 @@ func (s *simulation) injectFaults() {
 			c.link.Reset()
 		case 4, 5:
 			s.log(fmt.Sprint("new leader, the old one acknowledges renewals for ", d))
+			trouble(d)
 			s.srv.ChangeLeader(d)
 		case 6:
 			s.log(fmt.Sprint("no leader for ", d))
 			for _, c := range s.clients {
 				s.noteFault(c, d+simAttempt)
 			}
+			trouble(d + 3*time.Second)
 			s.srv.LoseLeader()
 			time.Sleep(d)
 			s.srv.ChangeLeader(upTo(r, 3*time.Second))
 		case 7:
 			s.log("compacted")
+			trouble(0)
 			s.srv.Compact()
 			c.link.Reset() // an idle watch starts again from a compacted revision
 			s.noteFault(c, simAttempt)
 		case 8:
 			s.log("watches canceled")
+			trouble(0)
 			s.srv.CancelWatches(rpctypes.ErrNoLeader)
 		case 9:
 			if s.profile.skip {
@@ -203,6 +207,7 @@ func (s *simulation) injectFaults() {
 				s.mu.Lock()
 				s.skips = append(s.skips, s.now())
 				s.mu.Unlock()
+				trouble(0)
 				s.srv.Skip(d)
 			}
 		}

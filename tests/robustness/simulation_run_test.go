@@ -41,7 +41,7 @@ type simulation struct {
 	stop         atomic.Bool
 	oracle       oracle
 	batches      atomic.Int64 // batches of Txns that were sent
-	troubled     atomic.Int64 // when the latest fault of the cluster ends, in time since begin
+	troubled     atomic.Int64 // when the last fault ends that no connection is to blame for, in time since begin
 
 	mu         sync.Mutex // protects what follows
 	violations []string

@@ -82,7 +82,7 @@ func (s *simulation) closeSession(c *simClient) error {
 func (s *simulation) reopen(c *simClient) {
 	r := s.source(500 + uint64(c.id))
 	for {
-		time.Sleep(upTo(r, 20*time.Second) + time.Millisecond)
+		time.Sleep(upTo(r, 8*time.Second) + time.Millisecond)
 		if s.stop.Load() {
 			return
 		}
