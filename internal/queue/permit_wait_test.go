@@ -256,6 +256,37 @@ func TestWaiterDelaysForAPermitThatWasRevokedBeforeItWasFirst(t *testing.T) {
 	}
 }
 
+// The mark of the oldest holder is older than the entries of those behind it. One of them has held and is revoked, and
+// the waiter that would have told of that goes without a mark.
+func TestWaiterDoesNotTrustAMarkForEntriesThatWerePutAfterIt(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		setLimit(t, srv, 2, 2)
+		full := mustAcquire(t, start(t, srv).permits(2, 2))
+		oldest := acquireLater(ctx, start(t, srv).permits(2, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		mustRelease(t, full)
+		marked := heldNow(t, oldest)
+		kit.JoinPermit(t, srv, permitsX, 1) // holds
+		revoked := srv.Keys(permitsX)[1].Lease
+		between := kit.JoinPermit(t, srv, permitsX, 2)
+		waiter := acquireLater(ctx, start(t, srv).permits(2, 1))
+		kit.Queued(t, srv, permitsX, 4)
+		srv.Revoke(clientv3.LeaseID(revoked))
+		at := time.Now()
+		between.Release()
+		r := <-waiter
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		if after := r.at.Sub(at); after < kit.LockDelay {
+			t.Errorf("it held %v after a permit ahead of it was revoked", after)
+		}
+		mustRelease(t, r.h)
+		mustRelease(t, marked)
+	})
+}
+
 // Whichever of them is canceled, and when: the others are served, and nothing is left.
 func TestCanceledWaitersOfASemaphoreLeaveNothing(t *testing.T) {
 	for at := time.Duration(0); at < 40*kit.OneWay; at += kit.OneWay / 2 {
