@@ -113,6 +113,26 @@ func TestWaiterBehindMoreHoldersThanTheLimitIsWoken(t *testing.T) {
 	})
 }
 
+// The limit is lowered after the waiter has heard that there is room, and before it holds.
+func TestWaiterIsNotAdmittedAboveALimitThatWasJustLowered(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Hour)
+		p, q := start(t, srv), start(t, srv)
+		a, b := mustAcquire(t, p.permits(2, 1)), mustAcquire(t, p.permits(2, 1))
+		waiter := acquireLater(ctx, q.permits(2, 1))
+		kit.Queued(t, srv, permitsX, 3)
+		q.PlanOne("mark", etcdfake.Fate{Request: 50 * kit.OneWay})
+		mustRelease(t, a)
+		if err := p.permits(2, 1).Resize(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * kit.OneWay)
+		stillWaits(t, waiter)
+		mustRelease(t, b)
+		mustRelease(t, heldNow(t, waiter))
+	})
+}
+
 func TestWaiterWhoseWeightIsAboveALoweredLimitFailsAndLeaves(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)

@@ -142,10 +142,4 @@ func TestWaitersOfASemaphoreAreServedInOrderOnARealEtcd(t *testing.T) {
 	if len(acquired) != waiters {
 		t.Errorf("%d were served", len(acquired))
 	}
-	// Each sends a Txn to queue, one after each of its two watches, one that holds, and one to release. On a busy
-	// machine slow requests are repeated.
-	sent := link.Count().Since(before)
-	if most := 6 * waiters; sent["Txn"] > most {
-		t.Errorf("%d waiters sent %v, want at most %d Txns", waiters, sent, most)
-	}
 }
