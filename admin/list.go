@@ -31,18 +31,25 @@ type tally struct {
 	limit   int
 	count   int
 	oldest  Entry
-	writer  int64   // create revision of the oldest writer's entry; 0: there is none
-	readers []int64 // create revisions of the readers' entries
+	writer  int64          // create revision of the oldest writer's entry; 0: there is none
+	readers map[int64]bool // create revisions of the readers' entries
 }
 
+// add counts an entry. The keys of readers come first: one that a writer has as well, of the same create revision, is
+// that of a lock that can be downgraded.
 func (t *tally) add(e Entry) {
-	if t.count++; t.count == 1 || e.Revision < t.oldest.Revision {
+	if t.count++; t.count == 1 || e.Revision < t.oldest.Revision || e.Revision == t.oldest.Revision && !e.Shared {
 		t.oldest = e
 	}
 	switch {
 	case e.Shared:
-		t.readers = append(t.readers, e.Revision)
-	case t.writer == 0 || e.Revision < t.writer:
+		t.readers[e.Revision] = true
+		return
+	case t.readers[e.Revision]:
+		delete(t.readers, e.Revision)
+		t.count--
+	}
+	if t.writer == 0 || e.Revision < t.writer {
 		t.writer = e.Revision
 	}
 }
@@ -54,7 +61,7 @@ func (t *tally) summary(kind Kind) Summary {
 		return Summary{Kind: kind, Name: t.name, Holder: t.oldest, Waiting: waiting}
 	}
 	holding := 0
-	for _, rev := range t.readers {
+	for rev := range t.readers {
 		if t.writer == 0 || rev < t.writer {
 			holding++
 		}
@@ -120,7 +127,7 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 				if t.count > 0 && !yield(t.summary(kind), nil) {
 					return
 				}
-				t = tally{name: name}
+				t = tally{name: name, readers: make(map[int64]bool)}
 			}
 			if kind == Semaphore {
 				t.entries = append(t.entries, queue.ViewPermit(kv))

@@ -35,8 +35,8 @@ func TestSemaphoreIsShownWithItsLimitAndItsHolders(t *testing.T) {
 			t.Fatal(err)
 		}
 		holders := q.Holders()
-		if q.Limit != 3 || q.Waiting() != 1 || len(holders) != 2 || holders[0].Key != held[0].Key() || holders[1].Weight != 2 ||
-			holders[0].Token != 0 || q.Entries[2].Weight != 3 {
+		if q.Limit != 3 || q.Waiting() != 1 || len(holders) != 2 || holders[0].Key != held[0].Key() ||
+			holders[1].Weight != 2 || holders[0].Token != 0 || q.Entries[2].Weight != 3 {
 			t.Errorf("%+v", q)
 		}
 		n := 0
@@ -70,6 +70,12 @@ func TestWhatASemaphoreDoesNotHaveIsRefused(t *testing.T) {
 		adm := admin.New(srv.Client(), nil)
 		if _, err := adm.ShowAt(t.Context(), admin.Semaphore, "x"); !errors.As(err, new(*holdfast.ArgumentError)) {
 			t.Errorf("ShowAt: %v", err)
+		}
+		if err := adm.Kick(t.Context(), admin.Semaphore, "x", 1, "r"); !errors.As(err, new(*holdfast.ArgumentError)) {
+			t.Errorf("Kick: %v", err)
+		}
+		if err := adm.Remove(t.Context(), admin.Semaphore, "x", 1, "r"); !errors.As(err, new(*holdfast.ArgumentError)) {
+			t.Errorf("Remove: %v", err)
 		}
 		for _, err := range adm.Watch(t.Context(), admin.Semaphore, "x") {
 			if !errors.As(err, new(*holdfast.ArgumentError)) {

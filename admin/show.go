@@ -121,12 +121,35 @@ const showPage = 1000
 // listing is a queue without TTLs.
 type listing struct {
 	entries  []Entry
+	second   []Entry // the readers' entries of locks that can be downgraded, while their writers' entries are in entries
 	revision int64
 	limit    int // of a semaphore
 }
 
 // list reads all entries of a queue in order, at one revision.
 func (c *Client) list(ctx context.Context, p place) (l listing, err error) {
+	if l, err = c.listAll(ctx, p); err != nil {
+		return listing{}, err
+	}
+	writers := make(map[int64]bool)
+	for _, e := range l.entries {
+		if !e.Shared {
+			writers[e.Revision] = true
+		}
+	}
+	l.entries = slices.DeleteFunc(l.entries, func(e Entry) bool {
+		second := e.Shared && writers[e.Revision]
+		if second {
+			l.second = append(l.second, e)
+		}
+		return second
+	})
+	return l, nil
+}
+
+// listAll is list with all entries in entries. The next page begins with the last entry of the one before, because two
+// entries may have one create revision.
+func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 	var epoch []*mvccpb.KeyValue
 	for from, more := int64(0), true; more; {
 		ops := []clientv3.Op{
@@ -153,7 +176,10 @@ func (c *Client) list(ctx context.Context, p place) (l listing, err error) {
 		}
 		page := resp.Responses[0].GetResponseRange()
 		for _, kv := range page.Kvs {
-			from = kv.CreateRevision + 1
+			if kv.CreateRevision == from && l.has(string(kv.Key)) {
+				continue
+			}
+			from = kv.CreateRevision
 			if p.kind == Semaphore {
 				l.entries = append(l.entries, queue.ViewPermit(kv))
 				continue
@@ -167,6 +193,12 @@ func (c *Client) list(ctx context.Context, p place) (l listing, err error) {
 		more = page.More && len(page.Kvs) > 0
 	}
 	return l, nil
+}
+
+// has reports whether one of the last two entries has that key.
+func (l listing) has(key string) bool {
+	last := l.entries[max(0, len(l.entries)-2):]
+	return slices.ContainsFunc(last, func(e Entry) bool { return e.Key == key })
 }
 
 // token returns the token of an entry created at rev, given the epoch's key now; 0 if that is not known any more.

@@ -35,8 +35,8 @@ An entry, one holder or waiter:
     notice          what an administrator wants (see "holdfast help kick"): by,
                     reason, at, removed (true: the lock is taken away)
 
-"ls":      kind ("lock", "election", "sem"), name, waiting, holder (an entry without
-           token and ttl_seconds)
+"ls":      kind ("lock", "tree", "sem", "election"), name, waiting, holder (an
+           entry without token and ttl_seconds)
 "ls --sessions": owner, host, pid, lease, revision
 "show":    kind, name, revision, held, waiting (a count), limit (of a semaphore),
            entries (the holder or holders, then those who wait, in their order)

@@ -19,15 +19,17 @@ Owner, host, pid and times are what each process wrote of itself, by its own clo
 TTL is how long the lease lives on unless it is renewed: a process that is alive
 renews it all the time.
 
-Several readers may hold a lock together, and permits of a semaphore (--semaphore).
+Several readers may hold a lock together, and permits of a semaphore (--kind sem).
 The first of them is shown as its holder, the others with "holds" as their place.
+A tree lock is shared at each path above its own: "show --kind tree billing" shows
+those who hold paths below billing.
 
 A lock that is free is no error: "show" says so and exits with 0. Any name that is
 not in use is free, a misspelled one too, so a hint on stderr says where to look.`
 
 const showExamples = `  holdfast show billing/job-7
-  holdfast show --election scheduler
-  holdfast show --semaphore uploads
+  holdfast show --kind election scheduler
+  holdfast show --kind sem uploads
   holdfast show --at /app/locks/report       # what etcdctl lock /app/locks/report locks
   holdfast show billing/job-7 -o json | jq .held
   holdfast show --all billing/job-7 | less   # a queue of thousands`
@@ -63,9 +65,6 @@ func newShow(a *app) *cobra.Command {
 		},
 	}
 	p.addFlags(cmd)
-	cmd.Flags().BoolVar(&p.semaphore, "semaphore", false, "NAME is a semaphore")
-	cmd.MarkFlagsMutuallyExclusive("semaphore", "election")
-	cmd.MarkFlagsMutuallyExclusive("semaphore", "at")
 	cmd.Flags().BoolVar(&all, "all", false, "show every waiter, not the first 20")
 	return cmd
 }
@@ -76,7 +75,7 @@ func (p *place) elsewhere() string {
 		return fmt.Sprintf("If you expected a holder: nothing is below %s/ in etcd. Give the prefix as the other\n"+
 			"clients do: with a \"/\" at its end it is another lock.", clean(p.name, 0))
 	}
-	return "If you expected a holder: \"holdfast ls\" lists the names in use. --election, --at and\n" +
+	return "If you expected a holder: \"holdfast ls\" lists the names in use. --kind, --at and\n" +
 		"--namespace look elsewhere."
 }
 

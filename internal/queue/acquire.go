@@ -241,7 +241,7 @@ func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
 		e.log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used", "reason", err)
-		for _, m := range e.separate() {
+		for _, m := range e.set {
 			m.q.host.Go(func(context.Context) { _ = m.remove(m.lease.Context()) }) // joined by Close
 		}
 		return true
@@ -280,7 +280,7 @@ func giveUp(turns []turn, e *entry) {
 		return
 	}
 	removed := make([]<-chan struct{}, len(turns))
-	set := e.separate()
+	set := e.set // each leaves by itself
 	for i, m := range set {
 		if m.stage < created {
 			_ = turns[i].line.handOff(m) // sends nothing: the sweeper takes over

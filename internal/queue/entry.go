@@ -188,15 +188,6 @@ func (e *entry) othersStand() []clientv3.Cmp {
 	return cmps
 }
 
-// separate has each entry of the set be removed by itself, and returns them.
-func (e *entry) separate() []*entry {
-	set := e.set
-	for _, m := range set {
-		m.set = nil
-	}
-	return set
-}
-
 // finish ends the attempt. If a copy of its put was not answered, or the entry may exist with an unknown revision, the
 // sweeper takes over. The present gate does not tell whether the copy came too late: it may have been carried out after
 // the entry was removed, and before the gate moved.

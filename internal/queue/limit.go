@@ -142,7 +142,7 @@ func (e *entry) whichLimit(ctx context.Context, kv *mvccpb.KeyValue) error {
 		return err
 	case now.limit != e.q.sem.permits:
 		return e.q.otherLimit(now)
-	case kv == nil || now.String() != e.permit.limit.String():
+	case kv == nil || now.mod != e.permit.limit.mod:
 		return errLimitMoved
 	default:
 		return errEntryGone

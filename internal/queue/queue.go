@@ -274,7 +274,9 @@ func withoutMode(part string) string {
 	return strings.TrimPrefix(part, readerMark)
 }
 
-// isReader reports whether an entry of ours is a reader's.
+// IsReaderKey reports whether an entry of ours is a reader's.
+func IsReaderKey(key string) bool { return isReader(key) }
+
 func isReader(key string) bool { return strings.HasPrefix(lastPart(key), readerMark) }
 
 func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }

@@ -111,7 +111,7 @@ func (e *entry) removeInBackground(context.Context) {
 
 // abandonAll abandons each entry of the attempt.
 func (e *entry) abandonAll() {
-	for _, m := range e.separate() {
+	for _, m := range e.set {
 		m.abandon()
 	}
 }
