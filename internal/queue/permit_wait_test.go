@@ -276,6 +276,39 @@ func TestWaiterDelaysForAPermitThatWasRevokedBeforeItWasFirst(t *testing.T) {
 	}
 }
 
+// It may give up before it has judged the one that was revoked, or while it waits for the lock delay. Either way the
+// next one waits for that.
+func TestFirstWaiterThatGivesUpPassesOnWhatIsToBeWaitedFor(t *testing.T) {
+	for _, after := range []time.Duration{2 * kit.OneWay, kit.LockDelay / 2} {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+				setLimit(t, srv, 2, 2)
+				ahead := kit.JoinPermit(t, srv, permitsX, 2)
+				first := acquireLater(ctx, start(t, srv).permits(2, 1))
+				kit.Queued(t, srv, permitsX, 2)
+				second := acquireLater(kit.Within(t, time.Minute), start(t, srv).permits(2, 1))
+				kit.Queued(t, srv, permitsX, 3)
+				ahead.Revoke()
+				at := time.Now()
+				time.Sleep(after)
+				giveUp()
+				if r := <-first; !errors.Is(r.err, context.Canceled) {
+					t.Fatal(r.err)
+				}
+				r := <-second
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				if took := r.at.Sub(at); took < kit.LockDelay {
+					t.Errorf("the second waiter held %v after a permit ahead of it was revoked", took)
+				}
+				mustRelease(t, r.h)
+			})
+		})
+	}
+}
+
 // The mark of the oldest holder is older than the entries of those behind it. One of them has held and is revoked, and
 // the waiter that would have told of that goes without a mark.
 func TestWaiterDoesNotTrustAMarkForEntriesThatWerePutAfterIt(t *testing.T) {
