@@ -78,8 +78,8 @@ type noticeJSON struct {
 func asJSON(e admin.Entry) entryJSON {
 	j := entryJSON{
 		Key: e.Key, Owner: e.Owner, Host: e.Host, PID: e.PID, Value: e.Value, Token: e.Token, Revision: e.Revision,
-		Lease: hex(e), Foreign: e.Foreign, Shared: e.Shared, Weight: e.Weight, QueuedAt: known(e.QueuedAt), HeldAt: known(e.HeldAt),
-		Taken: known(e.TakenUntil),
+		Lease: hex(e), Foreign: e.Foreign, Shared: e.Shared, Weight: e.Weight,
+		QueuedAt: known(e.QueuedAt), HeldAt: known(e.HeldAt), Taken: known(e.TakenUntil),
 	}
 	if n := e.Notice; !n.At.IsZero() {
 		j.Notice = &noticeJSON{n.By, n.Reason, n.At.UTC(), n.Removed}
