@@ -51,3 +51,21 @@ type NameError struct {
 func (e *NameError) Error() string {
 	return fmt.Sprintf("%s name %.128q: %s", e.Kind, e.Name, e.Reason)
 }
+
+// LimitError says that a semaphore has another limit in etcd than the program names, or that a weight is above the
+// limit, so that it could never be acquired. Nothing is held.
+type LimitError struct {
+	Name   string // of the semaphore
+	Limit  int    // in etcd; if nothing was asked of etcd yet, the one that the program names
+	Named  int    // by the program
+	Weight int    // what was asked for, if that is above the limit; otherwise 0
+}
+
+func (e *LimitError) Error() string {
+	if e.Weight > 0 {
+		return fmt.Sprintf("semaphore %.128q: a weight of %d is above the limit of %d, so it could never be acquired",
+			e.Name, e.Weight, e.Limit)
+	}
+	return fmt.Sprintf("semaphore %.128q has a limit of %d in etcd, and this program names %d: all programs must name "+
+		"the same limit, which Resize changes", e.Name, e.Limit, e.Named)
+}

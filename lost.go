@@ -16,7 +16,7 @@ func (id LeaseID) String() string { return strconv.FormatInt(int64(id), 16) }
 // LostError says that a lease, or a lock or term on it, is lost for good. It Is ErrLost, and with CauseClosed also
 // ErrClosed.
 type LostError struct {
-	Kind  string        // "lock", "tree" or "election"; empty for the session itself
+	Kind  string        // "lock", "tree", "sem" or "election"; empty for the session itself
 	Name  string        // of the lock or election; empty for the session itself
 	Lease LeaseID       // the lease that is gone
 	Token int64         // the holder's fencing token; 0 for a reader and for the session itself
@@ -30,7 +30,11 @@ func (e *LostError) Error() string {
 	if e.Kind == "" {
 		b.WriteString("session lost")
 	} else {
-		fmt.Fprintf(&b, "%s %.128q lost", e.Kind, e.Name)
+		kind := e.Kind
+		if kind == "sem" {
+			kind = "semaphore"
+		}
+		fmt.Fprintf(&b, "%s %.128q lost", kind, e.Name)
 		if e.Token != 0 {
 			fmt.Fprintf(&b, " (token %d)", e.Token)
 		}

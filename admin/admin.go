@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -17,14 +18,18 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// Kind is what a name is of. The lock and the election of one name have nothing in common.
+// Kind is what a name is of. The lock, the tree lock and the election of one name have nothing in common.
 type Kind string
 
 const (
-	// Lock is a locker.Mutex.
+	// Lock is a locker.Mutex or locker.RWMutex, also of a locker.Set.
 	Lock Kind = "lock"
+	// Tree is a locker.TreeMutex. It has an entry in the queue of its path, and a reader's in that of each path above.
+	Tree Kind = "tree"
 	// Election is an election.Election.
 	Election Kind = "election"
+	// Semaphore is a locker.Semaphore. Show and List take it; Watch does not, and its holders cannot be kicked.
+	Semaphore Kind = "sem"
 )
 
 // Options of a Client. The zero value of every field is its default.
@@ -126,8 +131,12 @@ func (c *Client) named(kind Kind, name string) (place, error) {
 
 // foreign returns the place of a prefix as etcd's concurrency package takes it.
 func foreign(kind Kind, prefix string) (place, error) {
-	if err := kind.check(); err != nil {
+	err := errors.Join(kind.check(), kind.notSemaphore("is Semaphore: there are none under foreign prefixes"))
+	if err != nil {
 		return place{}, err
+	}
+	if !slices.Contains(prefixed, kind) {
+		return place{}, &holdfast.ArgumentError{Argument: "kind", Reason: fmt.Sprintf("is %q, which has no prefixes", kind)}
 	}
 	if prefix == "" {
 		return place{}, &holdfast.NameError{Kind: string(kind) + " prefix", Name: prefix, Reason: "is empty"}
@@ -138,9 +147,23 @@ func foreign(kind Kind, prefix string) (place, error) {
 // root is where all names of a kind stand.
 func (c *Client) root(kind Kind) string { return c.namespace + "/" + string(kind) + "/" }
 
+// kinds are all kinds, and prefixed are those that etcd's own clients have as well.
+var (
+	kinds    = []Kind{Lock, Tree, Semaphore, Election}
+	prefixed = []Kind{Lock, Election}
+)
+
 func (k Kind) check() error {
-	if k != Lock && k != Election {
-		return &holdfast.ArgumentError{Argument: "kind", Reason: fmt.Sprintf("is %q, neither Lock nor Election", string(k))}
+	if !slices.Contains(kinds, k) {
+		return &holdfast.ArgumentError{Argument: "kind", Reason: fmt.Sprintf("is %q, which is none of %q", string(k), kinds)}
+	}
+	return nil
+}
+
+// notSemaphore refuses what a semaphore does not have.
+func (k Kind) notSemaphore(what string) error {
+	if k == Semaphore {
+		return &holdfast.ArgumentError{Argument: "kind", Reason: what}
 	}
 	return nil
 }

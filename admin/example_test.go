@@ -92,14 +92,14 @@ func ExampleClient_Kick() {
 		log.Panic(err)
 	}
 	h, _ := q.Holder()
-	if err := adm.Kick(ctx, "billing/job-7", h.Token, "deploy of 14:00"); err != nil {
+	if err := adm.Kick(ctx, admin.Lock, "billing/job-7", h.Token, "deploy of 14:00"); err != nil {
 		log.Panic(err)
 	}
 	var kick *holdfast.KickError
 	if err := <-done; errors.As(err, &kick) {
 		fmt.Println("the job was ended by", kick.By, "for the", kick.Reason)
 	}
-	err = adm.Kick(ctx, "billing/job-7", h.Token, "once more")
+	err = adm.Kick(ctx, admin.Lock, "billing/job-7", h.Token, "once more")
 	fmt.Println(errors.Is(err, admin.ErrNotHeld), err)
 	// Output:
 	// the job was ended by jane for the deploy of 14:00
@@ -128,7 +128,7 @@ func ExampleClient_Remove() {
 		}
 		switch ev.What {
 		case admin.Acquired:
-			if err := adm.Remove(ctx, "billing/job-7", ev.Entry.Token, "host is wedged"); err != nil {
+			if err := adm.Remove(ctx, admin.Lock, "billing/job-7", ev.Entry.Token, "host is wedged"); err != nil {
 				log.Panic(err)
 			}
 		case admin.Removed:

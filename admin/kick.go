@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -61,6 +62,10 @@ func (e *HolderError) Unwrap() error { return e.Err }
 // taken until the holder releases the lock: Do does that when its function has returned, other callers
 // with Unlock. A holder that hangs, or cannot reach etcd, is not affected: see Remove.
 //
+// A lock of several names (locker.Set, locker.TreeMutex) ends as a whole, by a request in the entry of any of
+// them. If it is the first of this queue and still waits in another one, it gives up its place in all of them once
+// it looks, within 30 seconds, and queues again at the back. Leaders of elections take no requests: ErrNotTold.
+//
 // nil means that the request stands in the entry, this one or that of an earlier Kick or Remove, and
 // not that the holder knows of it. Watch tells how it goes on.
 //
@@ -68,12 +73,13 @@ func (e *HolderError) Unwrap() error { return e.Err }
 // before anything is sent; ctx's error, or etcd's where a retry cannot help. An error that Is
 // holdfast.ErrOutcomeUnknown leaves open whether the request stands, which Show tells; Kick may be
 // repeated.
-func (c *Client) Kick(ctx context.Context, name string, token fencing.Token, reason string) error {
-	return c.kick(ctx, token, reason, func() (place, error) { return c.named(Lock, name) })
+func (c *Client) Kick(ctx context.Context, kind Kind, name string, token fencing.Token, reason string) error {
+	return c.kick(ctx, token, reason, func() (place, error) { return c.named(kind, name) })
 }
 
 // KickAt is Kick for a prefix as locker.NewMutexAt takes it. Holders that are clients of etcd's own locks take no
-// requests: ErrNotTold.
+// requests: ErrNotTold. "/jobs/" is another lock than "/jobs": ErrNotHeld for one says nothing of the other. See
+// ShowAt.
 func (c *Client) KickAt(ctx context.Context, prefix string, token fencing.Token, reason string) error {
 	return c.kick(ctx, token, reason, func() (place, error) { return foreign(Lock, prefix) })
 }
@@ -98,12 +104,22 @@ type request struct {
 	unanswered bool   // a write was sent and not answered
 }
 
-// holder is the entry of a holder.
+// holder is the entry of a holder; of a lock that can be downgraded, both.
 type holder struct {
+	writable []writable
+	entry    Entry // the writer's of two
+}
+
+// writable is an entry as it was read.
+type writable struct {
 	key   string
 	mod   int64 // of value
 	value queue.Value
-	entry Entry
+}
+
+// all reports whether each of the entries has a notice for which f is true.
+func (h holder) all(f func(queue.Notice) bool) bool {
+	return !slices.ContainsFunc(h.writable, func(w writable) bool { return !f(w.value.Notice) })
 }
 
 // newRequest checks what the caller has given.
@@ -123,6 +139,9 @@ func (c *Client) newRequest(
 		return nil, &holdfast.ArgumentError{Argument: "reason", Reason: bad}
 	}
 	p, err := at()
+	if err == nil {
+		err = p.kind.notSemaphore("is Semaphore, whose permits have no token to name: end the process that holds one")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -154,13 +173,11 @@ func (r *request) ask(ctx context.Context) error {
 		if h.entry.Released() && !r.notice.Removed { // MinHold keeps its name; no holder would read the notice
 			return &HolderError{Token: r.token, Err: ErrNotHeld, Holder: h.entry}
 		}
-		if stands := h.value.Notice; stands.Given() && (stands.Removed || !r.notice.Removed) {
+		if h.all(func(n queue.Notice) bool { return n.Given() && (n.Removed || !r.notice.Removed) }) {
 			r.told = true
 			return nil
 		}
-		v := h.value
-		v.Notice = r.notice
-		return r.write(ctx, clientv3.OpPut(h.key, v.Encode(), clientv3.WithIgnoreLease()))
+		return r.write(ctx, func(queue.Notice) queue.Notice { return r.notice }, clientv3.WithIgnoreLease())
 	})
 }
 
@@ -186,7 +203,7 @@ func (r *request) find(ctx context.Context) error {
 	if failed.Holder, err = r.view(ctx, first[0], epoch); err != nil || len(own) == 0 {
 		return cmp.Or(err, error(failed))
 	}
-	kv := own[0]
+	kv := own[len(own)-1] // a writer's key comes behind a reader's
 	e, err := r.view(ctx, kv, epoch)
 	switch {
 	case err != nil:
@@ -197,12 +214,15 @@ func (r *request) find(ctx context.Context) error {
 		failed.Err = ErrWaits
 		return failed
 	}
-	v, ok := queue.DecodeValue(kv.Value)
-	if !ok || v.ToldWithin == 0 {
-		failed.Err = ErrNotTold
-		return failed
+	r.holder = holder{entry: e}
+	for _, kv := range own {
+		v, ok := queue.DecodeValue(kv.Value)
+		if !ok || v.ToldWithin == 0 {
+			failed.Err = ErrNotTold
+			return failed
+		}
+		r.holder.writable = append(r.holder.writable, writable{string(kv.Key), kv.ModRevision, v})
 	}
-	r.holder = holder{key: string(kv.Key), mod: kv.ModRevision, value: v, entry: e}
 	return nil
 }
 
@@ -217,14 +237,19 @@ func (r *request) view(ctx context.Context, kv *mvccpb.KeyValue, epoch []*mvccpb
 	return e, err
 }
 
-// write changes the holder's entry if it is as find has read it.
-func (r *request) write(ctx context.Context, op clientv3.Op) error {
-	unchanged := []clientv3.Cmp{
-		clientv3.Compare(clientv3.CreateRevision(r.holder.key), "=", r.token.Revision()),
-		clientv3.Compare(clientv3.ModRevision(r.holder.key), "=", r.holder.mod),
+// write changes the notices in the holder's entries if those are as find has read them.
+func (r *request) write(ctx context.Context, notice func(queue.Notice) queue.Notice, opts ...clientv3.OpOption) error {
+	var unchanged []clientv3.Cmp
+	var puts []clientv3.Op
+	for _, w := range r.holder.writable {
+		unchanged = append(unchanged,
+			clientv3.Compare(clientv3.CreateRevision(w.key), "=", r.token.Revision()),
+			clientv3.Compare(clientv3.ModRevision(w.key), "=", w.mod))
+		w.value.Notice = notice(w.value.Notice)
+		puts = append(puts, clientv3.OpPut(w.key, w.value.Encode(), opts...))
 	}
 	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return r.client.Txn(ctx).If(unchanged...).Then(op).Commit()
+		return r.client.Txn(ctx).If(unchanged...).Then(puts...).Commit()
 	}
 	resp, open, err := attempt.Once(ctx, r.sender, attempt.Write, send)
 	switch {
@@ -258,7 +283,7 @@ func (r *request) finish(ctx context.Context, event audit.Event, err error) erro
 	if r.told || r.unanswered {
 		h := r.holder
 		audit.Tell(ctx, r.auditor, audit.Record{
-			Event: event, Kind: string(r.place.kind), Name: r.place.name, Key: h.key,
+			Event: event, Kind: string(r.place.kind), Name: r.place.name, Key: h.entry.Key,
 			Lease: holdfast.LeaseID(h.entry.Lease), Token: int64(r.token), Holder: h.entry.String(),
 			By: r.notice.By, Detail: r.notice.Reason, Err: err,
 		})

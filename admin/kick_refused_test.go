@@ -57,18 +57,24 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 			call func() error
 			want error
 		}{
-			"a token that never held": {func() error { return ops.Kick(t.Context(), "job", 1, "x") }, admin.ErrNotHeld},
+			"a token that never held": {func() error {
+				return ops.Kick(t.Context(), admin.Lock, "job", 1, "x")
+			}, admin.ErrNotHeld},
 			"another epoch": {func() error {
-				return ops.Kick(t.Context(), "job", lk.Token()|1<<48, "x")
+				return ops.Kick(t.Context(), admin.Lock, "job", lk.Token()|1<<48, "x")
 			}, admin.ErrNotHeld},
 			"a name that MinHold keeps": {func() error {
-				return ops.Kick(t.Context(), "rests", rests.Token(), "x")
+				return ops.Kick(t.Context(), admin.Lock, "rests", rests.Token(), "x")
 			}, admin.ErrNotHeld},
-			"a free lock": {func() error { return ops.Kick(t.Context(), "free", lk.Token(), "x") }, admin.ErrNotHeld},
+			"a free lock": {func() error {
+				return ops.Kick(t.Context(), admin.Lock, "free", lk.Token(), "x")
+			}, admin.ErrNotHeld},
 			"a waiter": {func() error {
-				return ops.Kick(t.Context(), "job", fencing.Token(waiter.CreateRevision), "x")
+				return ops.Kick(t.Context(), admin.Lock, "job", fencing.Token(waiter.CreateRevision), "x")
 			}, admin.ErrWaits},
-			"an election's name": {func() error { return ops.Kick(t.Context(), "led", term.Token(), "x") }, admin.ErrNotHeld},
+			"an election's name": {func() error {
+				return ops.Kick(t.Context(), admin.Lock, "led", term.Token(), "x")
+			}, admin.ErrNotHeld},
 			"an election's entry": {func() error {
 				return ops.KickAt(t.Context(), "holdfast/election/led/@", term.Token(), "x")
 			}, admin.ErrNotTold},
@@ -76,7 +82,7 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 				return ops.KickAt(t.Context(), prefix, fencing.Token(foreign.Header.Revision), "x")
 			}, admin.ErrNotTold},
 			"an older version": {func() error {
-				return ops.Kick(t.Context(), "old", fencing.Token(old.Header.Revision), "x")
+				return ops.Kick(t.Context(), admin.Lock, "old", fencing.Token(old.Header.Revision), "x")
 			}, admin.ErrNotTold},
 		} {
 			err := c.call()
@@ -101,7 +107,7 @@ func TestKickThatEtcdRefusesSaysSo(t *testing.T) {
 		lk := mustLock(t, a, "job")
 		cli := srv.Link().Client()
 		cli.KV = readOnlyKV{cli.KV}
-		err := admin.New(cli, nil).Kick(t.Context(), "job", lk.Token(), "deploy")
+		err := admin.New(cli, nil).Kick(t.Context(), admin.Lock, "job", lk.Token(), "deploy")
 		if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Errorf("Kick: %v", err)
 		}
@@ -145,19 +151,19 @@ func TestBadInputOfAKickIsRefusedBeforeAnyRequest(t *testing.T) {
 		}
 		var none context.Context
 		for what, call := range map[string]func() error{
-			"no client":           func() error { return admin.New(nil, nil).Kick(ctx, "x", 1, "x") },
-			"no context":          func() error { return ops.Kick(none, "x", 1, "x") },
-			"no token":            func() error { return ops.Kick(ctx, "x", 0, "x") },
-			"negative token":      func() error { return ops.Kick(ctx, "x", -1, "x") },
-			"no reason":           func() error { return ops.Kick(ctx, "x", 1, "") },
-			"long reason":         func() error { return ops.Kick(ctx, "x", 1, strings.Repeat("x", 257)) },
-			"reason not UTF-8":    func() error { return ops.Kick(ctx, "x", 1, "a\xff") },
-			"bad name":            func() error { return ops.Kick(ctx, "a//b", 1, "x") },
+			"no client":           func() error { return admin.New(nil, nil).Kick(ctx, admin.Lock, "x", 1, "x") },
+			"no context":          func() error { return ops.Kick(none, admin.Lock, "x", 1, "x") },
+			"no token":            func() error { return ops.Kick(ctx, admin.Lock, "x", 0, "x") },
+			"negative token":      func() error { return ops.Kick(ctx, admin.Lock, "x", -1, "x") },
+			"no reason":           func() error { return ops.Kick(ctx, admin.Lock, "x", 1, "") },
+			"long reason":         func() error { return ops.Kick(ctx, admin.Lock, "x", 1, strings.Repeat("x", 257)) },
+			"reason not UTF-8":    func() error { return ops.Kick(ctx, admin.Lock, "x", 1, "a\xff") },
+			"bad name":            func() error { return ops.Kick(ctx, admin.Lock, "a//b", 1, "x") },
 			"empty prefix":        func() error { return ops.KickAt(ctx, "", 1, "x") },
-			"long owner":          func() error { return named(strings.Repeat("x", 257)).Kick(ctx, "x", 1, "x") },
-			"owner not UTF-8":     func() error { return named("\xff").Kick(ctx, "x", 1, "x") },
-			"removal, no reason":  func() error { return ops.Remove(ctx, "x", 1, "") },
-			"removal, no token":   func() error { return ops.Remove(ctx, "x", 0, "x") },
+			"long owner":          func() error { return named(strings.Repeat("x", 257)).Kick(ctx, admin.Lock, "x", 1, "x") },
+			"owner not UTF-8":     func() error { return named("\xff").Kick(ctx, admin.Lock, "x", 1, "x") },
+			"removal, no reason":  func() error { return ops.Remove(ctx, admin.Lock, "x", 1, "") },
+			"removal, no token":   func() error { return ops.Remove(ctx, admin.Lock, "x", 0, "x") },
 			"removal, bad prefix": func() error { return ops.RemoveAt(ctx, "", 1, "x") },
 		} {
 			var argument *holdfast.ArgumentError

@@ -48,7 +48,7 @@ func TestKickedHolderEndsItsWorkAndReleases(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		asked := time.Now()
 		before := link.Count()["Txn"]
-		if err := ops.Kick(t.Context(), "job", token, "deploy"); err != nil {
+		if err := ops.Kick(t.Context(), admin.Lock, "job", token, "deploy"); err != nil {
 			t.Fatal(err)
 		}
 		err := <-done
@@ -89,7 +89,7 @@ func TestKickedLockIsTakenUntilUnlock(t *testing.T) {
 		defer cancel()
 		go func() { _, _ = locker.NewMutex(a, "job").Lock(local) }()
 		time.Sleep(100 * time.Millisecond)
-		if err := ops.Kick(t.Context(), "job", lk.Token(), "deploy"); err != nil {
+		if err := ops.Kick(t.Context(), admin.Lock, "job", lk.Token(), "deploy"); err != nil {
 			t.Fatal(err)
 		}
 		if took := ends(t, lk, holdfast.CauseKicked); took > 2*time.Second {
@@ -120,7 +120,7 @@ func TestKickedLockGoesWithItsSession(t *testing.T) {
 		ops := newAdministrator(srv, "ops")
 		closed, revoked := mustLock(t, a, "job"), mustLock(t, a, "other")
 		for name, lk := range map[string]*locker.Lock{"job": closed, "other": revoked} {
-			if err := ops.Kick(t.Context(), name, lk.Token(), "deploy"); err != nil {
+			if err := ops.Kick(t.Context(), admin.Lock, name, lk.Token(), "deploy"); err != nil {
 				t.Fatal(err)
 			}
 			ends(t, lk, holdfast.CauseKicked)

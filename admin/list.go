@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -25,27 +27,41 @@ type Summary struct {
 // tally counts the entries of one name, which come in any order.
 type tally struct {
 	name    string
+	entries []Entry // of a semaphore, and its limit
+	limit   int
 	count   int
 	oldest  Entry
-	writer  int64   // create revision of the oldest writer's entry; 0: there is none
-	readers []int64 // create revisions of the readers' entries
+	writer  int64          // create revision of the oldest writer's entry; 0: there is none
+	readers map[int64]bool // create revisions of the readers' entries
 }
 
+// add counts an entry. The keys of readers come first: one that a writer has as well, of the same create revision, is
+// that of a lock that can be downgraded.
 func (t *tally) add(e Entry) {
-	if t.count++; t.count == 1 || e.Revision < t.oldest.Revision {
+	if t.count++; t.count == 1 || e.Revision < t.oldest.Revision || e.Revision == t.oldest.Revision && !e.Shared {
 		t.oldest = e
 	}
 	switch {
 	case e.Shared:
-		t.readers = append(t.readers, e.Revision)
-	case t.writer == 0 || e.Revision < t.writer:
+		t.readers[e.Revision] = true
+		return
+	case t.readers[e.Revision]:
+		delete(t.readers, e.Revision)
+		t.count--
+	}
+	if t.writer == 0 || e.Revision < t.writer {
 		t.writer = e.Revision
 	}
 }
 
 func (t *tally) summary(kind Kind) Summary {
+	if kind == Semaphore {
+		slices.SortFunc(t.entries, func(a, b Entry) int { return cmp.Compare(a.Revision, b.Revision) })
+		waiting := Queue{Kind: kind, Limit: t.limit, Entries: t.entries}.Waiting()
+		return Summary{Kind: kind, Name: t.name, Holder: t.oldest, Waiting: waiting}
+	}
 	holding := 0
-	for _, rev := range t.readers {
+	for rev := range t.readers {
 		if t.writer == 0 || rev < t.writer {
 			holding++
 		}
@@ -61,8 +77,10 @@ const (
 	listPageElections = 200
 )
 
-// List ranges over the names of a kind that begin with prefix ("": all) and have entries, in the order
-// of their bytes. It reads pages of at most 5000 entries, each at its own revision: a queue that
+// List ranges over the names of a kind that begin with prefix ("": all) and have entries. They come in
+// the order of their keys in etcd, NAME/@/…: names below one segment stand together, but a name is not
+// always ahead of those that it begins ("a-b" and "a/1" come before "a", "a/b" after it). Sort what is
+// shown to people. It reads pages of at most 5000 entries, each at its own revision: a queue that
 // changes meanwhile may be shown partly as it was before and partly as it is. etcd counts all that are
 // left for each page: list with a prefix where you can.
 //
@@ -96,7 +114,12 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 				yield(Summary{}, fmt.Errorf("list %ss: %w", kind, err))
 				return
 			}
-			name, _, ok := strings.Cut(strings.TrimPrefix(string(kv.Key), root), "/@/")
+			key := strings.TrimPrefix(string(kv.Key), root)
+			if name, ok := strings.CutSuffix(key, "/@limit"); ok && kind == Semaphore && name == t.name {
+				t.limit = queue.LimitIn(kv) // it comes behind the entries
+				continue
+			}
+			name, _, ok := strings.Cut(key, "/@/")
 			if !ok || !strings.HasPrefix(name, prefix) {
 				continue // not an entry of ours, or, for "a/", one of the name "a"
 			}
@@ -104,7 +127,10 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 				if t.count > 0 && !yield(t.summary(kind), nil) {
 					return
 				}
-				t = tally{name: name}
+				t = tally{name: name, readers: make(map[int64]bool)}
+			}
+			if kind == Semaphore {
+				t.entries = append(t.entries, queue.ViewPermit(kv))
 			}
 			t.add(queue.View(kv, false))
 		}

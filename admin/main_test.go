@@ -157,7 +157,7 @@ func (j *job) waiter(t *testing.T, told bool) <-chan next {
 
 func (j *job) mustKick(t *testing.T) {
 	t.Helper()
-	if err := j.ops.Kick(t.Context(), "job", j.lk.Token(), "deploy"); err != nil {
+	if err := j.ops.Kick(t.Context(), admin.Lock, "job", j.lk.Token(), "deploy"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -208,7 +208,7 @@ func after(t *testing.T, n next, begin time.Time, least time.Duration) {
 func mustRemove(t *testing.T, ops *administrator, lk *locker.Lock) time.Time {
 	t.Helper()
 	begin := time.Now()
-	if err := ops.Remove(t.Context(), "job", lk.Token(), "wedged"); err != nil {
+	if err := ops.Remove(t.Context(), admin.Lock, "job", lk.Token(), "wedged"); err != nil {
 		t.Fatal(err)
 	}
 	return begin

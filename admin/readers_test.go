@@ -76,10 +76,10 @@ func TestReaderIsKickedAndRemovedBesideAnother(t *testing.T) {
 		cause holdfast.Cause
 	}{
 		"kicked": {func(ops *administrator, token fencing.Token) error {
-			return ops.Kick(context.Background(), "job", token, "deploy")
+			return ops.Kick(context.Background(), admin.Lock, "job", token, "deploy")
 		}, holdfast.CauseKicked},
 		"removed": {func(ops *administrator, token fencing.Token) error {
-			return ops.Remove(context.Background(), "job", token, "wedged")
+			return ops.Remove(context.Background(), admin.Lock, "job", token, "wedged")
 		}, holdfast.CauseRemoved},
 	} {
 		t.Run(name, func(t *testing.T) {

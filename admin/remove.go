@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // Remove takes a lock away from a holder that does not answer: the one whose acquisition has that
@@ -28,14 +29,18 @@ import (
 // continues, or for up to the TTL of its session. So what it writes must be fenced: see package
 // fencing. Without a fence wait for the TTL instead, or stop the process first.
 //
+// A lock of several names (locker.Set, locker.TreeMutex) has other entries, which stay where they are: its holder
+// releases all of them when it is told. If it never is, only this name is free after that time, and the others when
+// the lease of its session has ended. A tree lock is removed at its own path: at a path above, only that is freed.
+//
 // nil means that the entry was moved, or that the holder has let go. If Remove or its process ends in
 // between, the holder has been asked, as by Kick, and nothing else has happened; it may be repeated.
 // Errors are those of Kick.
-func (c *Client) Remove(ctx context.Context, name string, token fencing.Token, reason string) error {
-	return c.remove(ctx, token, reason, func() (place, error) { return c.named(Lock, name) })
+func (c *Client) Remove(ctx context.Context, kind Kind, name string, token fencing.Token, reason string) error {
+	return c.remove(ctx, token, reason, func() (place, error) { return c.named(kind, name) })
 }
 
-// RemoveAt is Remove for a prefix as locker.NewMutexAt takes it; see KickAt.
+// RemoveAt is Remove for a prefix as locker.NewMutexAt takes it; see KickAt, also for a prefix that ends in "/".
 func (c *Client) RemoveAt(ctx context.Context, prefix string, token fencing.Token, reason string) error {
 	return c.remove(ctx, token, reason, func() (place, error) { return foreign(Lock, prefix) })
 }
@@ -67,19 +72,18 @@ func (r *request) move(ctx context.Context) error {
 			return nil // it has let go, or the lease has ended
 		case err != nil:
 			return err
-		case !r.holder.value.Notice.Until.IsZero():
+		case r.holder.all(func(n queue.Notice) bool { return !n.Until.IsZero() }):
 			r.unanswered = false
 			return nil // moved, by an unanswered request or by another administrator
 		}
-		seconds := int64((r.holder.value.ToldWithin + time.Second - 1) / time.Second)
+		seconds := int64((r.holder.writable[0].value.ToldWithin + time.Second - 1) / time.Second)
 		grant := func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) { return r.client.Grant(ctx, seconds) }
 		lease, _, err := attempt.Once(ctx, r.sender, attempt.Write, grant)
 		if err != nil {
 			return fmt.Errorf("grant a lease: %w", etcderr.WithConnection(r.client.ActiveConnection(), err))
 		}
-		v := r.holder.value
-		v.Notice.Until = time.Now().Add(time.Duration(lease.TTL) * time.Second)
-		err = r.write(ctx, clientv3.OpPut(r.holder.key, v.Encode(), clientv3.WithLease(lease.ID)))
+		until := time.Now().Add(time.Duration(lease.TTL) * time.Second)
+		err = r.write(ctx, func(n queue.Notice) queue.Notice { n.Until = until; return n }, clientv3.WithLease(lease.ID))
 		if etcderr.Classify(err) == etcderr.LeaseGone {
 			err = backoff.Again(err)
 		}

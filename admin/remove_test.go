@@ -136,7 +136,7 @@ func TestRemovalOfAnEntryInItsLockDelay(t *testing.T) {
 			t.Fatal(h, err)
 		}
 		begin := time.Now()
-		if err := ops.Remove(t.Context(), "job", h.Token, "wedged"); err != nil {
+		if err := ops.Remove(t.Context(), admin.Lock, "job", h.Token, "wedged"); err != nil {
 			t.Fatal(err)
 		}
 		after(t, <-second, begin, delay+2*time.Second)
@@ -154,10 +154,10 @@ func TestRemovalOfWhatDoesNotHoldWritesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := len(srv.History(""))
-		if err := ops.Remove(t.Context(), "job", q.Entries[1].Token, "x"); !errors.Is(err, admin.ErrWaits) {
+		if err := ops.Remove(t.Context(), admin.Lock, "job", q.Entries[1].Token, "x"); !errors.Is(err, admin.ErrWaits) {
 			t.Errorf("a waiter: %v", err)
 		}
-		if err := ops.Remove(t.Context(), "job", lk.Token()-1, "x"); !errors.Is(err, admin.ErrNotHeld) {
+		if err := ops.Remove(t.Context(), admin.Lock, "job", lk.Token()-1, "x"); !errors.Is(err, admin.ErrNotHeld) {
 			t.Errorf("another token: %v", err)
 		}
 		if err := ops.RemoveAt(t.Context(), "holdfast/lock/job/@", lk.Token()-1, "x"); !errors.Is(err, admin.ErrNotHeld) {
@@ -184,7 +184,7 @@ func TestNameThatMinHoldKeepsCanBeFreedAndNotKicked(t *testing.T) {
 		}
 		granted := waitFor(t, b, lk, true)
 		before := srv.Keys(lk.Key())[0].ModRevision
-		err = ops.Kick(t.Context(), "job", lk.Token(), "deploy")
+		err = ops.Kick(t.Context(), admin.Lock, "job", lk.Token(), "deploy")
 		var failed *admin.HolderError
 		if !errors.As(err, &failed) || !errors.Is(err, admin.ErrNotHeld) || !failed.Holder.Released() {
 			t.Errorf("Kick: %v", err)

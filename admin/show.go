@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type Queue struct {
 	Kind     Kind
 	Name     string // or prefix
 	Revision int64
+	Limit    int     // of a semaphore; 0 for other kinds, or if none stands in etcd
 	Entries  []Entry // the holder or holders, then those who wait, in the order in which they will hold
 }
 
@@ -42,11 +44,25 @@ func (q Queue) Holder() (Entry, bool) {
 	return q.Entries[0], true
 }
 
-// Holders returns the entries that hold: the first, and if that is a reader's, the readers' that follow it.
-func (q Queue) Holders() []Entry { return q.Entries[:holding(q.Entries)] }
+// Holders returns the entries that hold: the first, and if that is a reader's, the readers' that follow it. Of a
+// semaphore, those whose weights fit into the limit; after that was lowered, more may hold until they release.
+func (q Queue) Holders() []Entry { return q.Entries[:q.holding()] }
 
 // Waiting is the number of entries behind the holder or holders.
-func (q Queue) Waiting() int { return len(q.Entries) - holding(q.Entries) }
+func (q Queue) Waiting() int { return len(q.Entries) - q.holding() }
+
+func (q Queue) holding() int {
+	if q.Kind != Semaphore {
+		return holding(q.Entries)
+	}
+	sum := 0
+	for i, e := range q.Entries {
+		if sum += e.Weight; sum > q.Limit {
+			return i
+		}
+	}
+	return len(q.Entries)
+}
 
 // holding returns how many of the first entries of a queue hold.
 func holding(entries []Entry) int {
@@ -72,7 +88,8 @@ func (c *Client) Show(ctx context.Context, kind Kind, name string) (Queue, error
 }
 
 // ShowAt is Show for a prefix as locker.NewMutexAt, election.NewAt and etcd's concurrency package take it. "/jobs/" is
-// another lock than "/jobs", of which nothing warns here.
+// another lock than "/jobs", and both may be held: see session.Options.TrailingSlash. A session warns of such a prefix;
+// a Client does not.
 func (c *Client) ShowAt(ctx context.Context, kind Kind, prefix string) (Queue, error) {
 	return c.show(ctx, func() (place, error) { return foreign(kind, prefix) })
 }
@@ -92,8 +109,11 @@ func (c *Client) show(ctx context.Context, at func() (place, error)) (Queue, err
 	if err != nil {
 		return Queue{}, fmt.Errorf("show %v: %w", p, err)
 	}
-	return Queue{Kind: p.kind, Name: p.name, Revision: l.revision, Entries: l.entries}, nil
+	return Queue{Kind: p.kind, Name: p.name, Revision: l.revision, Limit: l.limit, Entries: l.entries}, nil
 }
+
+// limitKey is the key of the limit of a semaphore with those entries.
+func limitKey(entries string) string { return strings.TrimSuffix(entries, "/") + "limit" }
 
 // showPage bounds the entries of one read.
 const showPage = 1000
@@ -101,18 +121,46 @@ const showPage = 1000
 // listing is a queue without TTLs.
 type listing struct {
 	entries  []Entry
+	second   []Entry // the readers' entries of locks that can be downgraded, while their writers' entries are in entries
 	revision int64
+	limit    int // of a semaphore
 }
 
 // list reads all entries of a queue in order, at one revision.
 func (c *Client) list(ctx context.Context, p place) (l listing, err error) {
+	if l, err = c.listAll(ctx, p); err != nil {
+		return listing{}, err
+	}
+	writers := make(map[int64]bool)
+	for _, e := range l.entries {
+		if !e.Shared {
+			writers[e.Revision] = true
+		}
+	}
+	l.entries = slices.DeleteFunc(l.entries, func(e Entry) bool {
+		second := e.Shared && writers[e.Revision]
+		if second {
+			l.second = append(l.second, e)
+		}
+		return second
+	})
+	return l, nil
+}
+
+// listAll is list with all entries in entries. The next page begins with the last entry of the one before, because two
+// entries may have one create revision.
+func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 	var epoch []*mvccpb.KeyValue
 	for from, more := int64(0), true; more; {
-		resp, err := c.read(ctx,
+		ops := []clientv3.Op{
 			clientv3.OpGet(p.entries, clientv3.WithPrefix(), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
 				clientv3.WithMinCreateRev(from), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
-			clientv3.OpGet(c.namespace+"/epoch"),
-		)
+			clientv3.OpGet(c.namespace + "/epoch"),
+		}
+		if p.kind == Semaphore {
+			ops = append(ops, clientv3.OpGet(limitKey(p.entries)))
+		}
+		resp, err := c.read(ctx, ops...)
 		if errors.Is(err, rpctypes.ErrCompacted) { // between two pages
 			l, from = listing{}, 0
 			continue
@@ -122,19 +170,35 @@ func (c *Client) list(ctx context.Context, p place) (l listing, err error) {
 		}
 		if l.revision == 0 {
 			l.revision, epoch = resp.Header.Revision, resp.Responses[1].GetResponseRange().Kvs
+			if p.kind == Semaphore && resp.Responses[2].GetResponseRange().Count > 0 {
+				l.limit = queue.LimitIn(resp.Responses[2].GetResponseRange().Kvs[0])
+			}
 		}
 		page := resp.Responses[0].GetResponseRange()
 		for _, kv := range page.Kvs {
+			if kv.CreateRevision == from && l.has(string(kv.Key)) {
+				continue
+			}
+			from = kv.CreateRevision
+			if p.kind == Semaphore {
+				l.entries = append(l.entries, queue.ViewPermit(kv))
+				continue
+			}
 			e := queue.View(kv, p.verbatim())
 			if e.Token, err = c.token(ctx, epoch, kv.CreateRevision); err != nil {
 				return listing{}, err
 			}
 			l.entries = append(l.entries, e)
-			from = kv.CreateRevision + 1
 		}
 		more = page.More && len(page.Kvs) > 0
 	}
 	return l, nil
+}
+
+// has reports whether one of the last two entries has that key.
+func (l listing) has(key string) bool {
+	last := l.entries[max(0, len(l.entries)-2):]
+	return slices.ContainsFunc(last, func(e Entry) bool { return e.Key == key })
 }
 
 // token returns the token of an entry created at rev, given the epoch's key now; 0 if that is not known any more.

@@ -67,7 +67,8 @@ func (c *Client) Watch(ctx context.Context, kind Kind, name string) iter.Seq2[Ev
 	return c.watch(ctx, func() (place, error) { return c.named(kind, name) })
 }
 
-// WatchAt is Watch for a prefix; see ShowAt.
+// WatchAt is Watch for a prefix; see ShowAt, also for a prefix that ends in "/": it watches another queue than the one
+// without the slash, and one that is not used stays silent.
 func (c *Client) WatchAt(ctx context.Context, kind Kind, prefix string) iter.Seq2[Event, error] {
 	return c.watch(ctx, func() (place, error) { return foreign(kind, prefix) })
 }
@@ -79,11 +80,15 @@ func (c *Client) watch(ctx context.Context, at func() (place, error)) iter.Seq2[
 			return
 		}
 		p, err := at()
+		if err == nil {
+			err = p.kind.notSemaphore("is Semaphore, which Watch does not follow: use Show")
+		}
 		if err != nil {
 			yield(Event{}, err)
 			return
 		}
-		w := &watcher{client: c, place: p, yield: yield, standing: make(map[string]Entry), holders: make(map[int64]bool)}
+		w := &watcher{client: c, place: p, yield: yield, standing: make(map[string]Entry),
+			second: make(map[int64]Entry), holders: make(map[int64]bool)}
 		policy := c.policy
 		policy.Attempt = 0 // a watch lasts as long as it does
 		for {
@@ -111,6 +116,8 @@ type watcher struct {
 	yield    func(Event, error) bool
 	revision int64            // all changes up to it are told; 0: etcd is to be read
 	standing map[string]Entry // by key
+	second   map[int64]Entry  // by create revision, those of listing.second
+	writer   Entry            // the latest that a watch has told; of two entries of one revision it is told first
 	holders  map[int64]bool   // create revisions of the entries that were told as Acquired and stand
 }
 
@@ -208,6 +215,7 @@ func (w *watcher) read(ctx context.Context) error {
 	}
 	stands := now.byKey()
 	w.revision = now.revision
+	clear(w.second)
 	for _, e := range inOrder(w.standing) {
 		if stands[e.Key].Revision == e.Revision {
 			continue
@@ -228,6 +236,9 @@ func (w *watcher) read(ctx context.Context) error {
 		if err := w.tell(Event{What: Queued, Entry: e, Revision: e.Revision}); err != nil {
 			return err
 		}
+	}
+	for _, e := range now.second {
+		w.second[e.Revision] = e
 	}
 	return w.acquired(now.revision)
 }

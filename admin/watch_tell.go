@@ -23,6 +23,7 @@ func (w *watcher) apply(ctx context.Context, events []*clientv3.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
+	slices.SortStableFunc(events, inTurn)
 	for batch := range slices.Chunk(events, maxEndings) {
 		how, epoch, err := w.ask(ctx, batch)
 		if err != nil {
@@ -39,10 +40,32 @@ func (w *watcher) apply(ctx context.Context, events []*clientv3.Event) error {
 	return nil
 }
 
+// inTurn orders the events of one revision, so that of the two entries of a lock that can be downgraded the writer's
+// stands for as long as the reader's does. Deletions come first, as in etcd.
+func inTurn(a, b *clientv3.Event) int {
+	rank := func(ev *clientv3.Event) int {
+		reader := queue.IsReaderKey(string(ev.Kv.Key))
+		switch {
+		case ev.Type != clientv3.EventTypeDelete && reader:
+			return 3
+		case ev.Type != clientv3.EventTypeDelete:
+			return 2
+		case reader:
+			return 0
+		default:
+			return 1
+		}
+	}
+	return cmp.Or(cmp.Compare(a.Kv.ModRevision, b.Kv.ModRevision), cmp.Compare(rank(a), rank(b)))
+}
+
 // change tells one event of the watch.
 func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoch []*mvccpb.KeyValue) (err error) {
 	rev := ev.Kv.ModRevision
 	before, known := w.standing[string(ev.Kv.Key)]
+	if w.isSecond(ev) {
+		return nil
+	}
 	if ev.Type == clientv3.EventTypeDelete {
 		if !known {
 			return nil
@@ -66,6 +89,9 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoc
 		}
 	}
 	w.standing[e.Key] = e
+	if !known && !e.Shared {
+		w.writer = e
+	}
 	if known {
 		return w.modified(before, e, rev)
 	}
@@ -73,6 +99,34 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoc
 		return err
 	}
 	return w.acquired(rev)
+}
+
+// isSecond reports whether an event is about the reader's entry of a lock that can be downgraded, whose writer's entry
+// stands. Nothing is told of it until that is gone.
+func (w *watcher) isSecond(ev *clientv3.Event) bool {
+	if !queue.IsReaderKey(string(ev.Kv.Key)) {
+		return false
+	}
+	if ev.Type == clientv3.EventTypeDelete {
+		for rev, e := range w.second {
+			if e.Key == string(ev.Kv.Key) {
+				delete(w.second, rev)
+				return true
+			}
+		}
+		return false
+	}
+	_, is := w.second[ev.Kv.CreateRevision]
+	if !is && (w.writer.Revision != ev.Kv.CreateRevision || w.standing[w.writer.Key].Revision != w.writer.Revision) {
+		return false
+	}
+	e := queue.View(ev.Kv, w.place.verbatim())
+	e.Token = w.writer.Token
+	if is {
+		e.Token = w.second[e.Revision].Token
+	}
+	w.second[e.Revision] = e
+	return true
 }
 
 // maxEndings bounds the reads of one Txn; etcd takes 128.
@@ -136,6 +190,10 @@ func (w *watcher) modified(before, now Entry, rev int64) error {
 func (w *watcher) removed(e Entry, how What, rev int64) error {
 	delete(w.standing, e.Key)
 	delete(w.holders, e.Revision)
+	if second, ok := w.second[e.Revision]; ok { // downgraded: its holder reads from now on
+		delete(w.second, e.Revision)
+		w.standing[second.Key] = second
+	}
 	return w.tell(Event{What: how, Entry: e, Revision: rev})
 }
 

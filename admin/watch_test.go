@@ -137,7 +137,7 @@ func TestWatchTellsThatAHolderWasKicked(t *testing.T) {
 			switch told = append(told, ev.What); ev.What {
 			case admin.Acquired:
 				go func() {
-					if err := ops.Kick(t.Context(), "job", lk.Token(), "deploy"); err != nil {
+					if err := ops.Kick(t.Context(), admin.Lock, "job", lk.Token(), "deploy"); err != nil {
 						t.Error(err)
 					}
 				}()

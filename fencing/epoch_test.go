@@ -36,7 +36,7 @@ func TestEpochIsOnlyEverRaised(t *testing.T) {
 		}
 	}
 	var details []string
-	for _, r := range j.all() {
+	for _, r := range j.Take() {
 		details = append(details, r.Detail)
 		if r.Event != audit.Bumped || r.Key != epochKey || r.Holder == "" || r.At.IsZero() || r.Err != nil {
 			t.Errorf("record %+v", r)
@@ -67,8 +67,8 @@ func TestInvalidBumpSendsNothing(t *testing.T) {
 			t.Errorf("namespace %q: %v", ns, err)
 		}
 	}
-	if n := e.link.Count(); len(n) != 0 || len(j.all()) != 0 {
-		t.Errorf("sent %v, recorded %v", n, j.all())
+	if n, records := e.link.Count(), j.Take(); len(n) != 0 || len(records) != 0 {
+		t.Errorf("sent %v, recorded %v", n, records)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestBumpThatArrivesLateDoesNotLowerTheEpoch(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled: %v", err)
 		}
-		if r := j.all(); len(r) != 1 || r[0].Err == nil {
+		if r := j.Take(); len(r) != 1 || r[0].Err == nil {
 			t.Errorf("a bump that may have happened is recorded as %+v", r)
 		}
 		if _, err := fencing.BumpEpoch(t.Context(), e.cli, "", 9, &j); err != nil {
@@ -176,7 +176,7 @@ func TestBumpWhoseReplyIsLostIsOneBump(t *testing.T) {
 		if got, err := fencing.BumpEpoch(t.Context(), e.link.Client(), "", 3, &j); got != 3 || err != nil {
 			t.Errorf("%d, %v", got, err)
 		}
-		if r := j.all(); len(r) != 1 || r[0].Err != nil || r[0].Detail != "epoch 0 → 3" {
+		if r := j.Take(); len(r) != 1 || r[0].Err != nil || r[0].Detail != "epoch 0 → 3" {
 			t.Errorf("recorded %+v", r)
 		}
 		if got := e.values(epochKey); len(got) != 1 {

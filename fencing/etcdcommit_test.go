@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/fencetest"
 )
 
 func TestCommitRaisesTheMarkWithTheWork(t *testing.T) {
@@ -87,8 +88,8 @@ func TestInvalidCommitIsRefused(t *testing.T) {
 	}{
 		"empty key":        {[]clientv3.Op{clientv3.OpPut("", "v")}, "key"},
 		"zero operation":   {[]clientv3.Op{{}}, "ops"},
-		"one op too many":  {puts(fencing.MaxMarkOps + 1), "ops"},
-		"largest possible": {puts(fencing.MaxMarkOps), ""},
+		"one op too many":  {fencetest.Puts(fencing.MaxMarkOps + 1), "ops"},
+		"largest possible": {fencetest.Puts(fencing.MaxMarkOps), ""},
 	} {
 		for range 2 { // without a mark, and with one
 			_, err := m.Commit(t.Context(), name, claim(5), c.ops...)

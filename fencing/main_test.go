@@ -3,7 +3,6 @@ package fencing_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,9 +12,20 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fencetest"
+)
+
+type (
+	journal   = fencetest.Journal
+	writeFunc = fencetest.Write
+)
+
+var (
+	do           = fencetest.Do
+	mustSay      = fencetest.MustSay
+	forEachWrite = fencetest.ForEachWrite
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,44 +39,6 @@ func newToken(t *testing.T, epoch, revision int64) fencing.Token {
 		t.Fatal(err)
 	}
 	return token
-}
-
-// journal is an auditor that keeps its records.
-type journal struct {
-	mu      sync.Mutex // protects records
-	records []audit.Record
-}
-
-func (j *journal) Audit(_ context.Context, r audit.Record) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.records = append(j.records, r)
-}
-
-func (j *journal) all() []audit.Record {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return append([]audit.Record(nil), j.records...)
-}
-
-// do runs an effect that does nothing, and reports whether it ran.
-func do(t *testing.T, s fencing.Store, resource string, c fencing.Claim) (ran bool, err error) {
-	t.Helper()
-	err = s.Do(t.Context(), resource, c, func(context.Context) error { ran = true; return nil })
-	if ran == (err != nil) {
-		t.Errorf("%v on %s: ran is %v, error %v", c, resource, ran, err)
-	}
-	return ran, err
-}
-
-// mustSay checks that an error names what an operator needs.
-func mustSay(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q does not say %q", err, part)
-		}
-	}
 }
 
 func isArgument(err error, argument string) bool {

@@ -85,7 +85,7 @@ func TestResetAdmitsAnyTokenAndIsRecorded(t *testing.T) {
 			if err := s.Admit(ctx, "r", low); err != nil {
 				t.Errorf("after the reset: %v", err)
 			}
-			records := a.all()
+			records := a.Take()
 			if len(records) != 1 {
 				t.Fatalf("records %+v", records)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fencetest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -92,51 +93,12 @@ func TestTransactionCopiesItsArguments(t *testing.T) {
 	}
 }
 
-func puts(n int) (ops []clientv3.Op) {
-	for i := range n {
-		ops = append(ops, clientv3.OpPut(fmt.Sprint("k/", i), "v"))
-	}
-	return ops
-}
-
-func compares(n int) (cmps []clientv3.Cmp) {
-	for i := range n {
-		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(fmt.Sprint("absent/", i)), "=", 0))
-	}
-	return cmps
-}
-
-// limitTests are transactions at etcd's limit and one operation above it. A test in
-// tests/fencing checks that etcd agrees.
-var limitTests = []struct {
-	name      string
-	cmps      []clientv3.Cmp
-	then, els []clientv3.Op
-	ok        bool
-}{
-	{"all lists full", compares(127), puts(127), puts(127), true},
-	{"comparisons", compares(128), nil, nil, false},
-	{"then", nil, puts(128), nil, false},
-	{"else", nil, nil, puts(128), false},
-	{"nested", nil, []clientv3.Op{clientv3.OpTxn(nil, puts(126), nil)}, nil, true},
-	{"nested, too many", nil, []clientv3.Op{clientv3.OpTxn(nil, puts(127), nil)}, nil, false},
-	{"nested in else", compares(27), nil, []clientv3.Op{clientv3.OpTxn(nil, nil, puts(100))}, true},
-	{"nested in else, too many", compares(28), nil, []clientv3.Op{clientv3.OpTxn(nil, nil, puts(100))}, false},
-	{"nested twice", nil, nestedTwice(26), nil, true},
-	{"nested twice, too many", nil, nestedTwice(27), nil, false},
-}
-
-func nestedTwice(cmps int) []clientv3.Op {
-	inner := clientv3.OpTxn(nil, puts(100), nil)
-	return []clientv3.Op{clientv3.OpTxn(compares(cmps), []clientv3.Op{inner}, nil)}
-}
-
 func TestTooManyOperationsAreRefusedBeforeTheyAreSent(t *testing.T) {
-	for _, c := range limitTests {
-		t.Run(c.name, func(t *testing.T) {
+	for _, c := range fencetest.Limits {
+		t.Run(c.Name, func(t *testing.T) {
 			h, kv := holding(t)
-			_, err := fencing.NewFencedWriter(h).Txn(t.Context()).If(c.cmps...).Then(c.then...).Else(c.els...).Commit()
-			if c.ok {
+			_, err := fencing.NewFencedWriter(h).Txn(t.Context()).If(c.Cmps...).Then(c.Then...).Else(c.Els...).Commit()
+			if c.OK {
 				if err != nil {
 					t.Error(err)
 				}
@@ -161,7 +123,8 @@ func TestEachWriteIsSentAsOneTransactionThatComparesFirst(t *testing.T) {
 		func() error { _, err := w.Put(t.Context(), "k", "v", clientv3.WithLease(lease.ID)); return err },
 		func() error { _, err := w.Delete(t.Context(), "k", clientv3.WithRange("l")); return err },
 		func() error {
-			_, err := w.Txn(t.Context()).If(compares(2)...).Then(puts(3)...).Else(puts(4)...).Commit()
+			cmps, then, els := fencetest.Compares(2), fencetest.Puts(3), fencetest.Puts(4)
+			_, err := w.Txn(t.Context()).If(cmps...).Then(then...).Else(els...).Commit()
 			return err
 		},
 	} {

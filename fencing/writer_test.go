@@ -23,30 +23,6 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-type writeFunc func(ctx context.Context, w *fencing.FencedWriter) error
-
-// writes are the kinds of write. Each sets or deletes "k".
-var writes = map[string]writeFunc{
-	"put": func(ctx context.Context, w *fencing.FencedWriter) error {
-		_, err := w.Put(ctx, "k", "new")
-		return err
-	},
-	"delete": func(ctx context.Context, w *fencing.FencedWriter) error {
-		_, err := w.Delete(ctx, "k")
-		return err
-	},
-	"txn": func(ctx context.Context, w *fencing.FencedWriter) error {
-		_, err := w.Txn(ctx).Then(clientv3.OpPut("k", "new")).Else(clientv3.OpPut("k", "else")).Commit()
-		return err
-	},
-}
-
-func forEachWrite(t *testing.T, test func(t *testing.T, write writeFunc)) {
-	for name, write := range writes {
-		t.Run(name, func(t *testing.T) { test(t, write) })
-	}
-}
-
 // refused checks that a write failed without being sent.
 func refused(t *testing.T, kv *hooks, err error, is ...error) {
 	t.Helper()
@@ -78,7 +54,7 @@ func TestStaleWriteIsRefusedAndRecorded(t *testing.T) {
 		if got := kv.etcd.values("k"); len(got) != 1 {
 			t.Errorf("k was written: %v", got)
 		}
-		records := j.all()
+		records := j.Take()
 		if len(records) != 1 {
 			t.Fatalf("records %+v", records)
 		}

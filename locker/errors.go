@@ -14,7 +14,8 @@ import (
 )
 
 var (
-	// ErrLocked is returned by TryLock and TryDo if another session or goroutine holds the lock or waits for it.
+	// ErrLocked is returned by TryLock and TryDo if another session or goroutine holds the lock or waits for it, and by
+	// Semaphore.TryAcquire if fewer permits are free than asked for, or another one waits.
 	ErrLocked = errors.New("the lock is held or waited for")
 
 	// ErrUnconfirmed is returned by TryLock and TryDo if only an entry of this session may still exist, whose removal
@@ -34,6 +35,7 @@ func CheckName(name string) error { return queue.CheckName("lock", name) }
 //		log.Print(failed.Place) // who holds, and how many are ahead
 //	}
 type AcquireError struct {
+	Kind   string // "lock", "tree" or "sem"
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session
 	State  holdfast.State   // the session's when the call ended; 0 without a session
@@ -45,16 +47,20 @@ type AcquireError struct {
 
 	// Err is the reason: ctx's error with that of the last attempt, ErrLocked,
 	// ErrUnconfirmed, holdfast.ErrReentrant, holdfast.ErrClosed, a *holdfast.NameError, a
-	// *holdfast.ArgumentError, or an error of etcd.
+	// *holdfast.ArgumentError, a *holdfast.LimitError, or an error of etcd.
 	Err error
 }
 
 func (e *AcquireError) Error() string {
-	if e.State == 0 {
-		return fmt.Sprintf("lock %s not acquired: %v", names.Quote(e.Name), e.Err)
+	what := "lock"
+	if e.Kind == "sem" {
+		what = "semaphore"
 	}
-	text := fmt.Sprintf("lock %s not acquired after %s (lease %x, session %s): %v",
-		names.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
+	if e.State == 0 {
+		return fmt.Sprintf("%s %s not acquired: %v", what, names.Quote(e.Name), e.Err)
+	}
+	text := fmt.Sprintf("%s %s not acquired after %s (lease %x, session %s): %v",
+		what, names.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
 	if e.Place.Known() {
 		text += "; " + e.Place.String()
 	}

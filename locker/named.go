@@ -88,9 +88,9 @@ func (n named) carriedBy(ctx context.Context) (handle, bool) {
 			return lk.hold, ctx.Err() == nil
 		}
 	}
-	for r, _ := ctx.Value(readKey{}).(*reading); r != nil; r = r.outer {
-		if held(r.lock.hold) {
-			return r.lock.hold, ctx.Err() == nil
+	for c, _ := ctx.Value(carriedKey{}).(*carried); c != nil; c = c.outer {
+		if held(c.hold) {
+			return c.hold, ctx.Err() == nil
 		}
 	}
 	return handle{}, false
@@ -102,7 +102,7 @@ func (n named) meets(h *queue.Hold) bool {
 }
 
 func (n named) failed(waited time.Duration, err error) *AcquireError {
-	e := &AcquireError{Name: cmp.Or(n.text, n.first().Name()), Waited: waited, Err: err}
+	e := &AcquireError{Kind: n.first().Kind(), Name: cmp.Or(n.text, n.first().Name()), Waited: waited, Err: err}
 	if host := n.first().Host(); host != nil {
 		e.Lease, e.State = host.Lease().ID(), host.State()
 	}

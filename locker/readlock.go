@@ -54,13 +54,13 @@ func (l *ReadLock) Done() <-chan struct{} { return l.hold.Done() }
 // WithContext returns a child of ctx that is canceled when the lock is lost or released, as [Lock.WithContext] does. It
 // carries no holder: fencing.FromContext finds none, although ctx may carry one.
 func (l *ReadLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return l.hold.Context(l.carriedBy(ctx), l.strict)
+	return l.hold.Context(carry(ctx, l.hold), l.strict)
 }
 
-// carriedBy returns a context that carries the lock.
-func (l *ReadLock) carriedBy(ctx context.Context) context.Context {
-	outer, _ := ctx.Value(readKey{}).(*reading)
-	return context.WithValue(fencing.NewContext(ctx, nil), readKey{}, &reading{l, outer})
+// carry returns a context that carries a hold without a token.
+func carry(ctx context.Context, h handle) context.Context {
+	outer, _ := ctx.Value(carriedKey{}).(*carried)
+	return context.WithValue(fencing.NewContext(ctx, nil), carriedKey{}, &carried{h, outer})
 }
 
 // Unlock releases the lock, as [Lock.Unlock] does, with the same errors.
@@ -70,10 +70,10 @@ func (l *ReadLock) releaseAfterWork(ctx context.Context) *holdfast.LostError {
 	return l.hold.ReleaseAfterWork(ctx)
 }
 
-// reading are the read locks that a context carries, to find the reader that asks again.
-type reading struct {
-	lock  *ReadLock
-	outer *reading
+// carried are the holds without a token that a context carries, to find the holder that asks again.
+type carried struct {
+	hold  handle
+	outer *carried
 }
 
-type readKey struct{}
+type carriedKey struct{}

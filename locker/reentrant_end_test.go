@@ -76,7 +76,7 @@ func TestKickedHoldIsNotSharedAndItsLastUnlockFreesTheName(t *testing.T) {
 		outer := mustLock(t, mu)
 		inner := again(t, mu, outer)
 		ops := admin.New(srv.Client(), nil)
-		if err := ops.Kick(t.Context(), "x", outer.Token(), "deploy"); err != nil {
+		if err := ops.Kick(t.Context(), admin.Lock, "x", outer.Token(), "deploy"); err != nil {
 			t.Fatal(err)
 		}
 		<-inner.Done()

@@ -193,7 +193,7 @@ func (s *SetLock) Done() <-chan struct{} { return s.hold.Done() }
 // for it: use Holder.
 func (s *SetLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	for _, lk := range s.readers {
-		ctx = lk.carriedBy(ctx)
+		ctx = carry(ctx, lk.hold)
 	}
 	for _, lk := range s.writers {
 		ctx = fencing.NewContext(ctx, lk)

@@ -29,6 +29,10 @@ const (
 	// longer hangs.
 	armTimeout = time.Second
 
+	// The timeout doubles up to maxArmTimeout. If all members are slow, more watches add to their load: etcd's client
+	// forgets one that is canceled before it was created, and leaves it in etcd with its stream.
+	maxArmTimeout = 8 * time.Second
+
 	// A watch that lived for healthyWatch resets the backoff.
 	healthyWatch = 10 * time.Second
 
@@ -108,11 +112,14 @@ func (s *Session) watchSessionKey(l *lease.Lease) {
 	if err != nil {
 		return // cannot happen: New has validated the policy
 	}
+	within := armTimeout
 	for n := 0; ; n++ {
 		armed := s.opts.Clock()
-		s.watchUntilDeleted(l, fmt.Sprintf("%x-%d", int64(l.ID()), n))
+		s.watchUntilDeleted(l, fmt.Sprintf("%x-%d", int64(l.ID()), n), within)
+		within = min(2*within, maxArmTimeout)
 		if s.opts.Clock()-armed > healthyWatch {
 			pauses.Reset()
+			within = armTimeout
 		}
 		select {
 		case <-time.After(pauses.NextBackOff()):
@@ -123,13 +130,13 @@ func (s *Session) watchSessionKey(l *lease.Lease) {
 }
 
 // watchUntilDeleted watches the key of l, and restores it when it is deleted. It returns then, or when the watch
-// fails. The watch starts at the present revision, since etcd serves watches from older revisions only every 100
-// ms. The read after its creation finds earlier deletions.
-func (s *Session) watchUntilDeleted(l *lease.Lease, stream string) {
+// fails or is not created within the given time. The watch starts at the present revision, since etcd serves watches
+// from older revisions only every 100 ms. The read after its creation finds earlier deletions.
+func (s *Session) watchUntilDeleted(l *lease.Lease, stream string, within time.Duration) {
 	ctx := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(l.Context()), watchKey, stream)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	unarmed := time.AfterFunc(armTimeout, cancel)
+	unarmed := time.AfterFunc(within, cancel)
 	defer unarmed.Stop()
 	events := s.client.Watch(ctx, host{s}.SessionKey(l.ID()), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
 	if created, ok := <-events; !ok || created.Err() != nil {

@@ -248,6 +248,26 @@ func TestRevocationBeforeTheWatchExistsIsFoundByTheReadAfterIt(t *testing.T) {
 	})
 }
 
+// A link on which it takes longer than the first timeout to create a watch gets one after a few attempts.
+func TestWatchOfTheSessionKeyOverASlowLinkIsCreated(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events := newRecorder()
+		sess := c.open(t, session.Options{OnStateChange: events.record})
+		c.link.Delay(3 * time.Second / 4) // a round trip takes half as long again as the first timeout
+		c.CancelWatches(rpctypes.ErrNoLeader)
+		before := c.link.Count()
+		time.Sleep(time.Minute)
+		if n := c.link.Count()["Watch"] - before["Watch"]; n > 4 { // the end of the first one is a message, too
+			t.Errorf("%d messages about watches in a minute", n)
+		}
+		c.Revoke(sess.Lease())
+		revoked := time.Now()
+		if events.next(t, holdfast.Lost); time.Since(revoked) > 3*time.Second {
+			t.Errorf("told of a revoked lease after %v", time.Since(revoked))
+		}
+	})
+}
+
 // Whatever the reply, the watch is not created again without a pause.
 func TestRefusedWatchOfTheSessionKeyIsRetriedWithPauses(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {

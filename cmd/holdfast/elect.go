@@ -36,13 +36,13 @@ The command has our stdin, stdout, stderr and environment, and in addition:
     HOLDFAST_TOKEN                      the fencing token of the term, in decimal
     HOLDFAST_KEY, HOLDFAST_LEASE        its entry and its lease (in hex) in etcd
 
-Who leads: "holdfast show --election NAME", "holdfast watch --election NAME". From Go,
+Who leads: "holdfast show --kind election NAME", "holdfast watch --kind election NAME". From Go,
 election.NewReader tells the leader's value.`
 
 const electExamples = `  holdfast elect scheduler -- ./scheduler --config prod.yaml
   holdfast elect --value 10.0.0.7:8080 api -- ./serve --listen 10.0.0.7:8080
   holdfast elect --ttl 5s --drain 30s worker -- ./worker
-  holdfast show --election scheduler -o json | jq -r '.entries[0].value'
+  holdfast show --kind election scheduler -o json | jq -r '.entries[0].value'
 
 A systemd unit:
 

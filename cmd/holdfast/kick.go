@@ -73,6 +73,7 @@ func newKick(a *app) *cobra.Command {
 	f.Int64Var(&k.token, "token", 0, "of the holder, as \"holdfast show\" tells it (default: that of the only one)")
 	f.BoolVar(&k.force, "force", false, "take the lock away, whatever the holder does")
 	f.DurationVar(&k.wait, "wait", 15*time.Second, "how `long` to wait until the holder has let go; 0: not at all")
+	k.place.addKind(cmd, "what NAME is: lock or tree")
 	f.BoolVar(&k.place.at, "at", false, "NAME is a prefix of etcd's own clients")
 	return cmd
 }
@@ -148,11 +149,11 @@ func (k *kicker) ask(ctx context.Context, adm *admin.Client, token fencing.Token
 	case k.force && k.place.at:
 		return adm.RemoveAt(ctx, name, token, k.reason)
 	case k.force:
-		return adm.Remove(ctx, name, token, k.reason)
+		return adm.Remove(ctx, admin.Kind(k.place.kind), name, token, k.reason)
 	case k.place.at:
 		return adm.KickAt(ctx, name, token, k.reason)
 	default:
-		return adm.Kick(ctx, name, token, k.reason)
+		return adm.Kick(ctx, admin.Kind(k.place.kind), name, token, k.reason)
 	}
 }
 

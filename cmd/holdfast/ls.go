@@ -11,11 +11,13 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 )
 
-const lsHelp = `List the locks and elections of the namespace that are held. With
-PREFIX only names that begin with it are listed.
+const lsHelp = `List the locks, tree locks and elections of the namespace that are held. With
+PREFIX only names that begin with it are listed. A tree lock is listed at its own
+path, and at each path above, where it is shared.
 
 Locks that no process holds do not exist in etcd, so they are not listed. Neither
-are those under prefixes of etcd's own clients: see "holdfast show --at".
+are those under prefixes of etcd's own clients: see "holdfast show --at". Semaphores
+are listed with --kind sem: a role may not be allowed to read them.
 
 FOR is how long the holder has held. WAITING counts the entries behind it; the
 goroutines of one process that wait for the same name share one entry. For up to a
@@ -27,12 +29,14 @@ nothing.`
 
 const lsExamples = `  holdfast ls
   holdfast ls billing/
-  holdfast ls --election
+  holdfast ls --kind election
+  holdfast ls --kind sem
   holdfast ls -o json | jq -r 'select(.waiting > 10) | .name'
   holdfast ls --sessions`
 
 func newLs(a *app) *cobra.Command {
-	var elections, sessions bool
+	var only kindFlag
+	var sessions bool
 	cmd := &cobra.Command{
 		Use: "ls [PREFIX] [flags]", Aliases: []string{"list"}, Short: "List locks and elections that are held",
 		Long: lsHelp, Example: lsExamples,
@@ -53,15 +57,15 @@ func newLs(a *app) *cobra.Command {
 				if sessions {
 					return a.listSessions(ctx, cmd.OutOrStdout(), adm)
 				}
-				kinds := []admin.Kind{admin.Lock, admin.Election}
-				if elections {
-					kinds = kinds[1:]
+				all := []admin.Kind{admin.Lock, admin.Tree, admin.Election}
+				if only != "" {
+					all = []admin.Kind{admin.Kind(only)}
 				}
-				return a.list(ctx, cmd.OutOrStdout(), adm, prefix, kinds)
+				return a.list(ctx, cmd.OutOrStdout(), adm, prefix, all)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&elections, "election", false, "list elections only")
+	cmd.Flags().Var(&only, "kind", "list these only: lock, tree, sem or election")
 	cmd.Flags().BoolVar(&sessions, "sessions", false, "list the processes that have a session")
 	return cmd
 }

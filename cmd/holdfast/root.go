@@ -167,31 +167,49 @@ func (a *app) bounded(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, a.commandTimeout)
 }
 
-// place is a name of the command line: of a lock or an election, or a prefix of etcd's own clients.
+// kinds are the values of --kind.
+var kinds = []admin.Kind{admin.Lock, admin.Tree, admin.Semaphore, admin.Election}
+
+// kindFlag is the value of a --kind.
+type kindFlag admin.Kind
+
+// Set implements pflag.Value.
+func (k *kindFlag) Set(text string) error {
+	if !slices.Contains(kinds, admin.Kind(text)) {
+		return fmt.Errorf("none of %v", kinds)
+	}
+	*k = kindFlag(text)
+	return nil
+}
+
+func (k *kindFlag) String() string { return string(*k) }
+
+// Type is what the help calls the value.
+func (k *kindFlag) Type() string { return "kind" }
+
+// place is a name of the command line, or a prefix of etcd's own clients.
 type place struct {
-	name     string
-	election bool
-	at       bool
+	name string
+	kind kindFlag
+	at   bool
 }
 
 func (p *place) addFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.election, "election", false, "NAME is an election, not a lock")
+	p.addKind(cmd, "what NAME is: lock, tree, sem or election")
 	cmd.Flags().BoolVar(&p.at, "at", false,
 		"NAME is the prefix of a lock or election of etcd's own clients, such as etcdctl lock")
 }
 
-func (p *place) kind() admin.Kind {
-	if p.election {
-		return admin.Election
-	}
-	return admin.Lock
+func (p *place) addKind(cmd *cobra.Command, help string) {
+	p.kind = kindFlag(admin.Lock)
+	cmd.Flags().Var(&p.kind, "kind", help)
 }
 
 func (p *place) show(ctx context.Context, adm *admin.Client) (admin.Queue, error) {
 	if p.at {
-		return adm.ShowAt(ctx, p.kind(), p.name)
+		return adm.ShowAt(ctx, admin.Kind(p.kind), p.name)
 	}
-	return adm.Show(ctx, p.kind(), p.name)
+	return adm.Show(ctx, admin.Kind(p.kind), p.name)
 }
 
 // printer writes and keeps the first error.

@@ -58,6 +58,7 @@ Machines start a cron job within seconds of each other, not at once. If the firs
 is done before the second one starts, --try alone lets both run. With --min-hold the
 name stays taken for that long after it was acquired, whatever becomes of the command:
 choose more than the machines are apart, and at least 5 s less than the interval.
+With --quiet nothing is printed, and so nothing mailed, where the job runs elsewhere.
 
 What the command leaves running in the background when it ends goes on without the
 lock.
@@ -66,7 +67,7 @@ lock.
 
 const runExamples = `  holdfast run billing/job-7 -- ./job --verbose
   holdfast run --try nightly -- ./backup.sh || [ $? = 75 ]   # skip if it runs elsewhere
-  holdfast run --try --min-hold 30m nightly -- ./backup.sh   # once a night, on one machine
+  holdfast run --try --quiet --min-hold 30m nightly -- /opt/backup.sh   # in a crontab
   holdfast run --wait 1m deploy -- make deploy
   holdfast run --max-hold 1h report -- ./report
   holdfast run x -- sh -c 'exec ./job --token "$HOLDFAST_TOKEN"'
@@ -118,7 +119,8 @@ const releaseTimeout = 3 * time.Second
 func newRun(a *app) *cobra.Command {
 	var o struct {
 		sessionFlags
-		try  bool
+		try, quiet bool
+
 		wait time.Duration
 		min  time.Duration
 		at   bool
@@ -141,6 +143,9 @@ func newRun(a *app) *cobra.Command {
 				}
 				mu = mu.With(locker.Options{MinHold: o.min})
 				lk, err := acquire(cmd.Context(), mu, o.try, o.wait)
+				if o.quiet && exitCode(err) == exitNotAcquired {
+					return &exitError{code: exitNotAcquired}
+				}
 				if err != nil {
 					return err
 				}
@@ -153,6 +158,7 @@ func newRun(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&o.try, "try", false, "do not wait: exit with 75 if the lock is held or waited for")
 	f.DurationVar(&o.wait, "wait", 0, "how `long` to wait before exiting with 75 (default without end)")
+	f.BoolVar(&o.quiet, "quiet", false, "say nothing when exiting with 75: cron mails what is said")
 	f.DurationVar(&o.min, "min-hold", 0, "how `long` the name stays taken, also when the command has ended before")
 	f.DurationVar(&s.maxHold, "max-hold", 0, "how `long` the command may run (default without end)")
 	s.addFlags(cmd)

@@ -37,7 +37,7 @@ The events:
     removed    an administrator takes the lock away`
 
 const watchExamples = `  holdfast watch billing/job-7
-  holdfast watch --election scheduler | tee -a leaders.log
+  holdfast watch --kind election scheduler | tee -a leaders.log
   holdfast watch billing/job-7 -o json | jq -r 'select(.event == "lost") | .entry.owner'`
 
 func newWatch(a *app) *cobra.Command {
@@ -56,12 +56,12 @@ func newWatch(a *app) *cobra.Command {
 				if _, err := p.show(first, adm); err != nil {
 					return err
 				}
-				events := adm.Watch(ctx, p.kind(), p.name)
+				events := adm.Watch(ctx, admin.Kind(p.kind), p.name)
 				if p.at {
-					events = adm.WatchAt(ctx, p.kind(), p.name)
+					events = adm.WatchAt(ctx, admin.Kind(p.kind), p.name)
 				}
 				if a.output == "table" && !lines && term.IsTerminal(int(os.Stdout.Fd())) {
-					return liveView(ctx, os.Stdout, admin.Queue{Kind: p.kind(), Name: p.name}, events)
+					return liveView(ctx, os.Stdout, admin.Queue{Kind: admin.Kind(p.kind), Name: p.name}, events)
 				}
 				return a.printEvents(cmd.OutOrStdout(), events)
 			})

@@ -35,8 +35,8 @@
 //	291.70s  worker-1  is well again
 //	306.70s  all       had each trouble
 //
-// In a round each panel has something to show, and six of the ten alerts fire; the others need something that stays
-// slow. docs/dashboards.md says what each of them means.
+// In a round each panel has something to show, and six of the ten alerts fire; the others need what stays slow.
+// docs/dashboards.md says what each of them means.
 package main
 
 import (

@@ -59,7 +59,8 @@ func TestSqlfenceNamesTheStepThatFailed(t *testing.T) {
 	if want := "step 1 of 14 was not observed: the tables are created"; code != 1 || !strings.Contains(stderr, want) {
 		t.Errorf("exit code %d, stderr lacks %q\n%s%s", code, want, out, stderr)
 	}
-	if _, stderr, code := demotest.Start(t, "--dsn", "oracle://x").Wait(); code != 1 || !strings.Contains(stderr, "--dsn") {
-		t.Errorf("exit code %d\n%s", code, stderr)
+	out, stderr, code = demotest.Start(t, "--dsn", "oracle://x").Wait()
+	if code != 1 || !strings.Contains(stderr, "--dsn") {
+		t.Errorf("exit code %d\n%s%s", code, out, stderr)
 	}
 }

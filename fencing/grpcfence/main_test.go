@@ -15,10 +15,12 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
+	"github.com/holdfast-go/holdfast/internal/fencetest"
 )
+
+type journal = fencetest.Journal
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -51,26 +53,6 @@ func (h *holder) lose(err error) {
 // holding returns a context with a holder.
 func holding(name string, token int64) context.Context {
 	return fencing.NewContext(context.Background(), &holder{name: name, token: fencing.Token(token)})
-}
-
-// journal is an auditor that keeps its records.
-type journal struct {
-	mu      sync.Mutex // protects records
-	records []audit.Record
-}
-
-func (j *journal) Audit(_ context.Context, r audit.Record) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.records = append(j.records, r)
-}
-
-func (j *journal) take() []audit.Record {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	taken := j.records
-	j.records = nil
-	return taken
 }
 
 // service has the methods Put, whose request names the resource, and Write, a stream of

@@ -66,7 +66,7 @@ func TestStaleCallHasNoEffect(t *testing.T) {
 			if info, is := s.Details()[0].(*errdetails.ErrorInfo); !ok || !is || info.Domain != grpcfence.Domain {
 				t.Errorf("%s, %s: details %v", kind, how, s.Details())
 			}
-			if got := j.take(); len(got) != 1 || got[0].Event != audit.Refused || got[0].Mark != 10 ||
+			if got := j.Take(); len(got) != 1 || got[0].Event != audit.Refused || got[0].Mark != 10 ||
 				got[0].Resource != "res/a" || got[0].Holder == "" {
 				t.Errorf("%s, %s: recorded %+v", kind, how, got)
 			}
@@ -121,7 +121,7 @@ func TestCallWithoutAWellFormedClaimIsRefused(t *testing.T) {
 						!errors.Is(refused, c.is) {
 						t.Errorf("%s, %s, %s: landed %d, %v", kind, how, what, svc.count(), err)
 					}
-					if got := j.take(); len(got) != 1 {
+					if got := j.Take(); len(got) != 1 {
 						t.Errorf("%s, %s, %s: recorded %+v", kind, how, what, got)
 					}
 				}

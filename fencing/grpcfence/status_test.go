@@ -79,7 +79,7 @@ func TestRefusalIsRecordedOnceWithThePeersAddress(t *testing.T) {
 		if err := call(holding("lock/a", 5), conn); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("%s: %v", how, err)
 		}
-		if got := j.take(); len(got) != 1 || got[0].Holder == "" || !strings.Contains(got[0].Err.Error(), "token 5") {
+		if got := j.Take(); len(got) != 1 || got[0].Holder == "" || !strings.Contains(got[0].Err.Error(), "token 5") {
 			t.Errorf("%s: recorded %+v", how, got)
 		}
 	}

@@ -305,7 +305,7 @@ func TestRefusalIsRecordedOnceWithThePeersAddress(t *testing.T) {
 	if _, _, err := s.put(t, 3, nil); !errors.Is(err, fencing.ErrStale) {
 		t.Error(err)
 	}
-	if got := j.take(); len(got) != 1 || got[0].Holder == "" || got[0].Mark != 5 {
+	if got := j.Take(); len(got) != 1 || got[0].Holder == "" || got[0].Mark != 5 {
 		t.Errorf("recorded %+v", got)
 	}
 	// Another guard in the handler records its own refusals.
@@ -318,7 +318,7 @@ func TestRefusalIsRecordedOnceWithThePeersAddress(t *testing.T) {
 	if _, _, err := s.put(t, 7, nil); !errors.Is(err, fencing.ErrStale) {
 		t.Error(err)
 	}
-	if got := j.take(); len(got) != 1 || got[0].Resource != "inner" || got[0].Mark != 9 {
+	if got := j.Take(); len(got) != 1 || got[0].Resource != "inner" || got[0].Mark != 9 {
 		t.Errorf("recorded %+v", got)
 	}
 }

@@ -51,7 +51,7 @@ func TestStaleRequestHasNoEffect(t *testing.T) {
 				!strings.Contains(p.Detail, "BumpEpoch") {
 				t.Errorf("%s, step %d: %+v", kind, i, p)
 			}
-			got := j.take()
+			got := j.Take()
 			if len(got) != 1 || got[0].Event != audit.Refused || got[0].Mark != 9 || got[0].Resource != "res/a" ||
 				got[0].Name != "lock/a" {
 				t.Errorf("%s, step %d: recorded %+v", kind, i, got)
@@ -143,7 +143,7 @@ func TestRequestWithoutAWellFormedClaimIsRefused(t *testing.T) {
 						e.n = 0
 						return
 					}
-					c.check(t, resp, e.n, j.take())
+					c.check(t, resp, e.n, j.Take())
 				})
 			}
 		}

@@ -1,7 +1,6 @@
 package httpfence_test
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -10,17 +9,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/internal/fencetest"
 )
+
+type journal = fencetest.Journal
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -41,26 +41,6 @@ var (
 	errLost      = errors.New("lost")
 	errSuspended = errors.New("suspended")
 )
-
-// journal is an auditor that keeps its records.
-type journal struct {
-	mu      sync.Mutex // protects records
-	records []audit.Record
-}
-
-func (j *journal) Audit(_ context.Context, r audit.Record) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.records = append(j.records, r)
-}
-
-func (j *journal) take() []audit.Record {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	taken := j.records
-	j.records = nil
-	return taken
-}
 
 // byPath guards resource "res/x" at path /r/x with lock "lock/x".
 func byPath(r *http.Request) (resource, name string, err error) {

@@ -61,8 +61,8 @@ var testKits = []string{"etcdtest", "etcdfake", "internal/child", "internal/bubb
 
 // free lists the packages that may import everything, because no package imports them.
 var free = []string{
-	"cmd", "examples", "internal/layering", "internal/leasemodel", "internal/queuemodel", "internal/queuetest",
-	"internal/semmodel", "tests",
+	"cmd", "examples", "internal/fencetest", "internal/layering", "internal/leasemodel", "internal/queuemodel",
+	"internal/queuetest", "internal/semmodel", "tests",
 }
 
 // forbidden maps the dependencies that a library package must not have to the reason.

@@ -4,6 +4,7 @@ package modelsearch
 
 import (
 	"fmt"
+	"hash/maphash"
 	"strings"
 )
 
@@ -35,15 +36,25 @@ type Result struct {
 
 // Search visits all states. A counterexample is as short as can be.
 func (m Model[S]) Search() Result {
-	s := search[S]{Model: m, numbers: make(map[S]int32)}
+	s := search[S]{Model: m, numbers: make(map[fingerprint]int32)}
 	wrong := s.run()
 	return Result{States: len(s.parents), Steps: len(s.to), Wrong: wrong}
+}
+
+// A fingerprint stands for a state: the states themselves would take gigabytes. That two states have the same
+// fingerprint has a chance of 2^-128 for each pair, and the seeds differ in each run.
+type fingerprint [2]uint64
+
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func fingerprintOf[S comparable](s S) fingerprint {
+	return fingerprint{maphash.Comparable(seeds[0], s), maphash.Comparable(seeds[1], s)}
 }
 
 // A search numbers the states in order of discovery.
 type search[S comparable] struct {
 	Model[S]
-	numbers  map[S]int32
+	numbers  map[fingerprint]int32
 	parents  []int32
 	from, to []int32
 	again    []bool // of each edge
@@ -103,13 +114,14 @@ func (s *search[S]) visit(from *S, n int32) string {
 
 // found returns the number of a state.
 func (s *search[S]) found(state *S, parent int32) int32 {
-	n, known := s.numbers[*state]
+	f := fingerprintOf(*state)
+	n, known := s.numbers[f]
 	if !known {
 		n = int32(len(s.parents))
 		if int(n) == s.Max {
 			panic(fmt.Sprintf("there are more than %d states", s.Max))
 		}
-		s.numbers[*state] = n
+		s.numbers[f] = n
 		s.parents = append(s.parents, parent)
 		s.finished = append(s.finished, s.Finished(state))
 		s.next = append(s.next, *state)
@@ -127,7 +139,7 @@ func (s *search[S]) told(wrong string, n int32, more ...string) string {
 	state := s.Start
 	for k := len(path) - 1; k >= 0; k-- {
 		for _, step := range s.Steps(&state) {
-			if found, ok := s.numbers[step.State]; ok && found == path[k] {
+			if found, ok := s.numbers[fingerprintOf(step.State)]; ok && found == path[k] {
 				lines = append(lines, step.What)
 				state = step.State
 				break

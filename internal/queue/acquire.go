@@ -84,6 +84,9 @@ func (q *Queue) TryAcquire(ctx context.Context, r Request) (_ *Hold, err error) 
 	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
 	defer func() { q.reportAcquire(ctx, r, err) }()
 
+	if q.sem != nil {
+		return q.tryPermit(ctx, r)
+	}
 	if err := q.shared.occupancy(q); err != nil {
 		return nil, err // by a goroutine of this session
 	}
@@ -168,6 +171,9 @@ func (e *entry) toFront(ctx context.Context, c condition) error {
 			return err
 		}
 		telemetry.Queued(ctx, e.position)
+		if c.now && e.ahead != nil {
+			return errOccupied
+		}
 	}
 	if e.waiting() != nil || e.lease.Check() != nil || ctx.Err() != nil {
 		for _, m := range e.set {
@@ -190,6 +196,10 @@ func (e *entry) awaitFront(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return backoff.ContextErr(ctx)
+		case e.ahead != nil && e.permit != nil:
+			if err = e.awaitPermit(ctx); err == nil {
+				telemetry.Woken(ctx)
+			}
 		case e.ahead != nil:
 			if err = e.awaitAhead(ctx); err == nil {
 				telemetry.Woken(ctx)
@@ -231,7 +241,7 @@ func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 		return true
 	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
 		e.log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used", "reason", err)
-		for _, m := range e.separate() {
+		for _, m := range e.set {
 			m.q.host.Go(func(context.Context) { _ = m.remove(m.lease.Context()) }) // joined by Close
 		}
 		return true
@@ -270,7 +280,7 @@ func giveUp(turns []turn, e *entry) {
 		return
 	}
 	removed := make([]<-chan struct{}, len(turns))
-	set := e.separate()
+	set := e.set // each leaves by itself
 	for i, m := range set {
 		if m.stage < created {
 			_ = turns[i].line.handOff(m) // sends nothing: the sweeper takes over

@@ -100,7 +100,7 @@ func TestDowngradeRacesWithTheEndOfTheHold(t *testing.T) {
 			atEveryMoment(t, -6*kit.OneWay, 6*kit.OneWay, func(t *testing.T, srv *etcdfake.Server, offset time.Duration) {
 				p := start(t, srv)
 				h := mustAcquireDowngradable(t, p, Request{})
-				time.Sleep(time.Second)
+				time.Sleep(5 * time.Second) // its entries say since when they are held
 				begin := time.Now().Add(8 * kit.OneWay)
 				ended := make(chan bool)
 				go func() { // joined below
@@ -205,11 +205,12 @@ func TestDowngradedHoldHasItsOwnLimitAndRecords(t *testing.T) {
 }
 
 // The two entries of a downgradable lock have one create revision, and a writer behind may have taken the one for the
-// youngest ahead that goes first. Its deletion before the watch exists must not be missed.
+// youngest ahead that goes first (of these two, etcd names the first one in order of keys). Its deletion before the
+// watch exists must not be missed.
 func TestWaiterBehindBothEntriesOfADowngradableLockIsWokenByTheLastOne(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		holder := kit.Join(t, srv, kit.Entries("other"))
-		first, last := entriesX+"1-AAAAAAAAAAAAAAAA", entriesX+"2-AAAAAAAAAAAAAAAA" // etcd names the first one in order of keys
+		first, last := entriesX+"1-AAAAAAAAAAAAAAAA", entriesX+"2-AAAAAAAAAAAAAAAA"
 		if _, err := srv.Client().Txn(t.Context()).Then(
 			clientv3.OpPut(first, "", clientv3.WithLease(holder.Lease)),
 			clientv3.OpPut(last, "", clientv3.WithLease(holder.Lease)),

@@ -57,6 +57,7 @@ type entry struct {
 	revision int64         // of the store, at the latest read that saw the entry
 
 	others othersAhead // of the other mode
+	permit *permit     // of a semaphore; otherwise nil
 
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
 	removing     bool  // a removal was sent and not answered
@@ -125,6 +126,14 @@ func (e *entry) delayLeft() time.Duration {
 	return time.Until(e.delayUntil)
 }
 
+// modRevision is the mod revision of the entry as this session has put it.
+func (e *entry) modRevision() int64 {
+	if e.permit != nil && e.permit.mod != 0 {
+		return e.permit.mod
+	}
+	return e.rev
+}
+
 // owned is true in a Txn while this entry exists. It compares the create revision, since a later entry may have the
 // same key.
 func (e *entry) owned() clientv3.Cmp { return createdAt(e.key, e.rev) }
@@ -134,13 +143,14 @@ func createdAt(key string, rev int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
 }
 
-// removalCmps returns the comparisons under which the entry may be deleted.
+// removalCmps returns the comparisons under which the entry may be deleted. A permit may be at any time: the entry
+// behind it knows by its mark, or by the lack of one, what it has to judge.
 //
 // An entry that never held may be deleted only while the entry ahead exists, or when the queue is free and no lock
 // delay runs. Otherwise the waiter behind would take the deletion for a release and hold at once, although a revoked
 // holder ahead of both may not have been told yet.
 func (e *entry) removalCmps() []clientv3.Cmp {
-	if e.stage == placed && e.ahead != nil {
+	if e.stage == placed && e.ahead != nil && e.permit == nil {
 		return []clientv3.Cmp{e.owned(), createdAt(string(e.ahead.Key), e.ahead.CreateRevision)}
 	}
 	return []clientv3.Cmp{e.owned()}
@@ -176,15 +186,6 @@ func (e *entry) othersStand() []clientv3.Cmp {
 		}
 	}
 	return cmps
-}
-
-// separate has each entry of the set be removed by itself, and returns them.
-func (e *entry) separate() []*entry {
-	set := e.set
-	for _, m := range set {
-		m.set = nil
-	}
-	return set
 }
 
 // finish ends the attempt. If a copy of its put was not answered, or the entry may exist with an unknown revision, the

@@ -70,6 +70,9 @@ func newHolds(turns []turn, set []*entry) []*Hold {
 	first.prepare(holds)
 	for i, h := range holds {
 		h.revision = verified
+		if mod := h.entry.modRevision(); mod != h.entry.rev {
+			h.modified.Store(mod)
+		}
 		if d := h.entry.ticket.request.MinHold; d > 0 {
 			h.entry.takeFor(d)
 		}

@@ -162,7 +162,7 @@ func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (*clie
 	if !resp.Succeeded {
 		return nil, errEntryGone
 	}
-	if own := rangeAt(resp, 0); !isEntry(own, e.rev) || e.set != nil && own.ModRevision != e.rev {
+	if own := rangeAt(resp, 0); !isEntry(own, e.rev) || e.set != nil && own.ModRevision != e.modRevision() {
 		return nil, errEntryGone
 	}
 	e.revision = resp.Header.Revision

@@ -41,6 +41,9 @@ func newKeys() keys { return keys{inUse: make(map[string]*entry)} }
 // newEntry returns an entry with a key that no other entry uses.
 func (k *keys) newEntry(q *Queue, lease *lease.Lease) *entry {
 	e := &entry{q: q, lease: lease}
+	if q.sem != nil {
+		e.permit = &permit{weight: q.weight}
+	}
 	if !k.reuse(e) {
 		e.id = fmt.Sprintf("%x-%s", int64(lease.ID()), rand.Text()[:idNonce])
 		k.register(e, q.keyPrefix()+e.id) // no other entry has this nonce

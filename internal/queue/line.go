@@ -16,8 +16,8 @@ import (
 //
 // A reader is alone in a line of its own: one entry for several readers would have
 // to be shared by counting, and then late readers would pass a waiting writer. So is
-// each member of a Set: goroutines that waited for each other in several lines could
-// wait for ever.
+// a permit of a semaphore, of which several are held at a time, and each member of a
+// Set: goroutines that waited for each other in several lines could wait for ever.
 type line struct {
 	shared  *shared
 	q       *Queue
@@ -60,7 +60,7 @@ type ticket struct {
 // newTicket returns the ticket of a caller, which join gives a place.
 func (q *Queue) newTicket(r Request) *ticket {
 	q.shared.orphans.used(q)
-	t := &ticket{q: q, request: r, alone: q.reader, turn: make(chan *entry, 1)}
+	t := &ticket{q: q, request: r, alone: q.reader || q.sem != nil, turn: make(chan *entry, 1)}
 	t.waits = &t.ownWaits
 	if lease := q.host.Lease(); lease.Lost() == nil {
 		t.lease = lease

@@ -141,7 +141,7 @@ func (s *orphanScanner) list(ctx context.Context, lease *lease.Lease) map[string
 // have the form of an entry on that lease.
 func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
 	slash := strings.LastIndexByte(key, '/') + 1
-	id, reader := strings.CutPrefix(key[slash:], readerMark)
+	id, reader := withoutMode(key[slash:]), isReader(key)
 	nonce, ours := strings.CutPrefix(id, fmt.Sprintf("%x-", int64(lease.ID())))
 	if !ours || !isNonce(nonce) {
 		return nil
@@ -156,8 +156,12 @@ func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
 	rest, ours := strings.CutPrefix(prefix, s.host.Namespace()+"/")
 	kind, name, _ := strings.Cut(rest, "/")
 	name, found := strings.CutSuffix(name, "/@/")
-	if !ours || !found || kind != "lock" && kind != "tree" && kind != "election" {
+	if !ours || !found || kind != "lock" && kind != "tree" && kind != "sem" && kind != "election" {
 		return nil
 	}
-	return &Queue{host: s.host, kind: kind, name: name, entries: prefix, reader: reader}
+	q := &Queue{host: s.host, kind: kind, name: name, entries: prefix, reader: reader, weight: weightOf(key)}
+	if kind == "sem" {
+		q.sem = &semaphore{}
+	}
+	return q
 }

@@ -28,6 +28,9 @@ var (
 	// errAheadLeft: the entry to hand off is no longer behind the one
 	// that it waited for.
 	errAheadLeft = errors.New("the entry ahead is gone")
+	// errLimitMoved: the limit of the semaphore is another than this request
+	// compares.
+	errLimitMoved = errors.New("the limit of the semaphore was not known")
 )
 
 // giveUpWait is how long a call continues after its context has ended: for the reply to a request in flight, then for
@@ -43,6 +46,7 @@ const slowPut = time.Second
 // has not moved.
 type condition struct {
 	empty bool   // the queue is empty
+	now   bool   // the permit can be held at once; otherwise it is removed again
 	after *entry // this entry stands and may be removed, which the same Txn does
 }
 
@@ -67,7 +71,7 @@ func (e *entry) put(ctx context.Context, c condition) error {
 			case nil:
 			case errAheadLeft:
 				err = c.after.judgeUnknown(ctx)
-			case errGateMoved:
+			case errGateMoved, errLimitMoved:
 				err = backoff.ContextErr(ctx) // if nil, send it with the new gate
 			}
 			if err != nil {
@@ -103,6 +107,12 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 			from, end := m.q.conflicting()
 			cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
+		if m.permit != nil {
+			limit := m.q.knownLimit()
+			cmps = append(cmps, m.q.limitIs(limit))
+			then[i] = clientv3.OpTxn(nil, m.q.lookAtPermits(0, 0, limit), nil)
+			m.permit.limit = limit
+		}
 	}
 	if c.after != nil {
 		cmps = append(cmps, c.after.removalCmps()...)
@@ -110,7 +120,7 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 
 	began := time.Now()
-	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.foreign || n > 1})
+	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.foreign || n > 1 || e.permit != nil})
 	if r.unsent {
 		return err
 	}
@@ -120,6 +130,9 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 	if r.succeeded {
 		responses := r.responses[len(r.responses)-(2*n+1):]
+		if e.permit != nil {
+			return e.putPermit(ctx, responses[0].GetResponseTxn().Responses, r.header.Revision)
+		}
 		epoch := responses[n].GetResponseRange().Kvs
 		if slow && !slices.ContainsFunc(responses[:n], anyIn) {
 			// It would hold at once by a reply that is old: an administrator may have removed an entry since. So locate
@@ -179,6 +192,8 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 		ops = append(ops, getMeta(c.after.key))
 	case looks:
 		ops = append(ops, e.q.lookAhead(0)...)
+	case e.permit != nil:
+		ops = append(ops, clientv3.OpGet(e.q.limitKey()))
 	}
 	resp, err := e.q.read(ctx, ops...)
 	if err != nil {
@@ -210,6 +225,8 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 		return errEntryGone
 	case c.after != nil && c.after.ahead != nil && c.after.stage < held:
 		return errAheadLeft
+	case e.permit != nil:
+		return e.whichLimit(ctx, rangeAt(resp, 2))
 	case c.empty:
 		if looks {
 			e.saw(e.q.aheadIn(resp, 2, 0))
@@ -225,6 +242,9 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 func (e *entry) locate(ctx context.Context) error {
 	if e.stage != created {
 		return nil
+	}
+	if e.permit != nil {
+		return e.locatePermit(ctx)
 	}
 	at, compacted := e.rev, false
 	resp, err := e.readJudgement(ctx, e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch)
@@ -246,7 +266,7 @@ func (e *entry) locate(ctx context.Context) error {
 // not be used: entries behind this one may have the older epoch, and would hold later with smaller tokens. A reader has
 // no token: it is not alone, so nothing could be fenced by one.
 func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
-	if e.q.reader {
+	if e.q.reader || e.permit != nil {
 		return nil
 	}
 	var epoch int64

@@ -296,3 +296,48 @@ func TestPutRefusedByItsOwnEarlierCopyLeavesNothing(t *testing.T) {
 		kit.NothingStands(t, srv)
 	})
 }
+
+// An administrator may remove an entry whose put is not answered yet. It then stands on a lease that ends by itself, so
+// the attempt must not hold by it, whichever reply tells it of the entry.
+func TestAttemptDoesNotHoldByAnEntryThatWasRemovedBeforeItsReply(t *testing.T) {
+	for name, fate := range map[string]func(kind string, n int) etcdfake.Fate{
+		"the reply to the put is late": func(kind string, _ int) (f etcdfake.Fate) {
+			if kind == "enqueue" {
+				f.Reply = 3500 * time.Millisecond
+			}
+			return f
+		},
+		"the read that places the entry is late": func(kind string, n int) (f etcdfake.Fate) {
+			switch {
+			case kind == "enqueue" && n == 1:
+				f = lostReply
+			case kind == "read" && n > 1 && n < 20: // the first finds the entry
+				f.Request = time.Second / 2
+			}
+			return f
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p, ops := start(t, srv), start(t, srv)
+				p.Plan(fate)
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				time.Sleep(200 * time.Millisecond)
+				removed := kit.Standing(srv, "x")[0]
+				grant, err := ops.Host.Client().Grant(t.Context(), 3)
+				if err != nil {
+					t.Fatal(err)
+				}
+				put := clientv3.OpPut(string(removed.Key), "removed", clientv3.WithLease(grant.ID))
+				if _, err := ops.Host.Client().Do(t.Context(), put); err != nil {
+					t.Fatal(err)
+				}
+				r := granted(t, srv, done)
+				if r.h.entry.rev == removed.CreateRevision {
+					t.Errorf("held by the entry that was removed; sent %v", p.Counts())
+				}
+				mustRelease(t, r.h)
+			})
+		})
+	}
+}

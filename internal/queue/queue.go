@@ -21,12 +21,15 @@ import (
 type Queue struct {
 	host    lease.Host
 	shared  *shared
-	kind    string // "lock", "tree" or "election"
+	kind    string // "lock", "tree", "sem" or "election"
 	name    string // as the user gave it
 	entries string // prefix of the entries; ends in "/"
 	foreign bool   // entries of other queues may stand below the prefix
 	reader  bool   // its entries do not exclude one another: see Readers
 	err     error  // why the queue cannot be used
+
+	sem    *semaphore // nil: it is none
+	weight int        // of a semaphore: the permits that an attempt asks for at once
 
 	youngest clientv3.Op // reads the conflicting entry that was created last, with its value
 }
@@ -98,10 +101,14 @@ func (q *Queue) Readers() *Queue {
 
 // keyPrefix is what the keys begin with that are put through q.
 func (q *Queue) keyPrefix() string {
-	if q.reader {
+	switch {
+	case q.reader:
 		return q.entries + readerMark
+	case q.sem != nil:
+		return q.entries + strconv.Itoa(q.weight) + "-"
+	default:
+		return q.entries
 	}
-	return q.entries
 }
 
 // conflicting returns the range of the entries that exclude one that is put through q.
@@ -133,6 +140,14 @@ func (q *Queue) Host() lease.Host {
 		return nil
 	}
 	return q.host
+}
+
+// Kind returns "lock", "tree", "sem" or "election".
+func (q *Queue) Kind() string {
+	if q == nil {
+		return ""
+	}
+	return q.kind
 }
 
 // Name returns the name or prefix as it was given.
@@ -242,7 +257,7 @@ func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
 // LeaseOf returns the lease under which an entry was put, which its key names. It reports
 // false for an entry of another client, whose key has another form.
 func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {
-	hex, nonce, _ := strings.Cut(strings.TrimPrefix(lastPart(key), readerMark), "-")
+	hex, nonce, _ := strings.Cut(withoutMode(lastPart(key)), "-")
 	if !isNonce(nonce) { // a UUID, say
 		return clientv3.NoLease, false
 	}
@@ -250,7 +265,18 @@ func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {
 	return clientv3.LeaseID(lease), err == nil
 }
 
-// isReader reports whether an entry of ours is a reader's.
+// withoutMode cuts off what stands before the lease in the last part of a key: the mark of a reader, or the weight of a
+// permit.
+func withoutMode(part string) string {
+	if weight, rest, _ := strings.Cut(part, "-"); strings.Contains(rest, "-") && validWeight(weight) > 0 {
+		return rest
+	}
+	return strings.TrimPrefix(part, readerMark)
+}
+
+// IsReaderKey reports whether an entry of ours is a reader's.
+func IsReaderKey(key string) bool { return isReader(key) }
+
 func isReader(key string) bool { return strings.HasPrefix(lastPart(key), readerMark) }
 
 func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }

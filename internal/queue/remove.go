@@ -19,7 +19,11 @@ const removeRetry = time.Second
 // errEntryGone: another client had deleted it. It ends with ctx, for a caller that waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
 	for {
-		if err := e.awaitRemovable(ctx); err != nil {
+		prepare := e.awaitRemovable
+		if e.permit != nil {
+			prepare = e.markToLeave
+		}
+		if err := prepare(ctx); err != nil {
 			return err
 		}
 		look := e.look()
@@ -107,7 +111,7 @@ func (e *entry) removeInBackground(context.Context) {
 
 // abandonAll abandons each entry of the attempt.
 func (e *entry) abandonAll() {
-	for _, m := range e.separate() {
+	for _, m := range e.set {
 		m.abandon()
 	}
 }

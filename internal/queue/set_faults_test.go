@@ -184,6 +184,7 @@ func TestSetQueuesAgainIfOneOfItsEntriesIsDeleted(t *testing.T) {
 				entries := kit.Standing(srv, gone)
 				srv.Delete(string(entries[min(1, len(entries)-1)].Key))
 				ahead.Release()
+				released := time.Now()
 				next := <-behind // the set is behind it now
 				if next.err != nil {
 					t.Fatal(next.err)
@@ -192,6 +193,12 @@ func TestSetQueuesAgainIfOneOfItsEntriesIsDeleted(t *testing.T) {
 				holds := grantedSet(t, srv, done)
 				if stood := holds[0].since.Sub(putAt(srv, holds[0])); stood < kit.LockDelay {
 					t.Errorf("held %v after its new put, want the lock delay", stood)
+				}
+				if n := kit.PutsEver(srv, entriesX); n != 2 {
+					t.Errorf("the set queued %d times, want twice", n)
+				}
+				if after := holds[0].since.Sub(released); after > kit.LockDelay+2*kit.Prompt {
+					t.Errorf("held after %v: an entry of the first attempt stood in its way", after)
 				}
 				mustRelease(t, holds[0])
 				time.Sleep(time.Minute)

@@ -44,6 +44,10 @@ type Value struct {
 	// lease of its own ends. Zero otherwise.
 	Released, TakenUntil time.Time
 
+	// Mark is the mark of a permit that is held after a wait, or that is about to leave: a
+	// revision. Each permit ahead that went before it, and was revoked, was waited for.
+	Mark int64
+
 	// ToldWithin bounds the time until the holder is told of a Notice that is put into
 	// its entry, while it reaches etcd. 0: it does not look for one.
 	ToldWithin time.Duration
@@ -66,6 +70,8 @@ type encodedValue struct {
 
 	Taken *taken `json:"taken,omitempty"` // by MinHold
 
+	Mark int64 `json:"mark,omitempty"`
+
 	ToldWithin int64  `json:"told_within_ms,omitempty"`
 	Notice     Notice `json:"notice,omitzero"`
 }
@@ -81,7 +87,7 @@ func (v Value) Encode() string {
 		V: valueFormat, Mode: cut(v.Mode),
 		Identity: lease.Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
 		Queued:   millis(v.Queued), Held: millis(v.Held),
-		ToldWithin: v.ToldWithin.Milliseconds(), Notice: v.Notice.bounded(),
+		ToldWithin: v.ToldWithin.Milliseconds(), Notice: v.Notice.bounded(), Mark: v.Mark,
 	}
 	if !v.Released.IsZero() {
 		enc.Taken = &taken{millis(v.Released), millis(v.TakenUntil)}
@@ -111,7 +117,7 @@ func DecodeValue(b []byte) (Value, bool) {
 	v := Value{
 		Identity: enc.Identity, Mode: enc.Mode,
 		Queued: millis(enc.Queued), Held: millis(enc.Held), Data: enc.Text,
-		Notice: enc.Notice.bounded(),
+		Notice: enc.Notice.bounded(), Mark: max(enc.Mark, 0),
 	}
 	if most := maxToldWithin.Milliseconds(); 0 < enc.ToldWithin && enc.ToldWithin <= most {
 		v.ToldWithin = time.Duration(enc.ToldWithin) * time.Millisecond
@@ -188,6 +194,8 @@ func (q *Queue) mode() string {
 		return ""
 	case q.reader:
 		return "shared"
+	case q.sem != nil:
+		return "permit"
 	default:
 		return "exclusive"
 	}

@@ -29,23 +29,46 @@ const (
 	maxPatience = 16
 )
 
+// watched is what a waiter watches.
+type watched struct {
+	key  string
+	opts []clientv3.OpOption
+
+	over func() bool                                               // the wait is over
+	look func(ctx context.Context) error                           // reads what no event tells
+	hear func(ctx context.Context, events []*clientv3.Event) error // handles the events of one or more revisions
+}
+
 // awaitAhead waits until the entry ahead is gone, and returns nil when it is known
 // what stands ahead now.
 func (e *entry) awaitAhead(ctx context.Context) error {
 	ahead := e.ahead
+	return e.await(ctx, watched{
+		key:  string(ahead.Key),
+		opts: []clientv3.OpOption{clientv3.WithFilterPut()},
+		over: func() bool { return e.ahead != ahead },
+		look: e.verify,
+		hear: func(ctx context.Context, events []*clientv3.Event) error {
+			return e.judge(ctx, events[0].Kv.ModRevision)
+		},
+	})
+}
+
+// await watches until the wait is over.
+func (e *entry) await(ctx context.Context, w watched) error {
 	patience := time.Duration(1)
 	for {
 		err := e.q.retry(ctx, func(ctx context.Context) error {
-			if e.ahead != ahead { // found by the read after a watch that failed
+			if w.over() { // found by the look after a watch that failed
 				return nil
 			}
-			err := e.watchAhead(ctx, patience)
+			err := e.watch(ctx, w, patience)
 			// The member may hang, or it may be overloaded. Watches that are made
 			// again and again would add to the load, so wait longer each time.
 			patience = min(2*patience, maxPatience)
 			return err
 		})
-		if err != nil || e.ahead != ahead {
+		if err != nil || w.over() {
 			return err
 		}
 		// The watch was healthy before it ended, so pause and patience start anew.
@@ -57,22 +80,21 @@ func (e *entry) awaitAhead(ctx context.Context) error {
 	}
 }
 
-// watchAhead watches the key of the entry ahead until that is deleted, and then
-// judges how it went. It returns nil with e.ahead unchanged if a healthy watch ended.
+// watch watches until the wait is over. It returns nil before that if a healthy watch
+// ended.
 //
 // The watch starts from now, not from a known revision: etcd serves that by a loop
-// which brings late watchers up to date every 100 ms. A deletion before the watch
-// was created is found by the read that follows.
+// which brings late watchers up to date every 100 ms. What happened before the watch
+// was created is found by the look that follows.
 //
 // Whatever ends the watch (compaction, cancellation, no leader, a closed stream),
-// the answer is to read and to watch again. The read decides what it means: it is
+// the answer is to look and to watch again. The look decides what it means: it is
 // sent to other members if one hangs, gets a new token if that of the stream has
 // expired, and fails for good if a permission was withdrawn.
 //
 // patience multiplies the times after which a silent watch is given up.
-func (e *entry) watchAhead(ctx context.Context, patience time.Duration) error {
-	q, ahead := e.q, e.ahead
-	moved := func() bool { return e.ahead != ahead }
+func (e *entry) watch(ctx context.Context, w watched, patience time.Duration) error {
+	q := e.q
 	streams := &q.shared.streams
 	st, limit := streams.pick()
 	wctx, cancel := context.WithCancel(st.context(q.host.Context()))
@@ -81,14 +103,14 @@ func (e *entry) watchAhead(ctx context.Context, patience time.Duration) error {
 
 	arming := time.AfterFunc(patience*limit, cancel) // Watch itself blocks until the server has answered
 	defer arming.Stop()
-	events := q.host.Client().Watch(wctx, string(ahead.Key), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
-	if _, err := nextEvent(ctx, events, nil); err != nil {
-		if verr := e.verify(ctx); verr != nil {
+	events := q.host.Client().Watch(wctx, w.key, append(w.opts, clientv3.WithCreatedNotify())...)
+	if _, err := nextEvents(ctx, events, nil); err != nil {
+		if lerr := w.look(ctx); lerr != nil {
 			streams.armed(st) // etcd does not answer reads either: not the stream's fault
-			return verr
+			return lerr
 		}
 		streams.failed(st)
-		if moved() {
+		if w.over() {
 			return nil
 		}
 		return backoff.Again(fmt.Errorf("arm a watch: %w", err))
@@ -98,7 +120,7 @@ func (e *entry) watchAhead(ctx context.Context, patience time.Duration) error {
 	armed := time.Now()
 	telemetry.Armed(ctx)
 
-	if err := e.verify(ctx); err != nil || moved() {
+	if err := w.look(ctx); err != nil || w.over() {
 		return err
 	}
 	// A progress request that outlived the watch would open a stream of its own, and
@@ -112,7 +134,7 @@ func (e *entry) watchAhead(ctx context.Context, patience time.Duration) error {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
 	for heard, read := time.Now(), time.Now(); ; {
-		deleted, err := nextEvent(ctx, events, tick.C)
+		news, err := nextEvents(ctx, events, tick.C)
 		switch {
 		case err == errTick && time.Since(heard) >= patience*silentAfter:
 			streams.drop(st)
@@ -125,13 +147,16 @@ func (e *entry) watchAhead(ctx context.Context, patience time.Duration) error {
 			return nil
 		case err != nil:
 			return backoff.Again(err)
-		case deleted > 0:
-			return e.judge(ctx, deleted)
 		default: // progress, which any response is
 			heard = time.Now()
 		}
+		if len(news) > 0 {
+			if err := w.hear(ctx, news); err != nil || w.over() {
+				return err
+			}
+		}
 		if time.Since(read) >= recheckAfter {
-			if err := e.verify(ctx); err != nil || moved() {
+			if err := w.look(ctx); err != nil || w.over() {
 				return err
 			}
 			read = time.Now()
@@ -139,25 +164,24 @@ func (e *entry) watchAhead(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// errTick is nextEvent's error for a tick.
+// errTick is nextEvents' error for a tick.
 var errTick = errors.New("tick")
 
-// nextEvent waits for a response of the watch, for tick (errTick), or for ctx. It
-// returns the revision of a deletion, or 0.
-func nextEvent(ctx context.Context, events clientv3.WatchChan, tick <-chan time.Time) (deleted int64, err error) {
+// nextEvents waits for a response of the watch, for tick (errTick), or for ctx.
+func nextEvents(ctx context.Context, events clientv3.WatchChan, tick <-chan time.Time) ([]*clientv3.Event, error) {
 	select {
 	case resp, ok := <-events:
 		switch {
 		case !ok:
-			return 0, errors.New("the watch was closed")
+			return nil, errors.New("the watch was closed")
 		case len(resp.Events) > 0:
-			return resp.Events[0].Kv.ModRevision, nil
+			return resp.Events, nil
 		}
-		return 0, resp.Err()
+		return nil, resp.Err()
 	case <-tick:
-		return 0, errTick
+		return nil, errTick
 	case <-ctx.Done():
-		return 0, backoff.ContextErr(ctx)
+		return nil, backoff.ContextErr(ctx)
 	}
 }
 

@@ -68,10 +68,12 @@ func (m *model) passToSweeper(s *state, i int8) {
 	}
 }
 
-// mayHold reports whether each queue is free and no delay runs.
-func (a *attempt) mayHold() bool {
-	for _, p := range a.places {
-		if p.ahead.created != 0 || p.delay.running {
+// mayHold reports whether each queue of the attempt is free and no delay runs.
+func (m *model) mayHold(s *state, i int8) bool {
+	for k := range int8(len(m.members[i])) {
+		p := s.place(i, k)
+		delays := p.delay.running && (m.broken != delayOfTheLastQueue || k == int8(len(m.members[i]))-1)
+		if p.ahead.created != 0 || delays {
 			return false
 		}
 	}
@@ -92,7 +94,7 @@ func (m *model) startDelay(s *state, d *delay) {
 	d.running = true
 	d.until |= s.untold()
 	if m.clean && s.revoked+s.keysDeleted+s.givenUpLeases+s.deletedByHand+s.removals == 0 {
-		m.violated("needless delay: no lease was revoked, and no entry removed")
+		m.last().Wrong = "needless delay: no lease was revoked, and no entry removed"
 	}
 }
 
@@ -104,7 +106,7 @@ func (m *model) waitingSteps(s *state, i int8) {
 	}
 	// The Txn that has found the last queue free has found the own entries, too. They may have gone
 	// since. Then the attempt holds like any holder that is not told yet.
-	if a.mayHold() {
+	if m.mayHold(s, i) {
 		m.step(s, "holds", i).hold(i)
 	}
 	if m.attempts[i].givesUp {

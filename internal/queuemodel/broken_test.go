@@ -3,6 +3,8 @@ package queuemodel
 import (
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/modelsearch"
 )
 
 const (
@@ -70,6 +72,7 @@ var broken = []scenario{
 	with(lockAllByHand, breaking(missingIsPutAgain, stuck)),
 	with(crossing, breaking(setPutByTwoTxns, stuck)),
 	with(lockAllBetween, breaking(laterQueuesAreReadNow, early)),
+	with(lockAllBetween, breaking(delayOfTheLastQueue, early)),
 	with(lockAllLater, breaking(unknownAsksPredecessorOnly, early)),
 	with(lockAllBetween, breaking(setIsRemovedAtOnce, early)),
 	with(lockAllBetween, breaking(leavingComparesOthers, orphan)),
@@ -84,10 +87,10 @@ var broken = []scenario{
 
 func TestEachBrokenRuleIsNoticed(t *testing.T) {
 	for i, s := range broken {
-		if race && i%4 != 0 {
+		if modelsearch.Race && i%4 != 0 {
 			continue
 		}
-		if len(s.attempts) > 3 && !*full && s.broken != writersAreNotRemembered {
+		if s.broken == removeAfterDelay && !*full {
 			continue // as large as the large ones
 		}
 		t.Run(s.name, func(t *testing.T) {

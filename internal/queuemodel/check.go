@@ -2,17 +2,20 @@ package queuemodel
 
 import "fmt"
 
-// check looks for violations in one state.
-func (m *model) check(s *state) {
+// check returns what is wrong with a state, "" if nothing is.
+func (m *model) check(s *state) string {
 	for i := range m.attempts {
 		for k := range m.members[i] {
-			if s.attempts[i].holds(int8(k)) {
-				m.checkHold(s, int8(i), int8(k))
+			if !s.attempts[i].holds(int8(k)) {
+				continue
+			}
+			if wrong := m.checkHold(s, int8(i), int8(k)); wrong != "" {
+				return wrong
 			}
 		}
 	}
 	if s.freedEarly {
-		m.violated("kept: a session deleted an entry before MinHold had passed")
+		return "kept: a session deleted an entry before MinHold had passed"
 	}
 	for i := range s.entryCount {
 		e := &s.entries[i]
@@ -23,20 +26,21 @@ func (m *model) check(s *state) {
 		a := &s.attempts[e.name.attempt]
 		lives := a.stage != done && a.stage != idle && (a.try == e.name.try || a.replaces == e.created)
 		if !lives && !m.isLeaving(s, e) && a.suspects[e.name.try][e.name.member].doubt == none {
-			m.violated(fmt.Sprintf("orphan: an entry of attempt %d stands, unknown to it and to the sweeper", e.name.attempt))
+			return fmt.Sprintf("orphan: an entry of attempt %d stands, unknown to it and to the sweeper", e.name.attempt)
 		}
 	}
+	return ""
 }
 
-// checkHold looks for violations by attempt i, which holds member k of its set.
-func (m *model) checkHold(s *state, i, k int8) {
+// checkHold is check for attempt i, which holds member k of its set.
+func (m *model) checkHold(s *state, i, k int8) string {
 	a, own := &s.attempts[i], s.own(i, k)
 	if s.standing(own) == nil {
-		return // etcd revoked its lease; the other attempt is checked against it
+		return "" // etcd revoked its lease; the other attempt is checked against it
 	}
 	for n := range s.entryCount {
 		if e := &s.entries[n]; e.deleted == 0 && e.created < own.created && m.exclude(own.name, e.name) {
-			m.violated(fmt.Sprintf("order: attempt %d holds, and an entry created before its own stands", i))
+			return fmt.Sprintf("order: attempt %d holds, and an entry created before its own stands", i)
 		}
 	}
 	for n := range m.attempts {
@@ -46,14 +50,15 @@ func (m *model) checkHold(s *state, i, k int8) {
 			switch {
 			case int8(n) == i || !b.holds(l) || !m.exclude(own.name, other.name):
 			case s.standing(other) != nil:
-				m.violated(fmt.Sprintf("exclusion: attempts %d and %d both hold by etcd's record", i, n))
+				return fmt.Sprintf("exclusion: attempts %d and %d both hold by etcd's record", i, n)
 			case a.newcomerTo.has(b.lease):
 				m.overlaps++
 			default:
-				m.violated(fmt.Sprintf("early: attempt %d holds while %d, which has lost its entry, believes that it holds", i, n))
+				return fmt.Sprintf("early: attempt %d holds while %d, which has lost its entry, believes that it holds", i, n)
 			}
 		}
 	}
+	return ""
 }
 
 // finished reports whether each attempt has ended, no copy is in flight, no entry exists, and each

@@ -16,7 +16,7 @@
 //	network.go   copies of that Txn
 //	check.go     what must hold in each state
 //	scenario.go  what may go wrong, and the rules that can be broken on purpose
-//	state.go, reduce.go, search.go   the search itself
+//	model.go     the steps from a state; state.go, reduce.go: what a state is, and which are equal
 //
 // # The problem
 //

@@ -135,10 +135,10 @@ func (m *model) answer(s *state, c enqueueCopy) {
 // placed records an attempt's places in its queues. It holds at once if all are free.
 func (m *model) placed(s *state, i int8, created, at revision) {
 	m.locate(s, i, created, at)
-	switch a := &s.attempts[i]; {
+	switch {
 	case s.sessions[m.attempts[i].session].closing:
-		a.stage = removing
-	case a.mayHold():
+		s.attempts[i].stage = removing
+	case m.mayHold(s, i):
 		s.hold(i)
 	}
 }

@@ -85,7 +85,7 @@ func (s *state) deleteNow(v version) {
 		s.freedEarly = s.freedEarly || e.kept != notKept
 		e.keyAtDeletion = s.leases[e.lease].key != 0
 		e.keyBeforeDeletion = e.keyAtDeletion
-		e.noticed, e.until = unnoticed, 0 // they matter no more
+		e.noticed, e.until, e.soonGone = unnoticed, 0, false // they matter no more
 	}
 }
 
@@ -105,7 +105,7 @@ func (s *state) revoke(l int8) {
 	for i := range s.entryCount {
 		if e := &s.entries[i]; e.deleted == 0 && e.lease == l && e.kept != moved && e.noticed != takenAway {
 			e.deleted, e.keyBeforeDeletion, e.kept, e.moving = s.now, before, notKept, false
-			e.noticed, e.until = unnoticed, 0
+			e.noticed, e.until, e.soonGone = unnoticed, 0, false
 		}
 	}
 	for i := range s.attempts { // its suspects went with it

@@ -3,15 +3,17 @@ package queuemodel
 import (
 	"flag"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/modelsearch"
 )
 
-var full = flag.Bool("model.full", false, "search the large scenarios, too: some three minutes, and 2 GB of memory")
+var full = flag.Bool("model.full", false, "search the large scenarios, too: some two minutes, and 1.2 GB of memory")
 
 func search(t *testing.T, s scenario) string {
-	m := &model{scenario: s}
-	g, wrong := m.search()
-	t.Logf("%d states, %d steps, a newcomer beside a revoked holder in %d states", len(g.parents), len(g.to), m.overlaps)
-	return wrong
+	m := newModel(s)
+	r := m.search()
+	t.Logf("%d states, %d steps, a newcomer beside a revoked holder in %d states", r.States, r.Steps, m.overlaps)
+	return r.Wrong
 }
 
 // small are searched in each run of the tests.
@@ -73,7 +75,7 @@ var underRace = []scenario{
 
 func TestEveryInterleavingKeepsTheRules(t *testing.T) {
 	scenarios := small
-	if race {
+	if modelsearch.Race {
 		scenarios = underRace
 	}
 	if *full {

@@ -23,8 +23,7 @@ func (m *model) copySteps(s *state, k int8) {
 		t.dropCopy(k)
 		if t.attempts[c.attempt].stage == enqueuing {
 			m.answer(t, c)
-			last := &m.steps[len(m.steps)-1]
-			last.refusal = refused && last.state.attempts[c.attempt].stage == enqueuing
+			m.last().Again = refused && m.last().State.attempts[c.attempt].stage == enqueuing
 		}
 	}
 	if m.lossy {

@@ -103,24 +103,9 @@ const (
 	missingIsPutAgain           rule = "an entry of a set that is missing is put again"
 	setPutByTwoTxns             rule = "two Txns put the entries of a set"
 	laterQueuesAreReadNow       rule = "the queues that a set looks at later are judged by what stands then"
+	delayOfTheLastQueue         rule = "a set waits for the lock delay of its last queue only"
 	downgradePutsAgain          rule = "a downgrade deletes both entries and puts the shared one again"
 	putAtAnyTime                rule = "the sweeper puts the key again before the attempts it refused have their place"
 )
 
 func (m *model) may(sessions []int8, n int8) bool { return slices.Contains(sessions, n) }
-
-// start is the first state: each session has a lease and its session key.
-func (m *model) start() state {
-	s := state{now: 1}
-	for n := range m.sessions {
-		s.leases[2*n] = lease{granted: true, alive: true, key: s.now}
-		s.sessions[n] = session{lease: 2 * n, gate: s.now}
-	}
-	for i := range s.attempts {
-		if i >= len(m.attempts) {
-			s.attempts[i].stage = done
-		}
-	}
-	m.reduce(&s)
-	return s
-}

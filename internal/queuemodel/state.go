@@ -84,7 +84,7 @@ type stage int8
 const (
 	idle      stage = iota // in a line, or waits for a lease
 	enqueuing              // has sent its enqueue
-	waiting                // its entry is known and was not first yet
+	waiting                // its entries are known, and were not all first yet
 	removing               // gives up and removes its entries
 	holding                // believes that it holds
 	done
@@ -92,7 +92,7 @@ const (
 
 // An attempt is a call of Lock in one session, and the line of goroutines of the same session behind
 // it. The head of the line acts as the attempt; the others have no entry. Or it is a call that takes several
-// locks: then it has a set of entries, which one Txn puts.
+// locks, or one in both modes: then it has a set of entries, which one Txn puts.
 type attempt struct {
 	stage      stage
 	try        int8 // names its entries
@@ -101,12 +101,12 @@ type attempt struct {
 	unanswered revision // the largest gate of a copy that was not answered, 0 when each was
 	places     [maxMembers]place
 	left       [maxMembers]place // of an earlier try that has lost an entry: the others are removed one by one
-	leftTry    int8
-	replaces   revision // in a hand-off: the released entry that the same Txn deletes
-	handedOn   bool     // handed off to the next goroutine of its line
-	requeued   bool     // its session has lost a lease since it began, or it has lost an entry
-	refused    bool     // the sweeper's last put made etcd refuse it, and it has no place yet
-	downgraded bool     // it holds the shared entry of its set only; the other may still be there
+	leftTry    int8              // their try
+	replaces   revision          // in a hand-off: the released entry that the same Txn deletes
+	handedOn   bool              // handed off to the next goroutine of its line
+	requeued   bool              // its session has lost a lease since it began, or it has lost an entry
+	refused    bool              // the sweeper's last put made etcd refuse it, and it has no place yet
+	downgraded bool              // it holds the shared entry of its set only; the other may still be there
 	suspects   [maxTries][maxMembers]suspect
 
 	// For check; the attempt does not know it.

@@ -15,6 +15,9 @@ import (
 // Entries is the prefix of the entries of a lock.
 func Entries(lock string) string { return "holdfast/lock/" + lock + "/@/" }
 
+// Permits is the prefix of the entries of a semaphore.
+func Permits(name string) string { return "holdfast/sem/" + name + "/@/" }
+
 // Standing returns the entries of a lock, in order of key.
 func Standing(srv *etcdfake.Server, lock string) []*mvccpb.KeyValue { return srv.Keys(Entries(lock)) }
 
@@ -32,7 +35,7 @@ func Queued(t *testing.T, srv *etcdfake.Server, prefix string, n int) {
 	t.Fatalf("entries: %v, want %d", srv.Keys(prefix), n)
 }
 
-// NothingStands fails the test if an entry of any lock or election stands.
+// NothingStands fails the test if an entry of any lock, semaphore or election stands.
 func NothingStands(t *testing.T, srv *etcdfake.Server) {
 	t.Helper()
 	for _, kv := range srv.Keys("holdfast/") {
@@ -88,6 +91,12 @@ func Join(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {
 func JoinReader(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {
 	t.Helper()
 	return join(t, srv, prefix+"!s")
+}
+
+// JoinPermit is Join for a permit of a semaphore with that weight.
+func JoinPermit(t *testing.T, srv *etcdfake.Server, prefix string, weight int) *Peer {
+	t.Helper()
+	return join(t, srv, fmt.Sprintf("%s%d-", prefix, weight))
 }
 
 func join(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {

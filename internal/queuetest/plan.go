@@ -13,13 +13,15 @@ import (
 )
 
 // KindOf returns the kind of a request of the queue, or the method of any other call. The kinds are "enqueue",
-// "hand-off", "remove", "move" (to a lease of its own), "poll", "read", "watch" and "event"; "held" (writes held_since
-// to an entry); "gate" (puts the session key), "session" (reads it) and "session watch".
+// "hand-off", "remove", "move" (to a lease of its own), "mark" (of a permit), "poll", "read", "watch" and "event";
+// "held" (writes held_since to an entry); "gate" (puts the session key), "session" (reads it) and "session watch".
 func KindOf(c etcdfake.Call) string {
 	switch r := c.Request.(type) {
 	case *pb.TxnRequest:
 		puts, deletes, held := contents(r.Success)
 		switch {
+		case held && len(r.Compare) > 0:
+			return "mark"
 		case held:
 			return "held"
 		case puts && deletes:

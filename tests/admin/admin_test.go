@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
 
 // show returns the owners in a queue, the holder first, and fails the test if anything else is not as it should be.
@@ -63,8 +64,8 @@ func TestLocksElectionsAndSessionsAreShown(t *testing.T) {
 		"both":                {namespaced(srv.Client(t), "tenant-2/"), "payments"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opts := func(owner string) *session.Options { return &session.Options{Owner: owner, Namespace: c.namespace} }
-			a, b := openWith(t, c.cli, opts("a")), openWith(t, c.cli, opts("b"))
+			opts := func(owner string) session.Options { return session.Options{Owner: owner, Namespace: c.namespace} }
+			a, b := testkit.Open(t, c.cli, opts("a")), testkit.Open(t, c.cli, opts("b"))
 			adm := admin.New(c.cli, &admin.Options{Namespace: c.namespace})
 			lk := mustLock(t, locker.NewMutex(a, "billing/job-7"))
 			waits := make(chan *locker.Lock, 1)

@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"log/slog"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
@@ -16,38 +14,17 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var deadline = testkit.Deadline
 
-// deadline returns a context that fails a test that hangs.
-func deadline(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// open starts a session and closes it with the test.
 func open(t testing.TB, cli *clientv3.Client, owner string) *session.Session {
 	t.Helper()
-	return openWith(t, cli, &session.Options{Owner: owner})
+	return testkit.Open(t, cli, session.Options{Owner: owner})
 }
 
-func openWith(t testing.TB, cli *clientv3.Client, o *session.Options) *session.Session {
-	t.Helper()
-	o.Logger = slog.New(slog.DiscardHandler)
-	sess, err := session.New(deadline(t), cli, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = sess.Close(ctx)
-	})
-	return sess
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func mustLock(t testing.TB, mu *locker.Mutex) *locker.Lock {
 	t.Helper()

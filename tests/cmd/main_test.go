@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +24,18 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
+
+var (
+	deadline   = testkit.Deadline
+	eventually = testkit.Eventually
+)
+
+func open(t testing.TB, cli *clientv3.Client, owner string) *session.Session {
+	t.Helper()
+	return testkit.Open(t, cli, session.Options{Owner: owner})
+}
 
 // program is the command under test.
 var program string
@@ -199,17 +209,6 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// eventually waits for a condition that nothing tells of, such as the end of a process that is not our child.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for start := time.Now(); !done(); {
-		if time.Since(start) > patience {
-			t.Fatalf("not reached: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond) // between two looks
-	}
-}
-
 // gone reports whether a process has ended, also one that its parent has not reaped yet.
 func gone(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
@@ -221,27 +220,6 @@ func gone(pid int) bool {
 	}
 	_, rest, _ := bytes.Cut(stat, []byte(") "))
 	return bytes.HasPrefix(rest, []byte("Z"))
-}
-
-func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// open starts a session in this process, and closes it when the test ends.
-func open(t testing.TB, cli *clientv3.Client, owner string) *session.Session {
-	t.Helper()
-	sess, err := session.New(deadline(t), cli, &session.Options{Owner: owner, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		_ = sess.Close(ctx)
-	})
-	return sess
 }
 
 // hold acquires a lock in this process.

@@ -45,7 +45,7 @@ func TestLsListsNamesThatAreHeld(t *testing.T) {
 		{[]string{"ls", "billing/a"}, [][]string{
 			{"lock", "0", "*", "host-1:77", "billing/" + long}, {"lock", "2", "*", "host-1:77", "billing/a"},
 		}},
-		{[]string{"ls", "--election"}, [][]string{{"election", "0", "*", "host-1:77", "billing/led"}}},
+		{[]string{"ls", "--kind", "election"}, [][]string{{"election", "0", "*", "host-1:77", "billing/led"}}},
 		{[]string{"ls", "--namespace", "elsewhere"}, nil},
 		{[]string{"ls", "--sessions"}, [][]string{
 			{"*", "*", "*", "host-1:77"}, {"*", "*", "*", "host-2:1"}, {"*", "*", "*", "host-2:2"},
@@ -131,8 +131,14 @@ func TestShowTellsWhatTheHolderIs(t *testing.T) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
 	}
-	if out := holdfast(t, srv.Endpoints(), "show", "y").exits(0).stdout.String(); out != "lock y: free\n" {
-		t.Errorf("a free lock: %q", out)
+	for hint, args := range map[string][]string{"--kind": {"y"}, "below /y// in": {"--at", "/y/"}} {
+		free := holdfast(t, srv.Endpoints(), append([]string{"show"}, args...)...).exits(0)
+		if out := free.stdout.String(); out != "lock "+args[len(args)-1]+": free\n" {
+			t.Errorf("a free lock: %q", out)
+		}
+		if said := free.stderr.String(); !strings.Contains(said, hint) {
+			t.Errorf("the hint for a free lock: %q", said)
+		}
 	}
 }
 
@@ -179,7 +185,7 @@ func TestJSONOfShowHasTheDocumentedFields(t *testing.T) {
 	var q object
 	var first object
 	eventually(t, "held_at is known", func() bool {
-		out := holdfast(t, srv.Endpoints(), "show", "--election", "led", "-o", "json").exits(0).stdout.String()
+		out := holdfast(t, srv.Endpoints(), "show", "--kind", "election", "led", "-o", "json").exits(0).stdout.String()
 		q = nil
 		if err := json.Unmarshal([]byte(out), &q); err != nil {
 			t.Fatalf("%v: %s", err, out)

@@ -54,6 +54,12 @@ type panel struct {
 	Title       string
 	Description string
 	Targets     []struct{ RefID, Expr string }
+	GridPos     struct{ X, Y, W, H int }
+	Datasource  struct{ Type, UID string }
+	Options     struct {
+		Legend  struct{ Calcs []string } // nil: Grafana's types require the field
+		Tooltip struct{ Mode string }
+	}
 }
 
 type dashboard struct {
@@ -194,6 +200,29 @@ func TestDashboardIsWellFormed(t *testing.T) {
 		}
 		if len(refs) == 0 || p.Description == "" {
 			t.Errorf("panel %q has no target or no description", p.Title)
+		}
+	}
+}
+
+// The fields are those that @grafana/schema 13.2.3 requires; the grid of a dashboard has 24 columns.
+func TestPanelsHaveWhatGrafanasTypesRequireAndDoNotOverlap(t *testing.T) {
+	taken := make(map[[2]int]string)
+	for _, p := range grafana(t).Panels {
+		at := p.GridPos
+		if at.W <= 0 || at.H <= 0 || at.X < 0 || at.X+at.W > 24 {
+			t.Errorf("panel %q does not fit the grid: %+v", p.Title, at)
+		}
+		for x := at.X; x < at.X+at.W; x++ {
+			for y := at.Y; y < at.Y+at.H; y++ {
+				if other, ok := taken[[2]int{x, y}]; ok {
+					t.Fatalf("panels %q and %q overlap", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		if p.Type == "timeseries" && (p.Options.Legend.Calcs == nil || p.Options.Tooltip.Mode == "" ||
+			p.Datasource.Type != "prometheus" || p.Datasource.UID == "") {
+			t.Errorf("panel %q lacks legend.calcs, tooltip.mode or its data source", p.Title)
 		}
 	}
 }

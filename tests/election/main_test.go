@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +20,14 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/testkit"
+)
+
+var (
+	open       = testkit.Open
+	deadline   = testkit.Deadline
+	within     = testkit.Within
+	eventually = testkit.Eventually
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,23 +44,6 @@ func newElection(t testing.TB, cli *clientv3.Client, o session.Options) *electio
 	return election.New(open(t, cli, o), "x")
 }
 
-// open starts a session and closes it with the test, whether its link is healed or
-// not.
-func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Session {
-	t.Helper()
-	o.Logger = slog.New(slog.DiscardHandler)
-	sess, err := session.New(deadline(t), cli, &o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = sess.Close(ctx)
-	})
-	return sess
-}
-
 // settled returns the RPC counts of a link once its session sends nothing but renewals. The last requests of
 // session.New are the query of the server's version and the read after the watch of the session key is created.
 func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
@@ -64,30 +54,6 @@ func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
 		}
 	}
 	return link.Count()
-}
-
-// deadline bounds what would otherwise hang.
-func deadline(t testing.TB) context.Context { return within(t, 30*time.Second) }
-
-// within returns a context with a timeout, which is canceled with the test.
-func within(t testing.TB, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// eventually waits for a condition that nothing signals.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-tick.C {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("did not happen: %s", what)
 }
 
 // await receives from c, or fails the test.

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fencetest"
 )
 
 // fence is a holder in an etcd server and its writer. The writer uses link, which can
@@ -205,7 +206,7 @@ func TestStaleHolderWritesNothing(t *testing.T) {
 			f.put(t, "k", "old")
 			lose(t, f)
 			before := f.revision(t)
-			for name, write := range writes {
+			for name, write := range fencetest.Writes {
 				f.oneRPC(t, func() {
 					err := write(t.Context(), f.w)
 					if !errors.Is(err, fencing.ErrStale) || errors.Is(err, holdfast.ErrOutcomeUnknown) ||
@@ -268,7 +269,7 @@ func TestOnlyTheNewestHolderWrites(t *testing.T) {
 // The caller has given up, the request is still in a socket, and arrives when another
 // client holds the lock.
 func TestWriteThatArrivesAfterTheEntryIsGoneIsRefused(t *testing.T) {
-	forEachWrite(t, func(t *testing.T, write writeFunc) {
+	fencetest.ForEachWrite(t, func(t *testing.T, write fencetest.Write) {
 		f := newFence(t)
 		f.put(t, "k", "old")
 		held := f.link.Hold("Txn")
@@ -335,55 +336,17 @@ func TestUnreachableEtcdEndsWithTheContext(t *testing.T) {
 	mustSay(t, err, `"k"`, fmt.Sprint("token ", f.token))
 }
 
-// limitTests are transactions at etcd's limit and one operation above it.
-var limitTests = []struct {
-	name      string
-	cmps      []clientv3.Cmp
-	then, els []clientv3.Op
-	ok        bool
-}{
-	{"all lists full", compares(127), puts(127), puts(127), true},
-	{"comparisons", compares(128), nil, nil, false},
-	{"then", nil, puts(128), nil, false},
-	{"else", nil, nil, puts(128), false},
-	{"nested", nil, []clientv3.Op{clientv3.OpTxn(nil, puts(126), nil)}, nil, true},
-	{"nested, too many", nil, []clientv3.Op{clientv3.OpTxn(nil, puts(127), nil)}, nil, false},
-	{"nested in else", compares(27), nil, []clientv3.Op{clientv3.OpTxn(nil, nil, puts(100))}, true},
-	{"nested in else, too many", compares(28), nil, []clientv3.Op{clientv3.OpTxn(nil, nil, puts(100))}, false},
-	{"nested twice", nil, nestedTwice(26), nil, true},
-	{"nested twice, too many", nil, nestedTwice(27), nil, false},
-}
-
-func nestedTwice(cmps int) []clientv3.Op {
-	inner := clientv3.OpTxn(nil, puts(100), nil)
-	return []clientv3.Op{clientv3.OpTxn(compares(cmps), []clientv3.Op{inner}, nil)}
-}
-
-func puts(n int) (ops []clientv3.Op) {
-	for i := range n {
-		ops = append(ops, clientv3.OpPut(fmt.Sprint("k/", i), "v"))
-	}
-	return ops
-}
-
-func compares(n int) (cmps []clientv3.Cmp) {
-	for i := range n {
-		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(fmt.Sprint("absent/", i)), "=", 0))
-	}
-	return cmps
-}
-
 func TestEtcdAgreesOnTheLimitOfOperations(t *testing.T) {
 	f := newFence(t)
-	for _, c := range limitTests {
-		t.Run(c.name, func(t *testing.T) {
-			resp, err := f.w.Txn(t.Context()).If(c.cmps...).Then(c.then...).Else(c.els...).Commit()
-			if c.ok != (err == nil) || c.ok && !resp.Succeeded {
+	for _, c := range fencetest.Limits {
+		t.Run(c.Name, func(t *testing.T) {
+			resp, err := f.w.Txn(t.Context()).If(c.Cmps...).Then(c.Then...).Else(c.Els...).Commit()
+			if c.OK != (err == nil) || c.OK && !resp.Succeeded {
 				t.Errorf("the writer: %v", err)
 			}
 			// The same without the writer's own check.
-			_, err = f.cli.Txn(t.Context()).If(f.IsOwner()).Then(clientv3.OpTxn(c.cmps, c.then, c.els)).Commit()
-			if c.ok != (err == nil) || !c.ok && !errors.Is(err, rpctypes.ErrTooManyOps) {
+			_, err = f.cli.Txn(t.Context()).If(f.IsOwner()).Then(clientv3.OpTxn(c.Cmps, c.Then, c.Els)).Commit()
+			if c.OK != (err == nil) || !c.OK && !errors.Is(err, rpctypes.ErrTooManyOps) {
 				t.Errorf("etcd: %v", err)
 			}
 		})

@@ -1,33 +1,21 @@
 package httpfence_test
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/internal/fencetest"
 )
 
+type journal = fencetest.Journal
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// journal is an auditor that keeps its records.
-type journal struct {
-	mu      sync.Mutex // protects records
-	records []audit.Record
-}
-
-func (j *journal) Audit(_ context.Context, r audit.Record) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.records = append(j.records, r)
-}
 
 // holder is a fencing.Holder that needs no etcd.
 type holder struct{ token fencing.Token }

@@ -82,7 +82,7 @@ func TestHandlerWithADatabase(t *testing.T) {
 			t.Errorf("%s: %d, %v; the counter is %d", step.what, status, err, count())
 		}
 	}
-	if len(j.records) != 1 || j.records[0].Holder == "" || j.records[0].Mark != 7 {
-		t.Errorf("recorded %+v", j.records)
+	if got := j.Take(); len(got) != 1 || got[0].Holder == "" || got[0].Mark != 7 {
+		t.Errorf("recorded %+v", got)
 	}
 }

@@ -97,20 +97,6 @@ func hasKey(t *testing.T, cli *clientv3.Client, key string) bool {
 	return err == nil && len(resp.Kvs) == 1
 }
 
-// await polls until ok returns true, for conditions that have no event to wait for.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for ctx := deadline(t); !ok(); {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("timed out waiting until %s", what)
-		}
-	}
-}
-
 // awaitRenewal waits until etcd confirms a renewal that is sent after this call.
 func awaitRenewal(t *testing.T, sess *session.Session) {
 	t.Helper()

@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
@@ -31,6 +34,7 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	strict := etcdtest.Start(t, serverCA.options(t, serverCA.issue(t), true))
 	elsewhere := etcdtest.Start(t, serverCA.options(t, serverCA.issueTo(t, "etcd.example"), false))
 	expired := etcdtest.Start(t, serverCA.options(t, serverCA.issueUntil(t, "", time.Now().Add(-time.Minute)), false))
+	byName := "localhost" + elsewhere.Endpoints()[0][strings.LastIndexByte(elsewhere.Endpoints()[0], ':'):]
 	plain := etcdtest.Start(t)
 	stopped := etcdtest.Start(t)
 	stopped.Stop()
@@ -39,7 +43,7 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	// client's certificate. It may see a closed connection before it reads the alert.
 	refused := []string{"tls: certificate required", "tls: bad certificate", "tls: unknown certificate", "broken pipe",
 		"connection reset"}
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		endpoints []string
 		tls       *tls.Config
 		want      []string // the error contains one of them
@@ -47,8 +51,13 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 		"a CA that is not the server's": {
 			secure.Endpoints(), &tls.Config{RootCAs: otherCA.pool}, []string{"certificate signed by unknown authority"},
 		},
-		"a certificate for another host":       {elsewhere.Endpoints(), trusting, []string{"doesn't contain any IP SANs"}},
-		"an expired certificate":               {expired.Endpoints(), trusting, []string{"certificate has expired"}},
+		"a certificate for another host": {elsewhere.Endpoints(), trusting, []string{"doesn't contain any IP SANs"}},
+		"a certificate for another name": {
+			[]string{byName}, trusting, []string{"certificate is valid for etcd.example, not localhost"},
+		},
+		"an expired certificate": {
+			expired.Endpoints(), trusting, []string{"certificate has expired or is not yet valid"},
+		},
 		"no certificate where one is required": {strict.Endpoints(), trusting, refused},
 		"a certificate of another CA": {
 			strict.Endpoints(), &tls.Config{RootCAs: serverCA.pool, Certificates: []tls.Certificate{otherCA.issue(t)}}, refused,
@@ -61,7 +70,18 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 		"no listener, with TLS":       {stopped.Endpoints(), trusting, []string{"connection refused"}},
 		// Go refuses this name without asking a name server.
 		"a name that does not resolve": {[]string{"etcd..invalid:2379"}, nil, []string{"no such host"}},
-	} {
+	}
+	// Those of TestNewClientReportsThatItIsStillConnecting and TestSecretsStayOutOfLogsAndErrors.
+	tested := []string{stillConnecting, rpctypes.ErrAuthFailed.Error()}
+	for _, c := range cases {
+		tested = append(tested, c.want...)
+	}
+	for _, said := range documentedReasons(t) {
+		if !slices.ContainsFunc(tested, func(text string) bool { return strings.Contains(text, said) }) {
+			t.Errorf("docs/client.md lists %q, which no test sees", said)
+		}
+	}
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := session.ClientConfig(c.endpoints...)
@@ -91,6 +111,33 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 	}
 }
 
+const stillConnecting = "still connecting"
+
+// documentedReasons returns the texts in the first column of the table in docs/client.md, without what varies in them.
+func documentedReasons(t *testing.T) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/client.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "| the text says |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for _, row := range strings.Split(table, "\n| ")[1:] {
+		cell, _, _ := strings.Cut(row, " | ")
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
+			for piece := range strings.SplitSeq(m[1], "…") {
+				if piece != "" {
+					all = append(all, piece)
+				}
+			}
+		}
+	}
+	if len(all) < 13 {
+		t.Fatalf("the table of docs/client.md: %q", all)
+	}
+	return all
+}
+
 // The last row of docs/client.md: packets are dropped, so no attempt fails before its time is over.
 func TestNewClientReportsThatItIsStillConnecting(t *testing.T) {
 	t.Parallel()
@@ -101,7 +148,7 @@ func TestNewClientReportsThatItIsStillConnecting(t *testing.T) {
 	cfg.DialTimeout = 100 * time.Millisecond
 	_, err := session.NewClient(deadline(t), cfg)
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, etcderr.ErrNotConnected) ||
-		!strings.Contains(err.Error(), "still connecting") {
+		!strings.Contains(err.Error(), stillConnecting) {
 		t.Errorf("%v", err)
 	}
 }

@@ -38,7 +38,7 @@ func TestLockOutlivesTheTokenOfItsClient(t *testing.T) {
 	g.expire(t)
 	must(t)(fencing.NewFencedWriter(lk).Put(deadline(t), "billing/data/state", "v"))
 	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", link.Count()["LeaseKeepAlive"]+2)) // one is answered
-	eventually(t, "held, not merely suspended", func() bool { return lk.Check() == nil })
+	await(t, "held, not merely suspended", func() bool { return lk.Check() == nil })
 	if lk.Token() != token || lk.Lease() != lease || sess.Lease() != lease {
 		t.Errorf("token %v → %v, lease %x → %x", token, lk.Token(), lease, sess.Lease())
 	}

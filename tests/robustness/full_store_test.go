@@ -133,7 +133,7 @@ func TestSweepEndsWhenTheStoreHasSpaceAgain(t *testing.T) {
 	}
 	must(t)(nil, link.Wait(deadline(t), "Put", before["Put"]+3)) // the session sweeps
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
-	eventually(t, "the session has put its key", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > gate })
+	await(t, "the session has put its key", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > gate })
 	swept := link.Count()["Txn"]
 	// A sweep after each put.
 	must(t)(nil, link.Wait(deadline(t), "Txn", before["Txn"]+link.Count().Since(before)["Put"]+1))

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -152,21 +151,8 @@ func (g *guarded) expire(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cli.Close() }()
-	eventually(t, "the last token expires", func() bool {
+	await(t, "the last token expires", func() bool {
 		_, err := cli.Get(ctx, "x")
 		return errors.Is(err, rpctypes.ErrInvalidAuthToken)
 	})
-}
-
-// eventually waits for a condition that has no event to wait for.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("did not happen: %s", what)
 }

@@ -5,32 +5,19 @@ package robustness
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"testing"
-	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
 
-// open starts a session and closes it with the test.
-func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Session {
-	t.Helper()
-	o.Logger = slog.New(slog.DiscardHandler)
-	sess, err := session.New(deadline(t), cli, &o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = sess.Close(ctx)
-	})
-	return sess
-}
+var (
+	open     = testkit.Open
+	deadline = testkit.Deadline
+	soon     = testkit.Within
+	await    = testkit.Eventually
+)
 
 // settled waits until the session on a link sends nothing but renewals, and returns
 // the RPCs so far. The last request that New causes is a read of the session key.
@@ -40,23 +27,6 @@ func settled(t *testing.T, link *etcdtest.Link) etcdtest.Counts {
 		t.Fatal(err)
 	}
 	return link.Count()
-}
-
-// deadline returns a context of a minute, for calls that are expected to succeed
-// much sooner.
-func deadline(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// soon returns a context for calls that are expected to run into its deadline.
-func soon(t testing.TB, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // joinSignal is a context that closes joined at the first call of Done. Lock calls

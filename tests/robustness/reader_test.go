@@ -36,10 +36,10 @@ func TestReadOnlyRoleCanObserveTheLeader(t *testing.T) {
 	must(t)(nil, err)
 	defer o.Close()
 	must(t)(nil, term.Resign(deadline(t)))
-	eventually(t, "the observer sees the vacancy", func() bool { return o.Current().Leader == election.Leader{} })
+	await(t, "the observer sees the vacancy", func() bool { return o.Current().Leader == election.Leader{} })
 	term, err = leader.Campaign(deadline(t), "w")
 	must(t)(nil, err)
-	eventually(t, "the observer sees the next leader",
+	await(t, "the observer sees the next leader",
 		func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
 	if sent := link.Count(); sent["LeaseGrant"]+sent["LeaseKeepAlive"]+sent["Put"] != 0 {
 		t.Errorf("the reader sent %v", sent)
@@ -92,7 +92,7 @@ func TestReaderWatchesAfterTheAuthTokenOfItsStreamExpires(t *testing.T) {
 	if v := <-told; v != "v" {
 		t.Errorf("second value %q", v)
 	}
-	eventually(t, "the observer from before the expiry sees the leader",
+	await(t, "the observer from before the expiry sees the leader",
 		func() bool { return standing.Current().Leader.Token == term.Token() })
 }
 
@@ -120,10 +120,10 @@ func TestReaderSeesNewLeadersWhileAMemberHangs(t *testing.T) {
 		link.BlackHole()
 		term, err := leader.Campaign(deadline(t), "v")
 		must(t)(nil, err)
-		eventually(t, "the observer sees the leader",
+		await(t, "the observer sees the leader",
 			func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
 		must(t)(nil, term.Resign(deadline(t)))
-		eventually(t, "the observer sees the vacancy",
+		await(t, "the observer sees the vacancy",
 			func() bool { v := o.Current(); return v.Leader == election.Leader{} && v.Trusted })
 		if v := o.Current(); v.Err != nil {
 			t.Fatalf("while member %d hangs: %v", i, v.Err)

@@ -68,7 +68,7 @@ func TestKickedHolderIsToldInARealCluster(t *testing.T) {
 				}
 			}
 		}
-		if err := administrator(leader.Client(t)).Kick(deadline(t), name, lk.Token(), "deploy"); err != nil {
+		if err := administrator(leader.Client(t)).Kick(deadline(t), admin.Lock, name, lk.Token(), "deploy"); err != nil {
 			t.Fatal(err)
 		}
 		asked := time.Now()
@@ -146,7 +146,7 @@ func TestRemovedHolderThatIsCutOffIsFencedInARealEtcd(t *testing.T) {
 	waiter := holdLater(t, "lock", open(t, srv.Client(t), session.Options{}), "cut-off")
 	srv.WaitForKeys(t, "holdfast/lock/cut-off/@/", 2)
 	link.BlackHole()
-	mustSucceed(t, administrator(srv.Client(t)).Remove(deadline(t), "cut-off", lk.Token(), "wedged"))
+	mustSucceed(t, administrator(srv.Client(t)).Remove(deadline(t), admin.Lock, "cut-off", lk.Token(), "wedged"))
 	next := <-waiter
 	if next == nil {
 		return
@@ -186,7 +186,8 @@ func TestKilledRemoverHarmsNothingInARealEtcd(t *testing.T) {
 				ctx, kill := context.WithCancel(deadline(t))
 				cli := srv.Client(t)
 				cli.Lease = dyingLease{cli.Lease, granted, kill}
-				if err := administrator(cli).Remove(ctx, name, lk.Token(), "wedged"); !errors.Is(err, context.Canceled) {
+				err := administrator(cli).Remove(ctx, admin.Lock, name, lk.Token(), "wedged")
+				if !errors.Is(err, context.Canceled) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
@@ -198,7 +199,7 @@ func TestKilledRemoverHarmsNothingInARealEtcd(t *testing.T) {
 			if h, _ := q.Holder(); err != nil || h.Token != dead.Token() || !h.Notice.Removed || !h.Notice.Until.IsZero() {
 				t.Errorf("the dead holder's entry: %v, %v", h, err)
 			}
-			mustSucceed(t, administrator(srv.Client(t)).Remove(deadline(t), "dead", dead.Token(), "wedged"))
+			mustSucceed(t, administrator(srv.Client(t)).Remove(deadline(t), admin.Lock, "dead", dead.Token(), "wedged"))
 			if lk := <-nextOfDead; lk != nil {
 				mustSucceed(t, release(deadline(t), lk))
 			}

@@ -54,6 +54,15 @@ var duties = map[string]duty{
 	"take one lock": {[]string{"job-7"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return contend(ctx, locker.NewMutex(sess, "billing/job-7"))
 	})},
+	"take permits": {[]string{"semaphores"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		s := locker.NewSemaphore(sess, "billing/workers", 2)
+		nothing := func(context.Context, *locker.Permit) error { return nil }
+		return errors.Join(s.Do(ctx, 1, nothing), s.TryDo(ctx, 2, nothing))
+	})},
+	"take a path": {[]string{"trees"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		nothing := func(context.Context, *locker.Lock) error { return nil }
+		return locker.NewTreeMutex(sess, "billing/job-7").Do(ctx, nothing)
+	})},
 	"take an etcdctl lock": {[]string{"legacy"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return contend(ctx, locker.NewMutexAt(sess, "/legacy/job"))
 	})},
@@ -109,8 +118,8 @@ var duties = map[string]duty{
 			defer func() { _ = (*lk).Unlock(ctx) }()
 		}
 		adm := admin.New(cli, nil)
-		err := adm.Kick(ctx, kicked.Name(), kicked.Token(), "x")
-		return errors.Join(err, adm.Remove(ctx, removed.Name(), removed.Token(), "x"))
+		err := adm.Kick(ctx, admin.Lock, kicked.Name(), kicked.Token(), "x")
+		return errors.Join(err, adm.Remove(ctx, admin.Lock, removed.Name(), removed.Token(), "x"))
 	}},
 	"guard a resource": {[]string{"marks"}, func(ctx context.Context, cli *clientv3.Client) error {
 		m, err := fencing.NewEtcdMarks(cli, nil)
@@ -152,7 +161,7 @@ func TestDocumentedRolesAreMinimal(t *testing.T) {
 	holders := open(t, g.admin, session.Options{})
 	_, err := election.New(holders, "led").Campaign(deadline(t), "leader")
 	must(t)(nil, err)
-	used := make(map[string]bool)
+	used := map[string]bool{"controllers": true} // TestDocumentedRoleOfAnElectorIsMinimal of tests/kubelock
 	for what, d := range duties {
 		g.user(t, what, d.roles...)
 		try := func() error {
@@ -210,6 +219,8 @@ func TestDocumentedRolesGrantNothingElse(t *testing.T) {
 		"locks": {"lead", "watch the leader", "raise the epoch", "guard a resource", "take an etcdctl lock",
 			"write behind a fence"},
 		"elections":  {"take locks", "raise the epoch"},
+		"semaphores": {"take locks", "take a path", "lead", "raise the epoch"},
+		"trees":      {"take locks", "take permits", "lead", "raise the epoch"},
 		"observers":  {"lead", "take locks", "raise the epoch"},
 		"inspectors": {"lead", "take locks", "raise the epoch", "free locks"},
 		"admins":     {"lead", "take locks", "raise the epoch", "watch the leader", "write behind a fence"},
@@ -255,9 +266,9 @@ func TestHarmARoleCanDoToOtherSessions(t *testing.T) {
 	}
 
 	must(t)(other.Delete(deadline(t), key))
-	eventually(t, "the session restores its deleted key", keyIsAttached)
+	await(t, "the session restores its deleted key", keyIsAttached)
 	must(t)(other.Put(deadline(t), key, "detached"))
-	eventually(t, "the session attaches its key to its lease again", keyIsAttached)
+	await(t, "the session attaches its key to its lease again", keyIsAttached)
 	_, err = other.Put(deadline(t), "holdfast/lock/billing/job-7/@/x", "", clientv3.WithLease(sess.Lease()))
 	denied("attach a key to the lease of a holder", err)
 	_, err = other.Revoke(deadline(t), sess.Lease())

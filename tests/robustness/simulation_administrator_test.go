@@ -45,7 +45,7 @@ func (s *simulation) administer() {
 			if remove {
 				do = adm.Remove
 			}
-			err = do(ctx, name, h.Token, "simulation")
+			err = do(ctx, admin.Lock, name, h.Token, "simulation")
 			s.log(fmt.Sprintf("administrator: %s, token %v, removal %v: %v", name, h.Token, remove, err))
 			var failed *admin.HolderError
 			if err != nil && !errors.As(err, &failed) && ctx.Err() == nil && !errors.Is(err, holdfast.ErrOutcomeUnknown) {

@@ -151,7 +151,7 @@ func (s *simulation) injectFaults() {
 			c.link.Heal()
 			c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
 		}
-		if s.family && r.IntN(3) > 0 {
+		if (s.family || s.permits) && r.IntN(3) > 0 {
 			s.surprise(r)
 			continue
 		}

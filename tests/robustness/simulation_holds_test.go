@@ -99,6 +99,9 @@ func (o *oracle) checkFronts(s *simulation) {
 		if _, ahead, _ := a.judge(func(prefix string) []*mvccpb.KeyValue { return queues[prefix] }); ahead != "" {
 			continue
 		}
+		if p := a.parts[0]; isPermit(p.key) && !s.fits(a, queues[p.prefix]) {
+			continue
+		}
 		since, known := o.fronts[id]
 		if !known {
 			since = s.now()

@@ -30,7 +30,8 @@ type oracle struct {
 	forced  int
 	asked   int // holds that an administrator has ended
 
-	together   int // readers that were granted while another one held
+	together   int // readers, or permits, that were granted while another one held
+	marked     int // permits that were granted after a wait
 	sets       int // attempts in several queues that were granted
 	downgrades int
 	minHolds   int // confirmed releases of holds with MinHold
@@ -42,7 +43,7 @@ const promptLimit = time.Second
 // part is a queue that an acquisition has an entry in.
 type part struct {
 	prefix string // of the queue
-	reads  bool
+	reads  bool   // as a reader does, or a permit: several are held at a time
 	key    string // of the entry, once that is known
 }
 
@@ -54,7 +55,7 @@ func lockPart(name string, reads bool) part {
 func (p part) excludes(other part) bool { return p.prefix == other.prefix && !(p.reads && other.reads) }
 
 // of reports whether an entry of p's queue is of its mode.
-func (p part) of(kv *mvccpb.KeyValue) bool { return isReader(string(kv.Key)) == p.reads }
+func (p part) of(kv *mvccpb.KeyValue) bool { return partOf(kv).reads == p.reads }
 
 // holding is what an acquisition has returned.
 type holding interface {
@@ -115,6 +116,9 @@ func (o *oracle) grant(s *simulation, c *simClient, who string, lk holding, part
 	}
 	o.past = nil
 	o.checkHold(s, h)
+	if p, ok := lk.(heldPermit); ok {
+		o.checkPermit(s, h, p)
+	}
 	for _, former := range o.all {
 		if !former.excludes(h) || h.continues(former) {
 			continue

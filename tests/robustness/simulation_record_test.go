@@ -141,7 +141,7 @@ func (o *oracle) checkRecord(s *simulation) {
 			for j, other := range changes {
 				if ownedBy(other.Kv, owner(c.Kv)) {
 					parts++
-				} else if j > i && p.excludes(partOf(other.Kv)) {
+				} else if q := partOf(other.Kv); j > i && (p.excludes(q) || p.prefix == q.prefix && isPermit(q.key)) {
 					s.fail("%s and %s were put at one revision, %d", c.Kv.Key, other.Kv.Key, c.Revision)
 				}
 			}
@@ -167,5 +167,5 @@ func (o *oracle) checkRecord(s *simulation) {
 // partOf returns the part that an entry is.
 func partOf(kv *mvccpb.KeyValue) part {
 	key := string(kv.Key)
-	return part{prefix: key[:strings.LastIndex(key, "/")+1], reads: isReader(key), key: key}
+	return part{prefix: key[:strings.LastIndex(key, "/")+1], reads: isReader(key) || isPermit(key), key: key}
 }

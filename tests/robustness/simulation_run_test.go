@@ -30,6 +30,7 @@ type simulation struct {
 	once    func(ctx context.Context, c *simClient, name string) (string, error)
 	busy    bool // so many goroutines that Txns are batched
 	family  bool // of locks: see drawLock
+	permits bool // of semaphores
 	minHold bool // half of the holds keep the name taken
 	// administered: in half of the schedules holders are asked to let go, and removed.
 	administered bool
@@ -83,7 +84,7 @@ func (s *simulation) run() {
 	switch {
 	case s.busy:
 		names, goroutines = 8, 12
-	case s.family:
+	case s.family || s.permits:
 		names, goroutines = s.drawFamily(r)
 	}
 	for i := range names {

@@ -34,7 +34,7 @@ func (s *simulation) surprise(r *rand.Rand) {
 		entries = queues[slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(len(queues[a]), len(queues[b])) })]
 	}
 	victims := 1 // those that hold
-	for victims < len(entries) && isReader(string(entries[victims].Key)) && isReader(string(entries[0].Key)) {
+	for victims < len(entries) && partOf(entries[victims]).reads && partOf(entries[0]).reads {
 		victims++
 	}
 	if r.IntN(4) == 0 {

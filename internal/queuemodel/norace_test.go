@@ -1,5 +1,0 @@
-//go:build !race
-
-package queuemodel
-
-const race = false

@@ -1,0 +1,111 @@
+package locker
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/stale"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// MaxPermits is the largest limit of a Semaphore.
+const MaxPermits = queue.MaxPermits
+
+// Semaphore is the name of a semaphore: up to n permits of it are held at a time, by all processes together. It is
+// immutable, does no I/O when made, and may be copied and used by any number of goroutines.
+//
+// Permits are given first in, first out: a caller that asks for many holds up those that ask for few after it. Each
+// caller has an entry in etcd, also within one session.
+//
+// The limit stands in etcd, at NAMESPACE/sem/NAME/@limit, from the first acquisition on and for good: nothing of
+// holdfast removes it. (When the semaphore is used no more, remove it by hand: etcdctl del KEY.) All programs must
+// name the same limit; another one is a *holdfast.LimitError. Resize changes it.
+//
+// # Guaranteed
+//
+// A permit is given only if all that is held and waited for ahead of it, by etcd's record, leaves room for it in the
+// limit of that revision. After the limit was lowered, those who hold go on, and no permit is given until enough of
+// them have released. If the lease of a holder has ended without a release, the next one waits for
+// session.Options.LockDelay, as with a Mutex.
+//
+// # Not guaranteed
+//
+// What is not guaranteed of a Mutex; see the package. A Permit has no fencing token: several hold, so none could tell
+// who is late. LockAll takes no permits, and there are no semaphores under foreign prefixes: etcd's own clients
+// know none.
+type Semaphore struct {
+	queue *queue.Queue
+	opts  Options
+}
+
+// NewSemaphore names a semaphore with n permits in the session's namespace, 1 to MaxPermits; see CheckName. A bad name,
+// a bad n or a nil session is an error of the first call.
+func NewSemaphore(sess *session.Session, name string, n int) *Semaphore {
+	return &Semaphore{queue: queue.NewSemaphore(lease.Open(sess.Ref()), name, n)}
+}
+
+// With returns a copy with other options. MinHold and Reentrant are not for semaphores.
+func (s *Semaphore) With(o Options) *Semaphore { return &Semaphore{s.queue, o} }
+
+// Name returns the name as it was given.
+func (s *Semaphore) Name() string { return s.queue.Name() }
+
+// Do acquires that many permits, calls fn, and releases them when fn has returned, as Mutex.Do does, with the same
+// errors.
+func (s *Semaphore) Do(ctx context.Context, weight int, fn func(ctx context.Context, p *Permit) error) error {
+	return do(ctx, s.named(weight), fn, func(ctx context.Context) (*Permit, error) { return s.Acquire(ctx, weight) })
+}
+
+// TryDo is Do with TryAcquire: it does not call fn if the error Is ErrLocked.
+func (s *Semaphore) TryDo(ctx context.Context, weight int, fn func(ctx context.Context, p *Permit) error) error {
+	return do(ctx, s.named(weight), fn, func(ctx context.Context) (*Permit, error) { return s.TryAcquire(ctx, weight) })
+}
+
+// Acquire acquires that many permits at once, as one Permit, and waits its turn. ctx bounds the acquisition only. When
+// it ends, Acquire waits for its entry to be removed, for 250 ms at most.
+//
+// An error is an *AcquireError, as from Mutex.Lock. It wraps a *holdfast.LimitError if the weight is above the limit,
+// also if that was lowered meanwhile, or if the limit in etcd is another than n when it queues. With a context of a
+// Permit of the same semaphore that is still held, the error Is holdfast.ErrReentrant: holders that wait for more could
+// wait for each other for ever. Ask for all at once.
+func (s *Semaphore) Acquire(ctx context.Context, weight int) (*Permit, error) {
+	return s.acquire(ctx, weight, false)
+}
+
+// TryAcquire acquires that many permits if they are free and no caller waits. Otherwise the error Is ErrLocked, and its
+// Place says who holds the oldest permit. Of several callers that try at the same moment, one may be refused because
+// of another that is refused as well.
+func (s *Semaphore) TryAcquire(ctx context.Context, weight int) (*Permit, error) {
+	return s.acquire(ctx, weight, true)
+}
+
+func (s *Semaphore) acquire(ctx context.Context, weight int, try bool) (*Permit, error) {
+	n := s.named(weight)
+	if err := s.opts.notFor("semaphores"); err != nil {
+		return nil, n.failed(0, err)
+	}
+	holds, err := n.acquire(ctx, try)
+	if err != nil {
+		return nil, err
+	}
+	return &Permit{stale.NewHook(holds[0]), holds[0], weight, s.opts.CancelOnSuspended}, nil
+}
+
+func (s *Semaphore) named(weight int) named { return at(s.queue.Permits(weight), s.opts) }
+
+// Limit reads the limit in etcd; 0 if there is none yet, because the semaphore was never acquired.
+func (s *Semaphore) Limit(ctx context.Context) (n int, err error) { return s.queue.Limit(ctx) }
+
+// Resize changes the limit in etcd from the one that s names to n, and returns the semaphore that names n. If the limit
+// in etcd is another one, Resize changes nothing, and the error is a *holdfast.LimitError. If it is n already, that is
+// no error.
+//
+// Callers that wait are given permits as the new limit allows; those that ask for more than n fail. From now on, a
+// program that names the former limit fails with a *holdfast.LimitError when it acquires.
+func (s *Semaphore) Resize(ctx context.Context, n int) (*Semaphore, error) {
+	if err := s.queue.Resize(ctx, n); err != nil {
+		return nil, err
+	}
+	return &Semaphore{s.queue.Limited(n), s.opts}, nil
+}

@@ -1,0 +1,276 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/fencing"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
+)
+
+func mustPermit(t *testing.T, sem *locker.Semaphore, weight int) *locker.Permit {
+	t.Helper()
+	p, err := sem.Acquire(kit.Within(t, time.Minute), weight)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func mustGiveBack(t *testing.T, p *locker.Permit) {
+	t.Helper()
+	if err := p.Release(kit.Within(t, time.Minute)); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+func TestPermitSaysWhatItIs(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		got := mustPermit(t, locker.NewSemaphore(p.Sess, "uploads/eu", 3), 2)
+		kvs := srv.Keys(kit.Permits("uploads/eu"))
+		if len(kvs) != 1 || string(kvs[0].Key) != got.Key() || got.AcquiredRevision() != kvs[0].CreateRevision {
+			t.Errorf("key %s, revision %d, in etcd %v", got.Key(), got.AcquiredRevision(), kvs)
+		}
+		if got.Name() != "uploads/eu" || got.Weight() != 2 || got.Lease() != p.Sess.Lease() || got.Check() != nil {
+			t.Errorf("%s, weight %d, lease %x, %v", got.Name(), got.Weight(), got.Lease(), got.Check())
+		}
+		ctx, cancel := got.WithContext(t.Context())
+		defer cancel()
+		if _, ok := fencing.FromContext(ctx); ok {
+			t.Error("its context carries a holder")
+		}
+		mustGiveBack(t, got)
+		if err := context.Cause(ctx); !errors.Is(err, holdfast.ErrReleased) {
+			t.Error(err)
+		}
+		if err := got.Check(); !errors.Is(err, holdfast.ErrReleased) {
+			t.Error(err)
+		}
+		select {
+		case <-got.Done():
+		default:
+			t.Error("Done is open")
+		}
+	})
+}
+
+func TestFencedWriterTakesAPermit(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := mustPermit(t, locker.NewSemaphore(kit.Start(t, srv).Sess, "x", 1), 1)
+		w := fencing.NewFencedWriter(p)
+		if _, err := w.Put(t.Context(), "data", "1"); err != nil {
+			t.Fatal(err)
+		}
+		srv.Delete(p.Key())
+		if _, err := w.Put(t.Context(), "data", "2"); !errors.Is(err, fencing.ErrStale) && !errors.Is(err, holdfast.ErrLost) {
+			t.Error(err)
+		}
+		if err := p.Check(); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("the refused write did not end it: %v", err)
+		}
+		if string(srv.Keys("data")[0].Value) != "1" {
+			t.Error("written without a permit")
+		}
+	})
+}
+
+func TestSemaphoreDoReleasesWhenTheWorkHasReturned(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		sem := locker.NewSemaphore(kit.Start(t, srv).Sess, "x", 2)
+		failed := errors.New("failed")
+		err := sem.Do(t.Context(), 2, func(_ context.Context, p *locker.Permit) error {
+			err := sem.TryDo(context.Background(), 1, func(context.Context, *locker.Permit) error { return nil })
+			if !errors.Is(err, locker.ErrLocked) || !strings.Contains(err.Error(), `semaphore "x" not acquired`) {
+				t.Errorf("TryDo: %v", err)
+			}
+			return failed
+		})
+		if err != failed {
+			t.Error(err)
+		}
+		if err := sem.TryDo(t.Context(), 2, func(context.Context, *locker.Permit) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		if err := sem.Do(t.Context(), 1, nil); !errors.As(err, new(*holdfast.ArgumentError)) {
+			t.Error(err)
+		}
+		kit.NothingStands(t, srv)
+	})
+}
+
+func TestSecondPermitInTheSameContextIsRefused(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		sem := locker.NewSemaphore(p.Sess, "x", 2)
+		err := sem.Do(t.Context(), 1, func(ctx context.Context, _ *locker.Permit) error {
+			if _, err := locker.NewSemaphore(p.Sess, "y", 2).Acquire(ctx, 1); err != nil {
+				t.Errorf("another semaphore: %v", err)
+			}
+			if _, err := locker.NewMutex(p.Sess, "x").Lock(ctx); err != nil {
+				t.Errorf("a lock of the same name: %v", err)
+			}
+			_, err := sem.Acquire(ctx, 1)
+			return err
+		})
+		if !errors.Is(err, holdfast.ErrReentrant) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestBadSemaphoresAreRefusedBeforeAnyRequest(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		sem := locker.NewSemaphore(p.Sess, "x", 3)
+		argument := func(err error) bool { return errors.As(err, new(*holdfast.ArgumentError)) }
+		name := func(err error) bool { return errors.As(err, new(*holdfast.NameError)) }
+		limit := func(err error) bool { return errors.As(err, new(*holdfast.LimitError)) }
+		time.Sleep(20 * kit.OneWay)
+		before := p.Link.Count()
+		for which, c := range map[string]struct {
+			sem    *locker.Semaphore
+			weight int
+			is     func(error) bool
+		}{
+			"no permits":        {locker.NewSemaphore(p.Sess, "x", 0), 1, argument},
+			"negative":          {locker.NewSemaphore(p.Sess, "x", -3), 1, argument},
+			"too many":          {locker.NewSemaphore(p.Sess, "x", locker.MaxPermits+1), 1, argument},
+			"weight 0":          {sem, 0, argument},
+			"negative weight":   {sem, -1, argument},
+			"above the limit":   {sem, 4, limit},
+			"no session":        {locker.NewSemaphore(nil, "x", 3), 1, argument},
+			"a bad name":        {locker.NewSemaphore(p.Sess, "x/", 3), 1, name},
+			"MinHold":           {sem.With(locker.Options{MinHold: time.Second}), 1, argument},
+			"Reentrant":         {sem.With(locker.Options{Reentrant: true}), 1, argument},
+			"a negative option": {sem.With(locker.Options{MaxHold: -1}), 1, argument},
+		} {
+			for what, acquire := range map[string]func(context.Context, int) (*locker.Permit, error){
+				"Acquire": c.sem.Acquire, "TryAcquire": c.sem.TryAcquire,
+			} {
+				_, err := acquire(t.Context(), c.weight)
+				if !c.is(err) || !errors.As(err, new(*locker.AcquireError)) {
+					t.Errorf("%s, %s: %v", which, what, err)
+				}
+			}
+		}
+		for _, n := range []int{0, -1, locker.MaxPermits + 1} {
+			if _, err := sem.Resize(t.Context(), n); !argument(err) {
+				t.Errorf("Resize to %d: %v", n, err)
+			}
+		}
+		if after := p.Link.Count(); !maps.Equal(before, after) {
+			t.Errorf("sent %v, before %v", after, before)
+		}
+	})
+}
+
+func TestResizedSemaphoreNamesTheNewLimit(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		sem := locker.NewSemaphore(kit.Start(t, srv).Sess, "x", 1)
+		mustGiveBack(t, mustPermit(t, sem, 1))
+		bigger, err := sem.Resize(t.Context(), 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustGiveBack(t, mustPermit(t, bigger, 3))
+		var limit *holdfast.LimitError
+		if _, err := sem.Acquire(t.Context(), 1); !errors.As(err, &limit) || limit.Limit != 3 || limit.Named != 1 {
+			t.Error(err)
+		}
+		if n, err := sem.Limit(t.Context()); n != 3 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	})
+}
+
+func TestPermitIsLostAfterMaxHoldAndMaxIdle(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		sem := locker.NewSemaphore(kit.Start(t, srv).Sess, "x", 1)
+		for cause, o := range map[holdfast.Cause]locker.Options{
+			holdfast.CauseMaxHold: {MaxHold: time.Minute}, holdfast.CauseIdle: {MaxIdle: time.Minute},
+		} {
+			p := mustPermit(t, sem.With(o), 1)
+			time.Sleep(40 * time.Second)
+			if err := p.Progress(); err != nil {
+				t.Error(err)
+			}
+			<-p.Done()
+			var lost *holdfast.LostError
+			if err := p.Check(); !errors.As(err, &lost) || lost.Cause != cause || lost.Kind != "sem" ||
+				!strings.HasPrefix(err.Error(), `semaphore "x" lost`) {
+				t.Errorf("%v", err)
+			}
+			mustGiveBack(t, mustPermit(t, sem, 1))
+		}
+	})
+}
+
+func TestWorkOfAPermitIsCanceledOnSuspensionIfAsked(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		sem := locker.NewSemaphore(p.Sess, "x", 1).With(locker.Options{CancelOnSuspended: true})
+		err := sem.Do(t.Context(), 1, func(ctx context.Context, _ *locker.Permit) error {
+			p.Link.Cut()
+			<-ctx.Done()
+			p.Heal()
+			return context.Cause(ctx)
+		})
+		if !errors.Is(err, holdfast.ErrSuspended) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWaitingForAPermitIsToldAndItsPlaceIsInTheError(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		owner := func(name string) func(*session.Options) { return func(o *session.Options) { o.Owner = name } }
+		sem := locker.NewSemaphore(kit.Start(t, srv, owner("first")).Sess, "x", 2)
+		held := []*locker.Permit{mustPermit(t, sem, 1), mustPermit(t, sem, 1)}
+		told := make(chan string, 100)
+		waiter := locker.NewSemaphore(kit.Start(t, srv).Sess, "x", 2).With(locker.Options{
+			OnWait: func(p view.Place) { told <- fmt.Sprint(p.Ahead, " ", p.Holder.Owner) },
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := waiter.Acquire(ctx, 1)
+		var failed *locker.AcquireError
+		if !errors.As(err, &failed) || failed.Place.Ahead != 2 || failed.Place.Holder.Owner != "first" {
+			t.Errorf("%v", err)
+		}
+		if first := <-told; first != "2 first" {
+			t.Errorf("told %q", first)
+		}
+		for _, p := range held {
+			mustGiveBack(t, p)
+		}
+		kit.NothingStands(t, srv)
+	})
+}
+
+func TestAuditorIsToldOfPermits(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		records := make(chan audit.Record, 10)
+		r := audit.Func(func(_ context.Context, rec audit.Record) { records <- rec })
+		sem := locker.NewSemaphore(kit.Start(t, srv).Sess, "x", 1).With(locker.Options{Auditor: r, Owner: "me"})
+		p := mustPermit(t, sem, 1)
+		mustGiveBack(t, p)
+		for _, event := range []audit.Event{audit.Granted, audit.Released} {
+			got := <-records
+			if got.Event != event || got.Kind != "sem" || got.Name != "x" || got.Key != p.Key() || got.Token != 0 {
+				t.Errorf("%+v", got)
+			}
+		}
+	})
+}

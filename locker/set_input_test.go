@@ -1,0 +1,132 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/locker"
+)
+
+func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		ctx := kit.Within(t, time.Minute)
+		time.Sleep(20 * kit.OneWay)
+		var none context.Context
+		set := func(s *locker.Set) func() error {
+			return func() error { _, err := s.Lock(ctx); return err }
+		}
+		tree := func(m *locker.TreeMutex) func() error {
+			return func() error { _, err := m.Lock(ctx); return err }
+		}
+		minHold := locker.Options{MinHold: time.Second}
+		w := locker.W
+		for name, c := range map[string]struct {
+			call     func() error
+			argument string // "": a NameError
+		}{
+			"no members":       {set(locker.NewSet(p.Sess)), "members"},
+			"zero Set":         {set(&locker.Set{}), "members"},
+			"zero TryDo":       {func() error { return (&locker.Set{}).TryDo(ctx, nil) }, "fn"},
+			"64 members":       {set(locker.NewSet(p.Sess, members(64)...)), "members"},
+			"twice":            {set(locker.NewSet(p.Sess, w("a"), w("b"), w("a"))), "members"},
+			"twice, once read": {set(locker.NewSet(p.Sess, w("a"), locker.R("a"))), "members"},
+			"bad name":         {set(locker.NewSet(p.Sess, w("a"), w("b/@"))), ""},
+			"zero Member":      {set(locker.NewSet(p.Sess, w("a"), locker.Member{})), ""},
+			"nil session":      {set(locker.NewSet(nil, w("a"), w("b"))), "sess"},
+			"MinHold":          {set(locker.NewSet(p.Sess, w("a"), w("b")).With(minHold)), "Options.MinHold"},
+			"MinHold of one":   {set(locker.NewSet(p.Sess, w("a")).With(minHold)), "Options.MinHold"},
+			"nil context": {func() error {
+				_, err := locker.NewSet(p.Sess, w("a"), w("b")).Lock(none)
+				return err
+			}, "ctx"},
+			"zero TreeMutex":        {tree(&locker.TreeMutex{}), "receiver"},
+			"tree: nil session":     {tree(locker.NewTreeMutex(nil, "a/b")), "sess"},
+			"tree: bad path":        {tree(locker.NewTreeMutex(p.Sess, "a//b")), ""},
+			"tree: slash":           {tree(locker.NewTreeMutex(p.Sess, "/")), ""},
+			"tree: 64 segments":     {tree(locker.NewTreeMutex(p.Sess, strings.Repeat("/a", 64)[1:])), ""},
+			"tree: MinHold":         {tree(locker.NewTreeMutex(p.Sess, "a").With(minHold)), "Options.MinHold"},
+			"downgradable: MinHold": {downgradable(ctx, locker.NewRWMutex(p.Sess, "a").With(minHold)), "Options.MinHold"},
+			"downgradable: zero":    {downgradable(ctx, &locker.RWMutex{}), "receiver"},
+		} {
+			var argument *holdfast.ArgumentError
+			var bad *holdfast.NameError
+			var failed *locker.AcquireError
+			err := c.call()
+			switch {
+			case !errors.As(err, &failed):
+				t.Errorf("%s: %v is no AcquireError", name, err)
+			case c.argument != "" && (!errors.As(err, &argument) || argument.Argument != c.argument):
+				t.Errorf("%s: %v, want an ArgumentError about %s", name, err, c.argument)
+			case c.argument == "" && !errors.As(err, &bad):
+				t.Errorf("%s: %v, want a NameError", name, err)
+			}
+		}
+		if n := len(srv.History("holdfast/lock/")) + len(srv.History("holdfast/tree/")); n != 0 {
+			t.Errorf("%d entries were put", n)
+		}
+	})
+}
+
+func downgradable(ctx context.Context, m *locker.RWMutex) func() error {
+	return func() error { _, err := m.LockDowngradable(ctx); return err }
+}
+
+// A Set does not change with the slice that it was made from.
+func TestSetKeepsItsMembers(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		all := []locker.Member{locker.W("a"), locker.W("b")}
+		s := locker.NewSet(p.Sess, all...)
+		all[0], all[1] = locker.R("c"), locker.R("c")
+		set := mustLockAll(t, s)
+		if set.Holder("a") == nil || set.Holder("b") == nil {
+			t.Error("the members have changed")
+		}
+		_ = set.Unlock(t.Context())
+	})
+}
+
+func TestSetLockedInsideAnotherIsReentrant(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		ctx := kit.Within(t, time.Minute)
+		err := locker.NewSet(p.Sess, locker.W("a"), locker.W("b"), locker.R("c")).Do(ctx,
+			func(ctx context.Context, _ *locker.SetLock) error {
+				for _, s := range []*locker.Set{
+					locker.NewSet(p.Sess, locker.W("x"), locker.W("b")),
+					locker.NewSet(p.Sess, locker.R("x"), locker.R("c")),
+					locker.NewSet(p.Sess, locker.W("a")),
+				} {
+					if _, err := s.Lock(ctx); !errors.Is(err, holdfast.ErrReentrant) {
+						t.Errorf("Lock of a set that shares a name: %v", err)
+					}
+				}
+				if _, err := locker.NewRWMutex(p.Sess, "c").RLock(ctx); !errors.Is(err, holdfast.ErrReentrant) {
+					t.Errorf("RLock of a name of the set: %v", err)
+				}
+				return locker.NewSet(p.Sess, locker.W("x"), locker.W("y")).Do(ctx,
+					func(context.Context, *locker.SetLock) error { return nil })
+			})
+		if err != nil {
+			t.Error(err)
+		}
+		err = locker.NewTreeMutex(p.Sess, "t/1").Do(ctx, func(ctx context.Context, _ *locker.Lock) error {
+			for _, path := range []string{"t", "t/1", "t/1/2", "t/2"} {
+				if _, err := locker.NewTreeMutex(p.Sess, path).Lock(ctx); !errors.Is(err, holdfast.ErrReentrant) {
+					t.Errorf("Lock of %s inside t/1: %v", path, err)
+				}
+			}
+			return locker.NewTreeMutex(p.Sess, "u").Do(ctx, func(context.Context, *locker.Lock) error { return nil })
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}

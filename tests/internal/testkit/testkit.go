@@ -1,0 +1,56 @@
+// Package testkit has what all tests against a real etcd need.
+package testkit
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Open starts a session and closes it with the test, whether its link is healed or not. Without a Logger it logs
+// nothing.
+func Open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Session {
+	t.Helper()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	sess, err := session.New(Deadline(t), cli, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = sess.Close(ctx)
+	})
+	return sess
+}
+
+// Deadline returns a context for calls that end much sooner. A test that reaches its end has failed.
+func Deadline(t testing.TB) context.Context { return Within(t, time.Minute) }
+
+// Within returns a context with a timeout, which is canceled with the test.
+func Within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Eventually polls until ok returns true, for conditions that have no event to wait for.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for ctx := Deadline(t); !ok(); {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("timed out waiting until %s", what)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Each row has the leases, keys and watches that the guide derives: one of each for a session, a key for each lock, a
+// key and a watch for each waiter. Each client's memory and goroutines are its own alone.
+func TestRowsHaveWhatTheFleetHas(t *testing.T) {
+	var out bytes.Buffer
+	p := plan{processes: 5, locks: 2, window: 100 * time.Millisecond, busy: 2}
+	if err := run(t.Context(), &out, p); err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(out.String(), "--- |\n")
+	rows := strings.Split(strings.TrimSpace(table), "\n")
+	for i, want := range []string{"| a session | 5 | 5 | 5 |", "| and holds 2 | 5 | 15 | 5 |",
+		"| and waits for 1 | 5 | 20 | 10 |", "| 2 lock and unlock | 5 | "} {
+		if len(rows) != 4 || !strings.HasPrefix(rows[i], want) {
+			t.Fatalf("row %d does not begin with %q:\n%s", i, want, out.String())
+		}
+	}
+	if cells := strings.Split(rows[0], "|"); strings.TrimSpace(cells[7]) != "0" || strings.TrimSpace(cells[14]) == "0.0" {
+		t.Errorf("sessions alone write nothing, and have goroutines: %s", rows[0])
+	}
+	if cells := strings.Split(rows[3], "|"); strings.TrimSpace(cells[7]) == "0" {
+		t.Errorf("those that lock and unlock write: %s", rows[3])
+	}
+}
