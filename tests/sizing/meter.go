@@ -21,7 +21,7 @@ type meter struct {
 	metrics string // the address of etcd's metrics
 	out     io.Writer
 	plan    plan
-	lost    func() int64 // sessions, so far
+	fleet   *fleet
 
 	base client // before the fleet
 	rows int
@@ -85,8 +85,9 @@ func (m *meter) row(ctx context.Context, watches int, stage string) error {
 
 // tooBusy is an error if the figures are those of sessions that were lost and began anew.
 func (m *meter) tooBusy() error {
-	if n := m.lost(); n > 0 {
-		return fmt.Errorf("%d sessions were lost: this machine is too small, or too busy, for that many", n)
+	if why := m.fleet.why.Load(); why != nil {
+		return fmt.Errorf("%d sessions were lost: this machine is too small, or too busy, for that many; the first one: %w",
+			m.fleet.lost.Load(), *why)
 	}
 	return nil
 }
