@@ -28,6 +28,8 @@ const (
 	Tree Kind = "tree"
 	// Election is an election.Election.
 	Election Kind = "election"
+	// Semaphore is a locker.Semaphore. Show and List take it; Watch does not, and its holders cannot be kicked.
+	Semaphore Kind = "sem"
 )
 
 // Options of a Client. The zero value of every field is its default.
@@ -129,7 +131,8 @@ func (c *Client) named(kind Kind, name string) (place, error) {
 
 // foreign returns the place of a prefix as etcd's concurrency package takes it.
 func foreign(kind Kind, prefix string) (place, error) {
-	if err := kind.check(); err != nil {
+	err := errors.Join(kind.check(), kind.notSemaphore("is Semaphore: there are none under foreign prefixes"))
+	if err != nil {
 		return place{}, err
 	}
 	if !slices.Contains(prefixed, kind) {
@@ -146,13 +149,21 @@ func (c *Client) root(kind Kind) string { return c.namespace + "/" + string(kind
 
 // kinds are all kinds, and prefixed are those that etcd's own clients have as well.
 var (
-	kinds    = []Kind{Lock, Tree, Election}
+	kinds    = []Kind{Lock, Tree, Semaphore, Election}
 	prefixed = []Kind{Lock, Election}
 )
 
 func (k Kind) check() error {
 	if !slices.Contains(kinds, k) {
 		return &holdfast.ArgumentError{Argument: "kind", Reason: fmt.Sprintf("is %q, which is none of %q", string(k), kinds)}
+	}
+	return nil
+}
+
+// notSemaphore refuses what a semaphore does not have.
+func (k Kind) notSemaphore(what string) error {
+	if k == Semaphore {
+		return &holdfast.ArgumentError{Argument: "kind", Reason: what}
 	}
 	return nil
 }

@@ -139,6 +139,9 @@ func (c *Client) newRequest(
 		return nil, &holdfast.ArgumentError{Argument: "reason", Reason: bad}
 	}
 	p, err := at()
+	if err == nil {
+		err = p.kind.notSemaphore("is Semaphore, whose permits have no token to name: end the process that holds one")
+	}
 	if err != nil {
 		return nil, err
 	}

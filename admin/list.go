@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -25,6 +27,8 @@ type Summary struct {
 // tally counts the entries of one name, which come in any order.
 type tally struct {
 	name    string
+	entries []Entry // of a semaphore, and its limit
+	limit   int
 	count   int
 	oldest  Entry
 	writer  int64          // create revision of the oldest writer's entry; 0: there is none
@@ -51,6 +55,11 @@ func (t *tally) add(e Entry) {
 }
 
 func (t *tally) summary(kind Kind) Summary {
+	if kind == Semaphore {
+		slices.SortFunc(t.entries, func(a, b Entry) int { return cmp.Compare(a.Revision, b.Revision) })
+		waiting := Queue{Kind: kind, Limit: t.limit, Entries: t.entries}.Waiting()
+		return Summary{Kind: kind, Name: t.name, Holder: t.oldest, Waiting: waiting}
+	}
 	holding := 0
 	for rev := range t.readers {
 		if t.writer == 0 || rev < t.writer {
@@ -105,7 +114,12 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 				yield(Summary{}, fmt.Errorf("list %ss: %w", kind, err))
 				return
 			}
-			name, _, ok := strings.Cut(strings.TrimPrefix(string(kv.Key), root), "/@/")
+			key := strings.TrimPrefix(string(kv.Key), root)
+			if name, ok := strings.CutSuffix(key, "/@limit"); ok && kind == Semaphore && name == t.name {
+				t.limit = queue.LimitIn(kv) // it comes behind the entries
+				continue
+			}
+			name, _, ok := strings.Cut(key, "/@/")
 			if !ok || !strings.HasPrefix(name, prefix) {
 				continue // not an entry of ours, or, for "a/", one of the name "a"
 			}
@@ -114,6 +128,9 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 					return
 				}
 				t = tally{name: name, readers: make(map[int64]bool)}
+			}
+			if kind == Semaphore {
+				t.entries = append(t.entries, queue.ViewPermit(kv))
 			}
 			t.add(queue.View(kv, false))
 		}

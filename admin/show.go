@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type Queue struct {
 	Kind     Kind
 	Name     string // or prefix
 	Revision int64
+	Limit    int     // of a semaphore; 0 for other kinds, or if none stands in etcd
 	Entries  []Entry // the holder or holders, then those who wait, in the order in which they will hold
 }
 
@@ -42,11 +44,25 @@ func (q Queue) Holder() (Entry, bool) {
 	return q.Entries[0], true
 }
 
-// Holders returns the entries that hold: the first, and if that is a reader's, the readers' that follow it.
-func (q Queue) Holders() []Entry { return q.Entries[:holding(q.Entries)] }
+// Holders returns the entries that hold: the first, and if that is a reader's, the readers' that follow it. Of a
+// semaphore, those whose weights fit into the limit; after that was lowered, more may hold until they release.
+func (q Queue) Holders() []Entry { return q.Entries[:q.holding()] }
 
 // Waiting is the number of entries behind the holder or holders.
-func (q Queue) Waiting() int { return len(q.Entries) - holding(q.Entries) }
+func (q Queue) Waiting() int { return len(q.Entries) - q.holding() }
+
+func (q Queue) holding() int {
+	if q.Kind != Semaphore {
+		return holding(q.Entries)
+	}
+	sum := 0
+	for i, e := range q.Entries {
+		if sum += e.Weight; sum > q.Limit {
+			return i
+		}
+	}
+	return len(q.Entries)
+}
 
 // holding returns how many of the first entries of a queue hold.
 func holding(entries []Entry) int {
@@ -93,8 +109,11 @@ func (c *Client) show(ctx context.Context, at func() (place, error)) (Queue, err
 	if err != nil {
 		return Queue{}, fmt.Errorf("show %v: %w", p, err)
 	}
-	return Queue{Kind: p.kind, Name: p.name, Revision: l.revision, Entries: l.entries}, nil
+	return Queue{Kind: p.kind, Name: p.name, Revision: l.revision, Limit: l.limit, Entries: l.entries}, nil
 }
+
+// limitKey is the key of the limit of a semaphore with those entries.
+func limitKey(entries string) string { return strings.TrimSuffix(entries, "/") + "limit" }
 
 // showPage bounds the entries of one read.
 const showPage = 1000
@@ -104,6 +123,7 @@ type listing struct {
 	entries  []Entry
 	second   []Entry // the readers' entries of locks that can be downgraded, while their writers' entries are in entries
 	revision int64
+	limit    int // of a semaphore
 }
 
 // list reads all entries of a queue in order, at one revision.
@@ -132,11 +152,15 @@ func (c *Client) list(ctx context.Context, p place) (l listing, err error) {
 func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 	var epoch []*mvccpb.KeyValue
 	for from, more := int64(0), true; more; {
-		resp, err := c.read(ctx,
+		ops := []clientv3.Op{
 			clientv3.OpGet(p.entries, clientv3.WithPrefix(), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
 				clientv3.WithMinCreateRev(from), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
-			clientv3.OpGet(c.namespace+"/epoch"),
-		)
+			clientv3.OpGet(c.namespace + "/epoch"),
+		}
+		if p.kind == Semaphore {
+			ops = append(ops, clientv3.OpGet(limitKey(p.entries)))
+		}
+		resp, err := c.read(ctx, ops...)
 		if errors.Is(err, rpctypes.ErrCompacted) { // between two pages
 			l, from = listing{}, 0
 			continue
@@ -146,10 +170,18 @@ func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 		}
 		if l.revision == 0 {
 			l.revision, epoch = resp.Header.Revision, resp.Responses[1].GetResponseRange().Kvs
+			if p.kind == Semaphore && resp.Responses[2].GetResponseRange().Count > 0 {
+				l.limit = queue.LimitIn(resp.Responses[2].GetResponseRange().Kvs[0])
+			}
 		}
 		page := resp.Responses[0].GetResponseRange()
 		for _, kv := range page.Kvs {
 			if kv.CreateRevision == from && l.has(string(kv.Key)) {
+				continue
+			}
+			from = kv.CreateRevision
+			if p.kind == Semaphore {
+				l.entries = append(l.entries, queue.ViewPermit(kv))
 				continue
 			}
 			e := queue.View(kv, p.verbatim())
@@ -157,7 +189,6 @@ func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 				return listing{}, err
 			}
 			l.entries = append(l.entries, e)
-			from = kv.CreateRevision
 		}
 		more = page.More && len(page.Kvs) > 0
 	}

@@ -80,6 +80,9 @@ func (c *Client) watch(ctx context.Context, at func() (place, error)) iter.Seq2[
 			return
 		}
 		p, err := at()
+		if err == nil {
+			err = p.kind.notSemaphore("is Semaphore, which Watch does not follow: use Show")
+		}
 		if err != nil {
 			yield(Event{}, err)
 			return

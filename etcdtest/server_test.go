@@ -257,7 +257,7 @@ func TestNothingIsPrinted(t *testing.T) {
 	if os.Getenv("ETCDTEST_QUIET") != "" {
 		t.Fatal("recursion")
 	}
-	const noisy = "TestStop|TestClose|TestClusterElects|TestCut|TestBlackHole"
+	const noisy = "TestStopBreaks|TestStopDoes|TestCloseWhile|TestClusterElects|TestCut|TestBlackHoleHides"
 	cmd := exec.CommandContext(withTimeout(t), os.Args[0], "-test.run="+noisy)
 	cmd.Env = append(os.Environ(), "ETCDTEST_QUIET=1")
 	out, err := cmd.CombinedOutput()

@@ -33,6 +33,7 @@ type Entry struct {
 	TTL      time.Duration    // what the lease has left, rounded up to seconds; only package admin asks for it
 	Foreign  bool             // of another client, such as etcd's own locks
 	Shared   bool             // of a reader (locker.RWMutex): other readers hold beside it
+	Weight   int              // of a permit of a locker.Semaphore: for how many it counts; otherwise 0
 	Notice   Notice           // an administrator's, to the holder
 
 	// ReleasedAt is not zero if the holder has released it, and MinHold (see locker.Options)
@@ -69,6 +70,9 @@ func (e Entry) String() string {
 	var who []string
 	if e.Shared {
 		who = append(who, "reader")
+	}
+	if e.Weight > 0 {
+		who = append(who, "weight "+strconv.Itoa(e.Weight))
 	}
 	for _, text := range [][2]string{{"owner", e.Owner}, {"host", e.Host}} {
 		if text[1] != "" {

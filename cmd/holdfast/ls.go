@@ -16,7 +16,8 @@ PREFIX only names that begin with it are listed. A tree lock is listed at its ow
 path, and at each path above, where it is shared.
 
 Locks that no process holds do not exist in etcd, so they are not listed. Neither
-are those under prefixes of etcd's own clients: see "holdfast show --at".
+are those under prefixes of etcd's own clients: see "holdfast show --at". Semaphores
+are listed with --kind sem: a role may not be allowed to read them.
 
 FOR is how long the holder has held. WAITING counts the entries behind it; the
 goroutines of one process that wait for the same name share one entry. For up to a
@@ -29,6 +30,7 @@ nothing.`
 const lsExamples = `  holdfast ls
   holdfast ls billing/
   holdfast ls --kind election
+  holdfast ls --kind sem
   holdfast ls -o json | jq -r 'select(.waiting > 10) | .name'
   holdfast ls --sessions`
 
@@ -55,7 +57,7 @@ func newLs(a *app) *cobra.Command {
 				if sessions {
 					return a.listSessions(ctx, cmd.OutOrStdout(), adm)
 				}
-				all := kinds
+				all := []admin.Kind{admin.Lock, admin.Tree, admin.Election}
 				if only != "" {
 					all = []admin.Kind{admin.Kind(only)}
 				}
@@ -63,7 +65,7 @@ func newLs(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().Var(&only, "kind", "list these only: lock, tree or election")
+	cmd.Flags().Var(&only, "kind", "list these only: lock, tree, sem or election")
 	cmd.Flags().BoolVar(&sessions, "sessions", false, "list the processes that have a session")
 	return cmd
 }

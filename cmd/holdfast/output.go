@@ -30,15 +30,16 @@ An entry, one holder or waiter:
     ttl_seconds     until its lease expires unless it is renewed
     taken_until     released; the name stays taken until then (run --min-hold)
     shared          true: a reader's; others may hold beside it
+    weight          of a permit: for how many it counts
     foreign         true: of another client than holdfast, such as etcdctl lock
     notice          what an administrator wants (see "holdfast help kick"): by,
                     reason, at, removed (true: the lock is taken away)
 
-"ls":      kind ("lock", "tree", "election"), name, waiting, holder (an entry
-           without token and ttl_seconds)
+"ls":      kind ("lock", "tree", "sem", "election"), name, waiting, holder (an
+           entry without token and ttl_seconds)
 "ls --sessions": owner, host, pid, lease, revision
-"show":    kind, name, revision, held, waiting (a count), entries (the holder
-           or holders, then those who wait, in their order)
+"show":    kind, name, revision, held, waiting (a count), limit (of a semaphore),
+           entries (the holder or holders, then those who wait, in their order)
 "watch":   event ("queued", "acquired", "released", "left", "lost", "gone",
            "taken", "kicked", "removed"), revision, waiting (a count), entry (without ttl_seconds)
 "kick":    name, token, forced, free (false: it still holds), holder (an entry)
@@ -63,6 +64,7 @@ type entryJSON struct {
 	Taken    *time.Time    `json:"taken_until,omitempty"`
 	Foreign  bool          `json:"foreign"`
 	Shared   bool          `json:"shared,omitempty"`
+	Weight   int           `json:"weight,omitempty"`
 	Notice   *noticeJSON   `json:"notice,omitempty"`
 }
 
@@ -76,8 +78,8 @@ type noticeJSON struct {
 func asJSON(e admin.Entry) entryJSON {
 	j := entryJSON{
 		Key: e.Key, Owner: e.Owner, Host: e.Host, PID: e.PID, Value: e.Value, Token: e.Token, Revision: e.Revision,
-		Lease: hex(e), Foreign: e.Foreign, Shared: e.Shared, QueuedAt: known(e.QueuedAt), HeldAt: known(e.HeldAt),
-		Taken: known(e.TakenUntil),
+		Lease: hex(e), Foreign: e.Foreign, Shared: e.Shared, Weight: e.Weight,
+		QueuedAt: known(e.QueuedAt), HeldAt: known(e.HeldAt), Taken: known(e.TakenUntil),
 	}
 	if n := e.Notice; !n.At.IsZero() {
 		j.Notice = &noticeJSON{n.By, n.Reason, n.At.UTC(), n.Removed}

@@ -168,7 +168,7 @@ func (a *app) bounded(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // kinds are the values of --kind.
-var kinds = []admin.Kind{admin.Lock, admin.Tree, admin.Election}
+var kinds = []admin.Kind{admin.Lock, admin.Tree, admin.Semaphore, admin.Election}
 
 // kindFlag is the value of a --kind.
 type kindFlag admin.Kind
@@ -195,7 +195,7 @@ type place struct {
 }
 
 func (p *place) addFlags(cmd *cobra.Command) {
-	p.addKind(cmd, "what NAME is: lock, tree or election")
+	p.addKind(cmd, "what NAME is: lock, tree, sem or election")
 	cmd.Flags().BoolVar(&p.at, "at", false,
 		"NAME is the prefix of a lock or election of etcd's own clients, such as etcdctl lock")
 }

@@ -19,15 +19,17 @@ Owner, host, pid and times are what each process wrote of itself, by its own clo
 TTL is how long the lease lives on unless it is renewed: a process that is alive
 renews it all the time.
 
-Several readers may hold a lock together. The first of them is shown as its holder,
-the others with "holds" as their place. A tree lock is shared at each path above its
-own: "show --kind tree billing" shows those who hold paths below billing.
+Several readers may hold a lock together, and permits of a semaphore (--kind sem).
+The first of them is shown as its holder, the others with "holds" as their place.
+A tree lock is shared at each path above its own: "show --kind tree billing" shows
+those who hold paths below billing.
 
 A lock that is free is no error: "show" says so and exits with 0. Any name that is
 not in use is free, a misspelled one too, so a hint on stderr says where to look.`
 
 const showExamples = `  holdfast show billing/job-7
   holdfast show --kind election scheduler
+  holdfast show --kind sem uploads
   holdfast show --at /app/locks/report       # what etcdctl lock /app/locks/report locks
   holdfast show billing/job-7 -o json | jq .held
   holdfast show --all billing/job-7 | less   # a queue of thousands`
@@ -73,7 +75,7 @@ func (p *place) elsewhere() string {
 		return fmt.Sprintf("If you expected a holder: nothing is below %s/ in etcd. Give the prefix as the other\n"+
 			"clients do: with a \"/\" at its end it is another lock.", clean(p.name, 0))
 	}
-	return "If you expected a holder: \"holdfast ls\" lists the names in use. --election, --at and\n" +
+	return "If you expected a holder: \"holdfast ls\" lists the names in use. --kind, --at and\n" +
 		"--namespace look elsewhere."
 }
 
@@ -83,12 +85,13 @@ type queueJSON struct {
 	Revision int64       `json:"revision"`
 	Held     bool        `json:"held"`
 	Waiting  int         `json:"waiting"`
+	Limit    int         `json:"limit,omitempty"`
 	Entries  []entryJSON `json:"entries"`
 }
 
 func queueAsJSON(q admin.Queue) queueJSON {
 	_, held := q.Holder()
-	j := queueJSON{q.Kind, q.Name, q.Revision, held, q.Waiting(), make([]entryJSON, 0, len(q.Entries))}
+	j := queueJSON{q.Kind, q.Name, q.Revision, held, q.Waiting(), q.Limit, make([]entryJSON, 0, len(q.Entries))}
 	for _, e := range q.Entries {
 		j.Entries = append(j.Entries, asJSON(e))
 	}
@@ -99,6 +102,9 @@ func queueAsJSON(q admin.Queue) queueJSON {
 // at most rows waiters.
 func describe(q admin.Queue, rows int, now time.Time) []string {
 	title := fmt.Sprintf("%s %s", q.Kind, clean(q.Name, 0))
+	if q.Kind == admin.Semaphore {
+		title = fmt.Sprintf("semaphore %s, limit %d", clean(q.Name, 0), q.Limit)
+	}
 	h, held := q.Holder()
 	if !held {
 		return []string{title + ": free"}
@@ -117,8 +123,14 @@ func describe(q admin.Queue, rows int, now time.Time) []string {
 			at = exact(e.QueuedAt)
 		}
 		place, who := strconv.Itoa(i+2-holding), owner(e, 35)
-		if i+1 < holding { // another reader
-			place, who = "holds", fmt.Sprintf("%s, token %v", owner(e, 20), e.Token)
+		switch {
+		case e.Weight > 0:
+			who = fmt.Sprintf("%s, weight %d", owner(e, 22), e.Weight)
+		case i+1 < holding: // another reader
+			who = fmt.Sprintf("%s, token %v", owner(e, 20), e.Token)
+		}
+		if i+1 < holding {
+			place = "holds"
 		}
 		lines = append(lines, fmt.Sprintf(row, place, at, age(e.QueuedAt, now), ttl(e), who))
 	}
@@ -143,6 +155,9 @@ func details(e admin.Entry) (lines []string) {
 	}
 	if e.Host != "" {
 		add("process", fmt.Sprintf("pid %d on %s", e.PID, clean(e.Host, 50)))
+	}
+	if e.Weight > 0 {
+		add("weight", strconv.Itoa(e.Weight))
 	}
 	if e.Token > 0 {
 		add("token", e.Token.String())

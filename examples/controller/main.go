@@ -1,10 +1,10 @@
 // Controller is a process of which any number of replicas run, and one works. It has what Kubernetes asks for: probes,
 // and a leader that drains when it is asked to end.
 //
-//	go run ./examples/controller                                       # Ctrl-C or SIGTERM ends it
+//	go run ./examples/controller
 //	go run ./examples/controller --endpoints host1:2379,host2:2379 --name node-1
 //
-// The first line of its output is the command for another replica, in another terminal. Then, with a Ctrl-C in round 2:
+// With a Ctrl-C, or SIGTERM, in round 2:
 //
 //	 time  who       what                                                                   token
 //	0.05s  node-1    answers http://127.0.0.1:8080/readyz, /leader and /livez
@@ -16,7 +16,13 @@
 //	2.05s  node-1    has finished round 2                                                       3
 //	2.05s  node-1    has left the election: the next in the queue leads at once
 //
-// Meanwhile, and in the replica that waits:
+// To see one replica follow another, in three terminals, with an etcd that outlives both:
+//
+//	go run ./examples/etcd    # prints its address
+//	go run ./examples/controller --endpoints 127.0.0.1:… --name node-1
+//	go run ./examples/controller --endpoints 127.0.0.1:… --name node-2 --listen 127.0.0.1:8081
+//
+// Meanwhile, of each:
 //
 //	curl -i 127.0.0.1:8080/readyz    # 200: connected to etcd, leading or not; for a readinessProbe
 //	curl -i 127.0.0.1:8080/leader    # 200 in the replica that leads, 503 in the others
@@ -34,7 +40,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/election"
@@ -56,8 +61,6 @@ func main() { demo.Main(run) }
 
 // run runs until ctx ends, which it does on SIGTERM and SIGINT.
 func run(ctx context.Context, d *demo.Demo) error {
-	d.Print(demo.Dim, "go run ./examples/controller --endpoints %s --name node-2 --listen 127.0.0.1:8081",
-		strings.Join(d.Endpoints, ","))
 	d.Header()
 	sess, err := session.New(ctx, d.Client, &session.Options{Owner: *name})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
 // nothing is a ResponseWriter that allocates nothing.
@@ -31,7 +32,7 @@ func TestMiddlewareAllocatesLittle(t *testing.T) {
 	h, w, r := exchange()
 	// The context with the claim, the copy of the request with that context, the
 	// effect, its context, record and method value, the response. Reading and comparing: none.
-	if n := testing.AllocsPerRun(200, func() { h.ServeHTTP(w, r) }); n > 7 && !race {
+	if n := testing.AllocsPerRun(200, func() { h.ServeHTTP(w, r) }); n > 7 && !bubble.Race {
 		t.Errorf("%v allocations per request", n)
 	}
 }

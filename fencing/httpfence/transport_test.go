@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
 // recorder keeps the requests that it gets, and answers 204.
@@ -155,7 +156,7 @@ func TestTransportAllocatesLittle(t *testing.T) {
 	ctx := fencing.NewContext(context.Background(), &holder{name: "billing/job-7", token: 1731})
 	req := httptest.NewRequestWithContext(ctx, "PUT", "http://h/x", nil)
 	// The copy of the request, its header, the token as text, and the values.
-	if n := testing.AllocsPerRun(200, func() { _, _ = tr.RoundTrip(req) }); n > 5 && !race {
+	if n := testing.AllocsPerRun(200, func() { _, _ = tr.RoundTrip(req) }); n > 5 && !bubble.Race {
 		t.Errorf("%v allocations per request", n)
 	}
 }

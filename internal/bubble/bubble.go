@@ -24,7 +24,7 @@ var (
 // ordered, not whether they happen at the same time.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
-	if race {
+	if Race {
 		oneProcessor()
 		defer restore()
 	}

@@ -2,4 +2,5 @@
 
 package bubble
 
-const race = false
+// Race reports whether the race detector is built in.
+const Race = false

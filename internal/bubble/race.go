@@ -2,4 +2,5 @@
 
 package bubble
 
-const race = true
+// Race reports whether the race detector is built in.
+const Race = true

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -80,14 +79,25 @@ func (q *Queue) limitKey() string { return strings.TrimSuffix(q.entries, "/") + 
 
 func (p permits) String() string { return fmt.Sprintf("%d %d", p.limit, p.high) }
 
+// LimitIn returns the limit that the value of a limit's key says; 0 if it says none.
+func LimitIn(kv *mvccpb.KeyValue) int {
+	p, _ := permitsOf(kv)
+	return p.limit
+}
+
+func permitsOf(kv *mvccpb.KeyValue) (p permits, ok bool) {
+	limit, high, _ := strings.Cut(string(kv.Value), " ")
+	p = permits{limit: validWeight(limit), high: validWeight(high), mod: kv.ModRevision}
+	if p.limit == 0 || p.high < p.limit {
+		return permits{}, false
+	}
+	return p, true
+}
+
 // parseLimit reads the value of the limit's key.
 func (q *Queue) parseLimit(kv *mvccpb.KeyValue) (permits, error) {
-	limit, high, _ := strings.Cut(string(kv.Value), " ")
-	p := permits{mod: kv.ModRevision}
-	var err, highErr error
-	p.limit, err = strconv.Atoi(limit)
-	p.high, highErr = strconv.Atoi(high)
-	if err != nil || highErr != nil || !validLimit(p.limit) || !validLimit(p.high) || p.high < p.limit {
+	p, ok := permitsOf(kv)
+	if !ok {
 		return permits{}, fmt.Errorf("the limit of semaphore %s at %s is %.64q: put two numbers from 1 to %d there, "+
 			"such as \"3 3\"", names.Quote(q.name), names.Quote(q.limitKey()), kv.Value, MaxPermits)
 	}
@@ -132,7 +142,7 @@ func (e *entry) whichLimit(ctx context.Context, kv *mvccpb.KeyValue) error {
 		return err
 	case now.limit != e.q.sem.permits:
 		return e.q.otherLimit(now)
-	case kv == nil || now.String() != e.permit.limit.String():
+	case kv == nil || now.mod != e.permit.limit.mod:
 		return errLimitMoved
 	default:
 		return errEntryGone

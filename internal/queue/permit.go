@@ -151,9 +151,11 @@ func (e *entry) placePermit(seen permitsSeen, at int64, delay bool) {
 }
 
 // isFirst makes the entry the first waiter, from a revision on. With delay, what went before is not known, and the lock
-// delay has begun.
+// delay has begun. A mark may be older than the entry. But only from the revision of the entry on does a read show all
+// that are ahead of it, and what went before is none of its concern.
 func (e *entry) isFirst(from int64, delay bool) {
 	p := e.permit
+	from = max(from, e.rev)
 	*p = permit{weight: p.weight, limit: p.limit, base: from, heard: from}
 	if delay {
 		p.base, p.due = 0, from

@@ -158,6 +158,19 @@ func TestAnotherLimitThanInEtcdIsAnError(t *testing.T) {
 	})
 }
 
+// The put of both is refused, since there is no limit yet. Before one reads why, the other has put the limit.
+func TestLimitThatAnotherProcessPutsMeanwhileCostsNoDelay(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		one, other := start(t, srv), start(t, srv)
+		one.PlanOne("read", etcdfake.Fate{Request: 10 * kit.OneWay})
+		a := acquireLater(kit.Within(t, time.Hour), one.permits(2, 1))
+		b := mustAcquire(t, other.permits(2, 1))
+		mustRelease(t, heldNow(t, a))
+		mustRelease(t, b)
+		kit.NothingStands(t, srv)
+	})
+}
+
 func TestBadPermitsAreRefusedBeforeAnyRequest(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)

@@ -35,6 +35,13 @@ func WithoutPlace(err error) (view.Place, error) {
 	return view.Place{}, err
 }
 
+// ViewPermit is View for an entry of a semaphore.
+func ViewPermit(kv *mvccpb.KeyValue) view.Entry {
+	e := View(kv, false)
+	e.Weight = weightOf(e.Key)
+	return e
+}
+
 // View returns what people see of an entry. With verbatim its value is a candidate's
 // data and nothing else. The token and the TTL are left out.
 func View(kv *mvccpb.KeyValue, verbatim bool) view.Entry {

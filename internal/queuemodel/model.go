@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/modelsearch"
 )
 
-// maxStates bounds a search: some 2 GB of memory.
+// maxStates bounds a search: some 3 GB of memory.
 const maxStates = 4_000_000
 
 // A model searches all states of one scenario.

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/modelsearch"
 )
 
-var full = flag.Bool("model.full", false, "search the large scenarios, too: some two minutes, and 1 GB of memory")
+var full = flag.Bool("model.full", false, "search the large scenarios, too: some two minutes, and 1.2 GB of memory")
 
 func search(t *testing.T, s scenario) string {
 	m := newModel(s)

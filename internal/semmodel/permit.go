@@ -93,6 +93,7 @@ func (m *model) enqueue(s *state, i int8) {
 		a.queued, a.newcomerTo = true, s.untold()
 	}
 	s.now++
+	a.read = s.now
 	a.created, a.heard, a.due, a.limit, a.limitAt = s.now, s.now, s.now, s.limit, s.limitAt
 	s.entries[s.entryCount] = entry{attempt: i, lease: leaseOf(i, a.try), created: s.now}
 	s.entryCount++
@@ -150,8 +151,10 @@ func (m *model) follow(s *state, i int8, from revision) {
 		from = s.now
 	}
 	a := &s.attempts[i]
+	from = max(from, a.created) // no read before that shows all that are ahead
 	a.stage, a.ahead = first, 0
 	a.base, a.heard, a.due = from, from, max(a.due, from)
+	a.read, a.looked = from, s.now
 	m.sawLimit(s, i) // it is read when the watch stands
 }
 
@@ -182,7 +185,7 @@ func (m *model) firstSteps(s *state, i int8) {
 	if a.limitAt != s.limitAt && m.broken != limitIsNotWatched {
 		m.must(s, i, "hears of the limit", func(t *state) { m.sawLimit(t, i) })
 	}
-	sum := m.look(s, a.created, a.heard).sum
+	sum := m.sumHeard(s, &a)
 	if m.broken == waitersArePassed {
 		sum = m.held(s)
 	}
@@ -209,10 +212,25 @@ func (m *model) sawLimit(s *state, i int8) {
 	}
 }
 
+// sumHeard returns the weights of the entries ahead, by what an attempt has heard.
+func (m *model) sumHeard(s *state, a *attempt) (sum int8) {
+	for k := range s.entryCount {
+		if e := &s.entries[k]; e.created < a.created && (e.deleted == 0 || a.knows(e) && e.deleted > a.heard) {
+			sum += m.attempts[e.attempt].weight
+		}
+	}
+	return sum
+}
+
+// knows reports whether an attempt hears that a permit ahead goes.
+func (a *attempt) knows(e *entry) bool {
+	return e.created < a.created && (e.created <= a.read || e.deleted > a.looked)
+}
+
 // nextGone returns the revision of the first deletion ahead that an attempt has not heard of.
 func (m *model) nextGone(s *state, a *attempt) (next revision) {
 	for k := range s.entryCount {
-		if e := &s.entries[k]; e.created < a.created && e.deleted > a.heard && (next == 0 || e.deleted < next) {
+		if e := &s.entries[k]; a.knows(e) && e.deleted > a.heard && (next == 0 || e.deleted < next) {
 			next = e.deleted
 		}
 	}
@@ -223,7 +241,7 @@ func (m *model) nextGone(s *state, a *attempt) (next revision) {
 func (m *model) mustDelay(s *state, a *attempt) (delays bool) {
 	for k := range s.entryCount {
 		e := &s.entries[k]
-		if e.created < a.created && e.deleted > max(a.base, a.due) && e.deleted <= a.heard {
+		if a.knows(e) && e.deleted > max(a.base, a.due) && e.deleted <= a.heard {
 			delays = delays && m.broken != onlyTheLastIsJudged || e.revoked
 		}
 	}

@@ -106,7 +106,7 @@ var (
 	large = []scenario{
 		with(four, revoking(2)), with(watchesFail, revoking(2)), with(weighted, revoking(2)),
 		with(heavyAhead, revoking(2)), with(shrunk, revoking(1)), with(resized, revoking(1)),
-		with(grown, revoking(1)), with(five, revoking(1)), with(fiveWeighted, revoking(1)),
+		with(grown, revoking(1)), five, fiveWeighted,
 	}
 
 	broken = []scenario{

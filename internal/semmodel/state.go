@@ -66,10 +66,12 @@ type attempt struct {
 
 	// base: each revoked permit ahead that went before this revision has been waited for. 0 if that is not known. A mark
 	// passes it on: the attempt behind goes on from there.
-	base  revision
-	heard revision // the first waiter: it knows of each deletion up to here
-	due   revision // each revoked permit ahead that went before this is waited for when the delay is over
-	delay delay
+	base   revision
+	heard  revision // the first waiter: it knows of each deletion up to here
+	read   revision // at which it has read what stood ahead; what was put and had gone between that and looked it misses
+	looked revision
+	due    revision // each revoked permit ahead that went before this is waited for when the delay is over
+	delay  delay
 
 	limit   int8 // as it has heard
 	limitAt revision
@@ -163,6 +165,8 @@ func (s *state) eachRevision(f func(*revision)) {
 		f(&a.ahead)
 		f(&a.base)
 		f(&a.heard)
+		f(&a.read)
+		f(&a.looked)
 		f(&a.due)
 		f(&a.limitAt)
 	}

@@ -131,7 +131,7 @@ func TestShowTellsWhatTheHolderIs(t *testing.T) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
 	}
-	for hint, args := range map[string][]string{"--election": {"y"}, "below /y// in": {"--at", "/y/"}} {
+	for hint, args := range map[string][]string{"--kind": {"y"}, "below /y// in": {"--at", "/y/"}} {
 		free := holdfast(t, srv.Endpoints(), append([]string{"show"}, args...)...).exits(0)
 		if out := free.stdout.String(); out != "lock "+args[len(args)-1]+": free\n" {
 			t.Errorf("a free lock: %q", out)

@@ -26,7 +26,7 @@ import (
 var (
 	conformanceSeed = flag.Uint64("conformance.seed", 1, "seed of the first run of the conformance suite")
 	conformanceRuns = flag.Int("conformance.runs", 2, "number of runs; each uses the next seed and starts its own etcd")
-	conformanceOps  = flag.Int("conformance.ops", 1500, "operations in each run")
+	conformanceOps  = flag.Int("conformance.ops", 500, "operations in each run")
 )
 
 // The same operations get the same replies from the fake and from etcd, revisions included. Only the IDs of members and

@@ -54,6 +54,15 @@ var duties = map[string]duty{
 	"take one lock": {[]string{"job-7"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return contend(ctx, locker.NewMutex(sess, "billing/job-7"))
 	})},
+	"take permits": {[]string{"semaphores"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		s := locker.NewSemaphore(sess, "billing/workers", 2)
+		nothing := func(context.Context, *locker.Permit) error { return nil }
+		return errors.Join(s.Do(ctx, 1, nothing), s.TryDo(ctx, 2, nothing))
+	})},
+	"take a path": {[]string{"trees"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		nothing := func(context.Context, *locker.Lock) error { return nil }
+		return locker.NewTreeMutex(sess, "billing/job-7").Do(ctx, nothing)
+	})},
 	"take an etcdctl lock": {[]string{"legacy"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return contend(ctx, locker.NewMutexAt(sess, "/legacy/job"))
 	})},
@@ -210,6 +219,8 @@ func TestDocumentedRolesGrantNothingElse(t *testing.T) {
 		"locks": {"lead", "watch the leader", "raise the epoch", "guard a resource", "take an etcdctl lock",
 			"write behind a fence"},
 		"elections":  {"take locks", "raise the epoch"},
+		"semaphores": {"take locks", "take a path", "lead", "raise the epoch"},
+		"trees":      {"take locks", "take permits", "lead", "raise the epoch"},
 		"observers":  {"lead", "take locks", "raise the epoch"},
 		"inspectors": {"lead", "take locks", "raise the epoch", "free locks"},
 		"admins":     {"lead", "take locks", "raise the epoch", "watch the leader", "write behind a fence"},

@@ -2,9 +2,9 @@ package robustness
 
 import "flag"
 
-// full runs as many rounds as docs/guarantees.md claims, which takes minutes. CI sets
-// it. A few rounds take seconds and detect most regressions.
-var full = flag.Bool("full", false, "run as many rounds as docs/guarantees.md claims, as CI does")
+// full runs as many rounds as docs/guarantees.md claims, which takes minutes. CI sets it for some of the tests. A few
+// rounds take seconds and detect most regressions.
+var full = flag.Bool("full", false, "run as many rounds as docs/guarantees.md claims, as CI does for some tests")
 
 // longRuns runs all rounds of the long tests before a release, which takes most of an
 // hour.

@@ -18,11 +18,12 @@ var paths = []string{"t", "t/a", "t/a/x", "t/b"}
 // nothing, since a holder that a fault keeps from being told proves nothing.
 func (s *simulation) drawFamily(r *rand.Rand) (names, goroutines int) {
 	if r.IntN(2) == 0 {
-		s.profile.lose, s.profile.slow, s.profile.late, s.profile.every = 0, 0, 0, time.Second
+		s.profile.calm, s.profile.every = true, time.Second
+		s.profile.lose, s.profile.slow, s.profile.late = 0, 0, 0
 		s.profile.latency = min(s.profile.latency, 50*time.Millisecond)
 	}
 	for i := range s.profile.kinds {
-		s.profile.kinds[i] = []int{0, 1, 1, 4}[r.IntN(4)]
+		s.profile.kinds[i] = []int{0, 0, 1, 4}[r.IntN(4)]
 	}
 	s.profile.kinds[r.IntN(len(s.profile.kinds))] = 4
 	names, goroutines = 1+r.IntN(3), 2+r.IntN(2)
@@ -44,7 +45,9 @@ const (
 
 // drawLock returns how to acquire a lock of the family: a writer, a reader, a set, a tree lock or a writer that can
 // become a reader, one time of four without waiting.
-func (s *simulation) drawLock(c *simClient, r *rand.Rand, kind int, who string) (func(context.Context) (unlocker, error), []part) {
+func (s *simulation) drawLock(
+	c *simClient, r *rand.Rand, kind int, who string,
+) (acquire func(context.Context) (unlocker, error), parts []part) {
 	sess, o := c.session(), locker.Options{Owner: who}
 	name := s.names[r.IntN(len(s.names))]
 	try := r.IntN(4) == 0
@@ -59,7 +62,6 @@ func (s *simulation) drawLock(c *simClient, r *rand.Rand, kind int, who string) 
 		}, []part{lockPart(name, true)}
 	case setKind:
 		var members []locker.Member
-		var parts []part
 		for _, i := range r.Perm(len(s.names)) {
 			read := r.IntN(2) == 0
 			parts = append(parts, lockPart(s.names[i], read))
@@ -186,7 +188,8 @@ func lockAnyOnce(ctx context.Context, c *simClient, name string) (string, error)
 		return "lock with another", err
 	}
 	for _, path := range paths {
-		if err := locker.NewTreeMutex(c.session(), path).Do(ctx, func(context.Context, *locker.Lock) error { return nil }); err != nil {
+		tree := locker.NewTreeMutex(c.session(), path)
+		if err := tree.Do(ctx, func(context.Context, *locker.Lock) error { return nil }); err != nil {
 			return "lock the tree below", err
 		}
 	}

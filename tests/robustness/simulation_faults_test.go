@@ -2,19 +2,14 @@ package robustness
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -33,6 +28,7 @@ type profile struct {
 	revoke  bool          // etcd revokes live leases, one or two at once
 	hasty   bool          // most callers give up before a reply can arrive
 	skip    bool          // all processes are paused
+	calm    bool          // the network loses nothing, and is fast
 	reopen  bool          // processes close their sessions and open others
 	kinds   [allKinds]int // of locks: how often each is acquired
 }
@@ -167,6 +163,7 @@ func (s *simulation) injectFaults() {
 			s.revoke(r)
 			continue
 		}
+		trouble := func(d time.Duration) { s.troubled.Store(int64(s.now() + d + simAttempt)) }
 		switch n := r.IntN(10); n {
 		case 0, 1, 2:
 			s.log(fmt.Sprint("session ", c.id, ": ", [...]string{"cut", "black hole", "no replies"}[n], " for ", d))
@@ -180,22 +177,26 @@ func (s *simulation) injectFaults() {
 			c.link.Reset()
 		case 4, 5:
 			s.log(fmt.Sprint("new leader, the old one acknowledges renewals for ", d))
+			trouble(d)
 			s.srv.ChangeLeader(d)
 		case 6:
 			s.log(fmt.Sprint("no leader for ", d))
 			for _, c := range s.clients {
 				s.noteFault(c, d+simAttempt)
 			}
+			trouble(d + 3*time.Second)
 			s.srv.LoseLeader()
 			time.Sleep(d)
 			s.srv.ChangeLeader(upTo(r, 3*time.Second))
 		case 7:
 			s.log("compacted")
+			trouble(0)
 			s.srv.Compact()
 			c.link.Reset() // an idle watch starts again from a compacted revision
 			s.noteFault(c, simAttempt)
 		case 8:
 			s.log("watches canceled")
+			trouble(0)
 			s.srv.CancelWatches(rpctypes.ErrNoLeader)
 		case 9:
 			if s.profile.skip {
@@ -206,6 +207,7 @@ func (s *simulation) injectFaults() {
 				s.mu.Lock()
 				s.skips = append(s.skips, s.now())
 				s.mu.Unlock()
+				trouble(0)
 				s.srv.Skip(d)
 			}
 		}
@@ -219,80 +221,6 @@ func (s *simulation) revoke(r *rand.Rand) {
 		lease := s.clients[r.IntN(len(s.clients))].session().Lease()
 		s.log(fmt.Sprintf("lease %x revoked: %v", int64(lease), s.srv.Revoke(lease)))
 	}
-}
-
-// surprise revokes the lease of a holder, or of a waiter, and has others release and give up just before and after:
-// what they leave behind must not hide from a waiter that the former is yet to be told.
-func (s *simulation) surprise(r *rand.Rand) {
-	queues := make(map[string][]*mvccpb.KeyValue)
-	for _, kv := range s.srv.Keys(simEntries) {
-		if isEntry(string(kv.Key)) {
-			queues[partOf(kv).prefix] = append(queues[partOf(kv).prefix], kv)
-		}
-	}
-	maps.DeleteFunc(queues, func(_ string, entries []*mvccpb.KeyValue) bool { return len(entries) < 2 })
-	if len(queues) == 0 {
-		return
-	}
-	entries := queues[slices.Sorted(maps.Keys(queues))[r.IntN(len(queues))]]
-	victims := 1 // those that hold
-	for victims < len(entries) && partOf(entries[victims]).reads && partOf(entries[0]).reads {
-		victims++
-	}
-	if r.IntN(4) == 0 {
-		victims = len(entries)
-	}
-	lease := clientv3.LeaseID(entries[r.IntN(victims)].Lease)
-	i := slices.IndexFunc(s.clients, func(c *simClient) bool { return c.session().Lease() == lease })
-	if i < 0 {
-		return
-	}
-	c := s.clients[i]
-	c.link.Plan(lateEvents(s.fates(c, 300+uint64(r.IntN(1000)))))
-	if r.IntN(2) == 0 {
-		s.hurryUp(c, r)
-		time.Sleep(upTo(r, 3*s.profile.latency))
-	}
-	s.log(fmt.Sprintf("lease %x of a contender revoked: %v", int64(lease), s.srv.Revoke(lease)))
-	if r.IntN(4) == 0 {
-		s.revoke(r)
-	}
-	for range 2 {
-		time.Sleep(upTo(r, []time.Duration{3 * s.profile.latency, 300 * time.Millisecond}[r.IntN(2)]))
-		s.hurryUp(c, r)
-	}
-	time.Sleep(time.Second)
-	c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
-}
-
-// lateEvents delays what watches tell, by less than the lock delay.
-func lateEvents(fate func(etcdfake.Call) etcdfake.Fate) func(etcdfake.Call) etcdfake.Fate {
-	return func(call etcdfake.Call) etcdfake.Fate {
-		f := fate(call)
-		if call.Request == nil {
-			f.Reply += 400 * time.Millisecond
-		}
-		return f
-	}
-}
-
-// hurryUp hurries some clients, but not one of them.
-func (s *simulation) hurryUp(but *simClient, r *rand.Rand) {
-	for _, c := range s.clients {
-		if c != but && r.IntN(3) > 0 {
-			c.mu.Lock()
-			c.end()
-			c.hurry, c.end = context.WithCancel(context.Background())
-			c.mu.Unlock()
-		}
-	}
-}
-
-// hurried returns a context that ends when a holder is to release.
-func (c *simClient) hurried() context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.hurry
 }
 
 // force acts as an administrator who deletes an entry or a session key or revokes a

@@ -1,11 +1,8 @@
 package robustness
 
 import (
-	"bytes"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,9 +22,10 @@ type oracle struct {
 
 	mu      sync.Mutex // protects what follows; held during a check, so that checks do not overlap
 	all     []*held
-	wanted  map[string][]part        // by owner
-	fronts  map[string]time.Duration // by attempt: since when it is at the front of all its queues
-	looked  time.Duration            // when checkFronts did last
+	wanted  map[string][]part            // by owner
+	fronts  map[string]time.Duration     // by attempt: since when it is at the front of all its queues
+	looked  time.Duration                // when checkFronts did last
+	past    map[string][]etcdfake.Change // by prefix, during a grant
 	granted int
 	forced  int
 	asked   int // holds that an administrator has ended
@@ -38,6 +36,9 @@ type oracle struct {
 	downgrades int
 	minHolds   int // confirmed releases of holds with MinHold
 }
+
+// promptLimit is the time within which a waiter must hold after a release while nothing fails: the lock delay.
+const promptLimit = time.Second
 
 // part is a queue that an acquisition has an entry in.
 type part struct {
@@ -104,17 +105,22 @@ func (o *oracle) grant(s *simulation, c *simClient, who string, lk holding, part
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.past = make(map[string][]etcdfake.Change)
 	o.find(s, h)
 	s.log(fmt.Sprintf("%s: granted, token %v, revision %d", who, h.token, h.rev))
 	o.granted++
 	o.checkVerified(s, h)
 	o.checkRevoked(s, h)
+	if !slices.ContainsFunc(o.all, h.continues) {
+		o.checkPrompt(s, h)
+	}
+	o.past = nil
 	o.checkHold(s, h)
 	if p, ok := lk.(heldPermit); ok {
 		o.checkPermit(s, h, p)
 	}
 	for _, former := range o.all {
-		if !former.excludes(h) || former.who == h.who && former.rev == h.rev { // a downgrade
+		if !former.excludes(h) || h.continues(former) {
 			continue
 		}
 		if former.ended == nil {
@@ -137,57 +143,6 @@ func (o *oracle) grant(s *simulation, c *simClient, who string, lk holding, part
 	return h
 }
 
-// find finds the entries of h, which must have been put at one revision.
-func (o *oracle) find(s *simulation, h *held) {
-	if h.rev == 0 {
-		for _, c := range s.srv.History(h.lock.Key()) {
-			if isNew(c) && c.Revision <= h.lock.AcquiredRevision() {
-				h.rev = c.Revision
-			}
-		}
-	}
-	for i := range h.parts {
-		p := &h.parts[i]
-		for _, c := range s.srv.History(p.prefix) {
-			if lease, _ := queue.LeaseOf(string(c.Kv.Key)); isNew(c) && c.Revision == h.rev && p.of(c.Kv) && lease == h.lock.Lease() {
-				p.key = string(c.Kv.Key)
-			}
-		}
-		if p.key == "" {
-			s.fail("%s: granted, and no entry below %s was put at revision %d", h.who, p.prefix, h.rev)
-		}
-	}
-}
-
-// checkVerified checks that h could hold at the revision at which it was seen to.
-func (o *oracle) checkVerified(s *simulation, h *held) {
-	at := h.lock.AcquiredRevision()
-	missing, ahead, _ := h.judge(func(prefix string) []*mvccpb.KeyValue { return s.queueAt(prefix, at) })
-	if missing != "" || ahead != "" {
-		s.fail("%s: granted at revision %d, where of its entries %q was missing, and %q was ahead", h.who, at, missing, ahead)
-	}
-}
-
-// judge returns an entry of h that is missing, one that excludes it and is ahead of it, and those that stand.
-func (h *held) judge(read func(prefix string) []*mvccpb.KeyValue) (missing, ahead string, stand []*mvccpb.KeyValue) {
-	for _, p := range h.parts {
-		found := false
-		for _, kv := range read(p.prefix) {
-			other := partOf(kv)
-			switch {
-			case string(kv.Key) == p.key && kv.CreateRevision == h.rev:
-				found, stand = true, append(stand, kv)
-			case p.excludes(other) && (kv.CreateRevision < h.rev || kv.CreateRevision == h.rev && !ownedBy(kv, h.who)):
-				ahead = string(kv.Key)
-			}
-		}
-		if !found {
-			missing = p.key
-		}
-	}
-	return missing, ahead, stand
-}
-
 // checkRevoked checks that a waiter is not granted before a holder whose lease was revoked is told. It excludes
 // acquisitions that did not wait for that holder, which no lock delay holds back, and holders whose connections failed,
 // which cannot be told.
@@ -196,8 +151,8 @@ func (o *oracle) checkRevoked(s *simulation, granted *held) {
 		if !h.excludes(granted) || h.ended != nil || h.lock.Check() != nil {
 			continue
 		}
-		revoked, rev, at := s.revokedAt(h)
-		if !revoked || time.Duration(h.client.healed.Load()) > at || !s.waited(granted, h, rev) {
+		revoked, rev, at := o.revokedAt(s, h)
+		if !revoked || time.Duration(h.client.healed.Load()) > at || !o.waited(s, granted, h, rev) {
 			continue
 		}
 		s.fail("%s: granted revision %d before %s, revision %d, was told that its lease was revoked at %v",
@@ -205,13 +160,60 @@ func (o *oracle) checkRevoked(s *simulation, granted *held) {
 	}
 }
 
+// checkPrompt checks that no lock delay follows a release, also not that of a Close. It looks only where nothing else
+// can hold the waiter up: one entry was ahead when it queued, and stood until its watch was armed, its session key
+// outlived it, and the network and the cluster work.
+func (o *oracle) checkPrompt(s *simulation, granted *held) {
+	if !s.profile.calm || len(granted.parts) > 1 {
+		return
+	}
+	p := granted.parts[0]
+	var ahead []*mvccpb.KeyValue
+	for _, kv := range o.queueAt(s, p.prefix, granted.rev-1) {
+		if p.excludes(partOf(kv)) {
+			ahead = append(ahead, kv)
+		}
+	}
+	if len(ahead) != 1 {
+		return
+	}
+	var put, free time.Duration
+	for _, c := range o.history(s, p.prefix) {
+		switch {
+		case isNew(c) && ownedBy(c.Kv, granted.who) && c.Revision != granted.rev, // queued again
+			c.Deleted && c.Revision == granted.rev: // handed off
+			return
+		case c.Revision == granted.rev:
+			put = c.At.Sub(s.begin)
+		case c.Deleted && c.Prev.CreateRevision == ahead[0].CreateRevision:
+			free = c.At.Sub(s.begin)
+			if c.Cause != etcdfake.ByRequest || o.sessionEnded(s, granted.client, c) {
+				return
+			}
+		}
+	}
+	troubled := max(time.Duration(granted.client.healed.Load()), time.Duration(s.troubled.Load()))
+	if d := granted.since - free; troubled < put && free > put+time.Second && d > promptLimit {
+		s.fail("%s: granted %v after the release of the only entry that was ahead", granted.who, d)
+	}
+}
+
+// sessionEnded reports whether the session key of a deleted entry had been deleted as well.
+func (o *oracle) sessionEnded(s *simulation, c *simClient, entry etcdfake.Change) bool {
+	id, _ := queue.LeaseOf(string(entry.Kv.Key))
+	key := lease.Open(c.session().Ref()).SessionKey(id)
+	return slices.ContainsFunc(o.history(s, key), func(k etcdfake.Change) bool {
+		return k.Deleted && k.Revision <= entry.Revision
+	})
+}
+
 // revokedAt returns when and at which revision an entry of h was deleted by force, and whether its session key was
 // deleted at the same revision, as by a revocation.
-func (s *simulation) revokedAt(h *held) (revoked bool, rev int64, at time.Duration) {
-	for _, c := range s.srv.History(h.parts[0].key) {
+func (o *oracle) revokedAt(s *simulation, h *held) (revoked bool, rev int64, at time.Duration) {
+	for _, c := range o.history(s, h.parts[0].key) {
 		if c.Deleted && c.Prev.CreateRevision == h.rev && c.Cause == etcdfake.ByForce {
 			key := lease.Open(h.client.session().Ref()).SessionKey(clientv3.LeaseID(c.Prev.Lease))
-			for _, k := range s.srv.History(key) {
+			for _, k := range o.history(s, key) {
 				revoked = revoked || k.Deleted && k.Revision == c.Revision
 			}
 			rev, at = c.Revision, c.At.Sub(s.begin)
@@ -223,12 +225,12 @@ func (s *simulation) revokedAt(h *held) (revoked bool, rev int64, at time.Durati
 // waited reports whether the caller of granted waited behind h when that was revoked at rev. It may have had another
 // entry then: that of an earlier attempt, or, if it waited in a line in memory, one that was handed off to it. With
 // mutexes alone, those that queued later wait for one that waited, and count as well.
-func (s *simulation) waited(granted, h *held, rev int64) bool {
+func (o *oracle) waited(s *simulation, granted, h *held, rev int64) bool {
 	for _, p := range granted.parts {
 		if !slices.ContainsFunc(h.parts, p.excludes) {
 			continue
 		}
-		history := s.srv.History(p.prefix)
+		history := o.history(s, p.prefix)
 		if !s.family && hadOneAhead(history, granted.rev) {
 			return true
 		}
@@ -243,44 +245,13 @@ func (s *simulation) waited(granted, h *held, rev int64) bool {
 				}
 			}
 		}
-		for _, kv := range s.queueAt(p.prefix, rev-1) {
+		for _, kv := range o.queueAt(s, p.prefix, rev-1) {
 			if p.of(kv) && own[kv.CreateRevision] && kv.CreateRevision > h.rev {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// hadOneAhead reports whether an entry stood in a queue when another was put at a revision.
-func hadOneAhead(history []etcdfake.Change, rev int64) bool {
-	existing := 0
-	for _, c := range history {
-		switch {
-		case c.Revision >= rev:
-			return existing > 0
-		case c.Deleted:
-			existing--
-		case isNew(c):
-			existing++
-		}
-	}
-	return false
-}
-
-// queueAt returns the entries below a prefix as they stood at a revision.
-func (s *simulation) queueAt(prefix string, rev int64) []*mvccpb.KeyValue {
-	at := make(map[string]*mvccpb.KeyValue)
-	for _, c := range s.srv.History(prefix) {
-		switch {
-		case c.Revision > rev:
-		case c.Deleted:
-			delete(at, string(c.Kv.Key))
-		default:
-			at[string(c.Kv.Key)] = c.Kv
-		}
-	}
-	return slices.Collect(maps.Values(at))
 }
 
 // taken records that a release was confirmed and that the name must stay taken.
@@ -296,6 +267,9 @@ func (h *held) reads() bool {
 	return !slices.ContainsFunc(h.parts, func(p part) bool { return !p.reads })
 }
 
+// continues reports whether h is the reader that a former writer has become.
+func (h *held) continues(former *held) bool { return former.who == h.who && former.rev == h.rev }
+
 // shares reports whether two have a queue in common.
 func (h *held) shares(other *held) bool {
 	return slices.ContainsFunc(h.parts, func(p part) bool {
@@ -306,67 +280,4 @@ func (h *held) shares(other *held) bool {
 // excludes reports whether two may not be held at the same time.
 func (h *held) excludes(other *held) bool {
 	return slices.ContainsFunc(h.parts, func(p part) bool { return slices.ContainsFunc(other.parts, p.excludes) })
-}
-
-// isEntry reports whether key is the key of an entry.
-func isEntry(key string) bool { return strings.Contains(key, "/@/") }
-
-// isReader reports whether an entry is one of readers.
-func isReader(key string) bool { return strings.Contains(key, "/@/!s") }
-
-// isNew reports whether a change is the put of a new key.
-func isNew(c etcdfake.Change) bool { return !c.Deleted && c.Kv.CreateRevision == c.Revision }
-
-// owner returns the owner that the entry of a lock has. It does not decode the whole value, which would take too long.
-func owner(kv *mvccpb.KeyValue) string {
-	_, from, _ := bytes.Cut(kv.Value, []byte(`"owner":"`))
-	text, _, _ := bytes.Cut(from, []byte(`"`))
-	return string(text)
-}
-
-// ownedBy reports whether the entry of a lock has that owner.
-func ownedBy(kv *mvccpb.KeyValue, who string) bool {
-	return bytes.Contains(kv.Value, []byte(`"owner":"`+who+`"`))
-}
-
-// checkRecord checks at the end of a schedule that each attempt had all of its entries put at one revision, and that no
-// two that exclude each other were.
-func (o *oracle) checkRecord(s *simulation) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var changes []etcdfake.Change // at one revision
-	judge := func() {
-		for i, c := range changes {
-			p := partOf(c.Kv)
-			wanted, parts := o.wanted[owner(c.Kv)], 0
-			for j, other := range changes {
-				if ownedBy(other.Kv, owner(c.Kv)) {
-					parts++
-				} else if q := partOf(other.Kv); j > i && (p.excludes(q) || p.prefix == q.prefix && isPermit(q.key)) {
-					s.fail("%s and %s were put at one revision, %d", c.Kv.Key, other.Kv.Key, c.Revision)
-				}
-			}
-			if wanted != nil && parts != len(wanted) {
-				s.fail("%s: %d entries were put at revision %d, and the attempt has %d", owner(c.Kv), parts, c.Revision,
-					len(wanted))
-			}
-		}
-		changes = nil
-	}
-	for _, c := range s.srv.History(simEntries) {
-		if !isEntry(string(c.Kv.Key)) || !isNew(c) {
-			continue
-		}
-		if len(changes) > 0 && changes[0].Revision != c.Revision {
-			judge()
-		}
-		changes = append(changes, c)
-	}
-	judge()
-}
-
-// partOf returns the part that an entry is.
-func partOf(kv *mvccpb.KeyValue) part {
-	key := string(kv.Key)
-	return part{prefix: key[:strings.LastIndex(key, "/")+1], reads: isReader(key) || isPermit(key), key: key}
 }

@@ -181,12 +181,12 @@ func (o *oracle) checkAdmission(s *simulation, name string, h *held, weight int,
 		}
 	}
 	for at := from; at <= to; at++ {
-		if weightAhead(h.rev, s.queueAt(h.parts[0].prefix, at))+weight <= s.limit(name, at) {
+		if weightAhead(h.rev, o.queueAt(s, h.parts[0].prefix, at))+weight <= s.limit(name, at) {
 			return
 		}
 	}
 	s.fail("%s: granted between revisions %d and %d with %d ahead, limit %d", h.who, from, to,
-		weightAhead(h.rev, s.queueAt(h.parts[0].prefix, to)), s.limit(name, to))
+		weightAhead(h.rev, o.queueAt(s, h.parts[0].prefix, to)), s.limit(name, to))
 }
 
 // checkTogether checks that a permit that was granted, those held beside it, and those whose holders do not know yet
@@ -216,7 +216,7 @@ func (o *oracle) checkTogether(s *simulation, name string, granted *held, weight
 		s.fail("%s: with it %d are held, which is more than there ever were, %d", granted.who, sum, most)
 	}
 	for _, h := range revoked {
-		if is, rev, at := s.revokedAt(h); is && rev > newest && time.Duration(h.client.healed.Load()) <= at {
+		if is, rev, at := o.revokedAt(s, h); is && rev > newest && time.Duration(h.client.healed.Load()) <= at {
 			sum += h.lock.(heldPermit).Weight()
 		}
 	}

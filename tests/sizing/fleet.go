@@ -28,8 +28,9 @@ type fleet struct {
 	options   session.Options
 	processes []*process
 
-	lost    atomic.Int64    // sessions that were lost: the machine is too small for the fleet
-	ctx     context.Context // of the waiters; ends with close
+	lost    atomic.Int64          // sessions that were lost: the machine is too small for the fleet
+	why     atomic.Pointer[error] // the first loss
+	ctx     context.Context       // of the waiters; ends with close
 	cancel  context.CancelFunc
 	waiting sync.WaitGroup
 }
@@ -47,6 +48,7 @@ func newFleet(endpoints []string, o session.Options) *fleet {
 	f.options.OnStateChange = func(ev session.Event) {
 		if ev.State == holdfast.Lost {
 			f.lost.Add(1)
+			f.why.CompareAndSwap(nil, &ev.Err)
 		}
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())

@@ -53,7 +53,7 @@ func run(ctx context.Context, out io.Writer, p plan) (err error) {
 	defer func() { _ = srv.Close() }() // the figures are made by then
 	f := newFleet(srv.Endpoints(), p.session)
 	defer f.close()
-	m := meter{metrics: "http://" + srv.Endpoints()[0] + "/metrics", out: out, plan: p, lost: f.lost.Load}
+	m := meter{metrics: "http://" + srv.Endpoints()[0] + "/metrics", out: out, plan: p, fleet: f}
 	if err := m.begin(ctx); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,7 +21,7 @@ type meter struct {
 	metrics string // the address of etcd's metrics
 	out     io.Writer
 	plan    plan
-	lost    func() int64 // sessions, so far
+	fleet   *fleet
 
 	base client // before the fleet
 	rows int
@@ -79,15 +80,24 @@ func (m *meter) row(ctx context.Context, watches int, stage string) error {
 		after["etcd_mvcc_db_total_size_in_bytes"]/1e6, after["process_open_fds"],
 		per(100*(now.cpu-cpu).Seconds()/seconds), per(float64(now.memory-m.base.memory)/1e3),
 		per(float64(now.goroutines-m.base.goroutines)))
-	return err
+	return errors.Join(err, m.tooBusy())
+}
+
+// tooBusy is an error if the figures are those of sessions that were lost and began anew.
+func (m *meter) tooBusy() error {
+	if why := m.fleet.why.Load(); why != nil {
+		return fmt.Errorf("%d sessions were lost: this machine is too small, or too busy, for that many; the first one: %w",
+			m.fleet.lost.Load(), *why)
+	}
+	return nil
 }
 
 // await waits until etcd has so many watches: a session and a waiter set theirs in the background. On a busy machine
 // there may be more, because etcd's client leaves those that it gives up before they were created.
 func (m *meter) await(ctx context.Context, watches int) error {
 	for {
-		if n := m.lost(); n > 0 {
-			return fmt.Errorf("%d sessions were lost: this machine is too small, or too busy, for that many", n)
+		if err := m.tooBusy(); err != nil {
+			return err
 		}
 		switch now, err := m.scrape(ctx); {
 		case err != nil:

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/child"
 )
 
-var pauses = flag.Int("pauses", 5, "how often the tests of stale writers stop a process, for each way of writing")
+var pauses = flag.Int("pauses", 2, "how often the tests of stale writers stop a process, for each way of writing")
 
 // Job tells a process what to do.
 type Job struct {

@@ -1,0 +1,86 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/locker"
+)
+
+func TestSemaphoreIsShownWithItsLimitAndItsHolders(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		adm := admin.New(srv.Client(), nil)
+		sem := locker.NewSemaphore(kit.Start(t, srv).Sess, "a/b", 3)
+		var held []*locker.Permit
+		for _, weight := range []int{1, 2} {
+			p, err := sem.Acquire(ctx, weight)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, p)
+		}
+		done := make(chan error, 1)
+		go func() { done <- sem.Do(ctx, 3, func(context.Context, *locker.Permit) error { return nil }) }()
+		kit.Queued(t, srv, kit.Permits("a/b"), 3)
+
+		q, err := adm.Show(ctx, admin.Semaphore, "a/b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		holders := q.Holders()
+		if q.Limit != 3 || q.Waiting() != 1 || len(holders) != 2 || holders[0].Key != held[0].Key() ||
+			holders[1].Weight != 2 || holders[0].Token != 0 || q.Entries[2].Weight != 3 {
+			t.Errorf("%+v", q)
+		}
+		n := 0
+		for s, err := range adm.List(ctx, admin.Semaphore, "a") {
+			if n++; err != nil || s.Name != "a/b" || s.Waiting != 1 || s.Holder.Key != held[0].Key() {
+				t.Errorf("%+v, %v", s, err)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d are listed", n)
+		}
+		for _, p := range held {
+			if err := p.Release(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if q, err := adm.Show(ctx, admin.Semaphore, "a/b"); err != nil || len(q.Entries) != 0 || q.Limit != 3 {
+			t.Errorf("%+v, %v", q, err)
+		}
+		for range adm.List(ctx, admin.Semaphore, "") {
+			t.Error("one that is free is listed")
+		}
+	})
+}
+
+func TestWhatASemaphoreDoesNotHaveIsRefused(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		adm := admin.New(srv.Client(), nil)
+		if _, err := adm.ShowAt(t.Context(), admin.Semaphore, "x"); !errors.As(err, new(*holdfast.ArgumentError)) {
+			t.Errorf("ShowAt: %v", err)
+		}
+		if err := adm.Kick(t.Context(), admin.Semaphore, "x", 1, "r"); !errors.As(err, new(*holdfast.ArgumentError)) {
+			t.Errorf("Kick: %v", err)
+		}
+		if err := adm.Remove(t.Context(), admin.Semaphore, "x", 1, "r"); !errors.As(err, new(*holdfast.ArgumentError)) {
+			t.Errorf("Remove: %v", err)
+		}
+		for _, err := range adm.Watch(t.Context(), admin.Semaphore, "x") {
+			if !errors.As(err, new(*holdfast.ArgumentError)) {
+				t.Errorf("Watch: %v", err)
+			}
+		}
+	})
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package httpfence_test
-
-const race = false

@@ -1,0 +1,94 @@
+package robustness
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+)
+
+// surprise revokes the lease of a holder, or of a waiter, and has others release and give up just before and after:
+// what they leave behind must not hide from a waiter that the former is yet to be told.
+func (s *simulation) surprise(r *rand.Rand) {
+	queues := make(map[string][]*mvccpb.KeyValue)
+	for _, kv := range s.srv.Keys(simEntries) {
+		if isEntry(string(kv.Key)) {
+			queues[partOf(kv).prefix] = append(queues[partOf(kv).prefix], kv)
+		}
+	}
+	maps.DeleteFunc(queues, func(_ string, entries []*mvccpb.KeyValue) bool { return len(entries) < 2 })
+	if len(queues) == 0 {
+		return
+	}
+	names := slices.Sorted(maps.Keys(queues))
+	entries := queues[names[r.IntN(len(names))]]
+	if r.IntN(2) == 0 { // where most is going on
+		entries = queues[slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(len(queues[a]), len(queues[b])) })]
+	}
+	victims := 1 // those that hold
+	for victims < len(entries) && partOf(entries[victims]).reads && partOf(entries[0]).reads {
+		victims++
+	}
+	if r.IntN(4) == 0 {
+		victims = len(entries)
+	}
+	lease := clientv3.LeaseID(entries[r.IntN(victims)].Lease)
+	i := slices.IndexFunc(s.clients, func(c *simClient) bool { return c.session().Lease() == lease })
+	if i < 0 {
+		return
+	}
+	c := s.clients[i]
+	c.link.Plan(lateEvents(s.fates(c, 300+uint64(r.IntN(1000)))))
+	if r.IntN(2) == 0 {
+		s.hurryUp(c, r)
+		time.Sleep(upTo(r, 3*s.profile.latency))
+	}
+	s.log(fmt.Sprintf("lease %x of a contender revoked: %v", int64(lease), s.srv.Revoke(lease)))
+	if r.IntN(4) == 0 {
+		s.revoke(r)
+	}
+	for range 2 {
+		time.Sleep(upTo(r, []time.Duration{3 * s.profile.latency, 300 * time.Millisecond}[r.IntN(2)]))
+		s.hurryUp(c, r)
+	}
+	time.Sleep(time.Second)
+	c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
+}
+
+// lateEvents delays what watches tell, by less than the lock delay.
+func lateEvents(fate func(etcdfake.Call) etcdfake.Fate) func(etcdfake.Call) etcdfake.Fate {
+	return func(call etcdfake.Call) etcdfake.Fate {
+		f := fate(call)
+		if call.Request == nil {
+			f.Reply += 400 * time.Millisecond
+		}
+		return f
+	}
+}
+
+// hurryUp hurries some clients, but not one of them.
+func (s *simulation) hurryUp(but *simClient, r *rand.Rand) {
+	for _, c := range s.clients {
+		if c != but && r.IntN(3) > 0 {
+			c.mu.Lock()
+			c.end()
+			c.hurry, c.end = context.WithCancel(context.Background())
+			c.mu.Unlock()
+		}
+	}
+}
+
+// hurried returns a context that ends when a holder is to release.
+func (c *simClient) hurried() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hurry
+}
