@@ -113,6 +113,26 @@ func TestWaiterBehindMoreHoldersThanTheLimitIsWoken(t *testing.T) {
 	})
 }
 
+// The limit is lowered after the waiter has heard that there is room, and before it holds.
+func TestWaiterIsNotAdmittedAboveALimitThatWasJustLowered(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Hour)
+		p, q := start(t, srv), start(t, srv)
+		a, b := mustAcquire(t, p.permits(2, 1)), mustAcquire(t, p.permits(2, 1))
+		waiter := acquireLater(ctx, q.permits(2, 1))
+		kit.Queued(t, srv, permitsX, 3)
+		q.PlanOne("mark", etcdfake.Fate{Request: 50 * kit.OneWay})
+		mustRelease(t, a)
+		if err := p.permits(2, 1).Resize(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * kit.OneWay)
+		stillWaits(t, waiter)
+		mustRelease(t, b)
+		mustRelease(t, heldNow(t, waiter))
+	})
+}
+
 func TestWaiterWhoseWeightIsAboveALoweredLimitFailsAndLeaves(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
@@ -251,6 +271,39 @@ func TestWaiterDelaysForAPermitThatWasRevokedBeforeItWasFirst(t *testing.T) {
 				}
 				mustRelease(t, a.h)
 				mustRelease(t, b.h)
+			})
+		})
+	}
+}
+
+// It may give up before it has judged the one that was revoked, or while it waits for the lock delay. Either way the
+// next one waits for that.
+func TestFirstWaiterThatGivesUpPassesOnWhatIsToBeWaitedFor(t *testing.T) {
+	for _, after := range []time.Duration{2 * kit.OneWay, kit.LockDelay / 2} {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+				setLimit(t, srv, 2, 2)
+				ahead := kit.JoinPermit(t, srv, permitsX, 2)
+				first := acquireLater(ctx, start(t, srv).permits(2, 1))
+				kit.Queued(t, srv, permitsX, 2)
+				second := acquireLater(kit.Within(t, time.Minute), start(t, srv).permits(2, 1))
+				kit.Queued(t, srv, permitsX, 3)
+				ahead.Revoke()
+				at := time.Now()
+				time.Sleep(after)
+				giveUp()
+				if r := <-first; !errors.Is(r.err, context.Canceled) {
+					t.Fatal(r.err)
+				}
+				r := <-second
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				if took := r.at.Sub(at); took < kit.LockDelay {
+					t.Errorf("the second waiter held %v after a permit ahead of it was revoked", took)
+				}
+				mustRelease(t, r.h)
 			})
 		})
 	}
