@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/locker"
 )
 
 func TestLsListsNamesThatAreHeld(t *testing.T) {
@@ -156,6 +158,31 @@ func TestShowOfALockOfEtcdsOwnClients(t *testing.T) {
 	}
 	out := holdfast(t, srv.Endpoints(), "show", "--at", "/legacy/job").exits(0).stdout.String()
 	if !strings.Contains(out, "held by   another client\n") || !strings.Contains(out, mu.Key()) {
+		t.Errorf("output:\n%s", out)
+	}
+}
+
+func TestShowAndLsOfASemaphore(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sem := locker.NewSemaphore(open(t, srv.Client(t), "host-1:77"), "uploads", 3)
+	for _, weight := range []int{1, 2} {
+		p, err := sem.Acquire(deadline(t), weight)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Release(context.Background()) })
+	}
+	out := holdfast(t, srv.Endpoints(), "show", "--kind", "sem", "uploads").exits(0).stdout.String()
+	for _, want := range []string{
+		"uploads, limit 3\n", "  held by   host-1:77\n", "  weight    1\n", " holds ", "host-1:77, weight 2\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("output lacks %q:\n%s", want, out)
+		}
+	}
+	out = holdfast(t, srv.Endpoints(), "ls", "--kind", "sem").exits(0).stdout.String()
+	if !strings.Contains(out, "uploads\n") {
 		t.Errorf("output:\n%s", out)
 	}
 }
