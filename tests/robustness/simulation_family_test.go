@@ -27,6 +27,9 @@ func (s *simulation) drawFamily(r *rand.Rand) (names, goroutines int) {
 	}
 	s.profile.kinds[r.IntN(len(s.profile.kinds))] = 4
 	names, goroutines = 1+r.IntN(3), 2+r.IntN(2)
+	if r.IntN(4) == 0 { // readers, and mutexes in lines in memory
+		s.profile.kinds, names, goroutines = [allKinds]int{writeKind: 1, readKind: 1}, 1, 4
+	}
 	if r.IntN(5) == 0 {
 		goroutines = 8 // so that Txns are batched
 	}

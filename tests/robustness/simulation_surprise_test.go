@@ -74,21 +74,31 @@ func lateEvents(fate func(etcdfake.Call) etcdfake.Fate) func(etcdfake.Call) etcd
 	}
 }
 
-// hurryUp hurries some clients, but not one of them.
+// The parts of simClient.hurry.
+const (
+	waiters = iota
+	holders
+)
+
+// hurryUp hurries the waiters of some clients, or the holders, or both, but not those of one client.
 func (s *simulation) hurryUp(but *simClient, r *rand.Rand) {
+	who := [][]int{{waiters}, {holders}, {waiters, holders}}[r.IntN(3)]
 	for _, c := range s.clients {
-		if c != but && r.IntN(3) > 0 {
-			c.mu.Lock()
-			c.end()
-			c.hurry, c.end = context.WithCancel(context.Background())
-			c.mu.Unlock()
+		if c == but || r.IntN(3) == 0 {
+			continue
 		}
+		c.mu.Lock()
+		for _, i := range who {
+			c.end[i]()
+			c.hurry[i], c.end[i] = context.WithCancel(context.Background())
+		}
+		c.mu.Unlock()
 	}
 }
 
-// hurried returns a context that ends when a holder is to release.
-func (c *simClient) hurried() context.Context {
+// hurried returns a context that ends when waiters are to give up, or holders to release.
+func (c *simClient) hurried(who int) context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.hurry
+	return c.hurry[who]
 }
