@@ -309,6 +309,39 @@ func TestFirstWaiterThatGivesUpPassesOnWhatIsToBeWaitedFor(t *testing.T) {
 	}
 }
 
+func TestWaiterDelaysIfWhatStoodAheadAtTheMarkIsCompacted(t *testing.T) {
+	for name, compacted := range map[string]bool{"compacted": true, "not": false} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				ctx := kit.Within(t, time.Minute)
+				h := mustAcquire(t, start(t, srv).permits(1, 1))
+				first := acquireLater(ctx, start(t, srv).permits(1, 1))
+				kit.Queued(t, srv, permitsX, 2)
+				p := start(t, srv)
+				second := acquireLater(ctx, p.permits(1, 1))
+				kit.Queued(t, srv, permitsX, 3)
+				p.PlanOne("read", etcdfake.Fate{Request: 20 * kit.OneWay}) // the one at the revision of the mark
+				mustRelease(t, h)
+				held := heldNow(t, first)
+				if compacted {
+					srv.Put("other", "")
+					srv.Compact()
+				}
+				mustRelease(t, held)
+				at := time.Now()
+				r := <-second
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				if after := r.at.Sub(at); compacted != (after >= kit.LockDelay-kit.Prompt) {
+					t.Errorf("it held after %v", after)
+				}
+				mustRelease(t, r.h)
+			})
+		})
+	}
+}
+
 // The mark of the oldest holder is older than the entries of those behind it. One of them has held and is revoked, and
 // the waiter that would have told of that goes without a mark.
 func TestWaiterDoesNotTrustAMarkForEntriesThatWerePutAfterIt(t *testing.T) {
@@ -432,6 +465,7 @@ func TestWaiterOfASemaphoreWhoseEntryIsDeletedQueuesAgain(t *testing.T) {
 				kit.Queued(t, srv, permitsX, n)
 				own := string(srv.Keys(permitsX)[n-1].Key)
 				srv.Delete(own)
+				at := time.Now()
 				if far {
 					between.Release()
 				}
@@ -442,6 +476,9 @@ func TestWaiterOfASemaphoreWhoseEntryIsDeletedQueuesAgain(t *testing.T) {
 				}
 				if r.h.entry.rev == srv.History(own)[0].Revision {
 					t.Error("it holds by the entry that was deleted")
+				}
+				if after := r.at.Sub(at); after < kit.LockDelay { // one ahead may have been revoked meanwhile
+					t.Errorf("it held %v after its entry was deleted", after)
 				}
 				mustRelease(t, r.h)
 			})
