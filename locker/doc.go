@@ -7,7 +7,20 @@
 //
 // A Mutex is a name; each acquisition is a Lock. Prefer Do: it releases the lock only after the work
 // has returned. Lock and Unlock are for a lock that is held across functions. An [RWMutex] is the
-// Mutex of its name with readers.
+// Mutex of its name with readers; [RWMutex.LockDowngradable] writes first and then reads, with no
+// writer in between. A [Set] acquires several names together, and a [TreeMutex] a path with all that
+// is below it.
+//
+// # Several names
+//
+// A Set and a TreeMutex put all their entries into etcd by one transaction, for the requests of a
+// Mutex. So of any two acquisitions one is ahead of the other in every queue that both are in, and
+// they never wait for each other. They are lost as a whole. What waits for one name of a set holds up
+// those that come after it for the others: keep sets small, and hold them for a short time.
+//
+// Not provided: an upgrade from reading to writing, because two readers that upgrade would wait for
+// each other; tree locks for reading; permits of a Semaphore in a Set; sets, tree locks and semaphores
+// under the prefixes of etcd's own clients; and MinHold for what has several entries.
 //
 // # Guarantees
 //
@@ -31,6 +44,8 @@
 //   - That a holder whose lease is revoked is told before a client that never waited holds: see
 //     package session.
 //   - Prompt notice of an entry that is deleted by hand: it takes up to 2 s while etcd can be reached.
+//   - That guards which compare tokens by name refuse the former holder of "billing/job-7" once a
+//     TreeMutex holds "billing": a FencedWriter does, because it compares all entries.
 //
 // There is no sync.Locker: it could not say that the lock was lost.
 package locker

@@ -36,9 +36,10 @@ func (m *RWMutex) LockDowngradable(ctx context.Context) (*DowngradableLock, erro
 // before: no writer can hold in between. Readers that waited for the Lock hold beside it. MaxHold and MaxIdle begin
 // again.
 //
-// The error is a *holdfast.LostError or holdfast.ErrReleased if the Lock had ended before; then nothing is held. If
-// etcd does not answer before ctx ends, the ReadLock is held, and other readers wait until the session has removed the
-// writer's entry. A ctx that has ended is treated as Unlock does.
+// The error is a *holdfast.LostError or holdfast.ErrReleased if the Lock had ended before, or if one of its entries was
+// deleted; then nothing is held. (A Lock that was kicked keeps the name until Unlock, as any other.) If etcd does not
+// answer before ctx ends, the ReadLock is held, and others wait until the session has removed the writer's entry. A ctx
+// that has ended is treated as Unlock does. Unlock of the Lock does nothing after Downgrade: it may be deferred.
 func (l *DowngradableLock) Downgrade(ctx context.Context) (*ReadLock, error) {
 	hold, err := l.hold.Downgrade(ctx)
 	if err != nil {

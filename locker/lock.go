@@ -44,7 +44,8 @@ func (l *Lock) Key() string { return l.hold.Key() }
 // Client returns the session's etcd client.
 func (l *Lock) Client() *clientv3.Client { return l.hold.Client() }
 
-// IsOwner returns a comparison for your own Txn: the entry of this acquisition exists.
+// IsOwner returns a comparison for your own Txn: the entry of this acquisition exists. A lock of a Set or a TreeMutex
+// has others beside it: see SetLock.IsOwner and TreeMutex.
 func (l *Lock) IsOwner() clientv3.Cmp { return l.hold.IsOwner() }
 
 // Check reports whether the lock is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects);

@@ -29,8 +29,8 @@ const MaxSet = queue.MaxSet
 // two callers are in the same order in every queue that both are in. (Two Sets that one goroutine locks one inside the
 // other can deadlock, as two mutexes can.)
 //
-// A caller that waits for one name of the set keeps its place in the queues of the others. Those who queue behind it
-// there wait, too.
+// A caller that waits for one name of the set keeps its place in the queues of the others. Those that queue behind it
+// there wait, too. Permits of a Semaphore and prefixes of etcd's own locks cannot be members.
 type Set struct {
 	named   named
 	members []Member

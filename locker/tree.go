@@ -22,6 +22,10 @@ import (
 // segment of the path, put by one transaction, so an acquisition takes as many requests as that of a Mutex. Callers are
 // served in order: one that waits for "billing" holds up those that ask for "billing/job-9" after it.
 //
+// The path names the resource for guards that compare tokens, so those do not compare the holder of "billing" with that
+// of "billing/job-7". A fencing.FencedWriter does: it writes only while all entries of the lock exist. Lock.IsOwner
+// compares the one of the path itself.
+//
 // There is no tree lock for reading. It is immutable, does no I/O when made, and may be copied and used by any number
 // of goroutines.
 type TreeMutex struct{ named named }

@@ -41,6 +41,7 @@ var (
 	interval = flag.Duration("interval", time.Second, "of the slots, in whole seconds")
 	slots    = flag.Int("slots", 3, "how many slots to look after; 0: until Ctrl-C")
 	takes    = flag.Duration("takes", 200*time.Millisecond, "how long the job takes")
+	ttl      = flag.Duration("ttl", session.DefaultTTL, "how long a scheduler that crashes keeps its place")
 )
 
 const (
@@ -66,7 +67,7 @@ func run(ctx context.Context, d *demo.Demo) error {
 // schedule is one scheduler. It looks after slot by slot, without a gap: after an outage of etcd it is late, but no
 // slot is left out.
 func schedule(ctx context.Context, d *demo.Demo, name string, first time.Time) error {
-	sess, err := session.New(ctx, d.Client, &session.Options{Owner: name, TTL: demo.TTL})
+	sess, err := session.New(ctx, d.Client, &session.Options{Owner: name, TTL: *ttl})
 	if err != nil {
 		return err
 	}

@@ -52,6 +52,7 @@ var (
 	names = flag.String("names", "A,B", "comma-separated `names` of the workers in this process")
 	path  = flag.String("db", "", "SQLite `file` of the jobs (default: a temporary one)")
 	takes = flag.Duration("takes", 100*time.Millisecond, "how long a job takes")
+	ttl   = flag.Duration("ttl", session.DefaultTTL, "how long a worker that crashes keeps the lock")
 )
 
 func main() { demo.Main(run) }
@@ -91,7 +92,7 @@ type worker struct {
 // run works until no job is left. A worker of yours would wait for the next one.
 func (w *worker) run(ctx context.Context) error {
 	sess, err := session.New(ctx, w.Client, &session.Options{
-		Owner: w.name, TTL: demo.TTL, Logger: slog.New(slog.DiscardHandler), // the rows tell it
+		Owner: w.name, TTL: *ttl, Logger: slog.New(slog.DiscardHandler), // the rows tell it
 	})
 	if err != nil {
 		return err

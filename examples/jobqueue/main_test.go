@@ -30,7 +30,7 @@ func TestWorkerThatCrashesIsReplaced(t *testing.T) {
 	srv := etcdtest.Start(t)
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	worker := func(args ...string) *demotest.Process {
-		return demotest.Start(t, append(args, "--endpoints", srv.Endpoints()[0], "--db", path)...)
+		return demotest.Start(t, append(args, "--endpoints", srv.Endpoints()[0], "--db", path, "--ttl", "2s")...)
 	}
 	crashes := worker("--names", "node-1", "--takes", "1h")
 	crashes.Await(t, "node-1 +begins job 1,")

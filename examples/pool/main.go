@@ -44,6 +44,7 @@ var (
 	limit = flag.Int("limit", 2, "how many permits there are; the same in all processes")
 	jobs  = flag.Int("jobs", 3, "how many jobs each worker has")
 	takes = flag.Duration("takes", 200*time.Millisecond, "how long a job takes")
+	ttl   = flag.Duration("ttl", session.DefaultTTL, "how long a worker that crashes keeps its permits")
 )
 
 func main() { demo.Main(run) }
@@ -59,7 +60,7 @@ func run(ctx context.Context, d *demo.Demo) error {
 
 // work is one worker. It does its jobs one after the other, each when it has the permits for it.
 func work(ctx context.Context, d *demo.Demo, name string) error {
-	sess, err := session.New(ctx, d.Client, &session.Options{Owner: name, TTL: demo.TTL})
+	sess, err := session.New(ctx, d.Client, &session.Options{Owner: name, TTL: *ttl})
 	if err != nil {
 		return err
 	}

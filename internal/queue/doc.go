@@ -31,6 +31,15 @@
 // ahead of it stands: otherwise the deletion would hide from the entry behind that a
 // lease was revoked.
 //
+// # Several queues
+//
+// An attempt of a Set has an entry in each of several queues, put by one Txn, so with one
+// create revision. Each is judged, and removed, by what stands in its own queue. The
+// attempt waits for one queue after the other, as what is free ahead of an entry stays
+// free, and every judgement reads that all its entries stand. If one was deleted or
+// written to, all leave, and it queues again. There is a hold for each entry; they share
+// one life, so they end together.
+//
 // # Requests that are not answered
 //
 // A request without a reply may have been carried out, or may be at any later time.
@@ -55,12 +64,13 @@
 //
 // # Where to begin
 //
-// A free lock takes this path, in order: acquire.go, line.go, entry.go, put.go,
-// commit.go, hold.go, release.go, remove.go. A waiter adds wait.go, stream.go and
-// judge.go; a line in memory, handoff.go; readers beside writers, readers.go. keys.go, sweeper.go and orphans.go are
-// about requests that were not answered, poll.go, notice.go, idle.go and held.go about
-// holds that last, minhold.go about names that stay taken after a release, place.go
-// about what waiters are told, term.go, front.go and follow.go about elections. DESIGN.md at the root of
-// the module has the reasons, and internal/queuemodel a model of this algorithm that
-// is searched for mistakes.
+// A free lock takes this path, in order: acquire.go, line.go, entry.go, put.go, commit.go,
+// hold.go, release.go, remove.go. A waiter adds wait.go, stream.go and judge.go; a line in
+// memory, handoff.go; readers beside writers, readers.go; several queues, set.go and
+// downgrade.go. keys.go, sweeper.go and orphans.go are about requests that were not
+// answered, poll.go, notice.go, idle.go and held.go about holds that last, minhold.go
+// about names that stay taken after a release, place.go about what waiters are told,
+// term.go, front.go and follow.go about elections. DESIGN.md at the root of the module has
+// the reasons, and internal/queuemodel a model of this algorithm that is searched for
+// mistakes.
 package queue

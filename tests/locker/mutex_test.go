@@ -250,6 +250,38 @@ func TestReentryIsAnErrorInsteadOfAHang(t *testing.T) {
 	}
 }
 
+func TestReentrantLocksKeepOneEntryUntilTheLastUnlock(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	cli := srv.Client(t)
+	mu := locker.NewRWMutex(open(t, cli, session.Options{}), "x").With(locker.Options{Reentrant: true})
+	other := locker.NewMutex(open(t, cli, session.Options{}), "x")
+	var inner *locker.ReadLock
+	err := mu.Do(deadline(t), func(ctx context.Context, lk *locker.Lock) (err error) {
+		if inner, err = mu.RLock(ctx); err != nil {
+			return err
+		}
+		return mu.TryDo(ctx, func(_ context.Context, again *locker.Lock) error {
+			if again.Token() != lk.Token() || len(entries(t, srv, "x")) != 1 {
+				t.Errorf("token %v, want %v; entries %v", again.Token(), lk.Token(), entries(t, srv, "x"))
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.TryLock(deadline(t)); !errors.Is(err, locker.ErrLocked) {
+		t.Errorf("TryLock before the last Unlock: %v", err)
+	}
+	if err := inner.Unlock(deadline(t)); err != nil {
+		t.Error(err)
+	}
+	if _, err := other.TryLock(deadline(t)); err != nil {
+		t.Errorf("TryLock after the last Unlock: %v", err)
+	}
+}
+
 func TestErrorsNameTheLockTheLeaseAndTheState(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

@@ -72,6 +72,7 @@ func (c *reroutedClient) pause(t *testing.T, n int, send func()) {
 	if err := c.paused.Pause(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = c.paused.Resume() }) // also if the test fails: others use the cluster after it
 	entries, reads := c.sent.entries()+n, c.sent.reads.Load()+1
 	send()
 	await(t, "all Txns are sent", func() bool { return c.sent.entries() == entries })
