@@ -276,6 +276,32 @@ func TestWaiterDelaysForAPermitThatWasRevokedBeforeItWasFirst(t *testing.T) {
 	}
 }
 
+// The first waiter wakes the second one only when the lock delay is over.
+func TestAllWaitersBehindARevokedPermitDelay(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		setLimit(t, srv, 3, 3)
+		ahead := kit.JoinPermit(t, srv, permitsX, 3)
+		var got []<-chan result
+		for i := range 3 {
+			got = append(got, acquireLater(ctx, start(t, srv).permits(3, 1)))
+			kit.Queued(t, srv, permitsX, i+2)
+		}
+		ahead.Revoke()
+		at := time.Now()
+		for i, done := range got {
+			r := <-done
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			if after := r.at.Sub(at); after < kit.LockDelay || after > kit.LockDelay+kit.Prompt {
+				t.Errorf("waiter %d held %v after the permit ahead was revoked", i, after)
+			}
+			defer mustRelease(t, r.h)
+		}
+	})
+}
+
 // It may give up before it has judged the one that was revoked, or while it waits for the lock delay. Either way the
 // next one waits for that.
 func TestFirstWaiterThatGivesUpPassesOnWhatIsToBeWaitedFor(t *testing.T) {
