@@ -9,7 +9,7 @@
 // has returned. Lock and Unlock are for a lock that is held across functions. An [RWMutex] is the
 // Mutex of its name with readers; [RWMutex.LockDowngradable] writes first and then reads, with no
 // writer in between. A [Set] acquires several names together, and a [TreeMutex] a path with all that
-// is below it.
+// is below it. Of a [Semaphore] up to n permits are held at a time.
 //
 // # Several names
 //

@@ -174,6 +174,7 @@ func TestLimitThatAnotherProcessPutsMeanwhileCostsNoDelay(t *testing.T) {
 func TestBadPermitsAreRefusedBeforeAnyRequest(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
+		time.Sleep(20 * kit.OneWay) // it has set the watch of its session key
 		p.Plan(nil)
 		for _, c := range []struct{ limit, weight int }{{0, 1}, {-1, 1}, {MaxPermits + 1, 1}, {3, 0}, {3, -1}, {3, 4}} {
 			_, err := p.permits(c.limit, c.weight).Acquire(t.Context(), Request{})

@@ -276,6 +276,32 @@ func TestWaiterDelaysForAPermitThatWasRevokedBeforeItWasFirst(t *testing.T) {
 	}
 }
 
+// The first waiter wakes the second one only when the lock delay is over.
+func TestAllWaitersBehindARevokedPermitDelay(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		setLimit(t, srv, 3, 3)
+		ahead := kit.JoinPermit(t, srv, permitsX, 3)
+		var got []<-chan result
+		for i := range 3 {
+			got = append(got, acquireLater(ctx, start(t, srv).permits(3, 1)))
+			kit.Queued(t, srv, permitsX, i+2)
+		}
+		ahead.Revoke()
+		at := time.Now()
+		for i, done := range got {
+			r := <-done
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			if after := r.at.Sub(at); after < kit.LockDelay || after > kit.LockDelay+kit.Prompt {
+				t.Errorf("waiter %d held %v after the permit ahead was revoked", i, after)
+			}
+			defer mustRelease(t, r.h)
+		}
+	})
+}
+
 // It may give up before it has judged the one that was revoked, or while it waits for the lock delay. Either way the
 // next one waits for that.
 func TestFirstWaiterThatGivesUpPassesOnWhatIsToBeWaitedFor(t *testing.T) {
@@ -302,6 +328,39 @@ func TestFirstWaiterThatGivesUpPassesOnWhatIsToBeWaitedFor(t *testing.T) {
 				}
 				if took := r.at.Sub(at); took < kit.LockDelay {
 					t.Errorf("the second waiter held %v after a permit ahead of it was revoked", took)
+				}
+				mustRelease(t, r.h)
+			})
+		})
+	}
+}
+
+func TestWaiterDelaysIfWhatStoodAheadAtTheMarkIsCompacted(t *testing.T) {
+	for name, compacted := range map[string]bool{"compacted": true, "not": false} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				ctx := kit.Within(t, time.Minute)
+				h := mustAcquire(t, start(t, srv).permits(1, 1))
+				first := acquireLater(ctx, start(t, srv).permits(1, 1))
+				kit.Queued(t, srv, permitsX, 2)
+				p := start(t, srv)
+				second := acquireLater(ctx, p.permits(1, 1))
+				kit.Queued(t, srv, permitsX, 3)
+				p.PlanOne("read", etcdfake.Fate{Request: 20 * kit.OneWay}) // the one at the revision of the mark
+				mustRelease(t, h)
+				held := heldNow(t, first)
+				if compacted {
+					srv.Put("other", "")
+					srv.Compact()
+				}
+				mustRelease(t, held)
+				at := time.Now()
+				r := <-second
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				if after := r.at.Sub(at); compacted != (after >= kit.LockDelay-kit.Prompt) {
+					t.Errorf("it held after %v", after)
 				}
 				mustRelease(t, r.h)
 			})
@@ -432,6 +491,7 @@ func TestWaiterOfASemaphoreWhoseEntryIsDeletedQueuesAgain(t *testing.T) {
 				kit.Queued(t, srv, permitsX, n)
 				own := string(srv.Keys(permitsX)[n-1].Key)
 				srv.Delete(own)
+				at := time.Now()
 				if far {
 					between.Release()
 				}
@@ -442,6 +502,9 @@ func TestWaiterOfASemaphoreWhoseEntryIsDeletedQueuesAgain(t *testing.T) {
 				}
 				if r.h.entry.rev == srv.History(own)[0].Revision {
 					t.Error("it holds by the entry that was deleted")
+				}
+				if after := r.at.Sub(at); after < kit.LockDelay { // one ahead may have been revoked meanwhile
+					t.Errorf("it held %v after its entry was deleted", after)
 				}
 				mustRelease(t, r.h)
 			})
