@@ -108,7 +108,7 @@ func newCheck(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&c.needs, "for", []string{"lock", "election"},
-		"what the user needs to do: lock, election, admin, epoch")
+		"what the user needs to do: lock, tree, election, admin, epoch")
 	f.StringVar(&c.name, "name", "", "the only lock or election that the user needs")
 	f.DurationVar(&c.ttl, "ttl", session.DefaultTTL, "the TTL that sessions will have")
 	f.IntVar(&c.samples, "samples", 10, "how often to measure")
@@ -118,7 +118,7 @@ func newCheck(a *app) *cobra.Command {
 func (c *checker) validate() error {
 	for _, need := range c.needs {
 		if permissions[need] == nil {
-			return usage("--for has %q, which is none of lock, election, admin, epoch", need)
+			return usage("--for has %q, which is none of lock, tree, election, admin, epoch", need)
 		}
 	}
 	if c.samples < 1 || c.ttl < time.Second {

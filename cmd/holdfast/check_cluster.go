@@ -120,13 +120,14 @@ type need struct {
 // permissions are those that docs/client.md lists, for each value of --for.
 var permissions = map[string]func(namespace, name string) []need{
 	"lock": func(ns, name string) []need { return entriesOf(ns, "lock", name) },
+	"tree": func(ns, _ string) []need { return entriesOf(ns, "tree", "") }, // a path needs those above, too
 	"election": func(ns, name string) []need {
 		return entriesOf(ns, "election", name)
 	},
 	"admin": func(ns, name string) []need {
 		return []need{
-			{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "read"}, {ns + "/election/", true, "read"},
-			{ns + "/session/", true, "read"},
+			{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "read"}, {ns + "/tree/", true, "read"},
+			{ns + "/election/", true, "read"}, {ns + "/session/", true, "read"},
 		}
 	},
 	"epoch": func(ns, _ string) []need { return []need{{ns + "/epoch", false, "readwrite"}} },

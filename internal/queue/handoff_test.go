@@ -207,3 +207,30 @@ func TestHandOffKeepsTheNameThatTheNextCallerUsed(t *testing.T) {
 		}
 	})
 }
+
+// An administrator has written to the entry of a waiter that gives up, and the entry ahead is gone, which the hand-off
+// finds. The entry leaves like any other: one that is taken for gone would stand in the way of the next.
+func TestHandOffOfAWaitingEntryWithANoticeLeavesNothing(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := kit.Join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+		waiter := acquireLater(ctx, p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		time.Sleep(time.Second)
+		notify(t, srv, kit.Standing(srv, "x")[1], Notice{By: "ops", Reason: "deploy"})
+		left := time.Now()
+		p.Unheard(srv, func() {
+			ahead.Release()
+			giveUp()
+			<-waiter
+		})
+		r := granted(t, srv, next)
+		if after := r.at.Sub(left); after > kit.LockDelay/2 {
+			t.Errorf("the next one holds after %v", after)
+		}
+		mustRelease(t, r.h)
+		kit.NothingStands(t, srv)
+	})
+}

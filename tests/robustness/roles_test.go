@@ -96,8 +96,10 @@ var duties = map[string]duty{
 		if err == nil && (len(q.Entries) != 1 || q.Entries[0].TTL <= 0) {
 			err = fmt.Errorf("%+v", q)
 		}
-		for _, listErr := range adm.List(ctx, admin.Lock, "") {
-			err = errors.Join(err, listErr)
+		for _, kind := range []admin.Kind{admin.Lock, admin.Tree} {
+			for _, listErr := range adm.List(ctx, kind, "") {
+				err = errors.Join(err, listErr)
+			}
 		}
 		for _, listErr := range adm.Sessions(ctx) {
 			err = errors.Join(err, listErr)
@@ -118,8 +120,15 @@ var duties = map[string]duty{
 			defer func() { _ = (*lk).Unlock(ctx) }()
 		}
 		adm := admin.New(cli, nil)
-		err := adm.Kick(ctx, admin.Lock, kicked.Name(), kicked.Token(), "x")
-		return errors.Join(err, adm.Remove(ctx, admin.Lock, removed.Name(), removed.Token(), "x"))
+		tree, err := locker.NewTreeMutex(sess, rand.Text()).Lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tree.Unlock(ctx) }()
+		return errors.Join(
+			adm.Kick(ctx, admin.Lock, kicked.Name(), kicked.Token(), "x"),
+			adm.Kick(ctx, admin.Tree, tree.Name(), tree.Token(), "x"),
+			adm.Remove(ctx, admin.Lock, removed.Name(), removed.Token(), "x"))
 	}},
 	"guard a resource": {[]string{"marks"}, func(ctx context.Context, cli *clientv3.Client) error {
 		m, err := fencing.NewEtcdMarks(cli, nil)

@@ -17,7 +17,8 @@ var paths = []string{"t", "t/a", "t/a/x", "t/b"}
 // drawFamily draws how often each kind of lock is acquired. In half of the schedules the network loses and delays
 // nothing, since a holder that a fault keeps from being told proves nothing.
 func (s *simulation) drawFamily(r *rand.Rand) (names, goroutines int) {
-	if r.IntN(2) == 0 {
+	alone := r.IntN(4) == 0 // readers, and mutexes in lines in memory
+	if alone || r.IntN(2) == 0 {
 		s.profile.calm, s.profile.every = true, time.Second
 		s.profile.lose, s.profile.slow, s.profile.late = 0, 0, 0
 		s.profile.latency = min(s.profile.latency, 50*time.Millisecond)
@@ -27,7 +28,10 @@ func (s *simulation) drawFamily(r *rand.Rand) (names, goroutines int) {
 	}
 	s.profile.kinds[r.IntN(len(s.profile.kinds))] = 4
 	names, goroutines = 1+r.IntN(3), 2+r.IntN(2)
-	if r.IntN(5) == 0 {
+	if alone {
+		s.profile.kinds, names, goroutines = [allKinds]int{writeKind: 1, readKind: 1}, 1, 4
+	}
+	if !alone && r.IntN(5) == 0 {
 		goroutines = 8 // so that Txns are batched
 	}
 	return names, goroutines

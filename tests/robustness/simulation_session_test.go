@@ -31,9 +31,9 @@ type simClient struct {
 	healed atomic.Int64     // when the last fault of its connection ends, in time since begin
 	lost   clientv3.LeaseID // the last lease whose loss it reported; used by the oracle
 
-	mu    sync.Mutex      // protects what follows, and jitter
-	hurry context.Context // ends when its holders are to release, and half of its waiters to give up
-	end   context.CancelFunc
+	mu    sync.Mutex         // protects what follows, and jitter
+	hurry [2]context.Context // end when half of its waiters are to give up, and when its holders are to release
+	end   [2]context.CancelFunc
 }
 
 // session returns the session that is open, or the last one.
@@ -41,7 +41,9 @@ func (c *simClient) session() *session.Session { return c.sess.Load() }
 
 func (s *simulation) open(id int, r *rand.Rand) (*simClient, error) {
 	c := &simClient{id: id, link: s.srv.Link(), rate: 0.94 + 0.12*r.Float64(), begin: time.Now()}
-	c.hurry, c.end = context.WithCancel(context.Background())
+	for i := range c.hurry {
+		c.hurry[i], c.end[i] = context.WithCancel(context.Background())
+	}
 	c.client, c.jitter = c.link.Client(), s.source(100+uint64(id))
 	c.ttl = time.Duration(1+r.IntN(5)) * time.Second
 	return c, c.open(context.Background())

@@ -55,40 +55,52 @@ func (s *simulation) surprise(r *rand.Rand) {
 	if r.IntN(4) == 0 {
 		s.revoke(r)
 	}
-	for range 2 {
+	for _, who := range [][][]int{{nil, nil}, {{waiters}, {holders}}}[r.IntN(2)] {
 		time.Sleep(upTo(r, []time.Duration{3 * s.profile.latency, 300 * time.Millisecond}[r.IntN(2)]))
-		s.hurryUp(c, r)
+		s.hurryUp(c, r, who...)
 	}
 	time.Sleep(time.Second)
 	c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
 }
 
-// lateEvents delays what watches tell, by less than the lock delay.
+// lateEvents delays what watches and polls tell, by less than the lock delay.
 func lateEvents(fate func(etcdfake.Call) etcdfake.Fate) func(etcdfake.Call) etcdfake.Fate {
 	return func(call etcdfake.Call) etcdfake.Fate {
 		f := fate(call)
-		if call.Request == nil {
+		if call.Request == nil || call.Method == "Txn" {
 			f.Reply += 400 * time.Millisecond
 		}
 		return f
 	}
 }
 
-// hurryUp hurries some clients, but not one of them.
-func (s *simulation) hurryUp(but *simClient, r *rand.Rand) {
+// The parts of simClient.hurry.
+const (
+	waiters = iota
+	holders
+)
+
+// hurryUp hurries the waiters of some clients, or the holders, or both, but not those of one client.
+func (s *simulation) hurryUp(but *simClient, r *rand.Rand, who ...int) {
+	if drawn := [][]int{{waiters}, {holders}, {waiters, holders}}[r.IntN(3)]; who == nil {
+		who = drawn
+	}
 	for _, c := range s.clients {
-		if c != but && r.IntN(3) > 0 {
-			c.mu.Lock()
-			c.end()
-			c.hurry, c.end = context.WithCancel(context.Background())
-			c.mu.Unlock()
+		if c == but || r.IntN(3) == 0 {
+			continue
 		}
+		c.mu.Lock()
+		for _, i := range who {
+			c.end[i]()
+			c.hurry[i], c.end[i] = context.WithCancel(context.Background())
+		}
+		c.mu.Unlock()
 	}
 }
 
-// hurried returns a context that ends when a holder is to release.
-func (c *simClient) hurried() context.Context {
+// hurried returns a context that ends when waiters are to give up, or holders to release.
+func (c *simClient) hurried(who int) context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.hurry
+	return c.hurry[who]
 }

@@ -79,7 +79,7 @@ func (s *simulation) useLock(c *simClient, who string, parts []part, bound, hold
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	if r.IntN(2) == 0 { // it gives up when hurried
-		defer context.AfterFunc(c.hurried(), cancel)()
+		defer context.AfterFunc(c.hurried(waiters), cancel)()
 	}
 	s.oracle.want(who, parts)
 	start := s.now()
@@ -111,7 +111,7 @@ func (s *simulation) unlockLater(c *simClient, h *held, lk unlocker, hold time.D
 func holdFor(c *simClient, lk holding, d time.Duration) {
 	select {
 	case <-lk.Done():
-	case <-c.hurried().Done():
+	case <-c.hurried(holders).Done():
 	case <-time.After(d):
 	}
 }
