@@ -274,3 +274,32 @@ func TestAuditorIsToldOfPermits(t *testing.T) {
 		}
 	})
 }
+
+func TestCloseEndsHoldersAndWaitersOfASemaphore(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		p, other := kit.Start(t, srv), kit.Start(t, srv)
+		held := mustPermit(t, locker.NewSemaphore(p.Sess, "x", 1), 1)
+		got := make(chan error, 2)
+		for i, waiter := range []*kit.Process{p, other} {
+			sem := locker.NewSemaphore(waiter.Sess, "x", 1)
+			go func() {
+				got <- sem.Do(ctx, 1, func(context.Context, *locker.Permit) error { return nil })
+			}()
+			kit.Queued(t, srv, kit.Permits("x"), i+2)
+		}
+		if err := p.Sess.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := held.Check(); !errors.Is(err, holdfast.ErrClosed) {
+			t.Error(err)
+		}
+		if err := <-got; !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("the waiter of the closed session: %v", err)
+		}
+		if err := <-got; err != nil {
+			t.Errorf("the waiter of the other session: %v", err)
+		}
+		kit.NothingStands(t, srv)
+	})
+}
