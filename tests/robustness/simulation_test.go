@@ -58,6 +58,7 @@ func TestSimulationOfBusySessions(t *testing.T) {
 //	    about one queue, or a set, in a batch; the entries ahead are read as of now
 //	100: entries of the other mode are not remembered
 //	200: an entry leaves although the one ahead has gone, or in its lock delay; the session key is read as of now
+//	700: a line in memory passes no readers on to the next goroutine
 func TestSimulationOfTheLockFamily(t *testing.T) {
 	var together, sets, downgrades, batches atomic.Int64
 	t.Cleanup(func() {
