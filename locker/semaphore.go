@@ -32,7 +32,7 @@ const MaxPermits = queue.MaxPermits
 // # Not guaranteed
 //
 // What is not guaranteed of a Mutex; see the package. A Permit has no fencing token: several hold, so none could tell
-// who is late. LockAll takes no permits, and there are no semaphores under foreign prefixes: etcd's own clients
+// who is late. A Set takes no permits, and there are no semaphores under foreign prefixes: etcd's own clients
 // know none.
 type Semaphore struct {
 	queue *queue.Queue
