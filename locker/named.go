@@ -82,19 +82,21 @@ func (n named) carriedBy(ctx context.Context) (handle, bool) {
 	if ctx == nil {
 		return handle{}, false
 	}
-	held := func(h handle) bool { return h.Blocks() && slices.ContainsFunc(h.Together(), n.meets) }
 	for h := range fencing.Holders(ctx) {
-		if lk, ok := h.(*Lock); ok && lk != nil && held(lk.hold) {
+		if lk, ok := h.(*Lock); ok && lk != nil && n.blockedBy(lk.hold) {
 			return lk.hold, ctx.Err() == nil
 		}
 	}
 	for c, _ := ctx.Value(carriedKey{}).(*carried); c != nil; c = c.outer {
-		if held(c.hold) {
+		if n.blockedBy(c.hold) {
 			return c.hold, ctx.Err() == nil
 		}
 	}
 	return handle{}, false
 }
+
+// blockedBy reports whether a hold keeps one of the names taken.
+func (n named) blockedBy(h handle) bool { return h.Blocks() && slices.ContainsFunc(h.Together(), n.meets) }
 
 // meets reports whether a hold has its entry in one of the queues.
 func (n named) meets(h *queue.Hold) bool {

@@ -152,13 +152,15 @@ func acquire(ctx context.Context, turns []turn, e *entry, c condition) ([]*Hold,
 // newEntries returns the first of the entries of an attempt. With requeued it holds only
 // after the lock delay.
 func newEntries(turns []turn, lease *lease.Lease, requeued bool) *entry {
-	set := make([]*entry, len(turns))
-	for i, t := range turns {
-		set[i] = t.line.newEntry(t.ticket, lease)
-		set[i].set = set
-		set[i].requeued = set[i].requeued || requeued
+	first := turns[0].line.newEntry(turns[0].ticket, lease)
+	set := append(first.alone[:0], first) // allocates for a Set only
+	for _, t := range turns[1:] {
+		set = append(set, t.line.newEntry(t.ticket, lease))
 	}
-	return set[0]
+	for _, e := range set {
+		e.set, e.requeued = set, e.requeued || requeued
+	}
+	return first
 }
 
 // toFront puts the entries of the attempt into their queues, unless that is done, and

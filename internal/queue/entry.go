@@ -41,7 +41,8 @@ const (
 // removed, by what stands in its own queue.
 type entry struct {
 	q      *Queue
-	set    []*entry // of the attempt, this one among them: one Txn puts them. Nil once they are removed one by one
+	set    []*entry  // of the attempt, this one among them: one Txn puts them. Nil once they are removed one by one
+	alone  [1]*entry // room for a set of one
 	lease  *lease.Lease
 	ticket *ticket // of the caller that the entry was put for
 	key    string

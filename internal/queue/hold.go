@@ -29,7 +29,8 @@ type Hold struct {
 	joined    func()                 // must be called when the hold is finalized: Close waits for it
 
 	*life
-	ownLife life // of a hold that is not in a Set, and of a Set's first
+	ownLife life     // of a hold that is not in a Set, and of a Set's first
+	alone   [1]*Hold // room for a set of one
 
 	modified atomic.Int64 // the newest mod revision of the entry whose value is known; 0: the create revision
 	kept     kept         // the entry, after the hold was ended by a Notice
@@ -58,15 +59,17 @@ type life struct {
 
 // newHolds makes the holds of a set of verified entries, whose turns it was.
 func newHolds(turns []turn, set []*entry) []*Hold {
-	holds := make([]*Hold, len(set))
+	first := newHold(turns[0].line, set[0])
+	holds := append(first.alone[:0], first) // allocates for a Set only
+	for i, e := range set[1:] {
+		holds = append(holds, newHold(turns[1+i].line, e))
+	}
 	verified := int64(0)
 	for i, e := range set {
 		e.reach(held)
 		turns[i].line.heldUnder = e.lease
-		holds[i] = newHold(turns[i].line, e)
 		verified = max(verified, e.revision)
 	}
-	first := holds[0]
 	first.prepare(holds)
 	for i, h := range holds {
 		h.revision = verified

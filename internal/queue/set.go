@@ -23,8 +23,7 @@ type Set []*Queue
 // Acquire is Queue.Acquire for all queues of the set. MinHold is for sets of one queue.
 func (s Set) Acquire(ctx context.Context, r Request) (_ []*Hold, err error) {
 	if len(s) == 1 {
-		h, err := s[0].Acquire(ctx, r)
-		return []*Hold{h}, err
+		return together(s[0].Acquire(ctx, r))
 	}
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -38,12 +37,19 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Hold, err error) {
 	return acquire(ctx, turns, nil, condition{})
 }
 
+// together returns the holds of an acquisition.
+func together(h *Hold, err error) ([]*Hold, error) {
+	if err != nil {
+		return nil, err
+	}
+	return h.holds, nil
+}
+
 // TryAcquire is Queue.TryAcquire for all queues of the set: it queues in all of them or in
 // none.
 func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Hold, err error) {
 	if len(s) == 1 {
-		h, err := s[0].TryAcquire(ctx, r)
-		return []*Hold{h}, err
+		return together(s[0].TryAcquire(ctx, r))
 	}
 	if err := s.usable(ctx); err != nil {
 		return nil, err
