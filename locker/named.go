@@ -96,7 +96,9 @@ func (n named) carriedBy(ctx context.Context) (handle, bool) {
 }
 
 // blockedBy reports whether a hold keeps one of the names taken.
-func (n named) blockedBy(h handle) bool { return h.Blocks() && slices.ContainsFunc(h.Together(), n.meets) }
+func (n named) blockedBy(h handle) bool {
+	return h.Blocks() && slices.ContainsFunc(h.Together(), n.meets)
+}
 
 // meets reports whether a hold has its entry in one of the queues.
 func (n named) meets(h *queue.Hold) bool {
