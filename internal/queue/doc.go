@@ -65,7 +65,7 @@
 // # Where to begin
 //
 // A free lock takes this path, in order: acquire.go, line.go, entry.go, put.go, commit.go,
-// hold.go, release.go, remove.go. A waiter adds wait.go, stream.go and judge.go; a line in
+// hold.go, release.go, remove.go; without a hold, giveup.go. A waiter adds wait.go, stream.go and judge.go; a line in
 // memory, handoff.go; readers beside writers, readers.go; several queues, set.go and
 // downgrade.go; semaphores, permit.go, permitwait.go and limit.go. keys.go, sweeper.go and
 // orphans.go are about requests that were not answered, poll.go, notice.go, idle.go and
