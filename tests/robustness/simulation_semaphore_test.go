@@ -61,7 +61,11 @@ func usePermits(s *simulation, c *simClient, i int) {
 			}
 			return heldPermit{p}, nil
 		}
-		s.useLock(c, who, []part{permitPart(name)}, s.drawBound(r), drawHold(r), acquire, r)
+		hold := drawHold(r)
+		if r.IntN(8) == 0 { // so long that a waiter that could hold beside it, and is not woken, is noticed
+			hold = grantLimit + upTo(r, 10*time.Second)
+		}
+		s.useLock(c, who, []part{permitPart(name)}, s.drawBound(r), hold, acquire, r)
 		time.Sleep(upTo(r, 100*time.Millisecond) + time.Microsecond)
 	}
 }
@@ -202,10 +206,12 @@ func (o *oracle) checkTogether(s *simulation, name string, granted *held, weight
 		standing[kv.CreateRevision] = true
 	}
 	sum, newest := weight, granted.rev
+	late, goneAt, _ := o.revokedAt(s, granted) // perhaps its reply came after its lease was revoked
 	var revoked []*held
 	for _, h := range o.all {
 		switch {
 		case !h.shares(granted) || h.ended != nil || h.lock.Check() != nil:
+		case late && h.rev > goneAt: // a newcomer
 		case standing[h.rev]:
 			sum, newest = sum+h.lock.(heldPermit).Weight(), max(newest, h.rev)
 		default:
