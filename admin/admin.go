@@ -18,7 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// Kind is what a name is of. The lock, the tree lock and the election of one name have nothing in common.
+// Kind is what a name is of. The lock, the tree lock, the semaphore and the election of one name have nothing in
+// common.
 type Kind string
 
 const (

@@ -176,7 +176,7 @@ type kindFlag admin.Kind
 // Set implements pflag.Value.
 func (k *kindFlag) Set(text string) error {
 	if !slices.Contains(kinds, admin.Kind(text)) {
-		return fmt.Errorf("none of %v", kinds)
+		return fmt.Errorf("must be one of %q", kinds)
 	}
 	*k = kindFlag(text)
 	return nil

@@ -38,7 +38,7 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	h.entry.removing = h.entry.q.reportUnknown("remove", err) || r.unanswered
 	h.removeInBackground()
 	switch removed := h.awaitRemoved(ctx); {
-	case err == nil && !r.unanswered: // refused: one of both entries was deleted by hand
+	case err == nil && !r.unanswered: // refused: one of the two entries was deleted by hand
 		lost := reader.lossOfEntry(holdfast.CauseEntryDeleted)
 		reader.endAndRelease(lost)
 		return nil, reader.Check()
@@ -63,13 +63,13 @@ func (h *Hold) removeBeside(ctx context.Context, other *Hold) (reply, error) {
 	})
 }
 
-// goOn returns a hold of the same entry with a life of its own. h itself is over. What is
+// goOn returns a hold of the same entry with a life of its own. h itself has ended. What is
 // known of the entry's value is read again: a Notice in it may have been seen for h.
 func (h *Hold) goOn() *Hold {
 	next := newHold(h.line, h.entry)
 	next.revision, next.joined, next.telemetry = h.revision, h.joined, h.holds[0].telemetry
 	next.prepare([]*Hold{next})
 	next.begin()
-	h.markRemoved(nil) // it was not: the entry is next's now
+	h.markRemoved(nil) // so that nothing waits for it: the entry is next's now
 	return next
 }

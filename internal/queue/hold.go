@@ -19,13 +19,14 @@ import (
 // terms are made of it.
 //
 // It ends once, in stop: by a release, by the loss of its lease, because its entry
-// was deleted, or after MaxHold. The first cause stays.
+// was deleted, or after MaxHold. The first cause stays. Of an acquisition of several
+// names each has a Hold: see Set.
 type Hold struct {
 	entry     *entry
 	line      *line
 	revision  int64                  // of the store, at the latest read that verified an entry
 	auditor   audit.Auditor          // may be nil
-	telemetry *telemetry.Acquisition // nil but for the first hold of a Set
+	telemetry *telemetry.Acquisition // of a Set only the first hold has one
 	joined    func()                 // must be called when the hold is finalized: Close waits for it
 
 	*life
@@ -90,8 +91,7 @@ func newHolds(turns []turn, set []*entry) []*Hold {
 func newHold(ln *line, e *entry) *Hold {
 	r := e.ticket.request
 	return &Hold{
-		entry: e, line: ln, revision: e.revision, auditor: r.Auditor, telemetry: r.telemetry,
-		removed: make(chan struct{}),
+		entry: e, line: ln, auditor: r.Auditor, telemetry: r.telemetry, removed: make(chan struct{}),
 	}
 }
 

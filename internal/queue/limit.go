@@ -168,7 +168,8 @@ func (q *Queue) putLimit(ctx context.Context, mod int64, p permits) (*mvccpb.Key
 	}
 	kv := rangeAt(resp, len(resp.Responses)-1)
 	if kv == nil {
-		return nil, errors.New("another client has deleted the limit of the semaphore")
+		return nil, fmt.Errorf("another client has deleted the limit of semaphore %s at %s; try again: "+
+			"the next acquisition puts it", names.Quote(q.name), names.Quote(key))
 	}
 	return kv, nil
 }

@@ -28,9 +28,8 @@ var (
 	// errAheadLeft: the entry to hand off is no longer behind the one
 	// that it waited for.
 	errAheadLeft = errors.New("the entry ahead is gone")
-	// errLimitMoved: the limit of the semaphore is another than this request
-	// compares.
-	errLimitMoved = errors.New("the limit of the semaphore was not known")
+	// errLimitMoved: the request is to be sent again, with the limit that is known now.
+	errLimitMoved = errors.New("the limit of the semaphore is another than this request compares")
 )
 
 // giveUpWait is how long a call continues after its context has ended: for the reply to a request in flight, then for

@@ -2,7 +2,6 @@ package locker_test
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -21,16 +20,8 @@ import (
 func BenchmarkReaders(b *testing.B) {
 	srv := etcdtest.Start(b)
 	ctx := context.Background()
-	open := func() *session.Session {
-		sess, err := session.New(ctx, srv.Client(b), &session.Options{
-			TTL: 600 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { _ = sess.Close(ctx) })
-		return sess
-	}
-	one, other := open(), open()
+	one := open(b, srv.Client(b), session.Options{TTL: 600 * time.Second})
+	other := open(b, srv.Client(b), session.Options{TTL: 600 * time.Second})
 	write := func(rw *locker.RWMutex) error {
 		return rw.Do(ctx, func(context.Context, *locker.Lock) error { return nil })
 	}

@@ -2,7 +2,6 @@ package locker_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -20,16 +19,8 @@ import (
 func BenchmarkSemaphore(b *testing.B) {
 	srv := etcdtest.Start(b)
 	ctx := context.Background()
-	open := func() *session.Session {
-		sess, err := session.New(ctx, srv.Client(b), &session.Options{
-			TTL: 600 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { _ = sess.Close(ctx) })
-		return sess
-	}
-	one, other := open(), open()
+	one := open(b, srv.Client(b), session.Options{TTL: 600 * time.Second})
+	other := open(b, srv.Client(b), session.Options{TTL: 600 * time.Second})
 	lock := func(sess *session.Session, name string, _ int) func() error {
 		mu := locker.NewMutex(sess, name)
 		return func() error { return mu.Do(ctx, func(context.Context, *locker.Lock) error { return nil }) }

@@ -3,7 +3,6 @@ package locker_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -20,12 +19,7 @@ import (
 func BenchmarkSets(b *testing.B) {
 	srv := etcdtest.Start(b)
 	ctx := context.Background()
-	sess, err := session.New(ctx, srv.Client(b), &session.Options{
-		TTL: 600 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = sess.Close(ctx) })
+	sess := open(b, srv.Client(b), session.Options{TTL: 600 * time.Second})
 	run := func(name string, use func() error) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -77,17 +76,17 @@ func useSet(t *testing.T, sess *session.Session, r *rand.Rand, rooms []room) {
 			members = append(members, locker.R(name))
 		}
 	}
-	err := locker.NewSet(sess, members...).Do(deadline(t), func(context.Context, *locker.SetLock) error {
+	err := locker.NewSet(sess, members...).Do(deadline(t), func(ctx context.Context, set *locker.SetLock) error {
 		for i, alone := range alone {
 			if !rooms[i].enter(alone) {
 				t.Errorf("two hold room %d", i)
 			}
 		}
-		time.Sleep(time.Duration(r.IntN(2000)) * time.Microsecond)
+		_, err := set.Client().Get(ctx, "work") // takes as long as a request, so that others come meanwhile
 		for i, alone := range alone {
 			rooms[i].leave(alone)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Error(err)
