@@ -33,7 +33,7 @@
 // # What is modelled
 //
 // A few sessions, each with one or two leases in turn; attempts with an entry, or with a set of two or three that one
-// Txn puts, each exclusive or shared; and a line of goroutines behind. Sets are what LockAll, a lock of a tree, and a
+// Txn puts, each exclusive or shared; and a line of goroutines behind. Sets are what locker.Set, a tree lock, and a
 // lock that can be downgraded put. Each of these is a separate step and may happen at any time:
 //
 //   - An enqueue is sent, carried out and answered, or sent again, so that several copies are in

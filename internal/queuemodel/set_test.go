@@ -1,6 +1,6 @@
 package queuemodel
 
-// The scenarios of sets: LockAll, trees, and locks that can be downgraded.
+// The scenarios of sets: several names, trees, and locks that can be downgraded.
 
 func write(lock int8) member { return member{lock, false} }
 func read(lock int8) member  { return member{lock, true} }

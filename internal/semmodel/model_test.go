@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/modelsearch"
 )
 
-var full = flag.Bool("model.full", false, "search the large scenarios, too: some minutes, and 2 GB of memory")
+var full = flag.Bool("model.full", false, "search the large scenarios, too: about a minute, and 1 GB of memory")
 
 func TestEveryInterleavingKeepsTheRules(t *testing.T) {
 	scenarios := small
