@@ -19,6 +19,14 @@ import (
 // notify puts a notice into an entry, as an administrator does.
 func notify(t *testing.T, srv *etcdfake.Server, kv *mvccpb.KeyValue, n Notice) {
 	t.Helper()
+	if !tryNotify(t, srv, kv, n) {
+		t.Fatalf("the entry was changed or removed: %v", kv)
+	}
+}
+
+// tryNotify returns false if the entry was changed or removed since it was read.
+func tryNotify(t *testing.T, srv *etcdfake.Server, kv *mvccpb.KeyValue, n Notice) bool {
+	t.Helper()
 	v, ok := DecodeValue(kv.Value)
 	if !ok {
 		t.Fatalf("entry %v", kv)
@@ -28,9 +36,10 @@ func notify(t *testing.T, srv *etcdfake.Server, kv *mvccpb.KeyValue, n Notice) {
 	resp, err := srv.Client().Txn(t.Context()).
 		If(clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision)).
 		Then(clientv3.OpPut(string(kv.Key), v.Encode(), clientv3.WithIgnoreLease())).Commit()
-	if err != nil || !resp.Succeeded {
-		t.Fatal(resp, err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return resp.Succeeded
 }
 
 // Of a hundred holds that share a poll one gets a notice: that one ends, and one read of its value is all that it
