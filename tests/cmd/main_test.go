@@ -54,6 +54,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "build holdfast:", err)
 		os.Exit(1)
 	}
+	testkit.Parallel(4)
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(dir)
 		os.Exit(code)

@@ -30,7 +30,10 @@ var (
 	eventually = testkit.Eventually
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.Parallel(4)
+	goleak.VerifyTestMain(m)
+}
 
 // prefix is that of the entries of election "x".
 const prefix = "holdfast/election/x/@/"

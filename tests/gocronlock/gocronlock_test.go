@@ -12,10 +12,12 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
 	child.Main(runScheduler)
+	testkit.Parallel(3)
 	goleak.VerifyTestMain(m)
 }
 

@@ -19,7 +19,10 @@ var (
 	eventually = testkit.Eventually
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.Parallel(4)
+	goleak.VerifyTestMain(m)
+}
 
 // mustLock acquires a lock that is free or soon will be.
 func mustLock(t *testing.T, mu *locker.Mutex) *locker.Lock {

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 	"github.com/holdfast-go/holdfast/tests/mixedfleet/worker"
 )
 
@@ -39,6 +40,7 @@ const (
 
 func TestMain(m *testing.M) {
 	child.Main(worker.Work)
+	testkit.Parallel(4)
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if built.dir != "" {
 			_ = os.RemoveAll(built.dir)

@@ -1,20 +1,15 @@
 package robustness
 
 import (
-	"flag"
 	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
-
-// minParallel is the least number of parallel tests, whatever -parallel says: they spend
-// most of their time waiting for leases to expire.
-const minParallel = 6
 
 func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, staleWriter) {
@@ -24,12 +19,6 @@ func TestMain(m *testing.M) {
 		child.Main(runTicker)
 	}
 	child.Main(runChild)
-	flag.Parse()
-	parallel := flag.Lookup("test.parallel").Value
-	if parallel.(flag.Getter).Get().(int) < minParallel {
-		if err := parallel.Set(strconv.Itoa(minParallel)); err != nil {
-			panic(err)
-		}
-	}
+	testkit.Parallel(6)
 	goleak.VerifyTestMain(m)
 }
