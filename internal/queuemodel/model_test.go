@@ -70,7 +70,7 @@ var large = []scenario{
 // underRace are searched under the race detector, which makes a search ten times slower and has nothing to find: one
 // goroutine searches. "go test ./..." searches all small ones.
 var underRace = []scenario{
-	three, handingOn, keyDeleted, sweptAlone, readers, minHold, removed, clean, lockAllUnanswered, downgradeRemoved,
+	three, handingOn, keyDeleted, sweptAlone, readers, minHold, removedLine, clean, lockAllUnanswered, downgradeRemoved,
 }
 
 func TestEveryInterleavingKeepsTheRules(t *testing.T) {
