@@ -4,8 +4,11 @@ import (
 	"flag"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/modelsearch"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 var full = flag.Bool("model.full", false, "search the large scenarios, too: some two minutes, and 1.2 GB of memory")
 

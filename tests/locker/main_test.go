@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
@@ -21,7 +21,7 @@ var (
 
 func TestMain(m *testing.M) {
 	testkit.Parallel(4)
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 // mustLock acquires a lock that is free or soon will be.

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
 
@@ -20,5 +19,5 @@ func TestMain(m *testing.M) {
 	}
 	child.Main(runChild)
 	testkit.Parallel(6)
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
