@@ -94,7 +94,7 @@ func TestLateAcquireOfACanceledCallerLeavesNoEntry(t *testing.T) {
 // Invariant 4: a retry has acquired and released the lock before the first request arrives.
 func TestLateAcquireAfterAReleasedRetryLeavesNoEntry(t *testing.T) {
 	t.Parallel()
-	srv, link, sess := overLink(t, session.Options{Retry: quickAttempts})
+	srv, link, sess := overLink(t, session.Options{})
 	late := link.Hold("Txn")
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	<-late.Arrived()
@@ -216,7 +216,7 @@ func TestUnlockAfterLeaseRevocationReturnsLostError(t *testing.T) {
 // puts it again, at a revision that the holder does not know. The simulation found this case.
 func TestEntryRecreatedByALateAcquireIsRemoved(t *testing.T) {
 	t.Parallel()
-	srv, link, sess := overLink(t, session.Options{Retry: quickAttempts})
+	srv, link, sess := overLink(t, session.Options{})
 	late := link.Hold("Txn")
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	<-late.Arrived()

@@ -65,9 +65,10 @@ func newReroutedClient(t *testing.T, cluster *etcdtest.Cluster, paused *etcdtest
 // sess returns the session of the i-th lock.
 func (c *reroutedClient) sess(i int) *session.Session { return c.open[i%len(c.open)] }
 
-// pause pauses the member, calls send to send it Txns that put n entries, and returns
-// when the client uses the other members.
-func (c *reroutedClient) pause(t *testing.T, n int, send func()) {
+// pause pauses the member and calls send to send it Txns that put n entries. It calls giveUp
+// when nothing reaches the member any more and no other member is known to the client, and
+// returns when the client uses the others.
+func (c *reroutedClient) pause(t *testing.T, n int, send, giveUp func()) {
 	t.Helper()
 	if err := c.paused.Pause(); err != nil {
 		t.Fatal(err)
@@ -87,6 +88,7 @@ func (c *reroutedClient) pause(t *testing.T, n int, send func()) {
 	// When another member answers a repetition, or the caller gives up, the client tells
 	// the server to cancel the first copy. That message must not reach the socket.
 	c.link.BlackHole()
+	giveUp()
 	c.client.SetEndpoints(c.others...)
 	await(t, "the client uses the other members", func() bool {
 		ctx, cancel := context.WithTimeout(deadline(t), 200*time.Millisecond)
