@@ -83,11 +83,13 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 		t.Errorf("Lock behind another goroutine: %v", err)
 	}
 	// For longer than the TTL the session sends only renewals and polls of its
-	// entry. It does not retry the acquisitions that failed.
+	// entry. It does not retry the acquisitions that failed. On a busy machine it puts its
+	// key again, as long as that is refused, because a request was repeated.
 	before, began := link.Count(), time.Now()
 	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", before["LeaseKeepAlive"]+4))
 	sent, took := link.Count().Since(before), time.Since(began)
-	if polls := int(took/pollEvery) + 1; sent["Txn"] > 2*polls || sent["Put"] != 0 { // a slow poll is sent twice
+	polls, puts := int(took/pollEvery)+1, sent["Put"]
+	if sent["Txn"] > 3*polls+puts || puts > 2*polls+4 { // a slow poll is sent again, and each put is followed by a sweep
 		t.Errorf("sent %v in %v", sent, took)
 	}
 	if err := held.Check(); err != nil {
@@ -131,7 +133,9 @@ func TestSweepEndsWhenTheStoreHasSpaceAgain(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) && !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("Lock: %v", err)
 	}
-	must(t)(nil, link.Wait(deadline(t), "Put", before["Put"]+3)) // the session sweeps
+	await(t, "the session sweeps, or an earlier put of its key has arrived late", func() bool {
+		return link.Count()["Put"] >= before["Put"]+3 || lease.Open(sess.Ref()).Lease().Gate() > gate
+	})
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
 	await(t, "the session has put its key", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > gate })
 	// It sweeps once more, and then sends nothing while another session renews three times, once a second.
