@@ -146,6 +146,7 @@ func TestHandOffOnARealEtcdToACanceledCallerGoesToTheNext(t *testing.T) {
 	third := lockBehind(deadline(t), mu)
 
 	handOver := link.Hold("Txn")
+	link.Stall("Txn") // a second copy, of a busy machine
 	unlocked := make(chan error, 1)
 	go func() { unlocked <- first.Unlock(deadline(t)) }() // received below
 	<-handOver.Arrived()
@@ -153,6 +154,7 @@ func TestHandOffOnARealEtcdToACanceledCallerGoesToTheNext(t *testing.T) {
 	if r := <-canceled; !errors.Is(r.err, context.Canceled) {
 		t.Errorf("the canceled waiter: %v", r.err)
 	}
+	link.Heal()
 	handOver.Deliver()
 	if err := <-unlocked; err != nil {
 		t.Errorf("Unlock: %v", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -180,6 +181,7 @@ func TestFullStoreReleasesLocksBatchedWithNewOnes(t *testing.T) {
 			}
 		})
 	}
+	link.LoseRequest("Txn", 0, isCopyOf("/busy")) // a busy machine sends some
 	var busy []*etcdtest.Held
 	for i := range inFlight {
 		h := link.Hold("Txn")
@@ -216,6 +218,24 @@ func TestFullStoreReleasesLocksBatchedWithNewOnes(t *testing.T) {
 	locks.Wait()
 	if kvs := srv.Keys(t, "holdfast/lock/"); len(kvs) != 0 {
 		t.Errorf("entries left: %v", kvs)
+	}
+}
+
+// isCopyOf returns a condition that is met by each Txn but the first that puts a certain key with infix in it.
+func isCopyOf(infix string) func(request any) bool {
+	var mu sync.Mutex // protects seen
+	seen := make(map[string]bool)
+	return func(request any) bool {
+		for _, op := range request.(*pb.TxnRequest).Success {
+			if key := string(op.GetRequestPut().GetKey()); strings.Contains(key, infix) {
+				mu.Lock()
+				defer mu.Unlock()
+				again := seen[key]
+				seen[key] = true
+				return again
+			}
+		}
+		return false
 	}
 }
 
