@@ -36,7 +36,7 @@ func TestUnlockWhilePartitionedReturnsInTimeAndCompletesLater(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{TTL: 60 * time.Second})
+	sess := open(t, link.Client(), session.Options{TTL: 60 * time.Second, CloseTimeout: time.Minute})
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	link.BlackHole()
 	start := time.Now()
@@ -44,7 +44,7 @@ func TestUnlockWhilePartitionedReturnsInTimeAndCompletesLater(t *testing.T) {
 	if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Unlock: %v", err)
 	}
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d > 10*time.Second {
 		t.Errorf("Unlock took %v with a context of 200 ms", d)
 	}
 	if lk.Check() != holdfast.ErrReleased {
