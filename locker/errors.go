@@ -24,8 +24,9 @@ var (
 	ErrUnconfirmed = queue.ErrUnconfirmed
 )
 
-// CheckName returns nil, or a *holdfast.NameError if name cannot name a lock. A name is at most 512 bytes: one or
-// more non-empty segments joined by "/", of any bytes, none starting with "@". Lock checks too, before it sends anything.
+// CheckName returns nil, or a *holdfast.NameError if name cannot name a lock. A name is one or more non-empty segments
+// joined by "/", of any bytes, none starting with "@", at most 512 bytes in all. Lock checks too, before it sends
+// anything.
 func CheckName(name string) error { return queue.CheckName("lock", name) }
 
 // AcquireError says why a lock was not acquired. Nothing is held, and no entry is left. Only if etcd did not answer may
