@@ -37,7 +37,8 @@ func (m *Mutex) Name() string { return m.named.first().Name() }
 //
 // If fn was not called, the error is an *AcquireError. Otherwise it is fn's own, joined with the *holdfast.LostError if
 // the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release with an unknown
-// outcome is not an error. fn may call Unlock. If fn panics or calls runtime.Goexit, Do releases the lock, too.
+// outcome is not an error. fn may call Unlock. If fn panics, Do releases the lock and the panic continues;
+// so with runtime.Goexit.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
 	return do(ctx, m.named, fn, m.Lock)
 }
