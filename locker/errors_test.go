@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestErrorOfACallThatWaitsForItsOwnSessionSaysSo(t *testing.T) {
@@ -64,6 +65,52 @@ func TestErrReentrantSaysWhichOfSeveralNamesIsHeld(t *testing.T) {
 			return nil
 		})
 		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A closed client is told before the session has noticed, whatever the call sends.
+func TestEveryCallOverAClosedClientSaysSo(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		cli := srv.Client()
+		sess := open(t, cli, session.Options{})
+		sem := locker.NewSemaphore(sess, "x", 2)
+		permit := mustPermit(t, sem, 1)
+		_ = cli.Close()
+		for what, call := range map[string]func(context.Context) error{
+			"Acquire":    func(ctx context.Context) error { return second(sem.Acquire(ctx, 1)) },
+			"TryAcquire": func(ctx context.Context) error { return second(sem.TryAcquire(ctx, 1)) },
+			"Limit":      func(ctx context.Context) error { return second(sem.Limit(ctx)) },
+			"Resize":     func(ctx context.Context) error { return second(sem.Resize(ctx, 3)) },
+			"TryLock": func(ctx context.Context) error {
+				return second(locker.NewSet(sess, locker.W("a"), locker.R("b")).TryLock(ctx))
+			},
+		} {
+			if err := call(kit.Within(t, time.Minute)); !errors.Is(err, holdfast.ErrClientClosed) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		err := permit.Release(kit.Within(t, time.Minute))
+		unknown := errors.Is(err, holdfast.ErrOutcomeUnknown) || errors.Is(err, holdfast.ErrLost)
+		if !unknown || !strings.Contains(err.Error(), `semaphore "x"`) {
+			t.Errorf("Release: %v", err)
+		}
+	})
+}
+
+// Close ends the locks of the session, and so the context that it is given here.
+func TestCloseTakesTheContextOfALock(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		err := locker.NewMutex(p.Sess, "x").Do(t.Context(), func(ctx context.Context, _ *locker.Lock) error {
+			if err := p.Sess.Close(ctx); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			kit.NothingStands(t, srv)
+			return nil
+		})
+		if !errors.Is(err, holdfast.ErrClosed) {
 			t.Error(err)
 		}
 	})

@@ -33,7 +33,8 @@ const MaxPermits = queue.MaxPermits
 //
 // What is not guaranteed of a Mutex; see the package. A Permit has no fencing token: several hold, so none could tell
 // who is late. A Set takes no permits, and there are no semaphores under foreign prefixes: etcd's own clients
-// know none.
+// know none. To hold after a wait takes a write: while etcd's store is full, callers that wait fail, and their entries
+// stay until there is room.
 type Semaphore struct {
 	queue *queue.Queue
 	opts  Options
