@@ -86,8 +86,8 @@ func runTicker(ctx context.Context, _ string, job cronJob, parent *child.Parent[
 	}
 }
 
-// Three processes tick a little apart. With MinHold, at most one of them runs the job in each interval. Without it, more
-// do: the test goes on until that was seen often enough.
+// Three processes tick a little apart. With MinHold, at most one of them runs the job in each interval. Without it,
+// more do: the test goes on until that was seen often enough.
 func TestMinHoldRunsAJobOncePerInterval(t *testing.T) {
 	t.Parallel()
 	const interval = 2 * time.Second

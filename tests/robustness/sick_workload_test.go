@@ -227,7 +227,7 @@ func bareRead(ctx context.Context, cli *clientv3.Client, key string) error {
 	return err
 }
 
-// runBare calls op until ctx ends. An operation that has no answer by then counts with the time that has passed.
+// runBare calls op until ctx ends. An operation that has no reply by then counts with the time that has passed.
 func runBare(ctx context.Context, cli *clientv3.Client, key string, pause time.Duration, op bareOp, took *maxDuration) {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
