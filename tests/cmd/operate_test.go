@@ -129,7 +129,8 @@ func TestPermissionsThatCheckAdvisesMakeItFit(t *testing.T) {
 	if _, err := root.UserGrantRole(ctx, "nothing", "ROLE"); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"check", "-o", "json", "--ttl=600s", "--for=lock,tree,election,admin,epoch", "--user=nothing:" + password}
+	args := []string{"check", "-o", "json", "--ttl=600s", "--for=lock,tree,election,admin,epoch",
+		"--user=nothing:" + password}
 	found := findings(t, holdfast(t, srv.Endpoints(), args...).exits(1))
 	if n := len(found["permission failed"]); n != 5 || len(found["permission ok"]) != 0 {
 		t.Errorf("%d permissions are missing, want 5: %v", n, found)
