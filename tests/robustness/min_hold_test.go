@@ -133,7 +133,7 @@ func TestMinHoldRunsAJobOncePerInterval(t *testing.T) {
 			total[run.Name]++
 			kept, bare := count[cronRun{cronNames[0], run.Interval}], count[cronRun{cronNames[1], run.Interval}]
 			if kept > 1 && run.Name == cronNames[0] {
-				t.Errorf("interval %d: with MinHold %d processes ran the job", run.Interval, kept)
+				t.Fatalf("interval %d: with MinHold %d processes ran the job", run.Interval, kept)
 			}
 			if kept == 1 && bare > 1 {
 				told[run.Interval] = true
