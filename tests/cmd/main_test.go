@@ -54,7 +54,6 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "build holdfast:", err)
 		os.Exit(1)
 	}
-	testkit.Parallel(4)
 	leak.Main(m, func() { _ = os.RemoveAll(dir) })
 }
 

@@ -31,10 +31,7 @@ var (
 	eventually = testkit.Eventually
 )
 
-func TestMain(m *testing.M) {
-	testkit.Parallel(4)
-	leak.Main(m)
-}
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // prefix is that of the entries of election "x".
 const prefix = "holdfast/election/x/@/"

@@ -12,12 +12,10 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/internal/leak"
-	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
 	child.Main(runScheduler)
-	testkit.Parallel(3)
 	leak.Main(m)
 }
 

@@ -19,10 +19,7 @@ var (
 	eventually = testkit.Eventually
 )
 
-func TestMain(m *testing.M) {
-	testkit.Parallel(4)
-	leak.Main(m)
-}
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // mustLock acquires a lock that is free or soon will be.
 func mustLock(t *testing.T, mu *locker.Mutex) *locker.Lock {

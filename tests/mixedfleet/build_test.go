@@ -21,7 +21,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/internal/leak"
-	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 	"github.com/holdfast-go/holdfast/tests/mixedfleet/worker"
 )
 
@@ -39,7 +38,6 @@ const (
 
 func TestMain(m *testing.M) {
 	child.Main(worker.Work)
-	testkit.Parallel(4)
 	leak.Main(m, func() {
 		if built.dir != "" {
 			_ = os.RemoveAll(built.dir)

@@ -1,14 +1,19 @@
 package robustness
 
 import (
+	"flag"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/internal/leak"
-	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
+
+// minParallel is the least number of parallel tests, whatever -parallel says: they spend
+// most of their time waiting for leases to expire.
+const minParallel = 6
 
 func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, staleWriter) {
@@ -18,6 +23,12 @@ func TestMain(m *testing.M) {
 		child.Main(runTicker)
 	}
 	child.Main(runChild)
-	testkit.Parallel(6)
+	flag.Parse()
+	parallel := flag.Lookup("test.parallel").Value
+	if parallel.(flag.Getter).Get().(int) < minParallel {
+		if err := parallel.Set(strconv.Itoa(minParallel)); err != nil {
+			panic(err)
+		}
+	}
 	leak.Main(m)
 }

@@ -202,7 +202,6 @@ var lagging = map[string]struct {
 // Galera detects a conflict between transactions of two nodes only if both have changed the
 // same row.
 func TestStaleWriteThroughALaggingGaleraNodeIsRefused(t *testing.T) {
-	t.Parallel() // with the replicas, which have servers of their own
 	first, second := onGalera(t, true)
 	g := first.guard(t, nil)
 	second.caughtUpWith(t, first) // otherwise the next guard would create the table again

@@ -107,7 +107,6 @@ func testPromotion(t *testing.T, d *database, copied func(), cut func(), promote
 }
 
 func TestPromotedReplicaOfMariaDBHasTheMarksOfItsData(t *testing.T) {
-	t.Parallel()
 	primaryPort := freePorts(1)[0]
 	primary, replica := newMariaDBWithLog(t, primaryPort), newMariaDBWithLog(t, 0)
 	primary.require(t)
@@ -136,7 +135,6 @@ func TestPromotedReplicaOfMariaDBHasTheMarksOfItsData(t *testing.T) {
 }
 
 func TestPromotedStandbyOfPostgreSQLHasTheMarksOfItsData(t *testing.T) {
-	t.Parallel()
 	postgres.require(t)
 	if _, err := os.Stat(filepath.Join(filepath.Dir(postgresPath()), "pg_basebackup")); err != nil {
 		t.Skip("pg_basebackup is not installed: apt-get install postgresql")
