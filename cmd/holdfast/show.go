@@ -57,14 +57,14 @@ func newShow(a *app) *cobra.Command {
 					rows = len(q.Entries)
 				}
 				_, err = fmt.Fprint(cmd.OutOrStdout(), strings.Join(describe(q, rows, time.Now()), "\n")+"\n")
-				if len(q.Entries) == 0 {
+				if err == nil && len(q.Entries) == 0 {
 					_, err = fmt.Fprintln(cmd.ErrOrStderr(), p.elsewhere())
 				}
 				return err
 			})
 		},
 	}
-	p.addFlags(cmd)
+	p.addFlags(cmd, "lock, tree, sem or election")
 	cmd.Flags().BoolVar(&all, "all", false, "show every waiter, not the first 20")
 	return cmd
 }

@@ -101,12 +101,18 @@ func TestRunExitCodes(t *testing.T) {
 		"ended by a signal":     {[]string{"x", "--", "sh", "-c", "kill -USR1 $$"}, 128 + int(syscall.SIGUSR1)},
 		"held, --try":           {[]string{"--try", "taken", "--", "true"}, 75},
 		"held, --try, quiet":    {[]string{"--try", "--quiet", "taken", "--", "true"}, 75},
+		"held, --wait 0":        {[]string{"--wait=0s", "taken", "--", "true"}, 64},
+		"inside itself":         {[]string{"z", "--", program, "run", "z", "--", "true"}, 64},
+		"inside itself, --try":  {[]string{"v", "--", program, "run", "--try", "v", "--", "true"}, 75},
+		"inside another":        {[]string{"u", "--", program, "elect", "u", "--", program, "run", "w", "--", "true"}, 0},
 		"held, --wait":          {[]string{"--wait=50ms", "taken", "--", "true"}, 75},
 		"not found":             {[]string{"x", "--", "no-such-command"}, 127},
 		"not executable":        {[]string{"x", "--", plain}, 126},
+		"a directory":           {[]string{"x", "--", "/"}, 126},
 		"no dashes":             {[]string{"x", "true"}, 64},
 		"no command":            {[]string{"x", "--"}, 64},
 		"bad name":              {[]string{"a//b", "--", "true"}, 64},
+		"no TTL":                {[]string{"--ttl=0s", "x", "--", "true"}, 64},
 		"bad TTL":               {[]string{"--ttl=1ms", "x", "--", "true"}, 64},
 		"--term-after too long": {[]string{"--ttl=10s", "--term-after=4500ms", "x", "--", "true"}, 64},
 		"--max-hold":            {[]string{"--max-hold=50ms", "y", "--", "sleep", "1000"}, 124},
@@ -175,6 +181,19 @@ func TestSignalsAreForwardedToTheCommand(t *testing.T) {
 	if kvs := srv.Keys(t, "holdfast/"); len(kvs) != 0 {
 		t.Errorf("left in etcd: %v", kvs)
 	}
+}
+
+func TestSignalEndsACommandThatIsStopped(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	p := holdfast(t, srv.Endpoints(), run(reportsItself, "x")...)
+	pid := p.pidOf("pid")
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the command is stopped", func() bool { return state(pid) == "T" })
+	p.signal(syscall.SIGTERM)
+	p.exits(128 + int(syscall.SIGTERM))
 }
 
 // The command and what it has started get SIGTERM while the lock is suspended, and SIGKILL before etcd ends the lease.
