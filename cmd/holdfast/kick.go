@@ -113,8 +113,8 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	case !held:
 		return k.print(a, out, kickJSON{Name: k.place.name, Free: true}, "%s is free", k.lock())
 	case h.Released() && !k.force:
-		return fmt.Errorf("%s was released, and stays taken until %s (--min-hold): there is no holder to ask; --force frees it",
-			k.lock(), exact(h.TakenUntil))
+		return fmt.Errorf("%s was released, and stays taken until %s (--min-hold): there is no holder to ask; "+
+			"--force frees it", k.lock(), exact(h.TakenUntil))
 	case token == 0 && len(holders) > 1:
 		return usage("%d hold %s: give the --token of one, see \"holdfast show\"", len(holders), k.lock())
 	case token == 0:
