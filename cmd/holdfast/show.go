@@ -168,9 +168,12 @@ func details(e admin.Entry) (lines []string) {
 	if e.Token > 0 {
 		add("token", e.Token.String())
 	}
-	if e.Lease == 0 {
+	switch {
+	case e.Lease == 0:
 		add("lease", "none: the entry stays until it is deleted")
-	} else {
+	case e.TTL <= 0: // watch does not ask for it
+		add("lease", hex(e))
+	default:
 		add("lease", fmt.Sprintf("%s, expires in %s unless renewed", hex(e), ttl(e)))
 	}
 	if !e.TakenUntil.IsZero() {

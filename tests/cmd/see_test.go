@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -185,23 +184,6 @@ func TestShowAndLsOfASemaphore(t *testing.T) {
 	out = holdfast(t, srv.Endpoints(), "ls", "--kind", "sem").exits(0).stdout.String()
 	if !strings.Contains(out, "uploads\n") {
 		t.Errorf("output:\n%s", out)
-	}
-}
-
-func TestOutputThatIsNotReadAnyMoreEndsItSilently(t *testing.T) {
-	t.Parallel()
-	srv := etcdtest.Start(t)
-	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer writer.Close()
-	reader.Close()
-	cmd := exec.Command(program, "ls")
-	cmd.Stdout = writer
-	p := begin(t, cmd, "ETCDCTL_ENDPOINTS="+srv.Endpoints()[0]).exits(128 + int(syscall.SIGPIPE))
-	if p.stderr.String() != "" {
-		t.Errorf("stderr %q", p.stderr)
 	}
 }
 
