@@ -100,7 +100,10 @@ func (c *child) wait() {
 // signal sends a signal to every process of the child's group. It is no error if there is none any more. One that is
 // stopped gets a signal that is to end it when it continues: so it is continued, as timeout(1) does.
 func (c *child) signal(sig os.Signal) {
-	_ = syscall.Kill(-c.pid, sig.(syscall.Signal))
+	err := syscall.Kill(-c.pid, sig.(syscall.Signal))
+	if errors.Is(err, syscall.EPERM) { // it has called setuid, as sudo does
+		fmt.Fprintf(os.Stderr, "holdfast: the command runs as another user, and cannot be sent %v: it goes on\n", sig)
+	}
 	if isEnding(sig) {
 		_ = syscall.Kill(-c.pid, syscall.SIGCONT)
 	}

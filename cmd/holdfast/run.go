@@ -38,6 +38,9 @@ What ends the command before it ends by itself:
                                        the command goes on
     holdfast alone is stopped (STOP)   nothing: the command goes on, the lock is lost
 
+None of it reaches a command that changes its user: put sudo before holdfast, not
+after it. "run" and "elect" need a Unix.
+
 Only a store that compares HOLDFAST_TOKEN is safe in the cases of the last two rows;
 tokens grow from each holder of a name to the next. With the default TTL of 15 s a
 lock is suspended 6.75 s after the last confirmed renewal, SIGTERM comes after 9 s
