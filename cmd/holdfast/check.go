@@ -23,8 +23,9 @@ it is not. It writes nothing but a lease, which it revokes.
     version      each server has the fixes that holdfast relies on
     alarms       no alarm is raised (NOSPACE, CORRUPT)
     space        the database is below 80 % of its quota
-    permission   the user may read and write what --for needs; --name limits that to
-                 one lock or election
+    permission   the user may do what --for tells: use a lock, tree, sem or election,
+                 inspect (ls, show, watch), admin (kick), epoch; --name limits that
+                 to one lock or election
     commit       how long a write takes until a quorum has it, of --samples
     renewal      how long a renewal of a lease and the read that proves it take
     TTL          whether --ttl suits these times
@@ -108,7 +109,7 @@ func newCheck(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&c.needs, "for", []string{"lock", "election"},
-		"what the user needs to do: "+purposes)
+		"what the user needs to do")
 	f.StringVar(&c.name, "name", "", "the only lock or election that the user needs")
 	f.DurationVar(&c.ttl, "ttl", session.DefaultTTL, "the TTL that sessions will have")
 	f.IntVar(&c.samples, "samples", 10, "how often to measure")
