@@ -84,8 +84,10 @@ func (s *simulation) run() {
 	switch {
 	case s.busy:
 		names, goroutines = 8, 12
-	case s.family || s.permits:
+	case s.family:
 		names, goroutines = s.drawFamily(r)
+	case s.permits:
+		names, goroutines = s.drawPermits(r)
 	}
 	for i := range names {
 		s.names = append(s.names, fmt.Sprintf("n%d", i))
@@ -101,6 +103,9 @@ func (s *simulation) run() {
 	length := time.Duration(15+r.IntN(20)) * time.Second
 	if s.family && goroutines > 4 {
 		length /= 3
+	}
+	if s.profile.still {
+		length *= 2
 	}
 
 	var workers, others sync.WaitGroup
