@@ -32,7 +32,6 @@ type profile struct {
 	reopen  bool          // processes close their sessions and open others
 	kinds   [allKinds]int // of locks: how often each is acquired
 	resizes bool          // limits of semaphores change
-	limits  int           // up to which
 	still   bool          // nothing fails, and permits are held for long by few: see drawPermits
 }
 

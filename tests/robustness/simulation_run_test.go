@@ -104,9 +104,6 @@ func (s *simulation) run() {
 	if s.family && goroutines > 4 {
 		length /= 3
 	}
-	if s.profile.still {
-		length *= 2
-	}
 
 	var workers, others sync.WaitGroup
 	others.Go(s.watchHolders)

@@ -42,9 +42,9 @@ func TestSimulationOfSemaphores(t *testing.T) {
 func (s *simulation) drawPermits(r *rand.Rand) (names, goroutines int) {
 	names, goroutines = s.drawFamily(r)
 	r = s.source(5)
-	s.profile.resizes, s.profile.limits = r.IntN(2) == 0, 4
+	s.profile.resizes = r.IntN(2) == 0
 	if s.profile.resizes && r.IntN(3) == 0 {
-		s.profile = profile{still: true, resizes: true, limits: 6, every: time.Second, latency: min(s.profile.latency, 5*time.Millisecond)}
+		s.profile = profile{still: true, resizes: true, every: time.Second, latency: min(s.profile.latency, 5*time.Millisecond)}
 		names = 1
 	}
 	return names, goroutines
@@ -59,9 +59,13 @@ func usePermits(s *simulation, c *simClient, i int) {
 		name := s.names[r.IntN(len(s.names))]
 		limit := s.limit(name, math.MaxInt64)
 		if resizes && (r.IntN(4) == 0 || s.profile.still) {
-			s.resize(c, name, limit, 1+r.IntN(s.profile.limits), upTo(r, 2*time.Second)+time.Nanosecond)
+			to := 1 + r.IntN(4)
+			if s.profile.still && limit < wideLimit {
+				to = wideLimit
+			}
+			s.resize(c, name, limit, to, upTo(r, 2*time.Second)+time.Nanosecond)
 			if s.profile.still {
-				time.Sleep(upTo(r, 20*time.Second))
+				time.Sleep(upTo(r, 15*time.Second))
 			}
 			continue
 		}
@@ -144,6 +148,9 @@ func limitIn(kv *mvccpb.KeyValue) int {
 	}
 	return n
 }
+
+// wideLimit is one that in a still schedule hardly ever makes an attempt wait.
+const wideLimit = 8
 
 // limit returns the limit of a semaphore at a revision.
 func (s *simulation) limit(name string, at int64) int {
