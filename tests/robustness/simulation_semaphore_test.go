@@ -18,6 +18,14 @@ import (
 )
 
 // Semaphores with permits of several weights. In half of the schedules their limits change.
+//
+// With one rule of internal/queue taken out by hand, it failed first with these seeds:
+//
+//	1: one permit more is given
+//	3: an attempt that holds after a wait puts no mark
+//	6: a revoked permit causes no delay
+//	8: an admission does not compare the limit
+//	26: the present limit decides which entry ahead may hold, not the largest there was
 func TestSimulationOfSemaphores(t *testing.T) {
 	var together, waited atomic.Int64
 	t.Cleanup(func() {
@@ -36,17 +44,21 @@ func TestSimulationOfSemaphores(t *testing.T) {
 	})
 }
 
-// drawPermits draws whether limits change. In some of the schedules in which they do nothing fails, and those that hold
-// have mostly not waited: only there can a waiter be behind holders without a mark that exceed a lowered limit, and be
-// left alone for so long that it is noticed if nothing wakes it.
+// wideLimit is one that in a still schedule hardly ever makes an attempt wait.
+const wideLimit = 8
+
+// drawPermits draws whether limits change. A third of the schedules in which they do are still: nothing fails, the
+// limit is wide and narrow in turns, and permits are held for long. There a waiter may be behind holders that have not
+// waited, more of them than the limit allows since it was lowered, for so long that it is noticed if nothing wakes it.
 func (s *simulation) drawPermits(r *rand.Rand) (names, goroutines int) {
 	names, goroutines = s.drawFamily(r)
 	r = s.source(5)
-	s.profile.resizes = r.IntN(2) == 0
-	if s.profile.resizes && r.IntN(3) == 0 {
-		s.profile = profile{still: true, resizes: true, every: time.Second, latency: min(s.profile.latency, 5*time.Millisecond)}
+	resizes := r.IntN(2) == 0
+	if still := r.IntN(3) == 0; resizes && still {
+		s.profile = profile{latency: min(s.profile.latency, 5*time.Millisecond), every: time.Second, still: true}
 		names = 1
 	}
+	s.profile.resizes = resizes
 	return names, goroutines
 }
 
@@ -148,9 +160,6 @@ func limitIn(kv *mvccpb.KeyValue) int {
 	}
 	return n
 }
-
-// wideLimit is one that in a still schedule hardly ever makes an attempt wait.
-const wideLimit = 8
 
 // limit returns the limit of a semaphore at a revision.
 func (s *simulation) limit(name string, at int64) int {
