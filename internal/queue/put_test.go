@@ -297,8 +297,8 @@ func TestPutRefusedByItsOwnEarlierCopyLeavesNothing(t *testing.T) {
 	})
 }
 
-// An administrator may remove an entry before its session knows that it is the first one. It then stands on a lease that
-// ends by itself, so the attempt must not hold by it, whichever reply tells it of the entry, once that is late.
+// An administrator may remove an entry before its session knows that it is the first one. It then stands on a lease
+// that ends by itself, so the attempt must not hold by it, whichever reply tells it of the entry, once that is late.
 func TestAttemptDoesNotHoldByAnEntryThatWasRemovedBeforeItsReply(t *testing.T) {
 	lateReads := func(kind string, n int) (f etcdfake.Fate) {
 		if kind == "read" && n < 20 {
