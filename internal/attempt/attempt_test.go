@@ -125,12 +125,12 @@ func TestReadIsGivenUpAfterThreeAttempts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1)
 		_, _, err := attempt.Once(t.Context(), r.sender, attempt.Proof, r.send)
-		const want = "no reply within 12s, sent 10 times"
+		const want = "no reply within 12s, sent 8 times"
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
 			t.Error(err)
 		}
 		r.ended(0, 250*ms, 625*ms, 1187500*time.Microsecond, 2031250*time.Microsecond, 3296875*time.Microsecond,
-			5195312500*time.Nanosecond, 7195312500*time.Nanosecond, 9195312500*time.Nanosecond, 11195312500*time.Nanosecond)
+			5195312500*time.Nanosecond, 8042968750*time.Nanosecond)
 	})
 }
 

@@ -103,11 +103,9 @@ func (r *requests) ended(sent ...time.Duration) {
 	}
 }
 
-// again returns when a request is sent: once at first, and then to each endpoint at each of these times.
+// again returns when a request is sent: once at first, then to each endpoint at the first of these times, and once
+// more at each of the others.
 func again(endpoints int, after ...time.Duration) []time.Duration {
-	sent := []time.Duration{0}
-	for _, at := range after {
-		sent = append(sent, slices.Repeat([]time.Duration{at}, endpoints)...)
-	}
-	return sent
+	sent := append([]time.Duration{0}, slices.Repeat(after[:1], endpoints)...)
+	return append(sent, after[1:]...)
 }

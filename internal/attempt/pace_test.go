@@ -44,3 +44,34 @@ func TestPauseIsTwiceTheTimeOfTheLatestReply(t *testing.T) {
 		}
 	})
 }
+
+// A session that holds anything reads twice a second, so reads know first that etcd has become slow. A slow write says
+// nothing about reads: the disks may be slow alone.
+func TestSlowReadMakesEveryRequestWaitLonger(t *testing.T) {
+	for _, c := range []struct {
+		slow, next attempt.Kind
+		want       time.Duration
+	}{
+		{attempt.Read, attempt.Renewal, 2 * time.Second},
+		{attempt.Read, attempt.Proof, 2 * time.Second},
+		{attempt.Read, attempt.Write, 2 * time.Second},
+		{attempt.Renewal, attempt.Read, 150 * ms},
+		{attempt.Write, attempt.Renewal, 250 * ms},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			r := newRequests(t, 1, reply{time.Second, nil})
+			_, _, _ = r.once(t.Context(), c.slow)
+			r.sender.Wait()
+			r.mu.Lock()
+			r.replies, r.at, r.began = nil, nil, time.Now()
+			r.mu.Unlock()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			_, _, _ = r.once(ctx, c.next)
+			r.sender.Wait()
+			if len(r.at) < 2 || r.at[1] != c.want {
+				t.Errorf("kind %d was slow, then kind %d is sent at %v, want again after %v", c.slow, c.next, r.at, c.want)
+			}
+		})
+	}
+}
