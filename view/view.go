@@ -24,7 +24,7 @@ type Entry struct {
 	Owner    string // Options.Owner of the lock or the session
 	Host     string // machine name
 	PID      int
-	Value    string           // of an election: the candidate's value; of another client: what it wrote
+	Value    string           // the candidate's value; of another client: what it wrote; above a tree lock: its path
 	QueuedAt time.Time        // UTC, in milliseconds
 	HeldAt   time.Time        // zero: it does not hold, or has held for less than about a second
 	Token    fencing.Token    // what the entry's writes are guarded with once it holds
@@ -72,7 +72,7 @@ func (e Entry) String() string {
 		who = append(who, "reader")
 	}
 	if e.Weight > 0 {
-		who = append(who, "weight "+strconv.Itoa(e.Weight))
+		who = append(who, "permit of weight "+strconv.Itoa(e.Weight))
 	}
 	for _, text := range [][2]string{{"owner", e.Owner}, {"host", e.Host}} {
 		if text[1] != "" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Queue is the queue of one name, as used by one session. It is immutable and does
@@ -22,6 +23,7 @@ type Queue struct {
 	entries string // prefix of the entries; ends in "/"
 	foreign bool   // entries of other queues may stand below the prefix
 	reader  bool   // its entries do not exclude one another: see Readers
+	below   string // of a reader: the path below this name that is locked, for people; or empty
 	err     error  // why the queue cannot be used
 
 	sem    *semaphore // nil: it is none
@@ -95,6 +97,13 @@ func (q *Queue) Readers() *Queue {
 	return &readers
 }
 
+// Above returns the queue as a lock of a path below its name uses it: as its readers do.
+func (q *Queue) Above(path string) *Queue {
+	above := q.Readers()
+	above.below = path
+	return above
+}
+
 // keyPrefix is what the keys begin with that are put through q.
 func (q *Queue) keyPrefix() string {
 	switch {
@@ -144,6 +153,15 @@ func (q *Queue) Kind() string {
 		return ""
 	}
 	return q.kind
+}
+
+// String names the queue for the text of an error, such as `lock "x"`.
+func (q *Queue) String() string {
+	kind := q.kind
+	if q.sem != nil {
+		kind = "semaphore"
+	}
+	return kind + " " + names.Quote(q.name)
 }
 
 // Name returns the name or prefix as it was given.
