@@ -50,8 +50,14 @@ func TestExitCodesAndErrorsOfWrongUse(t *testing.T) {
 	}{
 		"no etcd": {nil, []string{"ls", "--command-timeout=200ms", "--endpoints=" + stopped.Endpoints()[0]}, 69,
 			"connection refused"},
+		"no etcd, epoch": {nil, []string{"epoch", "--command-timeout=200ms", "--endpoints=" + stopped.Endpoints()[0]}, 69,
+			"connection refused"},
 		"unknown flag":     {nil, []string{"ls", "--bogus"}, 64, "unknown flag: --bogus"},
 		"unknown command":  {nil, []string{"bogus"}, 64, `unknown command "bogus"`},
+		"unknown topic":    {nil, []string{"help", "bogus"}, 64, `unknown command "bogus"`},
+		"no time":          {nil, []string{"ls", "--command-timeout=0", at}, 64, "--command-timeout"},
+		"no purpose":       {nil, []string{"check", "--for=", at}, 64, "--for"},
+		"negative token":   {nil, []string{"kick", "x", "--reason=r", "--token=-1", at}, 64, "--token"},
 		"bad variable":     {[]string{"ETCDCTL_COMMAND_TIMEOUT=soon"}, []string{"ls", at}, 64, "ETCDCTL_COMMAND_TIMEOUT"},
 		"bad name":         {nil, []string{"show", "a//b", at}, 64, "a//b"},
 		"no name":          {nil, []string{"show", at}, 64, "one NAME"},
@@ -170,7 +176,7 @@ func TestTLS(t *testing.T) {
 		// etcd's client reports an ended login as a bare deadline
 		"unknown authority": append([]string{at, "ETCDCTL_USER=root:secret"}, files[1:]...),
 	} {
-		p := with(t, env, "show", "x", "--command-timeout=1s", "--dial-timeout=1s").exits(69)
+		p := with(t, env, "show", "x", "--command-timeout=2s", "--dial-timeout=2s").exits(69)
 		if !strings.Contains(p.stderr.String(), name) || strings.Contains(p.stderr.String(), "secret") {
 			t.Errorf("stderr %q, want %q", p.stderr, name)
 		}
