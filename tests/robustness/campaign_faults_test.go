@@ -102,47 +102,58 @@ func (f *familyRound) disturbCluster(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// disturbWorker makes a process or its connection fail.
-func (f *familyRound) disturbWorker(ctx context.Context, t *testing.T, r *rand.Rand) {
-	i := r.IntN(len(f.workers))
+// disturbProcess makes a process or its connection fail. Its holds last as long, so that they are lost. Each of two
+// lanes has its own processes.
+func (f *familyRound) disturbProcess(ctx context.Context, t *testing.T, r *rand.Rand, lane int) {
+	i := lane + 2*r.IntN((len(f.workers)+1-lane)/2)
 	w := f.workers[i]
 	name, _, _ := strings.Cut(w.id, ".")
-	d := upTo(r, []time.Duration{time.Second, 4 * time.Second, 8 * time.Second}[r.IntN(3)])
-	during := func(what string, fault func()) {
+	check := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	during := func(what string, begin, end func()) {
+		check(w.Tell("keep"))
+		for range 30 { // until it holds
+			if pauseFor(ctx, 100*time.Millisecond); f.holds(w.id) {
+				break
+			}
+		}
 		f.during(name, what, func() {
-			fault()
-			pauseFor(ctx, d)
-			w.link.Heal()
+			begin()
+			pauseFor(ctx, upTo(r, []time.Duration{time.Second, 5 * time.Second, 12 * time.Second}[r.IntN(3)]))
+			end()
 		})
 	}
 	switch r.IntN(7) {
 	case 0, 1:
-		f.during(name, "a process is stopped", func() {
-			if err := w.Stop(t.Context()); err != nil {
-				t.Error(err)
-			}
-			pauseFor(ctx, d)
-			mustSucceed(t, w.Continue())
-		})
+		during("a process is stopped", func() { check(w.Stop(t.Context())) }, func() { check(w.Continue()) })
 	case 2:
 		f.mu.Lock()
 		f.killed = append(f.killed, w.id)
+		generation := len(f.killed)
 		f.mu.Unlock()
-		f.during(name, "a process is killed", func() {
-			mustSucceed(t, w.Signal(syscall.SIGKILL))
-			<-w.ended
-			pauseFor(ctx, d)
-		})
-		f.workers[i] = f.start(t, i, len(f.killed), r)
+		during("a process is killed", func() { check(w.Signal(syscall.SIGKILL)); <-w.ended }, func() {})
+		f.workers[i] = f.start(i, generation, r)
+		return
 	case 3:
-		during("connections are reset", w.link.Cut)
+		during("connections are reset", w.link.Cut, w.link.Heal)
 	case 4:
-		during("connections are silent", w.link.BlackHole)
+		during("connections are silent", w.link.BlackHole, w.link.Heal)
 	case 5:
-		during("connections carry no replies", w.link.BlackHoleReplies)
+		during("connections carry no replies", w.link.BlackHoleReplies, w.link.Heal)
 	case 6:
-		during("connections are slow", func() { w.link.Delay(upTo(r, 200*time.Millisecond)) })
+		during("connections are slow", func() { w.link.Delay(upTo(r, 200*time.Millisecond)) }, w.link.Heal)
 	}
+	check(w.Tell("go on"))
+}
+
+// holds reports whether a process holds a lock.
+func (f *familyRound) holds(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.holding[id] > 0
 }
 
 // interfere acts as an administrator.

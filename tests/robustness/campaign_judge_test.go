@@ -164,16 +164,16 @@ func (j *familyJudge) findEnd(c *claim) {
 		return k.Deleted && k.Revision == d.Revision
 	})
 	v, _ := queue.DecodeValue(d.Prev.Value)
-	r, logged := j.log.revokes[id]
+	r, logged := j.log.revokes[clientv3.LeaseID(d.Prev.Lease)]
 	switch {
 	case j.byHand[entryID(d.Prev)]:
 		c.how = byHand
 	case v.Notice.Given() && clientv3.LeaseID(d.Prev.Lease) != id:
 		c.how = byRemoval
+	case j.revoked[clientv3.LeaseID(d.Prev.Lease)]:
+		c.how = byRevoke
 	case !withLease:
 		c.how = byRelease
-	case j.revoked[id]:
-		c.how = byRevoke
 	case logged && r.proposer != j.log.leaders[r.term]:
 		c.how = byDeposed
 	default:
@@ -215,24 +215,23 @@ func (j *familyJudge) checkPair(a, b *claim) {
 	if a.rev > b.rev {
 		a, b = b, a
 	}
+	if a.first == 0 || b.first == 0 { // suspended from the start
+		return
+	}
+	why, both := j.excused(a, b), a.last-b.first
 	switch {
-	case a.first == 0 || b.first == 0: // suspended from the start
 	case b.last < a.first:
 		j.fail("%s held revision %d before %s held revision %d", b.who, b.rev, a.who, a.rev)
-	case a.end.Told != 0 && b.rev < a.deleted.Revision: // b waited
-		j.stats.least("a loss was told before the next held, at least: "+a.how, b.first-a.end.Told)
-		fallthrough
-	case a.last >= b.first:
-		both := a.last - b.first
-		if both < 0 {
-			return
-		}
-		if why := j.excused(a, b); why != "" {
-			j.stats.count("two held, as documented: " + why + ", " + a.how)
-			j.stats.most("two held, as documented: "+why+", "+a.how, both)
-			return
-		}
+	case both < 0 || why != "":
+	default:
 		j.fail("%s (revision %d) and %s (revision %d) held together for %v: %s", a.who, a.rev, b.who, b.rev, both, a.how)
+	}
+	switch {
+	case both >= 0 && why != "":
+		j.stats.count("two held, as documented: " + why + ", " + a.how)
+		j.stats.most("two held, as documented: "+why+", "+a.how, both)
+	case a.end.Told != 0 && b.rev < a.deleted.Revision && why == "": // b waited
+		j.stats.least("a loss was told before the next held, at least: "+a.how, b.first-a.end.Told)
 	}
 }
 

@@ -67,6 +67,7 @@ type familyRound struct {
 	revoked      map[clientv3.LeaseID]bool // by hand
 	byHand       map[string]bool           // entries that were deleted by hand, by entryID
 	killed       []string                  // processes
+	holding      map[string]int            // number of locks, by process
 	failed       []string
 }
 
@@ -87,7 +88,7 @@ type familyChild struct {
 func (f *familyRound) run(t *testing.T) {
 	r := rand.New(rand.NewPCG(*simulationSeed, uint64(f.number)))
 	f.workers, f.events, f.disturbances, f.killed, f.failed = nil, nil, nil, nil, nil
-	f.revoked, f.byHand = make(map[clientv3.LeaseID]bool), make(map[string]bool)
+	f.revoked, f.byHand, f.holding = make(map[clientv3.LeaseID]bool), make(map[string]bool), make(map[string]int)
 	f.names = nil
 	for i := range 3 {
 		f.names = append(f.names, fmt.Sprintf("round%d-%d", f.number, i))
@@ -99,7 +100,7 @@ func (f *familyRound) run(t *testing.T) {
 		}
 	}()
 	for i := range f.links {
-		f.workers = append(f.workers, f.start(t, i, 0, r))
+		f.workers = append(f.workers, f.start(i, 0, r))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), f.length)
 	defer cancel()
@@ -113,7 +114,9 @@ func (f *familyRound) run(t *testing.T) {
 		lane(f.interfere)
 	}
 	if f.number%3 != 1 {
-		f.disturb(ctx, r, func(ctx context.Context, r *rand.Rand) { f.disturbWorker(ctx, t, r) })
+		for i := range 2 {
+			lane(func(ctx context.Context, r *rand.Rand) { f.disturbProcess(ctx, t, r, i) })
+		}
 	}
 	lanes.Wait()
 	f.heal()
@@ -140,15 +143,15 @@ func (f *familyRound) run(t *testing.T) {
 }
 
 // start starts the process that uses a link.
-func (f *familyRound) start(t *testing.T, link, generation int, r *rand.Rand) *familyChild {
-	t.Helper()
+func (f *familyRound) start(link, generation int, r *rand.Rand) *familyChild {
 	w := &familyChild{id: fmt.Sprintf("round %d process %d.%d", f.number, link, generation), link: f.links[link],
 		ended: make(chan struct{})}
 	var err error
 	w.Child, err = child.Start[familyEvent](familyWorker, familyJob{ID: w.id, Endpoints: w.link.Endpoints(),
-		Names: f.names,
-		TTL:   time.Duration(2+r.IntN(4)) * time.Second, Seed: r.Uint64(), Goroutines: 2 + r.IntN(4)})
-	mustSucceed(t, err)
+		Names: f.names, TTL: time.Duration(2+r.IntN(4)) * time.Second, Seed: r.Uint64(), Goroutines: 2 + r.IntN(4)})
+	if err != nil {
+		panic(err)
+	}
 	f.running.Go(func() {
 		defer close(w.ended)
 		for {
@@ -158,6 +161,12 @@ func (f *familyRound) start(t *testing.T, link, generation int, r *rand.Rand) *f
 			}
 			f.mu.Lock()
 			f.events = append(f.events, ev)
+			switch ev.What {
+			case "held":
+				f.holding[w.id]++
+			case "ended":
+				f.holding[w.id]--
+			}
 			f.mu.Unlock()
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -106,6 +107,7 @@ type familyProcess struct {
 	client simClient   // has the session
 	sim    *simulation // has the names
 	stop   context.Context
+	keep   atomic.Bool // holds are not released
 }
 
 func runFamilyWorker(ctx context.Context, _ string, j familyJob, parent *child.Parent[familyEvent]) error {
@@ -119,18 +121,20 @@ func runFamilyWorker(ctx context.Context, _ string, j familyJob, parent *child.P
 		return err
 	}
 	stop, cancel := context.WithCancel(ctx)
+	defer cancel()
 	p := &familyProcess{familyJob: j, parent: parent, sim: &simulation{names: j.Names}, stop: stop}
 	p.client.sess.Store(sess)
 	var all sync.WaitGroup
 	for g := range j.Goroutines {
 		all.Go(func() { p.work(g) })
 	}
-	_, err = parent.Hear(ctx)
+	for message := ""; message != "end"; p.keep.Store(message == "keep") {
+		if message, err = parent.Hear(ctx); err != nil {
+			return err
+		}
+	}
 	cancel()
 	all.Wait()
-	if err != nil {
-		return err
-	}
 	p.recover(ctx)
 	err = sess.Close(ctx)
 	parent.Say("family", familyEvent{What: "closed", Who: j.ID, Err: text(err)})
@@ -281,8 +285,10 @@ func (p *familyProcess) held(ev familyEvent, lk unlocker, d time.Duration, r *ra
 			ended.Told, ended.Err = sinceBoot(), fmt.Sprint(lk.Check())
 			return ended
 		case <-end.C:
-			check()
-			return ended
+			if check(); !p.keep.Load() {
+				return ended
+			}
+			end.Reset(100 * time.Millisecond)
 		}
 	}
 }
