@@ -135,6 +135,7 @@ func (f *familyRound) disturbProcess(ctx context.Context, t *testing.T, r *rand.
 		generation := len(f.killed)
 		f.mu.Unlock()
 		during("a process is killed", func() { check(w.Signal(syscall.SIGKILL)); <-w.ended }, func() {})
+		w.end(t)
 		f.workers[i] = f.start(i, generation, r)
 		return
 	case 3:
@@ -187,7 +188,9 @@ func (f *familyRound) interfere(ctx context.Context, r *rand.Rand) {
 		f.mu.Lock()
 		f.byHand[entryID(kv)] = true
 		f.mu.Unlock()
-		if _, err := cli.Delete(ctx, string(kv.Key)); err == nil {
+		same := clientv3.Compare(clientv3.CreateRevision(string(kv.Key)), "=", kv.CreateRevision)
+		resp, err := cli.Txn(ctx).If(same).Then(clientv3.OpDelete(string(kv.Key))).Commit()
+		if err == nil && resp.Succeeded {
 			count("an entry is deleted by hand")
 		}
 	case 4, 5, 6:

@@ -24,6 +24,7 @@ type claim struct {
 	first, last time.Duration    // it was believed to be held between them
 	deleted     *etcdfake.Change // the first of its entries that was deleted
 	how         string           // why that was
+	asked       time.Duration    // when an administrator had asked it to let go; zero if none had
 }
 
 // Why an entry was deleted.
@@ -152,8 +153,11 @@ func (j *familyJudge) granted(ev familyEvent) *claim {
 func (j *familyJudge) findEnd(c *claim) {
 	for _, p := range c.parts {
 		for _, d := range j.oracle.history(j.sim, p.key) {
-			if d.Deleted && d.Prev.CreateRevision == c.rev && (c.deleted == nil || d.Revision < c.deleted.Revision) {
+			switch v, _ := queue.DecodeValue(d.Kv.Value); {
+			case d.Deleted && d.Prev.CreateRevision == c.rev && (c.deleted == nil || d.Revision < c.deleted.Revision):
 				c.deleted = &d
+			case !d.Deleted && d.Kv.CreateRevision == c.rev && v.Notice.Given() && c.asked == 0:
+				c.asked = j.seen(d.Revision)
 			}
 		}
 	}
@@ -172,7 +176,7 @@ func (j *familyJudge) findEnd(c *claim) {
 		c.how = byRemoval
 	case j.revoked[clientv3.LeaseID(d.Prev.Lease)]:
 		c.how = byRevoke
-	case !withLease:
+	case !withLease && clientv3.LeaseID(d.Prev.Lease) == id:
 		c.how = byRelease
 	case logged && r.proposer != j.log.leaders[r.term]:
 		c.how = byDeposed
@@ -192,6 +196,12 @@ func (j *familyJudge) checkEnd(c *claim) {
 		// A reply of a Check and what tells of the deletion may pass each other.
 		if late > 0 && (c.expected() || late > forcedLossLimit && !j.troubled(c.who, gone-2*time.Second, c.last)) {
 			j.fail("%s: Check returned nil %v after its entry of revision %d was deleted: %s", c.who, late, c.rev, c.how)
+		}
+	}
+	if late := c.last - c.asked; c.asked != 0 && c.last > max(c.asked, c.first) {
+		j.stats.most("Check was nil after an administrator had asked, at most", late)
+		if late > forcedLossLimit && !j.troubled(c.who, c.asked-2*time.Second, c.last) {
+			j.fail("%s: Check returned nil %v after an administrator had asked, without a fault", c.who, late)
 		}
 	}
 	if c.end.Unlocked == 0 || c.end.Told != 0 {
@@ -246,6 +256,8 @@ func (j *familyJudge) excused(a, b *claim) string {
 		return "a newcomer waits for no lock delay"
 	case j.disturbed(a.who, gone-2*time.Second, b.first):
 		return "the process was stopped or cut off"
+	case a.end.Gap > promptLimit/2:
+		return "the machine did not run the process"
 	}
 	return ""
 }

@@ -32,8 +32,8 @@ func TestLockFamilyOnARealClusterUnderFaults(t *testing.T) {
 	for range long(5, 4, 2) {
 		f.links = append(f.links, cluster.Link(t))
 	}
-	for round := range long(16, 2, 1) {
-		f.number, f.length = round, seconds(long(25, 20, 4))
+	for round := range long(12, 2, 1) {
+		f.number, f.length = round, seconds(long(40, 20, 4))
 		f.run(t)
 	}
 	for _, what := range slices.Sorted(maps.Keys(f.stats.counts)) {
@@ -125,10 +125,7 @@ func (f *familyRound) run(t *testing.T) {
 	}
 	f.running.Wait()
 	for _, w := range f.workers {
-		unexpected := errors.New("the process wrote to stderr")
-		if err := child.KillAll(unexpected, w.Child); err != unexpected { // a panic, a data race
-			t.Errorf("%s: %v", w.id, err)
-		}
+		w.end(t)
 	}
 	cli := f.cluster.Client(t)
 	await(t, "no entry is left", func() bool {
@@ -171,6 +168,14 @@ func (f *familyRound) start(link, generation int, r *rand.Rand) *familyChild {
 		}
 	})
 	return w
+}
+
+// end kills the process, and checks that it has written nothing to stderr: no panic, no data race.
+func (w *familyChild) end(t *testing.T) {
+	unexpected := errors.New("the process wrote to stderr")
+	if err := child.KillAll(unexpected, w.Child); err != unexpected {
+		t.Errorf("%s: %v", w.id, err)
+	}
 }
 
 // heal ends all faults.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
@@ -29,77 +28,6 @@ const (
 	minHoldKind
 	familyKinds
 )
-
-// A familyJob is the argument of runFamilyWorker.
-type familyJob struct {
-	ID         string
-	Names      []string // of locks and semaphores; the limit of the last semaphore changes
-	Endpoints  []string
-	TTL        time.Duration
-	Seed       uint64
-	Goroutines int
-}
-
-// A familyEvent is a report of a familyWorker. All times are by sinceBoot, which all processes share.
-type familyEvent struct {
-	What string // "wants", "held", "ended", "failed", or "closed", or "cannot" after all faults were healed
-	Who  string // the owner of the entries: one call
-	Kind int
-	Err  string
-	At   time.Duration // "wants": the call began; "held": it returned; "failed": it returned an error
-
-	Parts []familyPart // "wants" and "held"
-
-	// "held":
-	Key             string
-	Lease           clientv3.LeaseID
-	Token, Acquired int64
-	MinHold         time.Duration
-
-	// "ended". First is when the first Check that returned nil returned, Last is when the last one was called, so it was
-	// believed to be held between them. Both are zero if there was none.
-	First, Last          time.Duration
-	Told                 time.Duration // when Done was closed; zero if the hold was released
-	Unlocked             time.Duration // when Unlock returned nil, or zero
-	Downgraded, Released bool
-}
-
-type familyPart struct {
-	Prefix string
-	Reads  bool
-}
-
-// parts returns the queues that the call has entries in.
-func (ev familyEvent) parts() (all []part) {
-	for _, p := range ev.Parts {
-		all = append(all, part{prefix: p.Prefix, reads: p.Reads})
-	}
-	return all
-}
-
-// text returns the text of an error, or "".
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-func familyParts(parts []part) (all []familyPart) {
-	for _, p := range parts {
-		all = append(all, familyPart{p.prefix, p.reads})
-	}
-	return all
-}
-
-// sinceBoot is the same clock in all processes.
-func sinceBoot() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err)
-	}
-	return time.Duration(ts.Nano())
-}
 
 type familyProcess struct {
 	familyJob
@@ -146,24 +74,37 @@ func (p *familyProcess) recover(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, name := range p.Names {
-		what, err := lockAnyOnce(ctx, &p.client, name)
-		for err == nil {
-			what = "acquire"
-			var limit int
-			if limit, err = locker.NewSemaphore(p.client.session(), name, firstLimit).Limit(ctx); err != nil || limit == 0 {
-				break
-			}
-			var permit *locker.Permit
-			permit, err = locker.NewSemaphore(p.client.session(), name, limit).Acquire(ctx, limit)
-			if err == nil {
-				err = permit.Release(ctx)
-				break
-			}
+		_, err := lockAnyOnce(ctx, &p.client, name)
+		if err == nil {
+			err = p.acquireAll(ctx, name)
 		}
 		if err != nil {
-			p.parent.Say("family", familyEvent{What: "cannot", Who: p.ID + " " + what + " " + name, Err: err.Error()})
+			p.parent.Say("family", familyEvent{What: "cannot", Who: p.ID, Err: err.Error()})
 		}
 	}
+}
+
+// acquireAll acquires and releases all permits of a semaphore.
+func (p *familyProcess) acquireAll(ctx context.Context, name string) error {
+	sem, limit, err := p.semaphore(ctx, name)
+	if err != nil {
+		return err
+	}
+	permit, err := sem.Acquire(ctx, limit)
+	if err != nil {
+		return err
+	}
+	return permit.Release(ctx)
+}
+
+// semaphore returns a semaphore with its present limit.
+func (p *familyProcess) semaphore(ctx context.Context, name string) (*locker.Semaphore, int, error) {
+	sem := locker.NewSemaphore(p.client.session(), name, firstLimit)
+	limit, err := sem.Limit(ctx)
+	if err != nil || limit == 0 {
+		return sem, firstLimit, err
+	}
+	return locker.NewSemaphore(p.client.session(), name, limit), limit, nil
 }
 
 func (p *familyProcess) work(g int) {
@@ -198,7 +139,8 @@ func (p *familyProcess) call(who string, r *rand.Rand) {
 		p.parent.Say("family", familyEvent{What: "failed", Who: who, Kind: ev.Kind, At: sinceBoot(), Err: err.Error()})
 		return
 	}
-	hold := upTo(r, []time.Duration{5 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second}[r.IntN(4)])
+	holds := []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second}
+	hold := upTo(r, holds[r.IntN(len(holds))])
 	ended := p.held(ev, lk, hold, r)
 	if w, ok := lk.(*locker.DowngradableLock); ok && r.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -221,20 +163,16 @@ func (p *familyProcess) draw(ctx context.Context, ev *familyEvent, r *rand.Rand)
 	name := p.Names[r.IntN(len(p.Names))]
 	switch ev.Kind {
 	case permitKind:
-		sem := locker.NewSemaphore(p.client.session(), name, firstLimit)
-		limit, err := sem.Limit(ctx)
+		sem, limit, err := p.semaphore(ctx, name)
 		if err != nil {
 			return nil, nil
 		}
-		if limit == 0 {
-			limit = firstLimit
-		}
-		sem = locker.NewSemaphore(p.client.session(), name, limit).With(locker.Options{Owner: ev.Who})
 		if name == p.Names[len(p.Names)-1] && r.IntN(4) == 0 {
 			_, _ = sem.Resize(ctx, 1+r.IntN(4))
 			return nil, nil
 		}
 		weight := 1 + r.IntN(limit)
+		sem = sem.With(locker.Options{Owner: ev.Who})
 		return func(ctx context.Context) (unlocker, error) {
 			permit, err := sem.Acquire(ctx, weight)
 			if err != nil {
@@ -254,8 +192,10 @@ func (p *familyProcess) draw(ctx context.Context, ev *familyEvent, r *rand.Rand)
 // end.
 func (p *familyProcess) held(ev familyEvent, lk unlocker, d time.Duration, r *rand.Rand) (ended familyEvent) {
 	ended = familyEvent{What: "ended", Who: ev.Who, Kind: ev.Kind}
+	previous := sinceBoot()
 	check := func() {
 		called := sinceBoot()
+		ended.Gap, previous = max(ended.Gap, called-previous), called
 		if lk.Check() != nil {
 			return
 		}
@@ -274,6 +214,7 @@ func (p *familyProcess) held(ev familyEvent, lk unlocker, d time.Duration, r *ra
 		ctx, cancel := context.WithTimeout(p.stop, time.Second)
 		_, _ = fencing.NewFencedWriter(owner).Put(ctx, dataKey(ev.Parts[0].Prefix), ev.Who)
 		cancel()
+		previous = sinceBoot()
 	}
 	end, tick := time.NewTimer(d), time.NewTicker(2*time.Millisecond)
 	defer tick.Stop()
@@ -304,6 +245,5 @@ func (p *familyProcess) unlock(ended familyEvent, lk unlocker, r *rand.Rand) {
 	} else if ended.Err == "" {
 		ended.Err = err.Error()
 	}
-	ended.Released = true
 	p.parent.Say("family", ended)
 }
