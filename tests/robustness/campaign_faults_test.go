@@ -114,12 +114,13 @@ func (f *familyRound) disturbProcess(ctx context.Context, t *testing.T, r *rand.
 		}
 	}
 	during := func(what string, begin, end func()) {
-		check(w.Tell("keep"))
 		for range 30 { // until it holds
-			if pauseFor(ctx, 100*time.Millisecond); f.holds(w.id) {
+			if f.holds(w.id) {
 				break
 			}
+			pauseFor(ctx, 50*time.Millisecond)
 		}
+		check(w.Tell("keep"))
 		f.during(name, what, func() {
 			begin()
 			pauseFor(ctx, upTo(r, []time.Duration{time.Second, 5 * time.Second, 12 * time.Second}[r.IntN(3)]))

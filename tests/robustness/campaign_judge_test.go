@@ -256,8 +256,10 @@ func (j *familyJudge) excused(a, b *claim) string {
 		return "a newcomer waits for no lock delay"
 	case j.disturbed(a.who, gone-2*time.Second, b.first):
 		return "the process was stopped or cut off"
-	case a.end.Gap > promptLimit/2:
-		return "the machine did not run the process"
+	case a.end.Gap > promptLimit/2 || slices.ContainsFunc(j.record.starved, func(d disturbance) bool {
+		return d.from < b.first && d.to > gone-time.Second
+	}):
+		return "the machine was too busy"
 	}
 	return ""
 }

@@ -25,7 +25,8 @@ type familyRecord struct {
 	changes map[int64][]*clientv3.Event // by revision
 	seen    map[int64]time.Duration     // when a member first told of it: it was made before
 	last    int64                       // all up to it are known
-	probes  []familyProbe               // in order of revision
+	probes  []familyProbe
+	starved []disturbance               // when this process did not run
 	stand   map[string]*mvccpb.KeyValue // by key; used by judge
 }
 
@@ -48,6 +49,7 @@ func recordFamily(t *testing.T, cluster *etcdtest.Cluster) *familyRecord {
 		all.Go(func() { h.watch(ctx, cli) })
 		all.Go(func() { h.probe(ctx, cli) })
 	}
+	all.Go(func() { h.beat(ctx) })
 	t.Cleanup(func() { cancel(); all.Wait() })
 	return h
 }
@@ -89,6 +91,20 @@ func (h *familyRecord) probe(ctx context.Context, cli *clientv3.Client) {
 			h.mu.Unlock()
 		}
 		pauseFor(ctx, 50*time.Millisecond)
+	}
+}
+
+// beat notices when the machine is so busy that this process, which has the connections of the others, does not run.
+func (h *familyRecord) beat(ctx context.Context) {
+	for last := sinceBoot(); ctx.Err() == nil; {
+		pauseFor(ctx, 20*time.Millisecond)
+		now := sinceBoot()
+		if now-last > promptLimit/4 {
+			h.mu.Lock()
+			h.starved = append(h.starved, disturbance{from: last, to: now})
+			h.mu.Unlock()
+		}
+		last = now
 	}
 }
 

@@ -90,7 +90,7 @@ func (f *familyRound) run(t *testing.T) {
 	f.workers, f.events, f.disturbances, f.killed, f.failed = nil, nil, nil, nil, nil
 	f.revoked, f.byHand, f.holding = make(map[clientv3.LeaseID]bool), make(map[string]bool), make(map[string]int)
 	f.names = nil
-	for i := range 3 {
+	for i := range 4 {
 		f.names = append(f.names, fmt.Sprintf("round%d-%d", f.number, i))
 	}
 	from := f.record.revision(t)
