@@ -241,7 +241,7 @@ func (j *familyJudge) checkPair(a, b *claim) {
 		j.stats.count("two held, as documented: " + why + ", " + a.how)
 		j.stats.most("two held, as documented: "+why+", "+a.how, both)
 	case a.end.Told != 0 && b.rev < a.deleted.Revision && why == "": // b waited
-		j.stats.least("a loss was told before the next held, at least: "+a.how, b.first-a.end.Told)
+		j.stats.least("the last Check of a lost hold was nil before the next held, at least: "+a.how, -both)
 	}
 }
 
