@@ -130,7 +130,7 @@ func TestDelayDelaysWithoutLimitingThroughput(t *testing.T) {
 	if _, err := io.ReadFull(server, got); err != nil {
 		t.Fatal(err)
 	}
-	if d := time.Since(start); d > 20*time.Second {
+	if d := time.Since(start); d > time.Minute {
 		t.Errorf("%d bytes took %v", size, d)
 	}
 	for k, b := range got {

@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -24,7 +25,8 @@ var (
 )
 
 // CheckName returns nil, or a *holdfast.NameError if name cannot name a lock. A name is one or more non-empty segments
-// joined by "/", none starting with "@", at most 512 bytes. Lock checks too, before it sends anything.
+// joined by "/", of any bytes, none starting with "@", at most 512 bytes in all. Lock checks too, before it sends
+// anything.
 func CheckName(name string) error { return queue.CheckName("lock", name) }
 
 // AcquireError says why a lock was not acquired. Nothing is held, and no entry is left. Only if etcd did not answer may
@@ -52,8 +54,8 @@ type AcquireError struct {
 }
 
 func (e *AcquireError) Error() string {
-	what := "lock"
-	if e.Kind == "sem" {
+	what := cmp.Or(e.Kind, "lock")
+	if what == "sem" {
 		what = "semaphore"
 	}
 	if e.State == 0 {
@@ -63,6 +65,9 @@ func (e *AcquireError) Error() string {
 		what, names.Quote(e.Name), e.Waited.Round(time.Millisecond), int64(e.Lease), e.State, e.Err)
 	if e.Place.Known() {
 		text += "; " + e.Place.String()
+		if e.Lease != 0 && e.Place.Holder.Lease == e.Lease {
+			text += "; this session is the holder"
+		}
 	}
 	return text
 }

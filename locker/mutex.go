@@ -37,7 +37,8 @@ func (m *Mutex) Name() string { return m.named.first().Name() }
 //
 // If fn was not called, the error is an *AcquireError. Otherwise it is fn's own, joined with the *holdfast.LostError if
 // the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release with an unknown
-// outcome is not an error. If fn panics, Do releases the lock and the panic continues.
+// outcome is not an error. fn may call Unlock. If fn panics, Do releases the lock and the panic continues;
+// so with runtime.Goexit.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
 	return do(ctx, m.named, fn, m.Lock)
 }
@@ -88,8 +89,8 @@ func carries(err error, lost *holdfast.LostError) bool {
 //
 // An error is an *AcquireError, whose Err field lists the errors.Is targets and whose Place says which client holds. If
 // the session loses its lease, the call queues again under the next one. Two calls are two contenders, even in one
-// goroutine; but with a context of a Lock of the same name that is still held, the error Is holdfast.ErrReentrant, or
-// the hold is shared: see Options.Reentrant.
+// goroutine, which then waits for itself until ctx ends; but with a context of a Lock of the same name and client that
+// is still held, the error Is holdfast.ErrReentrant, or the hold is shared: see Options.Reentrant.
 func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
 	return m.lock(ctx, false)
 }

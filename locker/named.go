@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
 )
@@ -36,8 +38,8 @@ func (n named) acquire(ctx context.Context, try bool) ([]*queue.Hold, error) {
 	if err := n.opts.validate(); err != nil {
 		return nil, n.failed(0, err)
 	}
-	if _, held := n.carriedBy(ctx); held {
-		return nil, n.failed(0, holdfast.ErrReentrant)
+	if h, held := n.carriedBy(ctx); held {
+		return nil, n.failed(0, n.reentrant(h))
 	}
 	return n.enqueue(ctx, try)
 }
@@ -98,6 +100,19 @@ func (n named) carriedBy(ctx context.Context) (handle, bool) {
 // blockedBy reports whether a hold keeps one of the names taken.
 func (n named) blockedBy(h handle) bool {
 	return h.Blocks() && slices.ContainsFunc(h.Together(), n.meets)
+}
+
+// reentrant returns the error for a caller whose context comes from h. Of several names it says which is held.
+func (n named) reentrant(h handle) error {
+	met := h.Together()[slices.IndexFunc(h.Together(), n.meets)].Queue().Name()
+	switch path := h.Queue(); {
+	case path.Kind() == "tree" && path.Name() != met:
+		return fmt.Errorf("%w: %s, for %s", holdfast.ErrReentrant, names.Quote(met), names.Quote(path.Name()))
+	case len(n.queues) > 1:
+		return fmt.Errorf("%w: %s", holdfast.ErrReentrant, names.Quote(met))
+	default:
+		return holdfast.ErrReentrant
+	}
 }
 
 // meets reports whether a hold has its entry in one of the queues.

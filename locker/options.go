@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// Options are the options of a Mutex. The zero value of each field is its default. A value
-// out of range is a *holdfast.ArgumentError from Lock.
+// Options are the options of all locks; MinHold and Reentrant are those of a Mutex and an RWMutex only. The zero value
+// of each field is its default. A value out of range is a *holdfast.ArgumentError from Lock.
 type Options struct {
 	// Owner names the holder in the entry, for people. Default session.Options.Owner; at most 256 bytes. Two goroutines
 	// with the same Owner exclude each other.
@@ -50,8 +50,9 @@ type Options struct {
 	// of one hold do not exclude each other. CancelOnSuspended is that of each call, other options those of the first.
 	//
 	// A Lock covers RLock of its name. A ReadLock covers RLock and not Lock, which fails with holdfast.ErrReentrant: two
-	// readers that did so would wait for each other. A Mutex and an RWMutex have this option; others refuse it, and a
-	// Lock of theirs is not shared. Default false.
+	// readers that did so would wait for each other. A Lock that is unlocked before an RLock within it keeps other
+	// readers out until that one is unlocked: to go on beside them, use RWMutex.LockDowngradable. A Mutex and an RWMutex
+	// have this option; others refuse it, and a Lock of theirs is not shared. Default false.
 	Reentrant bool
 
 	// OnWait is called while Lock and Do wait: once they are queued behind others, and each time the wait continues, at

@@ -33,7 +33,8 @@ const MaxPermits = queue.MaxPermits
 //
 // What is not guaranteed of a Mutex; see the package. A Permit has no fencing token: several hold, so none could tell
 // who is late. A Set takes no permits, and there are no semaphores under foreign prefixes: etcd's own clients
-// know none.
+// know none. To hold after a wait takes a write: while etcd's store is full, callers that wait fail, and their entries
+// stay until there is room.
 type Semaphore struct {
 	queue *queue.Queue
 	opts  Options
@@ -62,8 +63,8 @@ func (s *Semaphore) TryDo(ctx context.Context, weight int, fn func(ctx context.C
 	return do(ctx, s.named(weight), fn, func(ctx context.Context) (*Permit, error) { return s.TryAcquire(ctx, weight) })
 }
 
-// Acquire acquires that many permits at once, as one Permit, and waits its turn. ctx bounds the acquisition only. When
-// it ends, Acquire waits for its entry to be removed, for 250 ms at most.
+// Acquire acquires that many permits at once, 1 to n, as one Permit, and waits its turn. ctx bounds the acquisition
+// only. When it ends, Acquire waits for its entry to be removed, for 250 ms at most.
 //
 // An error is an *AcquireError, as from Mutex.Lock. It wraps a *holdfast.LimitError if the weight is above the limit,
 // also if that was lowered meanwhile, or if the limit in etcd is another than n when it queues. With a context of a

@@ -136,7 +136,10 @@ func TestBadSemaphoresAreRefusedBeforeAnyRequest(t *testing.T) {
 		sem := locker.NewSemaphore(p.Sess, "x", 3)
 		argument := func(err error) bool { return errors.As(err, new(*holdfast.ArgumentError)) }
 		name := func(err error) bool { return errors.As(err, new(*holdfast.NameError)) }
-		limit := func(err error) bool { return errors.As(err, new(*holdfast.LimitError)) }
+		limit := func(err error) bool {
+			var e *holdfast.LimitError
+			return errors.As(err, &e) && e.Weight == 4 && e.Limit == 3
+		}
 		time.Sleep(20 * kit.OneWay)
 		before := p.Link.Count()
 		for which, c := range map[string]struct {
@@ -248,6 +251,8 @@ func TestWaitingForAPermitIsToldAndItsPlaceIsInTheError(t *testing.T) {
 		var failed *locker.AcquireError
 		if !errors.As(err, &failed) || failed.Place.Ahead != 2 || failed.Place.Holder.Owner != "first" {
 			t.Errorf("%v", err)
+		} else if e := failed.Place.Holder; e.Weight != 1 || e.Token != 0 {
+			t.Errorf("a permit of weight 1, which has no token: %+v", e)
 		}
 		if first := <-told; first != "2 first" {
 			t.Errorf("told %q", first)
@@ -301,5 +306,13 @@ func TestCloseEndsHoldersAndWaitersOfASemaphore(t *testing.T) {
 			t.Errorf("the waiter of the other session: %v", err)
 		}
 		kit.NothingStands(t, srv)
+		p.Link.Delay(0) // so that a request would be answered at once
+		sem := locker.NewSemaphore(p.Sess, "x", 1)
+		if _, err := sem.Limit(ctx); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Limit: %v", err)
+		}
+		if _, err := sem.Resize(ctx, 2); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Resize: %v", err)
+		}
 	})
 }

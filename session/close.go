@@ -21,9 +21,10 @@ const joinGrace = time.Second
 // removes its entries from etcd, revokes the lease, and joins every goroutine and callback. It does not wait for work
 // under a lock.
 //
-// Close returns when ctx ends; if ctx is already dead, after Options.CloseTimeout. The rest ends in the background
-// within CloseTimeout. Errors: holdfast.ErrOutcomeUnknown and holdfast.ErrClientClosed (entries may stay until etcd
-// expires the lease), *CallbackError. Later calls wait for the same end.
+// Close returns when ctx ends; if ctx is already dead or, as the context of a lock, ends with the session, after
+// Options.CloseTimeout. The rest ends in the background within CloseTimeout. Errors: holdfast.ErrOutcomeUnknown and
+// holdfast.ErrClientClosed (entries may stay until etcd expires the lease), *CallbackError. Later calls wait for the
+// same end.
 func (s *Session) Close(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -40,19 +41,25 @@ func (s *Session) Close(ctx context.Context) error {
 		s.publish(Event{State: holdfast.Closed, Previous: state, Lease: l.ID(), Err: holdfast.ErrClosed})
 		go s.finish(l) // bounded by CloseTimeout, then joins; ends by closing s.done
 	}
-	ctx, cancel := host{s}.Detached(ctx)
+	patience, cancel := host{s}.Detached(ctx)
 	defer cancel()
+	waitFor(s.done, patience)
+	if errors.Is(context.Cause(patience), holdfast.ErrClosed) { // ctx comes from a lock, which this has ended
+		patience, cancel = host{s}.Detached(ctx)
+		defer cancel()
+		waitFor(s.done, patience)
+	}
 	select {
 	case <-s.done:
 		return s.closeErr()
-	case <-ctx.Done():
+	default:
 	}
 	select {
 	case <-s.joined:
-		return fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.ID()), context.Cause(ctx), s.stuck())
+		return fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.ID()), context.Cause(patience), s.stuck())
 	default:
 		return fmt.Errorf("holdfast: session of lease %x is not closed yet: %w: %w",
-			int64(l.ID()), holdfast.ErrOutcomeUnknown, context.Cause(ctx))
+			int64(l.ID()), holdfast.ErrOutcomeUnknown, context.Cause(patience))
 	}
 }
 

@@ -72,7 +72,7 @@ func (e Entry) String() string {
 		who = append(who, "reader")
 	}
 	if e.Weight > 0 {
-		who = append(who, "weight "+strconv.Itoa(e.Weight))
+		who = append(who, "permit of weight "+strconv.Itoa(e.Weight))
 	}
 	for _, text := range [][2]string{{"owner", e.Owner}, {"host", e.Host}} {
 		if text[1] != "" {

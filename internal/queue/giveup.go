@@ -93,13 +93,20 @@ func (ln *line) awaitRemoval(ctx context.Context, e *entry, done <-chan struct{}
 	}
 }
 
-// closedErr returns holdfast.ErrClosed if the session, not ctx, ended the call;
-// otherwise err.
+// closedErr returns holdfast.ErrClosed or holdfast.ErrClientClosed if the session or its
+// client, not ctx, ended the call; otherwise err.
 func (q *Queue) closedErr(ctx context.Context, err error) error {
-	if ctx.Err() == nil && q.host.Context().Err() != nil {
+	client := q.host.Client().Ctx()
+	switch {
+	case err == nil || ctx.Err() != nil || errors.Is(err, holdfast.ErrClientClosed):
+		return err
+	case q.host.Context().Err() != nil:
 		return holdfast.ErrClosed
+	case client != nil && client.Err() != nil:
+		return holdfast.ErrClientClosed
+	default:
+		return err
 	}
-	return err
 }
 
 // describeWait returns what to add to the error of a call whose context has ended:

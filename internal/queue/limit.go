@@ -65,7 +65,7 @@ func (q *Queue) Permits(weight int) *Queue {
 	case weight < 1:
 		permits.err = &holdfast.ArgumentError{Argument: "weight", Reason: "is not positive"}
 	case weight > q.sem.permits:
-		permits.err = q.tooHeavy(q.sem.permits)
+		permits.err = permits.tooHeavy(q.sem.permits)
 	}
 	return &permits
 }

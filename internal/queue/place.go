@@ -117,6 +117,10 @@ func attempts(entries []*mvccpb.KeyValue) int64 {
 func (a ahead) place(q *Queue) view.Place {
 	p := view.Place{Ahead: int(min(a.count, view.MaxAhead)), Seen: a.at}
 	if a.holder != nil {
+		if q.sem != nil {
+			p.Holder = ViewPermit(a.holder) // a permit has no token
+			return p
+		}
 		p.Holder = View(a.holder, q.verbatim())
 		p.Holder.Token = tokenOf(a.holder, a.epoch)
 	}

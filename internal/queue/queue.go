@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Queue is the queue of one name, as used by one session. It is immutable and does
@@ -144,6 +145,15 @@ func (q *Queue) Kind() string {
 		return ""
 	}
 	return q.kind
+}
+
+// String names the queue for the text of an error, such as `lock "x"`.
+func (q *Queue) String() string {
+	kind := q.kind
+	if q.sem != nil {
+		kind = "semaphore"
+	}
+	return kind + " " + names.Quote(q.name)
 }
 
 // Name returns the name or prefix as it was given.

@@ -142,8 +142,7 @@ func (h *Hold) removalError() error {
 		return h.outcome
 	default:
 		q := h.entry.q
-		return fmt.Errorf("release %s %s (%skey %s): %w", q.kind, names.Quote(q.name), h.tokenText(), names.Quote(h.Key()),
-			h.outcome)
+		return fmt.Errorf("release %s (%skey %s): %w", q, h.tokenText(), names.Quote(h.Key()), h.outcome)
 	}
 }
 
@@ -164,8 +163,8 @@ func (h *Hold) outcomeUnknown(err error) error {
 	if h.entry.takenFor() > 0 {
 		next = "the session keeps the name taken until MinHold has passed, as long as its lease lives"
 	}
-	return fmt.Errorf("release %s %s (%slease %x, session %s): %w; %s",
-		q.kind, names.Quote(q.name), h.tokenText(), int64(h.Lease()), q.host.State(), err, next)
+	return fmt.Errorf("release %s (%slease %x, session %s): %w; %s",
+		q, h.tokenText(), int64(h.Lease()), q.host.State(), err, next)
 }
 
 // explain turns the error of the removal of a released entry into the loss that

@@ -227,6 +227,9 @@ func (p *pauses) reset() { p.backoff = nil }
 // holdfast.ErrClosed as its cause then.
 func withSession(ctx context.Context, host lease.Host) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	if host.Context().Err() != nil { // AfterFunc would say so a moment later
+		cancel(holdfast.ErrClosed)
+	}
 	stop := context.AfterFunc(host.Context(), func() { cancel(holdfast.ErrClosed) })
 	return ctx, func() { stop(); cancel(nil) }
 }

@@ -170,7 +170,7 @@ func TestTLS(t *testing.T) {
 		// etcd's client reports an ended login as a bare deadline
 		"unknown authority": append([]string{at, "ETCDCTL_USER=root:secret"}, files[1:]...),
 	} {
-		p := with(t, env, "show", "x", "--command-timeout=1s", "--dial-timeout=1s").exits(69)
+		p := with(t, env, "show", "x", "--command-timeout=2s", "--dial-timeout=2s").exits(69)
 		if !strings.Contains(p.stderr.String(), name) || strings.Contains(p.stderr.String(), "secret") {
 			t.Errorf("stderr %q, want %q", p.stderr, name)
 		}

@@ -27,6 +27,7 @@ var (
 	open       = testkit.Open
 	deadline   = testkit.Deadline
 	within     = testkit.Within
+	untilHeld  = testkit.UntilHeld
 	eventually = testkit.Eventually
 )
 

@@ -25,9 +25,12 @@ func TestThreeProcessesRunEachSlotOnce(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	all := startThree(t, job{Endpoints: srv.Endpoints(), TTL: 5 * time.Second, MinHold: 2 * time.Second})
+	all := startThree(t, job{Endpoints: srv.Endpoints(), TTL: 15 * time.Second, MinHold: 6 * time.Second})
 	var last event
 	for slot := range 2 {
+		if slot > 0 {
+			awaitFree(t, cli)
+		}
 		first := all[slot]
 		tell(t, first, tick)
 		ran := await(t, first, "ran")
@@ -44,7 +47,6 @@ func TestThreeProcessesRunEachSlotOnce(t *testing.T) {
 				t.Errorf("slot %d: %s skipped with %s", slot, c.Name, ev.Err)
 			}
 		}
-		awaitFree(t, cli)
 	}
 }
 
@@ -54,7 +56,7 @@ func TestStoppedProcessDoesNotKeepTheJob(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	all := startThree(t, job{Endpoints: srv.Endpoints(), TTL: 2 * time.Second, MinHold: time.Second})
+	all := startThree(t, job{Endpoints: srv.Endpoints(), TTL: 3 * time.Second, MinHold: 8 * time.Second})
 	a, b := all[0], all[1]
 	tell(t, a, tickLong)
 	stale := await(t, a, "ran")
@@ -80,7 +82,7 @@ func TestStoppedProcessDoesNotKeepTheJob(t *testing.T) {
 func TestLeaderOfThreeProcessesRunsTheJob(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	all := startThree(t, job{Endpoints: srv.Endpoints(), TTL: 2 * time.Second, Elector: true})
+	all := startThree(t, job{Endpoints: srv.Endpoints(), TTL: 5 * time.Second, Elector: true})
 	var last event
 	lead := func(leader *child.Child[event], others ...*child.Child[event]) {
 		t.Helper()

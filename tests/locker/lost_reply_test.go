@@ -94,7 +94,7 @@ func TestLateAcquireOfACanceledCallerLeavesNoEntry(t *testing.T) {
 // Invariant 4: a retry has acquired and released the lock before the first request arrives.
 func TestLateAcquireAfterAReleasedRetryLeavesNoEntry(t *testing.T) {
 	t.Parallel()
-	srv, link, sess := overLink(t, session.Options{Retry: quickAttempts})
+	srv, link, sess := overLink(t, session.Options{})
 	late := link.Hold("Txn")
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	<-late.Arrived()
@@ -146,6 +146,7 @@ func TestHandOffOnARealEtcdToACanceledCallerGoesToTheNext(t *testing.T) {
 	third := lockBehind(deadline(t), mu)
 
 	handOver := link.Hold("Txn")
+	link.Stall("Txn") // a second copy, of a busy machine
 	unlocked := make(chan error, 1)
 	go func() { unlocked <- first.Unlock(deadline(t)) }() // received below
 	<-handOver.Arrived()
@@ -153,6 +154,7 @@ func TestHandOffOnARealEtcdToACanceledCallerGoesToTheNext(t *testing.T) {
 	if r := <-canceled; !errors.Is(r.err, context.Canceled) {
 		t.Errorf("the canceled waiter: %v", r.err)
 	}
+	link.Heal()
 	handOver.Deliver()
 	if err := <-unlocked; err != nil {
 		t.Errorf("Unlock: %v", err)
@@ -173,7 +175,7 @@ func TestAcquireWhilePartitionedRespectsItsContext(t *testing.T) {
 	link.BlackHole()
 	start := time.Now()
 	_, err := locker.NewMutex(sess, "x").Lock(soon(t, 300*time.Millisecond))
-	if d := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || d > 5*time.Second {
+	if d := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || d > 10*time.Second {
 		t.Errorf("after %v: %v", d, err)
 	}
 	link.Heal()
@@ -216,7 +218,7 @@ func TestUnlockAfterLeaseRevocationReturnsLostError(t *testing.T) {
 // puts it again, at a revision that the holder does not know. The simulation found this case.
 func TestEntryRecreatedByALateAcquireIsRemoved(t *testing.T) {
 	t.Parallel()
-	srv, link, sess := overLink(t, session.Options{Retry: quickAttempts})
+	srv, link, sess := overLink(t, session.Options{})
 	late := link.Hold("Txn")
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	<-late.Arrived()

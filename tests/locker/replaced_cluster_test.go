@@ -29,7 +29,7 @@ func TestReplacedClusterEndsLocksAndWaitersQueueAgain(t *testing.T) {
 		}
 	}})
 	events := make(chan session.Event, 100)
-	a := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second,
+	a := open(t, srv.Client(t), session.Options{TTL: 600 * time.Second,
 		OnStateChange: func(ev session.Event) { events <- ev }})
 	b := open(t, srv.Client(t), session.Options{TTL: 3 * time.Second}) // holds no lock: notices at its next renewal
 	old := lease.Open(a.Ref()).Cluster()
@@ -55,7 +55,7 @@ func TestReplacedClusterEndsLocksAndWaitersQueueAgain(t *testing.T) {
 	for _, lk := range held {
 		select { // long before the next renewal and the end of the lease
 		case <-lk.Done():
-		case <-soon(t, 15*time.Second).Done():
+		case <-deadline(t).Done():
 			t.Fatal("the holder has not noticed the loss")
 		}
 		var lost *holdfast.LostError

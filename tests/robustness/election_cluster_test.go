@@ -42,7 +42,7 @@ func TestTermSurvivesEtcdLeaderFailure(t *testing.T) {
 	t.Parallel()
 	for range 2 { // each with a new cluster: one that has just lost a leader may take seconds to replace the next
 		cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-		opts := session.Options{TTL: 10 * time.Second, Retry: quick}
+		opts := session.Options{TTL: 20 * time.Second, Retry: quick}
 		sess := open(t, cluster.Client(t), opts)
 		term := campaign(t, election.New(sess, "x"), "v")
 		token := term.Token()

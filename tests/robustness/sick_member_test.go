@@ -128,11 +128,16 @@ func TestSickMinorityLosesAndSuspendsNoSession(t *testing.T) {
 					w.add(t, ttl, 0)
 				}
 			}
-			w.addPuts(t, *sickSessions, time.Second)
+			w.addBare(t, *sickSessions, time.Second, barePut)
 			w.settle(t)
 			faults[fault](t, p, p.followers(t))
 			t.Cleanup(p.heal) // before the sessions are closed
-			if o := w.observe(t, *sickFor); o.lost > 0 || o.suspended > 0 {
+			o := w.observe(t, *sickFor)
+			switch {
+			case o.lost+o.suspended == 0:
+			case o.bare > 2*time.Second: // a quorum that is healthy answers one of four attempts
+				t.Logf("the machine is too busy for this test: a bare client was not answered for %v", o.bare)
+			default:
 				t.Errorf("%d sessions lost and %d suspended while a quorum was healthy", o.lost, o.suspended)
 			}
 		})
@@ -168,7 +173,7 @@ func TestLockLatencyAcrossALeaderFailure(t *testing.T) {
 			for range *sickSessions {
 				w.add(t, 15*time.Second, 20*time.Millisecond)
 			}
-			w.addPuts(t, *sickSessions, 20*time.Millisecond)
+			w.addBare(t, *sickSessions, 20*time.Millisecond, barePut)
 			w.settle(t)
 			if err := fault(leader); err != nil {
 				t.Fatal(err)

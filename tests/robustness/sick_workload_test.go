@@ -29,7 +29,7 @@ type workload struct {
 	cancel  context.CancelFunc
 	all     []*sessionStats
 	running sync.WaitGroup
-	puts    []*maxDuration
+	bare    []*maxDuration // how long the operations of bare clients take
 }
 
 // sessionStats is one session and what the test observes of it.
@@ -54,8 +54,8 @@ func (p *faultyCluster) newWorkload(t *testing.T) *workload {
 func (w *workload) settle(t *testing.T) {
 	t.Helper()
 	const answers = 3
-	for _, p := range w.puts {
-		await(t, "keys are put", func() bool { return p.times.Load() >= answers })
+	for _, took := range w.bare {
+		await(t, "bare clients have answers", func() bool { return took.times.Load() >= answers })
 	}
 	for _, b := range w.all {
 		if b.pause > 0 {
@@ -94,13 +94,14 @@ func (w *workload) add(t *testing.T, ttl, pause time.Duration) {
 	w.all = append(w.all, b)
 }
 
-// addPuts starts n clients that put keys without this module, for comparison.
-func (w *workload) addPuts(t *testing.T, n int, pause time.Duration) {
+// addBare starts n clients without this module, for comparison. Each calls op again and again, with a pause after each
+// success.
+func (w *workload) addBare(t *testing.T, n int, pause time.Duration, op bareOp) {
 	t.Helper()
 	for i := range n {
 		cli, took := w.p.client(t), new(maxDuration)
-		w.puts = append(w.puts, took)
-		w.running.Go(func() { barePuts(w.ctx, cli, fmt.Sprint("bare-", i), pause, took) })
+		w.bare = append(w.bare, took)
+		w.running.Go(func() { runBare(w.ctx, cli, fmt.Sprint("bare-", i), pause, op, took) })
 	}
 }
 
@@ -131,6 +132,7 @@ func (b *sessionStats) work(ctx context.Context, mu *locker.Mutex, logf func(str
 // sickReport is the result of observing the sessions of a workload.
 type sickReport struct {
 	lost, suspended int64
+	bare            time.Duration      // the longest operation of a bare client
 	rates           map[string]float64 // requests per session and second by method
 }
 
@@ -194,12 +196,13 @@ func (w *workload) observe(t *testing.T, d time.Duration) sickReport {
 			}
 		}
 	}
-	var puts maxDuration
-	for _, p := range w.puts {
-		puts.merge(p)
+	var bare maxDuration
+	for _, took := range w.bare {
+		bare.merge(took)
 	}
-	if len(w.puts) > 0 {
-		fmt.Fprintf(&report, "\nlongest bare Put %v", &puts)
+	o.bare = time.Duration(bare.longest.Load())
+	if len(w.bare) > 0 {
+		fmt.Fprintf(&report, "\nlongest operation of a bare client %v", &bare)
 	}
 	for method, n := range sent {
 		o.rates[method] = float64(n) / float64(len(w.all)) / took.Seconds()
@@ -209,21 +212,30 @@ func (w *workload) observe(t *testing.T, d time.Duration) sickReport {
 	return o
 }
 
-// barePuts puts a key again and again with etcd's client alone.
-func barePuts(ctx context.Context, cli *clientv3.Client, key string, pause time.Duration, took *maxDuration) {
+// A bareOp is an operation of etcd's client alone.
+type bareOp func(ctx context.Context, cli *clientv3.Client, key string) error
+
+func barePut(ctx context.Context, cli *clientv3.Client, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	_, err := cli.Put(ctx, key, "")
+	return err
+}
+
+func bareRead(ctx context.Context, cli *clientv3.Client, key string) error {
+	_, err := cli.Get(ctx, key)
+	return err
+}
+
+// runBare calls op until ctx ends. An operation that has no reply by then counts with the time that has passed.
+func runBare(ctx context.Context, cli *clientv3.Client, key string, pause time.Duration, op bareOp, took *maxDuration) {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		began := time.Now()
-		for ctx.Err() == nil {
-			attempt, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-			_, err := cli.Put(attempt, key, "")
-			cancel()
-			if err == nil {
-				took.add(time.Since(began))
-				break
-			}
+		for op(ctx, cli, key) != nil && ctx.Err() == nil {
 		}
+		took.add(time.Since(began))
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -50,11 +50,16 @@ func TestSlowCommitsLoseNoMoreSessionsThanKeepAlive(t *testing.T) {
 			for range 2 * *sickSessions {
 				w.keepAlive(t, c.ttl, &bare)
 			}
+			w.addBare(t, *sickSessions, 100*time.Millisecond, bareRead)
 			p.cluster.Delay(c.delay)
 			t.Cleanup(p.cluster.Heal)
 			o := w.observe(t, c.observed)
 			t.Logf("of as many leases that etcd's client kept alive, %d were lost", bare.Load())
-			if o.lost > bare.Load() {
+			switch {
+			case o.lost <= bare.Load():
+			case o.bare > (c.ttl-c.ttl/10)/2:
+				t.Logf("the machine is too busy for this test: a bare client's read took %v", o.bare)
+			default:
 				t.Errorf("%d sessions lost", o.lost)
 			}
 			for method, rate := range o.rates {

@@ -20,7 +20,8 @@ func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
 	defer cancel()
 	events := newRecorder()
 	sess, err := session.New(ctx, link.Client(), &session.Options{
-		TTL: 2 * time.Second, OnStateChange: events.tell, Logger: slog.New(slog.DiscardHandler),
+		TTL: 4 * time.Second, DriftMargin: time.Second, // which leaves a busy machine that long to ask etcd
+		OnStateChange: events.tell, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -53,4 +54,17 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
+}
+
+// UntilHeld returns a context that is canceled when the request is held, so that the call that sent it gets no reply.
+func UntilHeld(t testing.TB, held *etcdtest.Held) context.Context {
+	ctx, cancel := context.WithCancel(Deadline(t))
+	go func() { // ends by the deadline, or with the test
+		defer cancel()
+		select {
+		case <-held.Arrived():
+		case <-ctx.Done():
+		}
+	}()
+	return ctx
 }
