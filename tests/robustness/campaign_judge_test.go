@@ -37,7 +37,7 @@ const (
 	byDeposed = "its lease was revoked by another member than the leader"
 )
 
-// expected reports whether a session ends a hold before its entry is deleted, whatever happens to its connection.
+// expected reports whether the entry was deleted in a way that a holder knows of before, even without a connection.
 func (c *claim) expected() bool { return c.how == byRelease || c.how == byExpiry }
 
 // reported is what the oracle asks of a hold.
@@ -135,6 +135,9 @@ func (j *familyJudge) granted(ev familyEvent) *claim {
 	c := &claim{start: ev, first: ev.First, last: ev.First, held: &held{
 		who: ev.Who, parts: ev.parts(), lock: reported{familyEvent: ev}, token: token, rev: token.Revision()}}
 	j.oracle.find(j.sim, c.held)
+	if slices.ContainsFunc(c.parts, func(p part) bool { return p.key == "" }) {
+		return c // find has told
+	}
 	j.oracle.checkVerified(j.sim, c.held)
 	if p := c.parts[0]; isPermit(p.key) {
 		j.oracle.checkAdmission(j.sim, nameOf(p.prefix), c.held, permitWeight(p.key), ev.Acquired)
@@ -193,7 +196,6 @@ func (j *familyJudge) checkEnd(c *claim) {
 	gone := j.seen(c.deleted.Revision)
 	if late := c.last - gone; c.last != 0 {
 		j.stats.most("Check was nil after the entry was gone, at most: "+c.how, late)
-		// A reply of a Check and what tells of the deletion may pass each other.
 		if late > 0 && (c.expected() || late > forcedLossLimit && !j.troubled(c.who, gone-2*time.Second, c.last)) {
 			j.fail("%s: Check returned nil %v after its entry of revision %d was deleted: %s", c.who, late, c.rev, c.how)
 		}
