@@ -40,6 +40,13 @@ func TestTreeLocksAreShownAtEachPath(t *testing.T) {
 		if err != nil || len(q.Holders()) != 2 || q.Waiting() != 1 || q.Entries[0].Token != one.Token() {
 			t.Errorf("Show: %+v, %v", q, err)
 		}
+		time.Sleep(3 * time.Second) // by then the entries say since when they hold
+		q, err = adm.Show(t.Context(), admin.Tree, "billing")
+		for i, path := range []string{"billing/1", "billing/2", ""} { // which is locked below
+			if err != nil || q.Entries[i].Value != path || q.Entries[i].HeldAt.IsZero() != (path == "") {
+				t.Errorf("entry %d: %v, %v", i, q.Entries[i], err)
+			}
+		}
 		names := make(map[string]int)
 		for s, err := range adm.List(t.Context(), admin.Tree, "") {
 			if err != nil || s.Kind != admin.Tree {

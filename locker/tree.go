@@ -36,7 +36,7 @@ func NewTreeMutex(sess *session.Session, path string) *TreeMutex {
 	host := lease.Open(sess.Ref())
 	t := &TreeMutex{named{queues: queue.Set{queue.New(host, "tree", path)}}}
 	for above, ok := parent(path); ok && t.named.first().Err() == nil; above, ok = parent(above) {
-		t.named.queues = append(t.named.queues, queue.New(host, "tree", above).Readers())
+		t.named.queues = append(t.named.queues, queue.New(host, "tree", above).Above(path))
 	}
 	return t
 }

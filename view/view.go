@@ -24,7 +24,7 @@ type Entry struct {
 	Owner    string // Options.Owner of the lock or the session
 	Host     string // machine name
 	PID      int
-	Value    string           // of an election: the candidate's value; of another client: what it wrote
+	Value    string           // the candidate's value; of another client: what it wrote; above a tree lock: its path
 	QueuedAt time.Time        // UTC, in milliseconds
 	HeldAt   time.Time        // zero: it does not hold, or has held for less than about a second
 	Token    fencing.Token    // what the entry's writes are guarded with once it holds

@@ -23,8 +23,9 @@ it is not. It writes nothing but a lease, which it revokes.
     version      each server has the fixes that holdfast relies on
     alarms       no alarm is raised (NOSPACE, CORRUPT)
     space        the database is below 80 % of its quota
-    permission   the user may read and write what --for needs; --name limits that to
-                 one lock or election
+    permission   the user may do what --for tells: use a lock, tree, sem or election,
+                 inspect (ls, show, watch), admin (kick), epoch; --name limits that
+                 to one lock or election
     commit       how long a write takes until a quorum has it, of --samples
     renewal      how long a renewal of a lease and the read that proves it take
     TTL          whether --ttl suits these times
@@ -108,7 +109,7 @@ func newCheck(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&c.needs, "for", []string{"lock", "election"},
-		"what the user needs to do: lock, tree, election, admin, epoch")
+		"what the user needs to do")
 	f.StringVar(&c.name, "name", "", "the only lock or election that the user needs")
 	f.DurationVar(&c.ttl, "ttl", session.DefaultTTL, "the TTL that sessions will have")
 	f.IntVar(&c.samples, "samples", 10, "how often to measure")
@@ -118,8 +119,11 @@ func newCheck(a *app) *cobra.Command {
 func (c *checker) validate() error {
 	for _, need := range c.needs {
 		if permissions[need] == nil {
-			return usage("--for has %q, which is none of lock, tree, election, admin, epoch", need)
+			return usage("--for has %q, which is none of %s", need, purposes)
 		}
+	}
+	if len(c.needs) == 0 {
+		return usage("--for is empty: give some of %s", purposes)
 	}
 	if c.samples < 1 || c.ttl < time.Second {
 		return usage("--samples must be at least 1, --ttl at least 1s")
@@ -152,7 +156,7 @@ func (c *checker) run(ctx context.Context, timeout time.Duration) error {
 
 // reach returns why etcd cannot be reached, if it cannot.
 func (c *checker) reach(ctx context.Context) error {
-	_, err := c.probe(ctx, need{key: c.namespace + "/epoch", permission: "read"})
+	_, err := need{key: c.namespace + "/epoch", permission: "read"}.probe(ctx, c.cli)
 	if exitCode(err) == exitUnavailable {
 		return err
 	}

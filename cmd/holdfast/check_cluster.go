@@ -18,6 +18,9 @@ import (
 // fullAt is the part of the quota above which the database counts as nearly full.
 const fullAt = 0.8
 
+// asRoot is what to do where etcd answers administrators only.
+const asRoot = "Run \"holdfast check\" once more as a user with the role root: until then this is not checked."
+
 // members asks each endpoint how it is, and the cluster which members it has.
 func (c *checker) members(ctx context.Context, timeout time.Duration) {
 	answered := make(map[uint64]*clientv3.StatusResponse)
@@ -25,6 +28,10 @@ func (c *checker) members(ctx context.Context, timeout time.Duration) {
 		asked, cancel := context.WithTimeout(ctx, timeout)
 		status, err := c.cli.Status(asked, endpoint)
 		cancel()
+		if exitCode(err) == exitDenied {
+			c.warn("members", fmt.Sprintf("%s does not tell this user its version, alarms and space: %v", endpoint, err), asRoot)
+			continue
+		}
 		if err != nil {
 			c.warn("members", fmt.Sprintf("%s does not answer: %v", endpoint, err),
 				"Start the member, or remove it from --endpoints. Sessions survive it while the others are a quorum.")
@@ -37,7 +44,11 @@ func (c *checker) members(ctx context.Context, timeout time.Duration) {
 	defer cancel()
 	list, err := c.cli.MemberList(listed)
 	if err != nil {
-		c.warn("members", fmt.Sprintf("the list of members cannot be read: %v", err), "")
+		advice := ""
+		if exitCode(err) == exitDenied {
+			advice = asRoot
+		}
+		c.warn("members", fmt.Sprintf("the list of members cannot be read: %v", err), advice)
 		return
 	}
 	voters := 0
@@ -66,7 +77,7 @@ func (c *checker) size(voters int, missing []string) {
 	}
 	if len(missing) > 0 {
 		c.warn("members", "did not answer, or is not in --endpoints: "+strings.Join(missing, "; "),
-			"List all members: a request that hangs is sent to the others that the client knows.")
+			"List all members that run: a request that hangs is sent to the others that the client knows.")
 	}
 }
 
@@ -117,14 +128,19 @@ type need struct {
 	permission string // read, readwrite
 }
 
+// purposes are the values of --for.
+const purposes = "lock, tree, sem, election, inspect, admin, epoch"
+
 // permissions are those that docs/client.md lists, for each value of --for.
 var permissions = map[string]func(namespace, name string) []need{
-	"lock": func(ns, name string) []need { return entriesOf(ns, "lock", name) },
-	"tree": func(ns, _ string) []need { return entriesOf(ns, "tree", "") }, // a path needs those above, too
-	"election": func(ns, name string) []need {
-		return entriesOf(ns, "election", name)
+	"lock":     func(ns, name string) []need { return entriesOf(ns, "lock", name) },
+	"tree":     func(ns, _ string) []need { return entriesOf(ns, "tree", "") }, // a path needs those above, too
+	"sem":      func(ns, name string) []need { return entriesOf(ns, "sem", name) },
+	"election": func(ns, name string) []need { return entriesOf(ns, "election", name) },
+	"admin": func(ns, _ string) []need {
+		return []need{{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "readwrite"}, {ns + "/tree/", true, "readwrite"}}
 	},
-	"admin": func(ns, name string) []need {
+	"inspect": func(ns, name string) []need {
 		return []need{
 			{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "read"}, {ns + "/tree/", true, "read"},
 			{ns + "/election/", true, "read"}, {ns + "/session/", true, "read"},
@@ -136,7 +152,7 @@ var permissions = map[string]func(namespace, name string) []need{
 func entriesOf(ns, kind, name string) []need {
 	prefix := ns + "/" + kind + "/"
 	if name != "" {
-		prefix += name + "/@/"
+		prefix += name + "/@" // the limit of a semaphore is beside its entries
 	}
 	return []need{{ns + "/epoch", false, "read"}, {ns + "/session/", true, "readwrite"}, {prefix, true, "readwrite"}}
 }
@@ -160,7 +176,7 @@ func (c *checker) permissions(ctx context.Context, timeout time.Duration) {
 	granted := true
 	for _, n := range c.wanted() {
 		asked, cancel := context.WithTimeout(ctx, timeout)
-		_, err := c.probe(asked, n)
+		_, err := n.probe(asked, c.cli)
 		cancel()
 		if err == nil || errors.Is(err, rpctypes.ErrNoSpace) {
 			continue // a full store is told by its alarm
@@ -188,7 +204,7 @@ func (c *checker) permissions(ctx context.Context, timeout time.Duration) {
 // probe asks for a permission and returns how long that took. etcd checks the permissions of both branches of a
 // transaction, and the branch with the put is never taken: no key has a create revision below 0. With a put in it the
 // transaction goes through etcd's log like any write, although it changes nothing.
-func (c *checker) probe(ctx context.Context, n need) (time.Duration, error) {
+func (n need) probe(ctx context.Context, cli *clientv3.Client) (time.Duration, error) {
 	key := n.key
 	if n.prefix {
 		key += "check"
@@ -203,6 +219,6 @@ func (c *checker) probe(ctx context.Context, n need) (time.Duration, error) {
 		ops = append(ops, clientv3.OpPut(key, ""))
 	}
 	begun := time.Now()
-	_, err := c.cli.Txn(ctx).If(never).Then(ops...).Commit()
-	return time.Since(begun), withConnection(c.cli, err)
+	_, err := cli.Txn(ctx).If(never).Then(ops...).Commit()
+	return time.Since(begun), withConnection(cli, err)
 }

@@ -22,7 +22,7 @@ const leastTTL = 5 * time.Second
 // times measures what a lock costs, and what a renewal takes, and judges the TTL by it.
 func (c *checker) times(ctx context.Context, timeout time.Duration) {
 	commit, err := c.measure(ctx, timeout, func(ctx context.Context) (time.Duration, error) {
-		return c.probe(ctx, need{c.namespace + "/session/", true, "readwrite"})
+		return need{c.namespace + "/session/", true, "readwrite"}.probe(ctx, c.cli)
 	})
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace): // told by its alarm

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -30,7 +31,7 @@ func lookPath(name string) (string, error) {
 	switch {
 	case err == nil:
 		return path, nil
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EISDIR):
 		return "", &exitError{exitCannotRun, err}
 	default:
 		return "", &exitError{exitNotFound, err}
@@ -65,7 +66,11 @@ func startChild(path string, argv, env []string) (*child, error) {
 			c.wait()
 		}
 	}()
-	if err := <-started; err != nil {
+	err := <-started
+	if errors.Is(err, syscall.ENOEXEC) {
+		err = fmt.Errorf("%w: a script needs a first line such as #!/bin/sh", err)
+	}
+	if err != nil {
 		return nil, &exitError{exitCannotRun, err}
 	}
 	return c, nil
@@ -92,8 +97,17 @@ func (c *child) wait() {
 	}
 }
 
-// signal sends a signal to every process of the child's group. It is no error if there is none any more.
-func (c *child) signal(sig os.Signal) { _ = syscall.Kill(-c.pid, sig.(syscall.Signal)) }
+// signal sends a signal to every process of the child's group. It is no error if there is none any more. One that is
+// stopped gets a signal that is to end it when it continues: so it is continued, as timeout(1) does.
+func (c *child) signal(sig os.Signal) {
+	err := syscall.Kill(-c.pid, sig.(syscall.Signal))
+	if errors.Is(err, syscall.EPERM) { // it has called setuid, as sudo does
+		fmt.Fprintf(os.Stderr, "holdfast: the command runs as another user, and cannot be sent %v: it goes on\n", sig)
+	}
+	if isEnding(sig) {
+		_ = syscall.Kill(-c.pid, syscall.SIGCONT)
+	}
+}
 
 func (c *child) terminate() { c.signal(syscall.SIGTERM) }
 

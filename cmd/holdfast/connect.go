@@ -109,11 +109,10 @@ func (c *connection) dial(ctx context.Context) (*clientv3.Client, error) {
 		return nil, err
 	}
 	cfg.Context = context.WithoutCancel(ctx) // a signal ends a request, not the releases that follow it
-	cli, err := session.NewClient(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(c.endpoints, ","), err)
+	if len(cfg.Endpoints) == 0 {
+		return nil, usage("--endpoints is empty")
 	}
-	return cli, nil
+	return session.NewClient(ctx, cfg)
 }
 
 // config is what session.NewClient is called with.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/session"
@@ -63,7 +64,7 @@ func newElect(a *app) *cobra.Command {
 		Use: "elect NAME [flags] -- COMMAND [ARG...]", Short: "Run a command while leading an election",
 		Long: electHelp, Example: electExamples, Args: nameAndCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := s.prepare(args[1:], o.ttl); err != nil {
+			if err := s.prepare(args, o.ttl, o.at); err != nil {
 				return err
 			}
 			if o.value == "" {
@@ -75,6 +76,13 @@ func newElect(a *app) *cobra.Command {
 					el = election.NewAt(sess, args[0])
 				}
 				s.sess = sess
+				needs := entriesOf(a.namespace, "election", args[0])
+				if o.at {
+					needs = []need{{args[0] + "/", true, "readwrite"}}
+				}
+				if err := a.refused(cmd.Context(), sess.Client(), needs); err != nil {
+					return fmt.Errorf("elect %s: %w", clean(args[0], 0), err)
+				}
 				return s.elect(cmd.Context(), el, o.value, o.once)
 			})
 		},
@@ -86,6 +94,18 @@ func newElect(a *app) *cobra.Command {
 	o.addFlags(cmd)
 	f.BoolVar(&o.at, "at", false, "NAME is the prefix of an election of etcd's own clients, such as etcdctl elect")
 	return cmd
+}
+
+// refused returns etcd's error if the user lacks one of these permissions: election.Election.Run would try for ever.
+func (a *app) refused(ctx context.Context, cli *clientv3.Client, needs []need) error {
+	ctx, cancel := a.bounded(ctx)
+	defer cancel()
+	for _, n := range needs {
+		if _, err := n.probe(ctx, cli); exitCode(err) == exitDenied {
+			return fmt.Errorf("%s %s: %w", n.permission, n.key, err)
+		}
+	}
+	return nil
 }
 
 // elect leads term after term, until the command ends by itself or a signal comes.

@@ -38,7 +38,7 @@ func newEpoch(a *app) *cobra.Command {
 				ctx, cancel := a.bounded(cmd.Context())
 				defer cancel()
 				epoch, err := fencing.Epoch(ctx, cli, a.namespace)
-				return a.printEpoch(cmd.OutOrStdout(), epoch, err)
+				return a.printEpoch(cmd.OutOrStdout(), epoch, withConnection(cli, err))
 			})
 		},
 	}
@@ -55,7 +55,7 @@ func newEpoch(a *app) *cobra.Command {
 				ctx, cancel := a.bounded(cmd.Context())
 				defer cancel()
 				epoch, err := fencing.BumpEpoch(ctx, cli, a.namespace, n, nil)
-				return a.printEpoch(cmd.OutOrStdout(), epoch, err)
+				return a.printEpoch(cmd.OutOrStdout(), epoch, withConnection(cli, err))
 			})
 		},
 	})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -59,8 +60,11 @@ func newKick(a *app) *cobra.Command {
 		Args: exactly(1, "one NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k.place.name = args[0]
-			if k.reason == "" {
+			switch {
+			case k.reason == "":
 				return usage("kick needs a --reason, which the holder and the records get")
+			case k.token < 0 || k.wait < 0:
+				return usage("--token and --wait must not be negative")
 			}
 			return a.withClient(cmd.Context(), func(cli *clientv3.Client) error {
 				adm := admin.New(cli, &admin.Options{Namespace: a.namespace, Owner: operator()})
@@ -107,10 +111,12 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	token := fencing.Token(k.token)
 	switch holders := q.Holders(); {
 	case !held:
-		return k.print(a, out, kickJSON{Name: k.place.name, Free: true}, "lock %s is free", clean(k.place.name, 0))
+		return k.print(a, out, kickJSON{Name: k.place.name, Free: true}, "%s is free", k.lock())
+	case h.Released() && !k.force:
+		return fmt.Errorf("%s was released, and stays taken until %s (--min-hold): there is no holder to ask; "+
+			"--force frees it", k.lock(), exact(h.TakenUntil))
 	case token == 0 && len(holders) > 1:
-		return usage("%d readers hold lock %s: give the --token of one, see \"holdfast show\"", len(holders),
-			clean(k.place.name, 0))
+		return usage("%d hold %s: give the --token of one, see \"holdfast show\"", len(holders), k.lock())
 	case token == 0:
 		token = h.Token
 	default:
@@ -118,7 +124,15 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 			h = holders[i]
 		}
 	}
-	if err := k.ask(asking, adm, token); err != nil {
+	err = k.ask(asking, adm, token)
+	if errors.Is(err, admin.ErrNotTold) {
+		end := "etcdctl lease revoke " + hex(h)
+		if h.Lease == clientv3.NoLease {
+			end = "etcdctl del " + clean(h.Key, 0)
+		}
+		return fmt.Errorf("%w\nstop its process; or, with the consequences of --force: %s", err, end)
+	}
+	if err != nil {
 		return err
 	}
 	entry := asJSON(h)
@@ -133,16 +147,19 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	}
 	switch {
 	case did.Free:
-		return k.print(a, out, did, "%s has let go of lock %s", owner(h, 0), clean(k.place.name, 0))
+		return k.print(a, out, did, "%s has let go of %s", owner(h, 0), k.lock())
 	case k.wait == 0:
-		return k.print(a, out, did, "%s was asked to let go of lock %s", owner(h, 0), clean(k.place.name, 0))
+		return k.print(a, out, did, "%s was asked to let go of %s", owner(h, 0), k.lock())
 	}
-	err = k.print(a, out, did, "%s still holds lock %s after %v", owner(h, 0), clean(k.place.name, 0), k.wait)
+	err = k.print(a, out, did, "%s still holds %s after %v", owner(h, 0), k.lock(), k.wait)
 	if err == nil {
 		err = &exitError{exitNotAcquired, fmt.Errorf("the lock is still held: see --force in \"holdfast kick --help\"")}
 	}
 	return err
 }
+
+// lock is what is kicked, for sentences.
+func (k *kicker) lock() string { return k.place.kind.noun() + " " + clean(k.place.name, 0) }
 
 func (k *kicker) ask(ctx context.Context, adm *admin.Client, token fencing.Token) error {
 	switch name := k.place.name; {

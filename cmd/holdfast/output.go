@@ -21,7 +21,8 @@ An entry, one holder or waiter:
     key             its key in etcd
     owner           what its process calls itself, as a rule HOST:PID
     host, pid       of its process
-    value           of an election: the candidate's value
+    value           of an election: the candidate's value; of a tree lock that is
+                    below the path that was asked for: its own path
     queued_at       when it queued, RFC 3339, by the clock of its process
     held_at         since when it holds, likewise; absent in the first second
     token           its fencing token, a string of digits

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 const rootHelp = `holdfast runs commands under locks and elections in etcd, and shows who holds
@@ -64,17 +65,7 @@ func newRoot(sig *signals) *cobra.Command {
 		Use: "holdfast COMMAND", Short: "Locks and elections in etcd", Long: rootHelp,
 		Version:       version(),
 		SilenceErrors: true, SilenceUsage: true,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			cmd.SuggestionsMinimumDistance = 2
-			hint := "see \"holdfast help\""
-			if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
-				hint = "did you mean " + strings.Join(similar, " or ") + "?"
-			}
-			return usage("unknown command %q: %s", args[0], hint)
-		},
+		Args:              knownCommand,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) },
 	}
@@ -107,7 +98,30 @@ func newRoot(sig *signals) *cobra.Command {
 	for _, name := range []string{"connection", "exit-codes", "json"} {
 		root.AddCommand(&cobra.Command{Use: name, Short: topics[name][0], Long: topics[name][1]})
 	}
+	root.InitDefaultHelpCmd()
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Args = func(_ *cobra.Command, args []string) error {
+			found, rest, err := root.Find(args)
+			if err != nil {
+				return usage("%w", err)
+			}
+			return knownCommand(found, rest)
+		}
+	}
 	return root
+}
+
+// knownCommand refuses what is no command of cmd.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	hint := "see \"holdfast help\""
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		hint = "did you mean " + strings.Join(similar, " or ") + "?"
+	}
+	return usage("unknown command %q: %s", args[0], hint)
 }
 
 // version is that of the module, as "go install" has recorded it.
@@ -125,6 +139,12 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	}
 	if !slices.Contains([]string{"table", "json"}, a.output) {
 		return usage("-o is %q, neither table nor json", a.output)
+	}
+	if a.namespace == "" {
+		a.namespace = session.DefaultNamespace
+	}
+	if a.commandTimeout <= 0 {
+		return usage("--command-timeout is %v: nothing can be asked in that time", a.commandTimeout)
 	}
 	return nil
 }
@@ -187,6 +207,18 @@ func (k *kindFlag) String() string { return string(*k) }
 // Type is what the help calls the value.
 func (k *kindFlag) Type() string { return "kind" }
 
+// noun is what a kind is called in sentences.
+func (k kindFlag) noun() string {
+	switch admin.Kind(k) {
+	case admin.Tree:
+		return "tree lock"
+	case admin.Semaphore:
+		return "semaphore"
+	default:
+		return string(k)
+	}
+}
+
 // place is a name of the command line, or a prefix of etcd's own clients.
 type place struct {
 	name string
@@ -194,8 +226,8 @@ type place struct {
 	at   bool
 }
 
-func (p *place) addFlags(cmd *cobra.Command) {
-	p.addKind(cmd, "what NAME is: lock, tree, sem or election")
+func (p *place) addFlags(cmd *cobra.Command, kinds string) {
+	p.addKind(cmd, "what NAME is: "+kinds)
 	cmd.Flags().BoolVar(&p.at, "at", false,
 		"NAME is the prefix of a lock or election of etcd's own clients, such as etcdctl lock")
 }

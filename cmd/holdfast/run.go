@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,6 +37,9 @@ What ends the command before it ends by itself:
                                        not what the command has started; elsewhere
                                        the command goes on
     holdfast alone is stopped (STOP)   nothing: the command goes on, the lock is lost
+
+None of it reaches a command that changes its user: put sudo before holdfast, not
+after it. "run" and "elect" need a Unix.
 
 Only a store that compares HOLDFAST_TOKEN is safe in the cases of the last two rows;
 tokens grow from each holder of a name to the next. With the default TTL of 15 s a
@@ -130,11 +134,16 @@ func newRun(a *app) *cobra.Command {
 		Use: "run NAME [flags] -- COMMAND [ARG...]", Short: "Run a command while holding a lock",
 		Long: runHelp, Example: runExamples, Args: nameAndCommand,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := s.prepare(args[1:], o.ttl); err != nil {
+			if err := s.prepare(args, o.ttl, o.at); err != nil {
 				return err
 			}
-			if o.try && o.wait != 0 {
+			switch waits := cmd.Flags().Changed("wait"); {
+			case waits && o.try:
 				return usage("--try does not wait, so --wait makes no sense with it")
+			case waits && o.wait <= 0:
+				return usage("--wait is %v: leave it out to wait without end; --try does not wait", o.wait)
+			case o.min < 0:
+				return usage("--min-hold is %v, which is negative", o.min)
 			}
 			return a.withSession(cmd.Context(), &o.sessionFlags, func(sess *session.Session) error {
 				mu := locker.NewMutex(sess, args[0])
@@ -142,6 +151,14 @@ func newRun(a *app) *cobra.Command {
 					mu = locker.NewMutexAt(sess, args[0])
 				}
 				mu = mu.With(locker.Options{MinHold: o.min})
+				entries := a.namespace + "/lock/" + args[0] + "/@/"
+				if o.at {
+					entries = args[0] + "/"
+				}
+				if !o.try && runsUnder(cmd.Context(), sess.Client(), entries) {
+					return usage("the \"holdfast run\" that has started this one holds lock %s: they would wait for each other; "+
+						"use another name, or --try", clean(args[0], 0))
+				}
 				lk, err := acquire(cmd.Context(), mu, o.try, o.wait)
 				if o.quiet && exitCode(err) == exitNotAcquired {
 					return &exitError{code: exitNotAcquired}
@@ -175,18 +192,37 @@ func nameAndCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// prepare checks what can be checked before etcd is asked.
-func (s *supervisor) prepare(argv []string, ttl time.Duration) (err error) {
+// prepare checks what can be checked before etcd is asked. args are the name and the command.
+func (s *supervisor) prepare(args []string, ttl time.Duration, at bool) (err error) {
+	if !at {
+		if err := locker.CheckName(args[0]); err != nil {
+			return err
+		}
+	}
 	trusted := ttl - max(ttl/10, 200*time.Millisecond)
-	if s.termAfter < 0 || s.termAfter >= trusted/2 {
+	switch {
+	case ttl <= 0: // session.Options takes 0 for the default
+		return usage("--ttl is %v, not a whole number of seconds from 1s to 10m", ttl)
+	case s.termAfter < 0, s.termAfter > 0 && s.termAfter >= trusted/2:
 		return usage("--term-after is %v, and with --ttl %v a suspended lock is lost after %v", s.termAfter, ttl, trusted/2)
+	case s.drain <= 0:
+		return usage("--drain is %v; it must be positive", s.drain)
+	case s.maxHold < 0:
+		return usage("--max-hold is %v, which is negative", s.maxHold)
 	}
-	if s.drain <= 0 || s.maxHold < 0 {
-		return usage("--drain and --max-hold must be positive")
-	}
-	s.argv = argv
-	s.path, err = lookPath(argv[0])
+	s.argv = args[1:]
+	s.path, err = lookPath(args[1])
 	return err
+}
+
+// runsUnder reports whether this process was started under the lock with these entries, and that is still held.
+func runsUnder(ctx context.Context, cli *clientv3.Client, entries string) bool {
+	outer := os.Getenv("HOLDFAST_KEY")
+	if !strings.HasPrefix(outer, entries) {
+		return false
+	}
+	resp, err := cli.Get(ctx, outer, clientv3.WithCountOnly())
+	return err == nil && resp.Count > 0 // else it was released: this process was left in the background
 }
 
 // acquire gets the lock, or says why not.

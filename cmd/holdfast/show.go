@@ -22,7 +22,7 @@ renews it all the time.
 Several readers may hold a lock together, and permits of a semaphore (--kind sem).
 The first of them is shown as its holder, the others with "holds" as their place.
 A tree lock is shared at each path above its own: "show --kind tree billing" shows
-those who hold paths below billing.
+those who hold paths below billing, and which.
 
 A lock that is free is no error: "show" says so and exits with 0. Any name that is
 not in use is free, a misspelled one too, so a hint on stderr says where to look.`
@@ -57,14 +57,14 @@ func newShow(a *app) *cobra.Command {
 					rows = len(q.Entries)
 				}
 				_, err = fmt.Fprint(cmd.OutOrStdout(), strings.Join(describe(q, rows, time.Now()), "\n")+"\n")
-				if len(q.Entries) == 0 {
+				if err == nil && len(q.Entries) == 0 {
 					_, err = fmt.Fprintln(cmd.ErrOrStderr(), p.elsewhere())
 				}
 				return err
 			})
 		},
 	}
-	p.addFlags(cmd)
+	p.addFlags(cmd, "lock, tree, sem or election")
 	cmd.Flags().BoolVar(&all, "all", false, "show every waiter, not the first 20")
 	return cmd
 }
@@ -98,8 +98,8 @@ func queueAsJSON(q admin.Queue) queueJSON {
 	return j
 }
 
-// describe is a queue in lines of at most 80 columns, except for keys and the name, which are not shortened. It shows
-// at most rows waiters.
+// describe is a queue in lines of at most 80 columns, except for keys, the name and the path of a tree lock below it,
+// which are not shortened. It shows at most rows waiters.
 func describe(q admin.Queue, rows int, now time.Time) []string {
 	title := fmt.Sprintf("%s %s", q.Kind, clean(q.Name, 0))
 	if q.Kind == admin.Semaphore {
@@ -124,6 +124,8 @@ func describe(q admin.Queue, rows int, now time.Time) []string {
 		}
 		place, who := strconv.Itoa(i+2-holding), owner(e, 35)
 		switch {
+		case e.Shared && e.Value != "":
+			who = fmt.Sprintf("%s: %s", owner(e, 14), clean(e.Value, 20))
 		case e.Weight > 0:
 			who = fmt.Sprintf("%s, weight %d", owner(e, 22), e.Weight)
 		case i+1 < holding: // another reader
@@ -150,7 +152,11 @@ func heldText(e admin.Entry, now time.Time) string {
 // details is what a holder's entry says beyond owner and time.
 func details(e admin.Entry) (lines []string) {
 	add := func(name, text string) { lines = append(lines, fmt.Sprintf("  %-8s  %s", name, text)) }
-	if e.Value != "" && !e.Foreign {
+	switch {
+	case e.Value == "" || e.Foreign:
+	case e.Shared:
+		add("path", clean(e.Value, 0))
+	default:
 		add("value", clean(e.Value, 66))
 	}
 	if e.Host != "" {
@@ -162,9 +168,12 @@ func details(e admin.Entry) (lines []string) {
 	if e.Token > 0 {
 		add("token", e.Token.String())
 	}
-	if e.Lease == 0 {
+	switch {
+	case e.Lease == 0:
 		add("lease", "none: the entry stays until it is deleted")
-	} else {
+	case e.TTL <= 0: // watch does not ask for it
+		add("lease", hex(e))
+	default:
 		add("lease", fmt.Sprintf("%s, expires in %s unless renewed", hex(e), ttl(e)))
 	}
 	if !e.TakenUntil.IsZero() {

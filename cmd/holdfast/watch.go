@@ -67,7 +67,7 @@ func newWatch(a *app) *cobra.Command {
 			})
 		},
 	}
-	p.addFlags(cmd)
+	p.addFlags(cmd, "lock, tree or election")
 	cmd.Flags().BoolVar(&lines, "lines", false, "print a line for each event on a terminal, too")
 	return cmd
 }

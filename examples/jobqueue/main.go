@@ -79,7 +79,10 @@ func run(ctx context.Context, d *demo.Demo) error {
 	for _, name := range workers {
 		all.Go(func() error { return (&worker{d, q, name, trouble}).run(together) })
 	}
-	return errors.Join(all.Wait(), trouble.check(ctx, q))
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	return trouble.check(ctx, q)
 }
 
 type worker struct {

@@ -174,7 +174,7 @@ func (e *entry) toFront(ctx context.Context, c condition) error {
 			return errOccupied
 		}
 	}
-	if e.waiting() != nil || e.lease.Check() != nil || ctx.Err() != nil {
+	if e.waiting() != nil || e.lease.Check() != nil || e.lookIsOld() || ctx.Err() != nil {
 		for _, m := range e.set {
 			if err := m.awaitFront(ctx); err != nil {
 				return err
@@ -214,6 +214,8 @@ func (e *entry) awaitFront(ctx context.Context) error {
 			if err = e.lease.AwaitConnected(ctx); err == nil {
 				err = e.verify(ctx)
 			}
+		case e.lookIsOld():
+			err = e.verify(ctx)
 		default:
 			return nil
 		}

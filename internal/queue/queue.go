@@ -23,6 +23,7 @@ type Queue struct {
 	entries string // prefix of the entries; ends in "/"
 	foreign bool   // entries of other queues may stand below the prefix
 	reader  bool   // its entries do not exclude one another: see Readers
+	below   string // of a reader: the path below this name that is locked, for people; or empty
 	err     error  // why the queue cannot be used
 
 	sem    *semaphore // nil: it is none
@@ -94,6 +95,13 @@ func (q *Queue) Readers() *Queue {
 		readers.youngest = readers.youngestConflicting()
 	}
 	return &readers
+}
+
+// Above returns the queue as a lock of a path below its name uses it: as its readers do.
+func (q *Queue) Above(path string) *Queue {
+	above := q.Readers()
+	above.below = path
+	return above
 }
 
 // keyPrefix is what the keys begin with that are put through q.

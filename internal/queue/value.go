@@ -38,7 +38,7 @@ type Value struct {
 	Mode   string    // of a lock: "exclusive" or "shared"
 	Queued time.Time // when the entry was put
 	Held   time.Time // since when it is held; zero if it is not, or does not say so yet
-	Data   string    // a candidate's value: any bytes, at most MaxData
+	Data   string    // a candidate's value: any bytes, at most MaxData; in an entry above a tree lock, its path
 
 	// Of an entry that MinHold keeps after its release: when that was, and when the
 	// lease of its own ends. Zero otherwise.
@@ -180,7 +180,7 @@ func (q *Queue) entryValue(r Request) string {
 	}
 	who := q.host.Identity()
 	who.Owner = cmp.Or(r.Owner, who.Owner)
-	v := Value{Identity: who, Mode: q.mode(), Queued: time.Now(), Data: r.Data}
+	v := Value{Identity: who, Mode: q.mode(), Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
 	if q.takesNotices() {
 		v.ToldWithin = toldWithin(q.shared.lockDelay)
 	}

@@ -84,15 +84,18 @@ func TestKickOfWhatCannotBeKicked(t *testing.T) {
 	if err := concurrency.NewMutex(theirs, "/legacy/job").Lock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
+	holdfast(t, srv.Endpoints(), "run", "--min-hold=1h", "taken", "--", "true").exits(0)
 	for _, c := range []struct {
 		args []string
 		code int
 		says string
 	}{
+		{[]string{"kick", "taken", "--reason=r"}, 1, "--force frees it"},
+		{[]string{"kick", "free", "--reason=r", "--kind=tree"}, 0, "tree lock free is free"},
 		{[]string{"kick", "free", "--reason=r"}, 0, "is free"},
 		{[]string{"kick", "x"}, 64, "--reason"},
 		{[]string{"kick", "x", "--reason=r", "--token=1"}, 1, "host-1:77"}, // which holds now
-		{[]string{"kick", "--at", "/legacy/job", "--reason=r"}, 1, "takes no requests"},
+		{[]string{"kick", "--at", "/legacy/job", "--reason=r"}, 1, "etcdctl lease revoke"},
 	} {
 		p := holdfast(t, srv.Endpoints(), c.args...).exits(c.code)
 		if all := p.stdout.String() + p.stderr.String(); !strings.Contains(all, c.says) {

@@ -129,11 +129,16 @@ func TestPermissionsThatCheckAdvisesMakeItFit(t *testing.T) {
 	if _, err := root.UserGrantRole(ctx, "nothing", "ROLE"); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"check", "-o", "json", "--ttl=600s", "--for=lock,tree,election,admin,epoch",
-		"--user=nothing:" + password}
+	user := "--user=nothing:" + password
+	args := []string{"check", "-o", "json", "--ttl=600s", "--for=lock,tree,sem,election,inspect,admin,epoch", user}
 	found := findings(t, holdfast(t, srv.Endpoints(), args...).exits(1))
-	if n := len(found["permission failed"]); n != 5 || len(found["permission ok"]) != 0 {
-		t.Errorf("%d permissions are missing, want 5: %v", n, found)
+	if n := len(found["permission failed"]); n != 6 || len(found["permission ok"]) != 0 {
+		t.Errorf("%d permissions are missing, want 6: %v", n, found)
+	}
+	for _, f := range found["members warning"] {
+		if strings.Contains(f.Detail, "does not") && !strings.Contains(f.Advice, "the role root") {
+			t.Errorf("a member that answers administrators only: %+v", f)
+		}
 	}
 	for _, f := range found["permission failed"] {
 		fields := strings.Fields(f.Advice)
@@ -155,6 +160,11 @@ func TestPermissionsThatCheckAdvisesMakeItFit(t *testing.T) {
 	found = findings(t, holdfast(t, srv.Endpoints(), args...).exits(0))
 	if len(found["permission ok"]) != 1 || len(found["commit ok"])+len(found["commit warning"]) != 1 {
 		t.Errorf("with these permissions: %v", found)
+	}
+	// A campaign would be tried again for ever.
+	if p := holdfast(t, srv.Endpoints(), "elect", "x", "--at", user, "--", "true").exits(77); !strings.Contains(
+		p.stderr.String(), "readwrite x/: ") {
+		t.Errorf("elect without a permission: %s", p.stderr)
 	}
 	if kvs, err := root.Get(ctx, "", clientv3.WithPrefix()); err != nil || kvs.Count != 0 {
 		t.Errorf("left in etcd: %v, %v", kvs, err)

@@ -9,6 +9,23 @@ import (
 	"github.com/holdfast-go/holdfast/locker"
 )
 
+func TestShowTellsWhichPathHoldsATreeLockAbove(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), "host-1:77")
+	for _, path := range []string{"billing/eu/7", "billing/us"} {
+		if _, err := locker.NewTreeMutex(sess, path).Lock(deadline(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := holdfast(t, srv.Endpoints(), "show", "--kind=tree", "billing").exits(0).stdout.String()
+	for _, want := range []string{"  path      billing/eu/7\n", "  host-1:77: billing/us\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("lacks %q:\n%s", want, out)
+		}
+	}
+}
+
 func TestShowAndKickOfReaders(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -33,7 +50,7 @@ func TestShowAndKickOfReaders(t *testing.T) {
 		}
 	}
 	if p := holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r"); !strings.Contains(
-		p.exits(64).stderr.String(), "2 readers hold lock x") {
+		p.exits(64).stderr.String(), "2 hold lock x") {
 		t.Errorf("without a token: %s", p.stderr)
 	}
 	// It keeps the lock, because it does not release it.

@@ -101,12 +101,18 @@ func TestRunExitCodes(t *testing.T) {
 		"ended by a signal":     {[]string{"x", "--", "sh", "-c", "kill -USR1 $$"}, 128 + int(syscall.SIGUSR1)},
 		"held, --try":           {[]string{"--try", "taken", "--", "true"}, 75},
 		"held, --try, quiet":    {[]string{"--try", "--quiet", "taken", "--", "true"}, 75},
+		"held, --wait 0":        {[]string{"--wait=0s", "taken", "--", "true"}, 64},
+		"inside itself":         {[]string{"z", "--", program, "run", "z", "--", "true"}, 64},
+		"inside itself, --try":  {[]string{"v", "--", program, "run", "--try", "v", "--", "true"}, 75},
+		"inside another":        {[]string{"u", "--", program, "elect", "u", "--", program, "run", "w", "--", "true"}, 0},
 		"held, --wait":          {[]string{"--wait=50ms", "taken", "--", "true"}, 75},
 		"not found":             {[]string{"x", "--", "no-such-command"}, 127},
 		"not executable":        {[]string{"x", "--", plain}, 126},
+		"a directory":           {[]string{"x", "--", "/"}, 126},
 		"no dashes":             {[]string{"x", "true"}, 64},
 		"no command":            {[]string{"x", "--"}, 64},
 		"bad name":              {[]string{"a//b", "--", "true"}, 64},
+		"no TTL":                {[]string{"--ttl=0s", "x", "--", "true"}, 64},
 		"bad TTL":               {[]string{"--ttl=1ms", "x", "--", "true"}, 64},
 		"--term-after too long": {[]string{"--ttl=10s", "--term-after=4500ms", "x", "--", "true"}, 64},
 		"--max-hold":            {[]string{"--max-hold=50ms", "y", "--", "sleep", "1000"}, 124},
@@ -138,43 +144,6 @@ func TestRunWaitsItsTurn(t *testing.T) {
 	}
 	p.exits(0)
 	p.prints(p.stdout, "ran")
-}
-
-func TestSignalWhileRunWaitsGivesUpItsPlace(t *testing.T) {
-	t.Parallel()
-	srv := etcdtest.Start(t)
-	hold(t, open(t, srv.Client(t), "other"), "x")
-	p := holdfast(t, srv.Endpoints(), "run", "x", "--", "echo", "ran")
-	srv.WaitForKeys(t, entries, 2)
-	p.signal(syscall.SIGTERM)
-	p.exits(128 + int(syscall.SIGTERM))
-	if srv.WaitForKeys(t, entries, 1); p.stdout.String() != "" {
-		t.Errorf("stdout: %q", p.stdout)
-	}
-}
-
-func TestSignalsAreForwardedToTheCommand(t *testing.T) {
-	t.Parallel()
-	srv := etcdtest.Start(t)
-	p := holdfast(t, srv.Endpoints(), "run", "x", "--", "sh", "-c", `
-		for s in HUP INT QUIT USR1 USR2; do trap "echo got $s" $s; done
-		trap 'echo got TERM; exit 3' TERM
-		echo ready
-		while :; do sleep 0.02; done`)
-	p.prints(p.stdout, "ready")
-	for _, s := range []struct {
-		signal syscall.Signal
-		name   string
-	}{
-		{syscall.SIGHUP, "HUP"}, {syscall.SIGUSR1, "USR1"}, {syscall.SIGUSR2, "USR2"}, {syscall.SIGTERM, "TERM"},
-	} {
-		p.signal(s.signal)
-		p.prints(p.stdout, "got "+s.name)
-	}
-	p.exits(3)
-	if kvs := srv.Keys(t, "holdfast/"); len(kvs) != 0 {
-		t.Errorf("left in etcd: %v", kvs)
-	}
 }
 
 // The command and what it has started get SIGTERM while the lock is suspended, and SIGKILL before etcd ends the lease.

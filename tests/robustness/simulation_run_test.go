@@ -93,8 +93,10 @@ func (s *simulation) run() {
 	switch {
 	case s.busy:
 		names, goroutines = 8, 12
-	case s.family || s.permits:
+	case s.family:
 		names, goroutines = s.drawFamily(r)
+	case s.permits:
+		names, goroutines = s.drawPermits(r)
 	}
 	for i := range names {
 		s.names = append(s.names, fmt.Sprintf("n%d", i))

@@ -1,0 +1,79 @@
+//go:build linux
+
+package cmd
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+)
+
+func TestSignalWhileRunWaitsGivesUpItsPlace(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	hold(t, open(t, srv.Client(t), "other"), "x")
+	p := holdfast(t, srv.Endpoints(), "run", "x", "--", "echo", "ran")
+	srv.WaitForKeys(t, entries, 2)
+	p.signal(syscall.SIGTERM)
+	p.exits(128 + int(syscall.SIGTERM))
+	if srv.WaitForKeys(t, entries, 1); p.stdout.String() != "" {
+		t.Errorf("stdout: %q", p.stdout)
+	}
+}
+
+func TestSignalsAreForwardedToTheCommand(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	p := holdfast(t, srv.Endpoints(), "run", "x", "--", "sh", "-c", `
+		for s in HUP INT QUIT USR1 USR2; do trap "echo got $s" $s; done
+		trap 'echo got TERM; exit 3' TERM
+		echo ready
+		while :; do sleep 0.02; done`)
+	p.prints(p.stdout, "ready")
+	for _, s := range []struct {
+		signal syscall.Signal
+		name   string
+	}{
+		{syscall.SIGHUP, "HUP"}, {syscall.SIGUSR1, "USR1"}, {syscall.SIGUSR2, "USR2"}, {syscall.SIGTERM, "TERM"},
+	} {
+		p.signal(s.signal)
+		p.prints(p.stdout, "got "+s.name)
+	}
+	p.exits(3)
+	if kvs := srv.Keys(t, "holdfast/"); len(kvs) != 0 {
+		t.Errorf("left in etcd: %v", kvs)
+	}
+}
+
+func TestSignalEndsACommandThatIsStopped(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	p := holdfast(t, srv.Endpoints(), run(reportsItself, "x")...)
+	pid := p.pidOf("pid")
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the command is stopped", func() bool { return state(pid) == "T" })
+	p.signal(syscall.SIGTERM)
+	p.exits(128 + int(syscall.SIGTERM))
+}
+
+func TestOutputThatIsNotReadAnyMoreEndsItSilently(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	reader.Close()
+	cmd := exec.Command(program, "ls")
+	cmd.Stdout = writer
+	p := begin(t, cmd, "ETCDCTL_ENDPOINTS="+srv.Endpoints()[0]).exits(128 + int(syscall.SIGPIPE))
+	if p.stderr.String() != "" {
+		t.Errorf("stderr %q", p.stderr)
+	}
+}
