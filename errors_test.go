@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func TestErrorsNameTheLockTheLeaseAndTheCause(t *testing.T) {
 	lost := &holdfast.LostError{

@@ -12,7 +12,10 @@ require (
 	modernc.org/sqlite v1.60.1
 )
 
-require github.com/prometheus/otlptranslator v1.0.0 // indirect
+require (
+	github.com/prometheus/otlptranslator v1.0.0 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
+)
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/fencetest"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
 type (
@@ -28,7 +28,7 @@ var (
 	forEachWrite = fencetest.ForEachWrite
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func claim(token int64) fencing.Claim { return fencing.Claim{Name: "job", Token: fencing.Token(token)} }
 

@@ -5,8 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/view"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 

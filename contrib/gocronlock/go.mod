@@ -7,7 +7,6 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/holdfast-go/holdfast v0.1.0
 	github.com/jonboulle/clockwork v0.5.0
-	go.uber.org/goleak v1.3.0
 )
 
 require (
@@ -27,6 +26,7 @@ require (
 	go.opentelemetry.io/otel v1.34.0 // indirect
 	go.opentelemetry.io/otel/metric v1.34.0 // indirect
 	go.opentelemetry.io/otel/trace v1.34.0 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.0 // indirect
 	golang.org/x/net v0.38.0 // indirect

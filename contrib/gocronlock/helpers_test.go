@@ -12,15 +12,15 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jonboulle/clockwork"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/contrib/gocronlock"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // everyMinute returns a job that is due at each full minute.
 func everyMinute() gocron.JobDefinition { return gocron.CronJob("* * * * *", false) }

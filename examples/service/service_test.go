@@ -14,9 +14,12 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // exporter stands for your service: one process at a time exports, and records its progress in etcd.
 type exporter struct {

@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
 // Tests with databases are in tests/sqlfence.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // holder is a fencing.Holder in a state that the test sets.
 type holder struct {

@@ -5,7 +5,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func TestRaceDetectorSurvivesTimersOfOneInstant(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)

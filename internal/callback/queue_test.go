@@ -7,12 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/holdfast-go/holdfast/internal/callback"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // queue is a Queue whose first call blocks until release is closed.
 type queue struct {

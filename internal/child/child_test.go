@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
 // runParent in the environment makes this test binary run beParent.
@@ -26,7 +25,7 @@ func TestMain(m *testing.M) {
 	if addr := os.Getenv(runParent); addr != "" {
 		beParent(addr)
 	}
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 // job is the job of a child in these tests.

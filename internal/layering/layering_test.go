@@ -11,7 +11,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 const module = "github.com/holdfast-go/holdfast"
 
@@ -57,7 +61,9 @@ func above(packages ...string) []string { return slices.Concat(leaves, packages)
 
 // testKits lists the packages that tests and examples use, ours and those of users. They must not depend on the
 // packages that are tested with them.
-var testKits = []string{"etcdtest", "etcdfake", "internal/child", "internal/bubble", "internal/modelsearch"}
+var testKits = []string{
+	"etcdtest", "etcdfake", "internal/child", "internal/bubble", "internal/leak", "internal/modelsearch",
+}
 
 // free lists the packages that may import everything, because no package imports them.
 var free = []string{

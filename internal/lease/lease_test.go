@@ -9,8 +9,11 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // granted returns a lease with a TTL of 10 s and a margin of 2 s, so trusted for
 // 8 s, and the clock it is judged by.

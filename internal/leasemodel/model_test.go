@@ -3,8 +3,11 @@ package leasemodel
 import (
 	"testing"
 
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/modelsearch"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // underRace returns fewer of the searches, if the race detector is built in. It makes a search ten times slower and has
 // nothing to find, because one goroutine searches. "go test ./..." makes them all.

@@ -3,7 +3,11 @@ package modelsearch
 import (
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // A counter goes from 0 to 3, one by one; what each test changes leads astray.
 func counter() Model[int] {

@@ -6,8 +6,11 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func TestNamespaceRules(t *testing.T) {
 	for ns, want := range map[string]string{

@@ -28,10 +28,7 @@ func (p *process) refuseMoves(err error) {
 
 func TestSessionKeepsANameThatEtcdRefusesToMove(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := start(t, srv), start(t, srv)
-		h := work(t, a.queue("x"))
-		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
+		a, _, h, next := workAndWait(t, srv)
 		a.refuseMoves(rpctypes.ErrPermissionDenied)
 		began := time.Now()
 		err := h.Release(kit.Within(t, time.Minute))
@@ -57,10 +54,7 @@ func TestMinHoldHoldsWhateverReplyIsLost(t *testing.T) {
 		for _, kind := range []string{"LeaseGrant", "move"} {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-					a, b := start(t, srv), start(t, srv)
-					h := work(t, a.queue("x"))
-					next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-					kit.Queued(t, srv, entriesX, 2)
+					a, _, h, next := workAndWait(t, srv)
 					a.PlanOne(kind, fate)
 					mustRelease(t, h)
 					r := freeAfter(t, srv, h, next, minHold, keptFor)
@@ -86,10 +80,7 @@ func TestMinHoldEndsInTimeThoughNoMoveIsAnswered(t *testing.T) {
 	for name, fate := range map[string]etcdfake.Fate{"carried out": lostReply, "lost": {LoseRequest: true}} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				a, b := start(t, srv), start(t, srv)
-				h := work(t, a.queue("x"))
-				next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-				kit.Queued(t, srv, entriesX, 2)
+				a, _, h, next := workAndWait(t, srv)
 				a.PlanAll("move", fate)
 				err := h.Release(kit.Within(t, 3*time.Second))
 				if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
@@ -125,10 +116,7 @@ func TestMinHoldEndsWithALossOrAnAdministrator(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				a, b := start(t, srv), start(t, srv)
-				h := work(t, a.queue("x"))
-				next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-				kit.Queued(t, srv, entriesX, 2)
+				a, _, h, next := workAndWait(t, srv)
 				end(srv, a, h)
 				most := worked + kit.Margin + kit.LockDelay + kit.Prompt
 				if strings.HasPrefix(name, "the holder is cut off") {
@@ -156,10 +144,7 @@ func TestRevokedSessionDoesNotEndMinHoldAfterTheRelease(t *testing.T) {
 // again. By then the work had been done and released: the name stays taken.
 func TestNameReleasedDuringAnOutageStaysTakenIfEtcdKeptTheLease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := start(t, srv), start(t, srv)
-		h := work(t, a.queue("x"))
-		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
+		a, _, h, next := workAndWait(t, srv)
 		a.Plan(func(kind string, _ int) etcdfake.Fate {
 			return etcdfake.Fate{LoseRequest: kind == "move" || kind == "LeaseGrant"}
 		})
@@ -201,10 +186,7 @@ func TestSweeperLeavesANameThatIsTaken(t *testing.T) {
 // done meanwhile: admin.Remove moves the entry to a shorter lease.
 func TestMoveDoesNotUndoARemovalByAnAdministrator(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := start(t, srv), start(t, srv)
-		h := work(t, a.queue("x"))
-		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
+		a, _, h, next := workAndWait(t, srv)
 		a.PlanAll("move", etcdfake.Fate{Request: 2 * time.Second})
 		done := make(chan error)
 		go func() { done <- h.Release(context.Background()) }()

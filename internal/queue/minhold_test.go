@@ -32,6 +32,16 @@ func work(t *testing.T, q *Queue) *Hold {
 	return h
 }
 
+// workAndWait returns a process that holds x with MinHold and has worked, and another one that waits for x.
+func workAndWait(t *testing.T, srv *etcdfake.Server) (a, b *process, h *Hold, next <-chan result) {
+	t.Helper()
+	a, b = start(t, srv), start(t, srv)
+	h = work(t, a.queue("x"))
+	next = acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+	kit.Queued(t, srv, entriesX, 2)
+	return a, b, h, next
+}
+
 // freeAfter checks for how long a name was taken: from the grant of h to the next one.
 func freeAfter(t *testing.T, srv *etcdfake.Server, h *Hold, next <-chan result, least, most time.Duration) result {
 	t.Helper()
@@ -44,10 +54,7 @@ func freeAfter(t *testing.T, srv *etcdfake.Server, h *Hold, next <-chan result, 
 
 func TestNameStaysTakenUntilMinHoldHasPassed(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := start(t, srv), start(t, srv)
-		h := work(t, a.queue("x"))
-		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
+		a, _, h, next := workAndWait(t, srv)
 		a.Plan(nil)
 		began := time.Now()
 		mustRelease(t, h)
@@ -168,10 +175,7 @@ func TestMinHoldOutlastsClose(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				a, b := start(t, srv), start(t, srv)
-				h := work(t, a.queue("x"))
-				next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-				kit.Queued(t, srv, entriesX, 2)
+				a, _, h, next := workAndWait(t, srv)
 				c.before(a, h)
 				if err := a.Sess.Close(kit.Within(t, time.Minute)); err != nil {
 					t.Error(err)

@@ -283,8 +283,9 @@ func TestTryAcquireTellsALeftoverReaderFromALock(t *testing.T) {
 	})
 }
 
-// Two Txns of one batch would have one create revision, and neither would see the other.
-func TestReaderIsNeverBatchedWithAWriterOfItsQueue(t *testing.T) {
+// inBatches calls f while a process has so many Txns in flight that further ones are batched, and checks that they
+// were.
+func inBatches(t *testing.T, f func(ctx context.Context, t *testing.T, srv *etcdfake.Server, p *process)) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
 		p := start(t, srv)
@@ -293,6 +294,19 @@ func TestReaderIsNeverBatchedWithAWriterOfItsQueue(t *testing.T) {
 		synctest.Wait()
 		var sent sentTxns
 		sent.watch(p, nil)
+		f(ctx, t, srv, p)
+		if sizes := sent.take(); slices.Max(sizes) < 3 {
+			t.Errorf("sent Txns of sizes %v, want a batch of the last, the writer and its company", sizes)
+		}
+		for _, h := range mustHold(t, srv, others) {
+			mustRelease(t, h)
+		}
+	})
+}
+
+// Two Txns of one batch would have one create revision, and neither would see the other.
+func TestReaderIsNeverBatchedWithAWriterOfItsQueue(t *testing.T) {
+	inBatches(t, func(ctx context.Context, t *testing.T, srv *etcdfake.Server, p *process) {
 		reader, writer := acquireLater(ctx, p.readers("x")), acquireLater(ctx, p.queue("x"))
 		company := acquireLater(ctx, p.queue("y"))
 		var r result
@@ -309,12 +323,6 @@ func TestReaderIsNeverBatchedWithAWriterOfItsQueue(t *testing.T) {
 		mustRelease(t, r.h)
 		mustRelease(t, (<-second).h)
 		mustRelease(t, granted(t, srv, company).h)
-		if sizes := sent.take(); slices.Max(sizes) < 3 {
-			t.Errorf("sent Txns of sizes %v, want a batch of the last, the writer and its company", sizes)
-		}
-		for _, h := range mustHold(t, srv, others) {
-			mustRelease(t, h)
-		}
 	})
 }
 

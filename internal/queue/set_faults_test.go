@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -284,14 +283,7 @@ func TestSetIsTheFirstOfAQueueThatItDoesNotWatch(t *testing.T) {
 // Two Txns of one batch would have one create revision, and neither would see the other. A set is about several queues,
 // so it goes alone.
 func TestSetIsNeverBatched(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ctx := kit.Within(t, time.Hour)
-		p := start(t, srv)
-		p.PlanAll("enqueue", etcdfake.Fate{Reply: maxWait / 2})
-		others := acquireAll(ctx, p, maxInFlight+1) // the last one waits in a batch
-		synctest.Wait()
-		var sent sentTxns
-		sent.watch(p, nil)
+	inBatches(t, func(ctx context.Context, t *testing.T, srv *etcdfake.Server, p *process) {
 		set, writer := acquireSetLater(ctx, p.set("y", "x")), acquireLater(ctx, p.queue("x"))
 		company := acquireLater(ctx, p.queue("z"))
 		select {
@@ -314,12 +306,6 @@ func TestSetIsNeverBatched(t *testing.T) {
 			mustRelease(t, (<-set).holds[0])
 		}
 		mustRelease(t, granted(t, srv, company).h)
-		if sizes := sent.take(); slices.Max(sizes) < 3 {
-			t.Errorf("sent Txns of sizes %v, want a batch of the last, the writer and its company", sizes)
-		}
-		for _, h := range mustHold(t, srv, others) {
-			mustRelease(t, h)
-		}
 	})
 }
 

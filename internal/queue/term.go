@@ -33,46 +33,15 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 		return 0, h.Check()
 	}
 	e := h.entry
-	value := e.heldValue(h.since, data)
 	hctx, cancel := h.Context(ctx, false)
 	defer cancel()
-	var since int64
-	unanswered := false
-	var cause holdfast.Cause // of a loss
-	err := e.q.retry(hctx, func(ctx context.Context) error {
-		mod := max(h.modified.Load(), e.rev)
-		r, err := e.q.shared.commits.send(ctx, txn{
-			cmps: e.unmodifiedSince(mod),
-			then: []clientv3.Op{e.putValue(value)},
-			els:  []clientv3.Op{clientv3.OpGet(e.key), getMeta(e.sessionKey())},
-		})
-		unanswered = unanswered || r.unanswered
-		if err != nil {
-			unanswered = e.q.reportUnknown("proclaim", err) || unanswered
-			return err
-		}
-		if r.succeeded {
-			since = r.header.Revision
-			h.sawModified(since)
-			return nil
-		}
-		kv := first(r.responses[0].GetResponseRange().Kvs)
-		if !isEntry(kv, e.rev) {
-			cause = e.q.shared.poll.causeOf(r.header, r.responses[1])
-			return errEntryGone
-		}
-		since = kv.ModRevision
-		h.sawModified(since)
-		if string(kv.Value) == value {
-			return nil // an earlier request was carried out after all
-		}
-		return backoff.Again(errModified)
-	})
+	u := update{value: e.heldValue(h.since, data)}
+	err := e.q.retry(hctx, func(ctx context.Context) error { return h.tryUpdate(ctx, &u) })
 	switch {
 	case err == nil:
-		return since, nil
+		return u.since, nil
 	case errors.Is(err, errEntryGone):
-		h.endAndRelease(h.lossOfEntry(cause))
+		h.endAndRelease(h.lossOfEntry(u.loss))
 		e.q.shared.poll.checkLease(e.lease)
 		return 0, h.Check()
 	case etcderr.Classify(err) == etcderr.LeaseGone:
@@ -80,10 +49,49 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 		return 0, h.Check()
 	case !h.Live():
 		return 0, h.Check()
-	case unanswered && !errors.Is(err, holdfast.ErrOutcomeUnknown):
+	case u.unanswered && !errors.Is(err, holdfast.ErrOutcomeUnknown):
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return 0, fmt.Errorf("proclaim in %s %s (token %d): %w", e.q.kind, names.Quote(e.q.name), e.token, err)
+}
+
+// update is one call of Update.
+type update struct {
+	value      string
+	since      int64          // the revision of the value, when it stands
+	unanswered bool           // a request may still arrive
+	loss       holdfast.Cause // with errEntryGone
+}
+
+// tryUpdate sends the value once. It returns errEntryGone, or an error of which retry decides.
+func (h *Hold) tryUpdate(ctx context.Context, u *update) error {
+	e := h.entry
+	r, err := e.q.shared.commits.send(ctx, txn{
+		cmps: e.unmodifiedSince(max(h.modified.Load(), e.rev)),
+		then: []clientv3.Op{e.putValue(u.value)},
+		els:  []clientv3.Op{clientv3.OpGet(e.key), getMeta(e.sessionKey())},
+	})
+	u.unanswered = u.unanswered || r.unanswered
+	if err != nil {
+		u.unanswered = e.q.reportUnknown("proclaim", err) || u.unanswered
+		return err
+	}
+	if r.succeeded {
+		u.since = r.header.Revision
+		h.sawModified(u.since)
+		return nil
+	}
+	kv := first(r.responses[0].GetResponseRange().Kvs)
+	if !isEntry(kv, e.rev) {
+		u.loss = e.q.shared.poll.causeOf(r.header, r.responses[1])
+		return errEntryGone
+	}
+	u.since = kv.ModRevision
+	h.sawModified(u.since)
+	if string(kv.Value) == u.value {
+		return nil // an earlier request was carried out after all
+	}
+	return backoff.Again(errModified)
 }
 
 // unmodifiedSince is true in a Txn as long as the entry stands with the value that

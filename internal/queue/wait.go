@@ -122,12 +122,7 @@ func (e *entry) watch(ctx context.Context, w watched, patience time.Duration) er
 	}
 	arming.Stop()
 	streams.armed(st)
-	armed := time.Now()
 	telemetry.Armed(ctx)
-
-	if err := w.look(ctx); err != nil || w.over() {
-		return err
-	}
 	// A progress request that outlived the watch would open a stream of its own, and
 	// leave it open. So it is joined before the watch ends.
 	pctx, stopProgress := context.WithCancel(wctx)
@@ -136,19 +131,40 @@ func (e *entry) watch(ctx context.Context, w watched, patience time.Duration) er
 		stopProgress()
 		progress.Wait()
 	}()
+	return e.listen(ctx, w, listener{
+		stream: st, events: events, silence: patience * silentAfter,
+		askProgress: func() { progress.Go(func() { st.requestProgress(pctx, q.host.Client()) }) },
+	})
+}
+
+// listener is a watch that stands.
+type listener struct {
+	stream      *stream
+	events      clientv3.WatchChan
+	silence     time.Duration // after which the watch is given up
+	askProgress func()
+}
+
+// listen looks once, and then handles what a watch that stands tells. It returns as watch does.
+func (e *entry) listen(ctx context.Context, w watched, l listener) error {
+	streams := &e.q.shared.streams
+	stands := time.Now()
+	if err := w.look(ctx); err != nil || w.over() {
+		return err
+	}
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
 	for heard, read := time.Now(), time.Now(); ; {
-		news, err := nextEvents(ctx, events, tick.C)
+		news, err := nextEvents(ctx, l.events, tick.C)
 		switch {
-		case err == errTick && time.Since(heard) >= patience*silentAfter:
-			streams.drop(st)
+		case err == errTick && time.Since(heard) >= l.silence:
+			streams.drop(l.stream)
 			return backoff.Again(errors.New("the watch is on a member that does not answer"))
 		case err == errTick:
-			if streams.progressDue(st) {
-				progress.Go(func() { st.requestProgress(pctx, q.host.Client()) }) // joined above
+			if streams.progressDue(l.stream) {
+				l.askProgress()
 			}
-		case err != nil && ctx.Err() == nil && time.Since(armed) >= healthyWatch:
+		case err != nil && ctx.Err() == nil && time.Since(stands) >= healthyWatch:
 			return nil
 		case err != nil:
 			return backoff.Again(err)

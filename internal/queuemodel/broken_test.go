@@ -88,7 +88,7 @@ var broken = []scenario{
 
 func TestEachBrokenRuleIsNoticed(t *testing.T) {
 	for i, s := range broken {
-		if modelsearch.Race && i%4 != 0 {
+		if modelsearch.Race && i%8 != 0 {
 			continue
 		}
 		if s.broken == removeAfterDelay && !*full {

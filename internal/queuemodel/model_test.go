@@ -4,8 +4,11 @@ import (
 	"flag"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/modelsearch"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 var full = flag.Bool("model.full", false, "search the large scenarios, too: some two minutes, and 1.2 GB of memory")
 
@@ -70,7 +73,7 @@ var large = []scenario{
 // underRace are searched under the race detector, which makes a search ten times slower and has nothing to find: one
 // goroutine searches. "go test ./..." searches all small ones.
 var underRace = []scenario{
-	three, handingOn, keyDeleted, sweptAlone, readers, minHold, removed, clean, lockAllUnanswered, downgradeRemoved,
+	three, handingOn, keyDeleted, sweptAlone, readers, minHold, removedLine, clean, lockAllUnanswered, downgradeRemoved,
 }
 
 func TestEveryInterleavingKeepsTheRules(t *testing.T) {

@@ -5,8 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/modelsearch"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 var full = flag.Bool("model.full", false, "search the large scenarios, too: about a minute, and 1 GB of memory")
 

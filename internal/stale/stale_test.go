@@ -5,8 +5,11 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/stale"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 type hold struct{ ended int }
 

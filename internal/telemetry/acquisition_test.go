@@ -8,8 +8,11 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // BenchmarkTelemetry measures the reports of one uncontended acquisition and release.
 func BenchmarkTelemetry(b *testing.B) {

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
@@ -24,7 +24,7 @@ func open(t testing.TB, cli *clientv3.Client, owner string) *session.Session {
 	return testkit.Open(t, cli, session.Options{Owner: owner})
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func mustLock(t testing.TB, mu *locker.Mutex) *locker.Lock {
 	t.Helper()

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // Benchmark runs every subject on every side. Select them by name:
 //

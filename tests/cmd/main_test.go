@@ -19,9 +19,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
@@ -54,10 +54,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "build holdfast:", err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(dir)
-		os.Exit(code)
-	}))
+	leak.Main(m, func() { _ = os.RemoveAll(dir) })
 }
 
 // readSources reads the sources of the command through a link in this module: "go test" then does not reuse a cached

@@ -13,11 +13,11 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
@@ -31,7 +31,7 @@ var (
 	eventually = testkit.Eventually
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // prefix is that of the entries of election "x".
 const prefix = "holdfast/election/x/@/"

@@ -3,7 +3,7 @@ package etcdfake_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }

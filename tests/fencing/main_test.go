@@ -5,11 +5,11 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/fencetest"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
 var (
@@ -19,7 +19,7 @@ var (
 
 func TestMain(m *testing.M) {
 	beChild() // does not return in a process that a test has started
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 // quiet is an auditor that drops its records.

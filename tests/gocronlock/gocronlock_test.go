@@ -8,15 +8,15 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
 func TestMain(m *testing.M) {
 	child.Main(runScheduler)
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 // Three processes with three clocks: in each slot one runs the job, which takes no time. For the others the slot begins

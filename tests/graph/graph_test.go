@@ -10,7 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 const root = "github.com/holdfast-go/holdfast"
 

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
@@ -25,13 +24,14 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
 	klog.StopFlushDaemon()
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 var (

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
@@ -19,7 +19,7 @@ var (
 	eventually = testkit.Eventually
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // mustLock acquires a lock that is free or soon will be.
 func mustLock(t *testing.T, mu *locker.Mutex) *locker.Lock {

@@ -19,9 +19,8 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/tests/mixedfleet/worker"
 )
 
@@ -39,12 +38,11 @@ const (
 
 func TestMain(m *testing.M) {
 	child.Main(worker.Work)
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	leak.Main(m, func() {
 		if built.dir != "" {
 			_ = os.RemoveAll(built.dir)
 		}
-		os.Exit(code)
-	}))
+	})
 }
 
 // built is the worker of the last release, which all tests share.

@@ -21,7 +21,7 @@ import (
 func TestHolderIsToldBeforeAnotherAcquiresInEveryOutage(t *testing.T) {
 	t.Parallel()
 	const parallel = 50
-	total := rounds(100, 40)
+	total := rounds(100, 16)
 	cuts := map[string]func(*etcdtest.Link){
 		"cut":                    (*etcdtest.Link).Cut,
 		"black-holed":            (*etcdtest.Link).BlackHole,

@@ -16,7 +16,7 @@ import (
 // one after the other. Each release wakes one waiter, so the number of RPCs for
 // each does not depend on how many wait.
 func TestThousandWaitersAcquireInOrderWithConstantRPCsEach(t *testing.T) {
-	waiters := rounds(1000, 250)
+	waiters := rounds(1000, 100)
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	long := session.Options{TTL: 600 * time.Second} // no renewal is sent during the test

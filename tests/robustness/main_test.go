@@ -7,9 +7,8 @@ import (
 	"strconv"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
 // minParallel is the least number of parallel tests, whatever -parallel says: they spend
@@ -34,5 +33,5 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }

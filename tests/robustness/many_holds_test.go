@@ -27,7 +27,7 @@ const (
 // a sixteenth of one that writes. It has no goroutine, and one held for less than a
 // quarter of a second has no price at all but its own two transactions.
 func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
-	n := rounds(50_000, 2_000)
+	n := rounds(50_000, 500)
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		link := srv.Link()
 		const travel = 100 * time.Microsecond // a round of polls must fit into its half second

@@ -14,7 +14,7 @@ import (
 
 var (
 	simulationSeed  = flag.Uint64("simulation.seed", 1, "seed of the first schedule")
-	simulationCount = flag.Int("simulation.count", 3, "number of schedules, each with the next seed")
+	simulationCount = flag.Int("simulation.count", 2, "number of schedules, each with the next seed")
 	simulationTrace = flag.Bool("simulation.trace", false, "print a trace of each schedule")
 )
 

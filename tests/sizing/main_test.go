@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // Each row has the leases, keys and watches that the guide derives: one of each for a session, a key for each lock, a
 // key and a watch for each waiter. Each client's memory and goroutines are its own alone.

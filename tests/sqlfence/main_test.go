@@ -7,11 +7,11 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
 // withServers stops the database servers before goleak checks.
@@ -24,7 +24,7 @@ func (m withServers) Run() int {
 
 func TestMain(m *testing.M) {
 	beChild() // does not return in a process that a test has started
-	goleak.VerifyTestMain(withServers{m})
+	leak.Main(withServers{m})
 }
 
 // holder is a fencing.Holder that needs no etcd.

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
 // runMain in the environment makes a test binary run the example: so the tests see real processes, built with the race
@@ -27,7 +29,7 @@ func Main(m *testing.M, main func()) {
 		main()
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // Process is an example that runs.
