@@ -28,6 +28,9 @@ func (c *checker) members(ctx context.Context, timeout time.Duration) {
 		asked, cancel := context.WithTimeout(ctx, timeout)
 		status, err := c.cli.Status(asked, endpoint)
 		cancel()
+		if at := strings.LastIndexByte(endpoint, '@'); at >= 0 {
+			endpoint = endpoint[at+1:] // without the user and the password of a URL
+		}
 		if err != nil {
 			c.silent(endpoint, err)
 			continue
