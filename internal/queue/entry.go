@@ -56,6 +56,7 @@ type entry struct {
 	token    fencing.Token // set with ahead
 	position int64         // number of entries ahead when it was put
 	revision int64         // of the store, at the latest read that saw the entry
+	lookSent time.Time     // when that read, or the put, was sent
 
 	others othersAhead // of the other mode
 	permit *permit     // of a semaphore; otherwise nil
@@ -177,6 +178,17 @@ func (e *entry) waiting() *entry {
 	}
 	return nil
 }
+
+// sawAll records that all entries of the set stood as they were put, by the reply to a request that was sent then.
+func (e *entry) sawAll(sent time.Time) {
+	e.lookSent = sent
+	for _, m := range e.set {
+		m.lookSent = sent
+	}
+}
+
+// lookIsOld reports whether the attempt must look at its entries again before it holds.
+func (e *entry) lookIsOld() bool { return time.Since(e.lookSent) > e.q.lookLasts() }
 
 // othersStand is true in a Txn while the other entries of the set exist as they were put.
 func (e *entry) othersStand() []clientv3.Cmp {

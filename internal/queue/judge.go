@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -155,6 +156,7 @@ func (e *entry) judgeCompacted(ctx context.Context) error {
 // An attempt that wants to hold also takes an entry for gone that another client has written to. It may be an
 // administrator's removal: then the entry stands on a lease that ends by itself, perhaps right after this read.
 func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	began := time.Now()
 	resp, err := e.q.readIf(ctx, e.othersStand(), append([]clientv3.Op{getMeta(e.key)}, others...)...)
 	if err != nil {
 		return nil, err
@@ -166,6 +168,7 @@ func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (*clie
 		return nil, errEntryGone
 	}
 	e.revision = resp.Header.Revision
+	e.sawAll(began)
 	return resp, nil
 }
 

@@ -52,6 +52,13 @@ func (n Notice) cause() holdfast.Cause {
 // holder has been told.
 func toldWithin(lockDelay time.Duration) time.Duration { return lockDelay + 2*time.Second }
 
+// lookLasts is for how long an attempt may begin to hold by a look at its entries, from the time at which the request
+// for that was sent. Right after the look an administrator may have removed an entry, which is then gone within
+// toldWithin. By then the hold must have been polled, which happens before it is one and a half intervals old.
+func (q *Queue) lookLasts() time.Duration {
+	return toldWithin(q.shared.lockDelay) - 3*q.shared.poll.interval()/2
+}
+
 // takesNotices reports whether holders look for notices.
 func (q *Queue) takesNotices() bool { return q.kind != "election" }
 

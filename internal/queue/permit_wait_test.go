@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -24,10 +25,15 @@ func stillWaits(t *testing.T, done <-chan result) {
 // Each waiter is told once, whatever happens behind and ahead of the one it waits for.
 func TestWaitersOfASemaphoreCostConstantRequestsEach(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		const n, limit = 200, 10
+		const limit = 10
+		n := 1000
+		if bubble.Race { // which makes it take eight times as long
+			n = 200
+		}
 		ctx := kit.Within(t, time.Hour)
 		setLimit(t, srv, limit, limit)
 		holder, p := start(t, srv), start(t, srv)
+		p.Link.Delay(kit.OneWay / 50) // so that all are served before a waiter looks again
 		full := mustAcquire(t, holder.permits(limit, limit))
 		got := make(chan result)
 		for range n {
@@ -37,7 +43,7 @@ func TestWaitersOfASemaphoreCostConstantRequestsEach(t *testing.T) {
 			}()
 		}
 		kit.Queued(t, srv, permitsX, n+1)
-		time.Sleep(10 * time.Second) // the streams of their watches have grown
+		time.Sleep(time.Second) // the streams of their watches have grown
 		p.Plan(nil)
 		mustRelease(t, full)
 		last := int64(0)

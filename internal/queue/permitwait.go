@@ -268,12 +268,14 @@ func (e *entry) admit(ctx context.Context) error {
 	}
 	if r.succeeded {
 		e.admitted(r.header.Revision)
+		e.sawAll(now)
 		return nil
 	}
 	own, kv := first(r.responses[0].GetResponseRange().Kvs), first(r.responses[1].GetResponseRange().Kvs)
 	switch {
 	case isEntry(own, e.rev) && markOf(own) != 0: // put by an earlier copy, which was not answered
 		e.admitted(own.ModRevision)
+		e.sawAll(now)
 		return nil
 	case !isEntry(own, e.rev) || own.ModRevision != e.rev:
 		return errEntryGone

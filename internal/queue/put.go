@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -123,24 +122,16 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	if r.unsent {
 		return err
 	}
-	slow := time.Since(began) >= slowPut
-	if r.unanswered || slow {
+	if r.unanswered || time.Since(began) >= slowPut {
 		e.isUnanswered(gate)
 	}
 	if r.succeeded {
+		e.sawAll(began)
 		responses := r.responses[len(r.responses)-(2*n+1):]
 		if e.permit != nil {
 			return e.putPermit(ctx, responses[0].GetResponseTxn().Responses, r.header.Revision)
 		}
 		epoch := responses[n].GetResponseRange().Kvs
-		if slow && !slices.ContainsFunc(responses[:n], anyIn) {
-			// It would hold at once by a reply that is old: an administrator may have removed an entry since. So locate
-			// reads whether all stand.
-			for _, m := range e.set {
-				m.setCreated(r.header.Revision)
-			}
-			return nil
-		}
 		for i, m := range e.set {
 			ahead := responses[i].GetResponseRange()
 			m.setPlace(r.header.Revision, first(ahead.Kvs), r.header.Revision, m.requeued)
@@ -166,9 +157,6 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 	return e.whyRefused(ctx, gate, c)
 }
-
-// anyIn reports whether a read has found a key.
-func anyIn(r *pb.ResponseOp) bool { return len(r.GetResponseRange().Kvs) > 0 }
 
 // isUnanswered records that a copy of the put, sent at gate, may be carried out yet.
 func (e *entry) isUnanswered(gate int64) {

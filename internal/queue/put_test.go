@@ -297,17 +297,26 @@ func TestPutRefusedByItsOwnEarlierCopyLeavesNothing(t *testing.T) {
 	})
 }
 
-// An administrator may remove an entry whose put is not answered yet. It then stands on a lease that ends by itself, so
-// the attempt must not hold by it, whichever reply tells it of the entry.
+// An administrator may remove an entry before its session knows that it is the first one. It then stands on a lease
+// that ends by itself, so the attempt must not hold by it, whichever reply tells it of the entry, once that is late.
 func TestAttemptDoesNotHoldByAnEntryThatWasRemovedBeforeItsReply(t *testing.T) {
-	for name, fate := range map[string]func(kind string, n int) etcdfake.Fate{
-		"the reply to the put is late": func(kind string, _ int) (f etcdfake.Fate) {
+	lateReads := func(kind string, n int) (f etcdfake.Fate) {
+		if kind == "read" && n < 20 {
+			f.Reply = 3500 * time.Millisecond
+		}
+		return f
+	}
+	for name, c := range map[string]struct {
+		end  func(ahead *kit.Peer) // nil: none is ahead
+		fate func(kind string, n int) etcdfake.Fate
+	}{
+		"the reply to the put is late": {fate: func(kind string, _ int) (f etcdfake.Fate) {
 			if kind == "enqueue" {
 				f.Reply = 3500 * time.Millisecond
 			}
 			return f
-		},
-		"the read that places the entry is late": func(kind string, n int) (f etcdfake.Fate) {
+		}},
+		"the read that places the entry is late": {fate: func(kind string, n int) (f etcdfake.Fate) {
 			switch {
 			case kind == "enqueue" && n == 1:
 				f = lostReply
@@ -315,13 +324,24 @@ func TestAttemptDoesNotHoldByAnEntryThatWasRemovedBeforeItsReply(t *testing.T) {
 				f.Request = time.Second / 2
 			}
 			return f
-		},
+		}},
+		"the read that finds the lock free is late":     {(*kit.Peer).Release, lateReads},
+		"the read before the lock delay begins is late": {(*kit.Peer).Revoke, lateReads},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p, ops := start(t, srv), start(t, srv)
-				p.Plan(fate)
-				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				var done <-chan result
+				if c.end == nil {
+					p.Plan(c.fate)
+					done = acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				} else {
+					ahead := kit.Join(t, srv, entriesX)
+					done = acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+					kit.Queued(t, srv, entriesX, 2)
+					p.Plan(c.fate)
+					c.end(ahead)
+				}
 				time.Sleep(200 * time.Millisecond)
 				removed := kit.Standing(srv, "x")[0]
 				grant, err := ops.Host.Client().Grant(t.Context(), 3)

@@ -208,6 +208,26 @@ func TestSetQueuesAgainIfOneOfItsEntriesIsDeleted(t *testing.T) {
 	}
 }
 
+// The set waits behind an entry of y that stays. Those behind it in x have nothing to wait for once it is out of y.
+func TestSetThatHasLostAnEntryLeavesItsOtherQueues(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ahead := kit.Join(t, srv, kit.Entries("y"))
+		done := acquireSetLater(kit.Within(t, time.Hour), start(t, srv).set("x", "y"))
+		kit.Queued(t, srv, kit.Entries("y"), 2)
+		behind := acquireLater(kit.Within(t, time.Hour), start(t, srv).queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		deleted := time.Now()
+		srv.Delete(string(kit.Standing(srv, "y")[1].Key)) // of the later lease
+		r := granted(t, srv, behind)
+		if after := r.at.Sub(deleted); after > recheckAfter+progressEvery+kit.Prompt {
+			t.Errorf("held %v after the set had lost an entry", after)
+		}
+		mustRelease(t, r.h)
+		ahead.Release()
+		mustRelease(t, grantedSet(t, srv, done)[0])
+	})
+}
+
 // How the entry ahead goes in one queue decides alone, in whichever queue it is and whenever that is.
 func TestSetDelaysIfAnEntryAheadWasRevokedInAnyQueue(t *testing.T) {
 	for _, name := range []string{"x", "y"} {

@@ -19,7 +19,12 @@ import (
 
 const (
 	// recheckAfter bounds the harm of a watch that lives and has still missed a
-	// deletion. No such watch is known.
+	// deletion. No such watch is known. It also bounds how long a waiting attempt
+	// does not know that an entry of its own was deleted by hand, or written to by
+	// an administrator. Nothing else tells it before the entry ahead goes. That
+	// costs the attempt its place and delays no other one: those behind watch the
+	// entry, and in the other queues of a set they wait as long as behind a set that
+	// has lost nothing, or recheckAfter.
 	recheckAfter = 30 * time.Second
 
 	// healthyWatch: a watch that lived for this long resets the backoff.

@@ -68,8 +68,11 @@ func (m *model) passToSweeper(s *state, i int8) {
 	}
 }
 
-// mayHold reports whether each queue of the attempt is free and no delay runs.
+// mayHold reports whether each queue of the attempt is free and no delay runs, by a look that is not old.
 func (m *model) mayHold(s *state, i int8) bool {
+	if s.attempts[i].looksAgain && m.broken != oldLookSuffices {
+		return false
+	}
 	for k := range int8(len(m.members[i])) {
 		p := s.place(i, k)
 		delays := p.delay.running && (m.broken != delayOfTheLastQueue || k == int8(len(m.members[i]))-1)
@@ -106,8 +109,14 @@ func (m *model) waitingSteps(s *state, i int8) {
 	}
 	// The Txn that has found the last queue free has found the own entries, too. They may have gone
 	// since. Then the attempt holds like any holder that is not told yet.
-	if m.mayHold(s, i) {
+	switch {
+	case m.mayHold(s, i):
 		m.step(s, "holds", i).hold(i)
+	case !a.looksAgain || a.waitsIn() >= 0 || !s.leases[a.lease].alive || a.left != [maxMembers]place{}:
+	case m.lacksEntryFor(s, i, 0):
+		m.findsEntryGone(s, i)
+	default:
+		m.step(s, "looks at its entries again", i).attempts[i].looksAgain = false
 	}
 	if m.attempts[i].givesUp {
 		m.step(s, "gives up", i).attempts[i].stage = removing

@@ -68,6 +68,7 @@ var broken = []scenario{
 	with(lockAllByHand, breaking(othersAreNotCompared, early)),
 	with(lockAllRemoved, breaking(noticeIsOverlooked, early)),
 	with(removedUnanswered, breaking(noticeIsOverlooked, early)),
+	with(removed, breaking(oldLookSuffices, early)),
 	with(lockAllUnansweredByHand, breaking(foundSpeaksForAll, early)),
 	with(lockAllByHand, breaking(missingIsPutAgain, stuck)),
 	with(crossing, breaking(setPutByTwoTxns, stuck)),

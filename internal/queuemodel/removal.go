@@ -9,9 +9,10 @@ package queuemodel
 // entry it is cannot hold by it any more: it was told, or it has waited for its lock delay and was told
 // then. Sessions whose leases were revoked before the notice know of that.
 //
-// Nothing bounds how long an attempt takes whose entry is the first: its enqueue may go unanswered, it may not be
+// Nothing bounds how long an attempt takes whose entry is the first: a reply may be late or never come, it may not be
 // able to read that the entry ahead is gone, and a set may wait in another queue. So each read of the own entries
-// takes one that an administrator has written into for gone, until the attempt holds.
+// takes one that an administrator has written into for gone, until the attempt holds. And it does not hold by a look
+// that is old by its clock: it looks again.
 
 // noticed says how far a removal of an entry has come.
 type noticed int8
@@ -46,7 +47,9 @@ func (m *model) removalSteps(s *state, k int8) {
 	}
 	if e.noticed != unnoticed && !e.soonGone && m.mayTakeLong(s, e) && e.until == 0 {
 		what := "takes so long that the lease that its entry was moved to, or will be, is about to end"
-		m.step(s, what, e.name.attempt).entries[k].soonGone = true
+		t := m.step(s, what, e.name.attempt)
+		t.entries[k].soonGone = true
+		t.attempts[e.name.attempt].looksAgain = true
 	}
 	if a := &s.attempts[e.name.attempt]; e.noticed != unnoticed && a.stage == holding &&
 		s.own(e.name.attempt, e.name.member) == e.version() {
@@ -54,8 +57,7 @@ func (m *model) removalSteps(s *state, k int8) {
 	}
 }
 
-// mayTakeLong reports whether nothing bounds the time until the attempt holds whose entry it is: its enqueue was
-// carried out and not answered, or there is a queue of which it does not know that it is free. A set may have the
+// mayTakeLong reports whether nothing bounds the time until the attempt holds whose entry it is. A set may have the
 // first entry of one queue while it waits in another.
 func (m *model) mayTakeLong(s *state, e *entry) bool {
 	i := e.name.attempt
@@ -64,9 +66,9 @@ func (m *model) mayTakeLong(s *state, e *entry) bool {
 	case a.try != e.name.try:
 		return false
 	case a.stage == waiting:
-		return a.waitsIn() >= 0 && s.own(i, e.name.member) == e.version()
+		return s.own(i, e.name.member) == e.version()
 	}
-	return a.stage == enqueuing && !m.replyIsUnread(s, i)
+	return a.stage == enqueuing
 }
 
 // replyIsUnread reports whether an attempt may still read that etcd has carried out its enqueue.

@@ -107,5 +107,6 @@ func (m *model) next(s *state, i int8) {
 	a := &s.attempts[i]
 	a.try++
 	a.handedOn = true
+	a.looksAgain = false
 	a.places[0], a.unanswered, a.gate = place{}, 0, s.sessions[m.attempts[i].session].gate
 }

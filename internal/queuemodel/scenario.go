@@ -98,6 +98,7 @@ const (
 	twoOfAQueueInABatch         rule = "two enqueues of one queue go in one batch"
 	othersAreNotCompared        rule = "an attempt that waits in a queue does not compare its entries in the others"
 	noticeIsOverlooked          rule = "an attempt that waits does not see that its entry elsewhere is to be moved"
+	oldLookSuffices             rule = "an attempt holds by a look at its entries that is old"
 	leavingComparesOthers       rule = "an entry of a set that is removed compares those that were removed before it"
 	foundSpeaksForAll           rule = "an entry of a set that is found by a read speaks for the others"
 	missingIsPutAgain           rule = "an entry of a set that is missing is put again"

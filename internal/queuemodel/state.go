@@ -106,6 +106,7 @@ type attempt struct {
 	handedOn   bool              // handed off to the next goroutine of its line
 	requeued   bool              // its session has lost a lease since it began, or it has lost an entry
 	refused    bool              // the sweeper's last put made etcd refuse it, and it has no place yet
+	looksAgain bool              // its look at its entries is too old to hold by: see removal.go
 	downgraded bool              // it holds the shared entry of its set only; the other may still be there
 	suspects   [maxTries][maxMembers]suspect
 

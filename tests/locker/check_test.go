@@ -11,7 +11,11 @@ import (
 func TestLockCheckDoesNotAllocate(t *testing.T) {
 	srv := etcdtest.Start(t)
 	lk := mustLock(t, locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x"))
-	if n := testing.AllocsPerRun(1000, func() { _ = lk.Check() }); n != 0 {
+	n := testing.AllocsPerRun(1000, func() { _ = lk.Check() })
+	for range 2 { // etcd, in this process, may allocate meanwhile
+		n = min(n, testing.AllocsPerRun(1000, func() { _ = lk.Check() }))
+	}
+	if n != 0 {
 		t.Errorf("%v allocations per Check", n)
 	}
 }

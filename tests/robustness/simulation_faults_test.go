@@ -31,6 +31,8 @@ type profile struct {
 	calm    bool          // the network loses nothing, and is fast
 	reopen  bool          // processes close their sessions and open others
 	kinds   [allKinds]int // of locks: how often each is acquired
+	resizes bool          // limits of semaphores change
+	still   bool          // nothing fails, and permits are held for long by few: see drawPermits
 }
 
 func drawProfile(r *rand.Rand) profile {
@@ -141,7 +143,7 @@ func (s *simulation) injectFaults() {
 	r := s.source(1)
 	for {
 		time.Sleep(upTo(r, 2*s.profile.every) + time.Millisecond)
-		if s.stop.Load() {
+		if s.stop.Load() || s.profile.still {
 			return
 		}
 		c := s.clients[r.IntN(len(s.clients))]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,14 @@ import (
 )
 
 // Semaphores with permits of several weights. In half of the schedules their limits change.
+//
+// With one rule of internal/queue taken out by hand, it failed first with these seeds:
+//
+//	1: one permit more is given
+//	3: an attempt that holds after a wait puts no mark
+//	6: a revoked permit causes no delay
+//	8: an admission does not compare the limit
+//	26: the present limit decides which entry ahead may hold, not the largest there was
 func TestSimulationOfSemaphores(t *testing.T) {
 	var together, waited atomic.Int64
 	t.Cleanup(func() {
@@ -35,19 +44,51 @@ func TestSimulationOfSemaphores(t *testing.T) {
 	})
 }
 
+// wideLimit is one that in a still schedule hardly ever makes an attempt wait.
+const wideLimit = 8
+
+// drawPermits draws whether limits change. A third of the schedules in which they do are still: nothing fails, the
+// limit is wide and narrow in turns, and permits are held for long. There a waiter may be behind holders that have not
+// waited, more of them than the limit allows since it was lowered, for so long that it is noticed if nothing wakes it.
+func (s *simulation) drawPermits(r *rand.Rand) (names, goroutines int) {
+	names, goroutines = s.drawFamily(r)
+	r = s.source(5)
+	resizes := r.IntN(2) == 0
+	if still := r.IntN(3) == 0; resizes && still {
+		s.profile = profile{latency: min(s.profile.latency, 5*time.Millisecond), every: time.Second, still: true}
+		names = 1
+	}
+	s.profile.resizes = resizes
+	return names, goroutines
+}
+
 // usePermits is one goroutine of a process. The first one of all changes limits, too.
 func usePermits(s *simulation, c *simClient, i int) {
 	r := s.source(1000 + 100*uint64(c.id) + uint64(i))
-	resizes := c.id == 0 && i == 0 && s.source(5).IntN(2) == 0
+	resizes := c.id == 0 && i == 0 && s.profile.resizes
 	time.Sleep(upTo(r, 100*time.Millisecond))
 	for call := 0; !s.stop.Load(); call++ {
 		name := s.names[r.IntN(len(s.names))]
 		limit := s.limit(name, math.MaxInt64)
-		if resizes && r.IntN(4) == 0 {
-			s.resize(c, name, limit, 1+r.IntN(4), upTo(r, 2*time.Second)+time.Nanosecond)
+		if resizes && (r.IntN(4) == 0 || s.profile.still) {
+			to := 1 + r.IntN(4)
+			if s.profile.still && limit < wideLimit {
+				to = wideLimit
+			}
+			s.resize(c, name, limit, to, upTo(r, 2*time.Second)+time.Nanosecond)
+			if s.profile.still {
+				time.Sleep(upTo(r, 15*time.Second))
+			}
 			continue
 		}
 		weight, try := 1+r.IntN(limit), r.IntN(4) == 0
+		bound, hold, pause := s.drawBound(r), drawHold(r), 100*time.Millisecond
+		if r.IntN(8) == 0 || s.profile.still && r.IntN(2) == 0 {
+			hold = grantLimit + upTo(r, 10*time.Second) // so long that a waiter that is not woken is noticed
+		}
+		if s.profile.still {
+			weight, bound, pause = min(weight, 1+r.IntN(2)), bound+20*time.Second, 20*time.Second
+		}
 		who := fmt.Sprintf("session %d goroutine %d call %d, weight %d of %s", c.id, i, call, weight, name)
 		sem := locker.NewSemaphore(c.session(), name, limit).With(locker.Options{Owner: who})
 		acquire := func(ctx context.Context) (unlocker, error) {
@@ -61,12 +102,8 @@ func usePermits(s *simulation, c *simClient, i int) {
 			}
 			return heldPermit{p}, nil
 		}
-		hold := drawHold(r)
-		if r.IntN(8) == 0 { // so long that a waiter that could hold beside it, and is not woken, is noticed
-			hold = grantLimit + upTo(r, 10*time.Second)
-		}
-		s.useLock(c, who, []part{permitPart(name)}, s.drawBound(r), hold, acquire, r)
-		time.Sleep(upTo(r, 100*time.Millisecond) + time.Microsecond)
+		s.useLock(c, who, []part{permitPart(name)}, bound, hold, acquire, r)
+		time.Sleep(upTo(r, pause) + time.Microsecond)
 	}
 }
 
@@ -127,7 +164,7 @@ func limitIn(kv *mvccpb.KeyValue) int {
 // limit returns the limit of a semaphore at a revision.
 func (s *simulation) limit(name string, at int64) int {
 	limit := firstLimit
-	for _, c := range s.srv.History(limitKey(name)) {
+	for _, c := range s.history(limitKey(name)) {
 		if c.Revision <= at {
 			limit = limitIn(c.Kv)
 		}
@@ -177,7 +214,7 @@ func (o *oracle) checkPermit(s *simulation, h *held, p heldPermit) {
 // granted: when its mark was put, or else, without a wait, when its entry was.
 func (o *oracle) checkAdmission(s *simulation, name string, h *held, weight int, acquired int64) {
 	from, to := h.rev, acquired // if the reply to the put was lost, the limit was read later
-	for _, c := range s.srv.History(h.parts[0].key) {
+	for _, c := range s.history(h.parts[0].key) {
 		if v, _ := queue.DecodeValue(c.Kv.GetValue()); !c.Deleted && c.Kv.CreateRevision == h.rev && v.Mark != 0 {
 			from, to = c.Revision, c.Revision
 			o.marked++
