@@ -140,7 +140,8 @@ func (c *Client) newRequest(
 	}
 	p, err := at()
 	if err == nil {
-		err = p.kind.notSemaphore("is Semaphore, whose permits have no token to name: end the process that holds one")
+		err = p.kind.notSemaphore("is Semaphore, whose permits have no token to name: end the process that holds one, " +
+			"or delete its entry: see docs/operations.md")
 	}
 	if err != nil {
 		return nil, err

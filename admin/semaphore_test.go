@@ -65,6 +65,59 @@ func TestSemaphoreIsShownWithItsLimitAndItsHolders(t *testing.T) {
 	})
 }
 
+// What docs/operations.md says of a permit whose holder does not let go.
+func TestPermitIsFreedByItsEntryOrItsLease(t *testing.T) {
+	for name, c := range map[string]struct {
+		free  func(srv *etcdfake.Server, e admin.Entry)
+		cause holdfast.Cause
+		delay time.Duration // until the waiter holds
+	}{
+		"the entry is deleted": {
+			func(srv *etcdfake.Server, e admin.Entry) { srv.Delete(e.Key) }, holdfast.CauseEntryDeleted, 0,
+		},
+		"the lease is revoked": {
+			func(srv *etcdfake.Server, e admin.Entry) { srv.Revoke(e.Lease) }, holdfast.CauseRevoked, kit.LockDelay,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				ctx := kit.Within(t, time.Minute)
+				stuck, err := locker.NewSemaphore(kit.Start(t, srv).Sess, "x", 2).Acquire(ctx, 2)
+				if err != nil {
+					t.Fatal(err)
+				}
+				waiter, next := locker.NewSemaphore(kit.Start(t, srv).Sess, "x", 2), make(chan *locker.Permit, 1)
+				go func() {
+					p, err := waiter.Acquire(ctx, 1)
+					if err != nil {
+						t.Error(err)
+					}
+					next <- p
+				}()
+				kit.Queued(t, srv, kit.Permits("x"), 2)
+				q, err := admin.New(srv.Client(), nil).Show(ctx, admin.Semaphore, "x")
+				if err != nil || len(q.Holders()) != 1 || q.Entries[0].Key != stuck.Key() {
+					t.Fatalf("%+v, %v", q, err)
+				}
+				c.free(srv, q.Entries[0])
+				freed := time.Now()
+				p := <-next
+				if after := time.Since(freed); after < c.delay || after > c.delay+kit.Prompt {
+					t.Errorf("the waiter holds after %v, want %v", after, c.delay)
+				}
+				<-stuck.Done()
+				lost := (*holdfast.LostError)(nil)
+				if after := time.Since(freed); !errors.As(stuck.Check(), &lost) || lost.Cause != c.cause || after > 2*time.Second {
+					t.Errorf("told %v after %v, want %v within 2s", stuck.Check(), after, c.cause)
+				}
+				if err := p.Release(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 func TestWhatASemaphoreDoesNotHaveIsRefused(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		adm := admin.New(srv.Client(), nil)

@@ -11,7 +11,8 @@ type DowngradableLock struct {
 }
 
 // LockDowngradable is Lock for a writer that wants to go on as a reader: see DowngradableLock.Downgrade. It has two
-// entries in the queue instead of one, and takes as many requests as Lock. MinHold and Reentrant are not for it.
+// entries in the queue instead of one, and takes as many requests as Lock; one that waits may wait for
+// session.Options.LockDelay as a Set does. MinHold and Reentrant are not for it.
 //
 //	lk, err := m.LockDowngradable(ctx)
 //	… // write

@@ -115,20 +115,25 @@ func quoteEndpoints(endpoints []string) string {
 	const most = 9
 	var list []string
 	for _, endpoint := range endpoints[:min(most, len(endpoints))] {
-		scheme, host, ok := strings.Cut(endpoint, "://")
-		if !ok {
-			scheme, host = "", endpoint
-		}
-		host = host[strings.LastIndexByte(host, '@')+1:]
-		if ok {
-			host = scheme + "://" + host
-		}
-		list = append(list, names.Quote(host))
+		list = append(list, names.Quote(withoutUser(endpoint)))
 	}
 	if len(endpoints) > most {
 		list = append(list, "…")
 	}
 	return strings.Join(list, ", ")
+}
+
+// withoutUser is an endpoint without what a URL may have before its host.
+func withoutUser(endpoint string) string {
+	scheme, host, ok := strings.Cut(endpoint, "://")
+	if !ok {
+		scheme, host = "", endpoint
+	}
+	host = host[strings.LastIndexByte(host, '@')+1:]
+	if ok {
+		host = scheme + "://" + host
+	}
+	return host
 }
 
 // startup finds out why the requests of clientv3.New fail. Only an interceptor sees their connection: it is closed

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -82,12 +81,7 @@ type unanswered struct {
 }
 
 func (e *unanswered) Error() string {
-	const most = 5
-	named := strings.Join(e.endpoints[:min(len(e.endpoints), most)], ", ")
-	if n := len(e.endpoints) - most; n > 0 {
-		named += fmt.Sprintf(" and %d more", n)
-	}
-	return "the " + e.request + " was answered by none of " + named
+	return "the " + e.request + " was answered by none of " + quoteEndpoints(e.endpoints)
 }
 
 // Is makes errors.Is(err, context.DeadlineExceeded) true.

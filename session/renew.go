@@ -96,7 +96,7 @@ func (s *Session) renew(l *lease.Lease) {
 	policy.Attempt = 0  // attempt.Once bounds each request, and the loss of l bounds the loop
 	policy.Notify = nil // a callback could delay the renewal
 	// An eighth of the trusted time lies between a renewal and the suspension.
-	s.sender.SetRenewal(l.Trust()/8/5, l.Trust()/6)
+	s.sender.SetRenewal(l.Trust()/8/5, l.Trust()/3)
 	timer := time.NewTimer(l.UntilRenewal())
 	defer timer.Stop()
 	for {

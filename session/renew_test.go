@@ -273,9 +273,9 @@ func TestSlowRequestsAreNotRepeatedAgainAndAgain(t *testing.T) {
 		most           float64 // renewals a second
 	}{
 		{15 * time.Second, time.Second, 0.2},
-		{15 * time.Second, 3 * time.Second, 0.4}, // longer than the longest pause of 2 s, so each is sent twice
-		{5 * time.Second, time.Second, 1.2},      // the longest pause is 0.75 s
-		{5 * time.Second, 2 * time.Second, 1.6},  // two renewals fit into the trusted 4.5 s
+		{15 * time.Second, 3 * time.Second, 0.2},
+		{5 * time.Second, time.Second, 0.6},
+		{5 * time.Second, 2 * time.Second, 1}, // longer than the longest pause of 1.5 s, so each is sent twice
 	} {
 		start(t, func(t *testing.T, c *cluster) {
 			sess := c.open(t, session.Options{TTL: tc.ttl, StayLost: true})

@@ -77,6 +77,7 @@ func (s *Session) warnOfOldServers(ctx context.Context) {
 		attempt, cancel := context.WithTimeout(ctx, s.opts.Retry.Attempt)
 		status, err := ask.Status(attempt, endpoint)
 		cancel()
+		endpoint := withoutUser(endpoint)
 		switch {
 		case ctx.Err() != nil:
 			return

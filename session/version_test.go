@@ -102,10 +102,11 @@ func TestUnsupportedServersAreLoggedOnce(t *testing.T) {
 func TestVersionThatIsNotAnsweredHidesNoOther(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		lines, _ := logOf(t, c, map[string]string{
-			"passthrough:///silent": "", "passthrough:///refuses": "refuse", "passthrough:///old": "3.5.1",
+			"passthrough:///user:secret@silent": "", "passthrough:///refuses": "refuse", "passthrough:///old": "3.5.1",
 			"passthrough:///older": "3.4.0",
-		}, "passthrough:///silent", "passthrough:///refuses", "passthrough:///old", "passthrough:///older")
+		}, "passthrough:///user:secret@silent", "passthrough:///refuses", "passthrough:///old", "passthrough:///older")
 		if len(lines) != 3 || !strings.Contains(lines[0], "level=DEBUG") || !strings.Contains(lines[0], "silent") ||
+			strings.Contains(lines[0], "secret") ||
 			!strings.Contains(lines[1], "level=DEBUG") || !strings.Contains(lines[1], "refuses") ||
 			!strings.Contains(lines[2], "level=WARN") || !strings.Contains(lines[2], "old is 3.5.1") ||
 			!strings.Contains(lines[2], "older is 3.4.0") {

@@ -65,7 +65,8 @@ choose more than the machines are apart, and at least 5 s less than the interval
 With --quiet nothing is printed, and so nothing mailed, where the job runs elsewhere.
 
 What the command leaves running in the background when it ends goes on without the
-lock.
+lock. A "run" of the same lock inside the command is refused: it would wait for its
+own end.
 
 "holdfast help exit-codes" lists the exit codes.`
 
@@ -155,7 +156,7 @@ func newRun(a *app) *cobra.Command {
 				if o.at {
 					entries = args[0] + "/"
 				}
-				if !o.try && runsUnder(cmd.Context(), sess.Client(), entries) {
+				if !o.try && a.runsUnder(cmd.Context(), sess.Client(), entries) {
 					return usage("the \"holdfast run\" that has started this one holds lock %s: they would wait for each other; "+
 						"use another name, or --try", clean(args[0], 0))
 				}
@@ -216,11 +217,13 @@ func (s *supervisor) prepare(args []string, ttl time.Duration, at bool) (err err
 }
 
 // runsUnder reports whether this process was started under the lock with these entries, and that is still held.
-func runsUnder(ctx context.Context, cli *clientv3.Client, entries string) bool {
+func (a *app) runsUnder(ctx context.Context, cli *clientv3.Client, entries string) bool {
 	outer := os.Getenv("HOLDFAST_KEY")
 	if !strings.HasPrefix(outer, entries) {
 		return false
 	}
+	ctx, cancel := a.bounded(ctx)
+	defer cancel()
 	resp, err := cli.Get(ctx, outer, clientv3.WithCountOnly())
 	return err == nil && resp.Count > 0 // else it was released: this process was left in the background
 }

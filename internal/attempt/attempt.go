@@ -25,15 +25,15 @@ type Sender struct {
 // New returns a Sender. policy.Attempt must be set.
 func New(cli *clientv3.Client, policy backoff.Policy) *Sender {
 	s := &Sender{client: cli, policy: policy}
-	s.paces[Read].set(readBase, maxRepeat)
+	s.paces[Read].set(readBase, policy.Attempt)
 	s.paces[Write].set(writeBase, policy.Attempt)
-	s.SetRenewal(renewalBase, maxRepeat)
+	s.SetRenewal(renewalBase, policy.Attempt)
 	return s
 }
 
 // SetRenewal sets the shortest and the longest pause before a renewal or its proof is sent again.
 func (s *Sender) SetRenewal(base, most time.Duration) {
-	base, most = min(base, renewalBase), min(most, maxRepeat)
+	base, most = min(base, renewalBase), min(most, s.policy.Attempt)
 	s.paces[Renewal].set(base, most)
 	s.paces[Proof].set(base, most)
 }
@@ -61,11 +61,11 @@ func (s *Sender) count(n int) {
 	}
 }
 
-// Once calls op until one call is answered: first on the caller's goroutine, then, after pauses, further calls
-// beside those that hang, each time one for each endpoint. The first reply wins, and the other calls are canceled.
-// A reply is a nil error, or an error by which etcd has decided the request for good: refused permission, a lease
-// that is gone, a malformed request. Once returns another error when no call is left in flight. It does not
-// pause then, so a loop around it has to; see [Ask].
+// Once calls op until one call is answered: first on the caller's goroutine, then, after pauses, beside it: once for
+// each endpoint, but a read only the first time so, and then one at a time. The first reply wins, and the other calls
+// are canceled. A reply is a nil error, or an error by which etcd has decided the request for good: refused
+// permission, a lease that is gone, a malformed request. Once returns another error when no call is left in flight. It
+// does not pause then, so a loop around it has to; see [Ask].
 //
 // Once ends with ctx, and after three times the policy's Attempt with an error that Is context.DeadlineExceeded.
 // Each call of a write is canceled after the policy's Attempt.

@@ -33,12 +33,14 @@ func TestRequestThatIsAnsweredIsSentOnce(t *testing.T) {
 
 func TestRequestThatHangsIsSentToEachEndpoint(t *testing.T) {
 	for k, after := range map[attempt.Kind][]time.Duration{
-		attempt.Read:  {150 * ms, 375 * ms, 712500 * time.Microsecond},
-		attempt.Write: {250 * ms, 625 * ms, 1187500 * time.Microsecond},
+		attempt.Read:    {150 * ms, 375 * ms, 712500 * time.Microsecond},
+		attempt.Proof:   {250 * ms, 625 * ms, 1187500 * time.Microsecond},
+		attempt.Renewal: {250 * ms, 625 * ms, 1187500 * time.Microsecond},
+		attempt.Write:   {250 * ms, 625 * ms, 1187500 * time.Microsecond},
 	} {
 		for _, endpoints := range []int{1, 3, 5} {
 			bubble.Test(t, func(t *testing.T) {
-				want := again(endpoints, after...)
+				want := again(k, endpoints, after...)
 				r := newRequests(t, endpoints)
 				r.replies = slices.Repeat([]reply{hangs}, len(want)-1)
 				r.replies = append(r.replies, reply{after: 5 * ms})
@@ -125,12 +127,12 @@ func TestReadIsGivenUpAfterThreeAttempts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1)
 		_, _, err := attempt.Once(t.Context(), r.sender, attempt.Proof, r.send)
-		const want = "no reply within 12s, sent 10 times"
+		const want = "no reply within 12s, sent 8 times"
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
 			t.Error(err)
 		}
 		r.ended(0, 250*ms, 625*ms, 1187500*time.Microsecond, 2031250*time.Microsecond, 3296875*time.Microsecond,
-			5195312500*time.Nanosecond, 7195312500*time.Nanosecond, 9195312500*time.Nanosecond, 11195312500*time.Nanosecond)
+			5195312500*time.Nanosecond, 8042968750*time.Nanosecond)
 	})
 }
 

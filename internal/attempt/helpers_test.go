@@ -103,11 +103,16 @@ func (r *requests) ended(sent ...time.Duration) {
 	}
 }
 
-// again returns when a request is sent: once at first, and then to each endpoint at each of these times.
-func again(endpoints int, after ...time.Duration) []time.Duration {
+// again returns when a request is sent: once at first, then to each endpoint at the first of these times; at the others
+// a read once more, and anything else to each endpoint.
+func again(k attempt.Kind, endpoints int, after ...time.Duration) []time.Duration {
 	sent := []time.Duration{0}
-	for _, at := range after {
-		sent = append(sent, slices.Repeat([]time.Duration{at}, endpoints)...)
+	for i, at := range after {
+		n := endpoints
+		if i > 0 && (k == attempt.Read || k == attempt.Proof) {
+			n = 1
+		}
+		sent = append(sent, slices.Repeat([]time.Duration{at}, n)...)
 	}
 	return sent
 }

@@ -22,17 +22,13 @@ const (
 	// A superfluous write costs more than a read: copies that are not answered have to be stopped later.
 	writeBase = 250 * time.Millisecond
 
-	// maxRepeat is the longest pause before a read is sent again. For a write that is the policy's Attempt, since a
-	// commit may be slow.
-	maxRepeat = 2 * time.Second
-
 	// A call lasts at most maxAttempts times the policy's Attempt.
 	maxAttempts = 3
 )
 
-// pace determines the pause before a request of one kind is sent again: twice as long as the latest reply took,
-// but at least base and at most most. Only answered requests count. Otherwise one election in etcd would slow down
-// all requests after it.
+// pace determines the pause before a request of one kind is sent again: twice as long as the latest reply took, to
+// one of that kind or to a read, but at least base and at most most. Only answered requests count. Otherwise one
+// election in etcd would slow down all requests after it.
 type pace struct {
 	base, most, latest atomic.Int64
 }
@@ -44,10 +40,13 @@ func (p *pace) set(base, most time.Duration) {
 
 func (p *pace) answered(took time.Duration) { p.latest.Store(int64(took)) }
 
-// pauses returns the pauses for a request that is sent now.
-func (p *pace) pauses() pauses {
+// pauses returns the pauses for a request that is sent now. A session that holds anything reads twice a second, and
+// renews every few seconds: its reads know first that etcd has become slow.
+func (s *Sender) pauses(k Kind) pauses {
+	p := &s.paces[k]
+	latest := max(p.latest.Load(), s.paces[Read].latest.Load())
 	most := time.Duration(p.most.Load())
-	return pauses{next: min(time.Duration(max(p.base.Load(), 2*p.latest.Load())), most), most: most}
+	return pauses{next: min(time.Duration(max(p.base.Load(), 2*latest)), most), most: most}
 }
 
 // pauses are the pauses of one request, each half as long again as the one before. The longer a request is unanswered,

@@ -34,7 +34,7 @@ func TestPauseIsTwiceTheTimeOfTheLatestReply(t *testing.T) {
 			// a refusal is no reply
 			{[]reply{hangs, {5 * ms, nil}}, []time.Duration{0, 250 * ms}},
 			// 5 ms, from its own send to its reply
-			{[]reply{{1400 * ms, nil}}, again(1, 250*ms, 625*ms, 1187500*time.Microsecond)},
+			{[]reply{{1400 * ms, nil}}, again(attempt.Renewal, 1, 250*ms, 625*ms, 1187500*time.Microsecond)},
 			{nil, []time.Duration{0, 2800 * ms}},
 			{[]reply{{2700 * ms, nil}}, []time.Duration{0}}, // a request without a reply changes no pause
 		} {
@@ -43,4 +43,35 @@ func TestPauseIsTwiceTheTimeOfTheLatestReply(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A session that holds anything reads twice a second, so reads know first that etcd has become slow. A slow write says
+// nothing about reads: the disks may be slow alone.
+func TestSlowReadMakesEveryRequestWaitLonger(t *testing.T) {
+	for _, c := range []struct {
+		slow, next attempt.Kind
+		want       time.Duration
+	}{
+		{attempt.Read, attempt.Renewal, 2 * time.Second},
+		{attempt.Read, attempt.Proof, 2 * time.Second},
+		{attempt.Read, attempt.Write, 2 * time.Second},
+		{attempt.Renewal, attempt.Read, 150 * ms},
+		{attempt.Write, attempt.Renewal, 250 * ms},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			r := newRequests(t, 1, reply{time.Second, nil})
+			_, _, _ = r.once(t.Context(), c.slow)
+			r.sender.Wait()
+			r.mu.Lock()
+			r.replies, r.at, r.began = nil, nil, time.Now()
+			r.mu.Unlock()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			_, _, _ = r.once(ctx, c.next)
+			r.sender.Wait()
+			if len(r.at) < 2 || r.at[1] != c.want {
+				t.Errorf("kind %d was slow, then kind %d is sent at %v, want again after %v", c.slow, c.next, r.at, c.want)
+			}
+		})
+	}
 }

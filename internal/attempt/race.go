@@ -41,7 +41,7 @@ type race[T any] struct {
 func newRace[T any](
 	ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error),
 ) (r *race[T], first context.Context) {
-	r = &race[T]{s: s, kind: k, op: op, caller: ctx, began: time.Now(), pauses: s.paces[k].pauses(), sends: 1, running: 1}
+	r = &race[T]{s: s, kind: k, op: op, caller: ctx, began: time.Now(), pauses: s.pauses(k), sends: 1, running: 1}
 	first, r.cancel = r.context()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,15 +63,15 @@ func (r *race[T]) context() (ctx context.Context, cancel context.CancelFunc) {
 
 func (r *race[T]) bound() time.Duration { return maxAttempts * r.s.policy.Attempt }
 
-// repeat sends one copy for each endpoint and sets the timer for the next time, or ends the race when its time is
-// up. It runs on the timer's goroutine.
+// repeat sends copies and sets the timer for the next time, or ends the race when its time is up. It runs on the
+// timer's goroutine.
 func (r *race[T]) repeat() {
 	left := r.bound() - time.Since(r.began)
 	if left <= 0 {
 		r.end()
 		return
 	}
-	n := max(1, len(r.s.client.Endpoints())) // a client without endpoints still has its connection
+	n := r.s.copies(r.kind, r.sent())
 	ctx, cancel := r.context()
 	r.s.count(n)
 	if !r.begin(n, left, cancel) {
@@ -83,6 +83,23 @@ func (r *race[T]) repeat() {
 		go r.sendBeside(ctx) // joined by Sender.Wait
 	}
 	r.sendBeside(ctx)
+}
+
+// copies returns how many copies are sent next of a request that was sent so often. The first ones go to each endpoint,
+// one each. If none of them is answered, no single member hangs: etcd is slow, or it elects a leader. Healthy members
+// answer the reads that they have when that is over, so one more is sent at a time. But they have passed renewals and
+// writes on to a leader that may hang, so these go to each endpoint again.
+func (s *Sender) copies(k Kind, sends int) int {
+	if sends > 1 && (k == Read || k == Proof) {
+		return 1
+	}
+	return max(1, len(s.client.Endpoints())) // a client without endpoints still has its connection
+}
+
+func (r *race[T]) sent() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sends
 }
 
 // begin counts n more copies. It returns false if the race is over.

@@ -175,34 +175,58 @@ func (e *entry) toFront(ctx context.Context, c condition) error {
 		}
 	}
 	if e.waiting() != nil || e.lease.Check() != nil || e.lookIsOld() || ctx.Err() != nil {
-		for _, m := range e.set {
-			if err := m.awaitFront(ctx); err != nil {
-				return err
-			}
+		if err := e.awaitFront(ctx); err != nil {
+			return err
 		}
 	}
 	telemetry.Verified(ctx)
 	return nil
 }
 
-// awaitFront waits until the entry holds. It ends with the lease: then the entry is
-// gone, or will be, whatever happens ahead of it.
+// awaitFront waits until the entries of the attempt hold. It ends with the lease: then they are gone, or will be,
+// whatever happens ahead of them. The lock delay of one runs while another one waits, so all delays together take no
+// longer than one.
 func (e *entry) awaitFront(ctx context.Context) error {
 	ctx, cancel := e.untilLost(ctx)
 	defer cancel()
+	for _, m := range e.set {
+		if err := m.awaitNoneAhead(ctx); err != nil {
+			return err
+		}
+	}
+	for _, m := range e.set {
+		if err := m.awaitDelay(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitNoneAhead waits until nothing is ahead of the entry.
+func (e *entry) awaitNoneAhead(ctx context.Context) error {
+	await := e.awaitAhead
+	if e.permit != nil {
+		await = e.awaitPermit
+	}
+	for e.ahead != nil {
+		if ctx.Err() != nil {
+			return backoff.ContextErr(ctx)
+		}
+		if err := await(ctx); err != nil {
+			return err
+		}
+		telemetry.Woken(ctx)
+	}
+	return nil
+}
+
+// awaitDelay waits until no lock delay runs for an entry that nothing is ahead of, and its lease is trusted.
+func (e *entry) awaitDelay(ctx context.Context) error {
 	for {
 		var err error
 		switch {
 		case ctx.Err() != nil:
 			return backoff.ContextErr(ctx)
-		case e.ahead != nil && e.permit != nil:
-			if err = e.awaitPermit(ctx); err == nil {
-				telemetry.Woken(ctx)
-			}
-		case e.ahead != nil:
-			if err = e.awaitAhead(ctx); err == nil {
-				telemetry.Woken(ctx)
-			}
 		case e.delayLeft() > 0:
 			// The entry is not read again afterwards. If it has gone meanwhile, it
 			// went with its lease, and then those behind it wait for a delay, too.

@@ -163,18 +163,11 @@ func (p *poller) checkAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 // check ends the holds of a batch whose entries are gone. Without a reply it
 // decides nothing: renewals judge the connection.
 //
-// The first try is brief, so that it ends within the lock delay; meanwhile attempt
-// sends it to other members if one hangs. The second one waits longer, for a
-// cluster that answers slowly.
+// The next check waits for this one, so holders ask less often when etcd is slow.
 func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
-	brief, cancel := context.WithTimeout(ctx, p.interval()/2)
+	within, cancel := context.WithTimeout(ctx, p.host.RetryPolicy().Attempt)
 	defer cancel()
-	resp, err := p.read(brief, lease, holds)
-	if err != nil && ctx.Err() == nil {
-		longer, cancel := context.WithTimeout(ctx, p.host.RetryPolicy().Attempt)
-		defer cancel()
-		resp, err = p.read(longer, lease, holds)
-	}
+	resp, err := p.read(within, lease, holds)
 	if ctx.Err() != nil {
 		return
 	}

@@ -100,7 +100,7 @@ func TestHoldersAreToldAtOnceWhenManyEntriesAreDeleted(t *testing.T) {
 	}
 }
 
-// A member that hangs delays a poll by its first, brief timeout only.
+// A member that hangs delays a poll by the pause before it is sent to the others.
 func TestUnansweredPollIsRepeated(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)

@@ -63,3 +63,19 @@ func TestSetQueuesAgainIfOneOfItsEntriesWasWrittenTo(t *testing.T) {
 		})
 	}
 }
+
+// One queue after the other is found to be free. The lock delays that begin then run at the same time.
+func TestSetWaitsForTheLockDelaysOfItsQueuesTogether(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		x, y, z := kit.Join(t, srv, entriesX), kit.Join(t, srv, kit.Entries("y")), kit.Join(t, srv, kit.Entries("z"))
+		done := acquireSetLater(kit.Within(t, time.Minute), p.set("x", "y", "z"))
+		kit.Queued(t, srv, kit.Entries("z"), 2)
+		y.Revoke()
+		z.Revoke()
+		x.Revoke()
+		holds := grantedSet(t, srv, done)
+		delayed(t, result{h: holds[0], at: holds[0].since}, srv, x.Key, true)
+		mustRelease(t, holds[0])
+	})
+}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -34,6 +36,9 @@ func TestThousandWaitersAcquireInOrderWithConstantRPCsEach(t *testing.T) {
 	if err := link.Wait(ctx, "Range", waiters); err != nil { // the watches of the session keys are established
 		t.Fatal(err)
 	}
+	entries := srv.Client(t).Watch(ctx, "holdfast/lock/x/@/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	<-entries
+	queued := 0
 	before, began := link.Count(), time.Now()
 	var order []int // protected by the lock under test
 	var wg sync.WaitGroup
@@ -47,7 +52,17 @@ func TestThousandWaitersAcquireInOrderWithConstantRPCsEach(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		srv.WaitForKeys(t, "holdfast/lock/x/@/", i+2) // the waiter has its place
+		for queued <= i { // until the waiter has its place
+			resp, ok := <-entries
+			if !ok || resp.Err() != nil {
+				t.Fatal(resp.Err(), context.Cause(ctx))
+			}
+			for _, ev := range resp.Events {
+				if ev.IsCreate() {
+					queued++
+				}
+			}
+		}
 	}
 	if err := link.Wait(ctx, "Txn", before["Txn"]+2*waiters); err != nil { // the reads that follow the watches
 		t.Fatal(err)

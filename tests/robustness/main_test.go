@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, ticker) {
 		child.Main(runTicker)
 	}
+	if slices.Contains(os.Args, familyWorker) {
+		child.Main(runFamilyWorker)
+	}
 	child.Main(runChild)
 	flag.Parse()
 	parallel := flag.Lookup("test.parallel").Value

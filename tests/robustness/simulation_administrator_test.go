@@ -79,12 +79,13 @@ func (s *simulation) checkNotice(h *held, value []byte, check error) {
 }
 
 // couldBeTold reports whether the holder of an entry that was moved had two seconds to be told before the entry was
-// deleted: while it held, the notice stood, and its connection worked and was fast.
+// deleted: the notice stood, and its connection worked and was fast. An attempt that does not hold yet must find the
+// notice before it does, unless it is told of it in time.
 func (s *simulation) couldBeTold(h *held) bool {
 	for _, c := range s.srv.History(string(h.deletion.Kv.Key)) {
 		v, ok := queue.DecodeValue(c.Kv.GetValue())
 		if ok && !c.Deleted && c.Kv.CreateRevision == h.rev && v.Notice.Given() {
-			since := max(c.At.Sub(s.begin), time.Duration(h.client.healed.Load()), h.since)
+			since := max(c.At.Sub(s.begin), time.Duration(h.client.healed.Load()))
 			return s.profile.latency <= 50*time.Millisecond && h.deletion.At.Sub(s.begin)-since > 2*time.Second
 		}
 	}

@@ -84,7 +84,7 @@ func hadOneAhead(history []etcdfake.Change, rev int64) bool {
 func (o *oracle) history(s *simulation, prefix string) []etcdfake.Change {
 	changes, known := o.past[prefix]
 	if !known {
-		changes = s.srv.History(prefix)
+		changes = s.history(prefix)
 		if o.past != nil {
 			o.past[prefix] = changes
 		}
@@ -152,7 +152,7 @@ func (o *oracle) checkRecord(s *simulation) {
 		}
 		changes = nil
 	}
-	for _, c := range s.srv.History(simEntries) {
+	for _, c := range s.history(simEntries) {
 		if !isEntry(string(c.Kv.Key)) || !isNew(c) {
 			continue
 		}

@@ -35,6 +35,7 @@ type simulation struct {
 	// administered: in half of the schedules holders are asked to let go, and removed.
 	administered bool
 	srv          *etcdfake.Server
+	recorded     func(prefix string) []etcdfake.Change // of a real etcd, instead of srv
 	begin        time.Time
 	names        []string
 	clients      []*simClient
@@ -54,6 +55,14 @@ type simulation struct {
 func (s *simulation) source(part uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, part)) }
 
 func (s *simulation) now() time.Duration { return time.Since(s.begin) }
+
+// history returns all changes below a prefix.
+func (s *simulation) history(prefix string) []etcdfake.Change {
+	if s.recorded != nil {
+		return s.recorded(prefix)
+	}
+	return s.srv.History(prefix)
+}
 
 func (s *simulation) fail(format string, args ...any) {
 	text := fmt.Sprintf("at %v: ", s.now()) + fmt.Sprintf(format, args...)

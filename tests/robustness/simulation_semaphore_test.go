@@ -164,7 +164,7 @@ func limitIn(kv *mvccpb.KeyValue) int {
 // limit returns the limit of a semaphore at a revision.
 func (s *simulation) limit(name string, at int64) int {
 	limit := firstLimit
-	for _, c := range s.srv.History(limitKey(name)) {
+	for _, c := range s.history(limitKey(name)) {
 		if c.Revision <= at {
 			limit = limitIn(c.Kv)
 		}
@@ -214,7 +214,7 @@ func (o *oracle) checkPermit(s *simulation, h *held, p heldPermit) {
 // granted: when its mark was put, or else, without a wait, when its entry was.
 func (o *oracle) checkAdmission(s *simulation, name string, h *held, weight int, acquired int64) {
 	from, to := h.rev, acquired // if the reply to the put was lost, the limit was read later
-	for _, c := range s.srv.History(h.parts[0].key) {
+	for _, c := range s.history(h.parts[0].key) {
 		if v, _ := queue.DecodeValue(c.Kv.GetValue()); !c.Deleted && c.Kv.CreateRevision == h.rev && v.Mark != 0 {
 			from, to = c.Revision, c.Revision
 			o.marked++

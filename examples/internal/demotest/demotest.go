@@ -48,7 +48,9 @@ func Start(t *testing.T, args ...string) *Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("the example has run for a minute"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Minute,
+		errors.New("the example has run for three minutes"))
+	args = slices.Concat([]string{"--patience=1m"}, args) // for a busy machine; an argument may say otherwise
 	p := &Process{cmd: exec.CommandContext(ctx, self, args...), ctx: ctx, lines: make(chan string)}
 	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), runMain+"=1"), &p.stderr
 	stdout, err := p.cmd.StdoutPipe()
