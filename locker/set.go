@@ -31,9 +31,9 @@ const MaxSet = queue.MaxSet
 //
 // A caller that waits for one name of the set keeps its place in the queues of the others. Those that queue behind it
 // there wait, too. If a session that was ahead of it has ended meanwhile, also by Session.Close, it may wait for
-// session.Options.LockDelay as well, once. If one of its entries is deleted by hand, or Kick asks it to let go, it loses
-// all of its places and queues again at the back: when it is next in the queue that it waits in, or within 30 seconds.
-// Permits of a Semaphore and prefixes of etcd's own locks cannot be members.
+// session.Options.LockDelay as well, once. If one of its entries is deleted by hand, or Kick asks it to let go, it
+// loses all of its places and queues again at the back: when it is next in the queue that it waits in, or within 30
+// seconds. Permits of a Semaphore and prefixes of etcd's own locks cannot be members.
 type Set struct {
 	named   named
 	members []Member
