@@ -283,8 +283,7 @@ func TestTryAcquireTellsALeftoverReaderFromALock(t *testing.T) {
 	})
 }
 
-// inBatches calls f while a process has so many Txns in flight that further ones are batched, and checks that they
-// were.
+// inBatches calls f while a process has so many Txns in flight that others are batched, and checks that some are.
 func inBatches(t *testing.T, f func(ctx context.Context, t *testing.T, srv *etcdfake.Server, p *process)) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
