@@ -24,15 +24,18 @@ func keysEver(t *testing.T, srv *etcdtest.Server, name string) map[string]int {
 // use a new key each time.
 func TestRepeatedLocksReuseOneKey(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
-	mu := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x")
+	srv, link, sess := overLink(t, session.Options{})
+	mu := locker.NewMutex(sess, "x")
+	before := link.Count()
 	const rounds = 20
 	for range rounds {
 		if err := mustLock(t, mu).Unlock(deadline(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if keys := keysEver(t, srv, "x"); len(keys) != 1 {
+	// After a put that was sent again, because the machine is busy, the next lock has another key.
+	again := link.Count().Since(before)["Txn"] - 2*rounds
+	if keys := keysEver(t, srv, "x"); len(keys) > 1+again {
 		t.Errorf("%d keys for %d consecutive locks: %v", len(keys), rounds, keys)
 	}
 }

@@ -174,7 +174,8 @@ func TestMetricsCountLossesLostRepliesAndStates(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	o := session.Options{Attributes: func(kind, name string) []attribute.KeyValue {
+	// A quarter of the lock delay is what the session has to find out why its key was deleted.
+	o := session.Options{LockDelay: time.Minute, Attributes: func(kind, name string) []attribute.KeyValue {
 		team, _, _ := strings.Cut(name, "/")
 		return []attribute.KeyValue{attribute.String("team", team)}
 	}}
