@@ -47,8 +47,8 @@ func (h host) SessionKey(id clientv3.LeaseID) string {
 
 func (h host) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) {
 	key := h.SessionKey(l.ID())
-	// Repeated as early as a read: a superfluous copy only moves the gate once more, and restoreSessionKey has a
-	// quarter of the lock delay.
+	// Repeated as a read is, early and then one at a time: a superfluous copy only moves the gate once more, and
+	// restoreSessionKey has a quarter of the lock delay.
 	resp, _, err := attempt.Once(ctx, h.sender, attempt.Read, func(ctx context.Context) (*clientv3.PutResponse, error) {
 		return h.client.Put(ctx, key, h.keyValue, clientv3.WithLease(l.ID()))
 	})

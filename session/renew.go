@@ -95,7 +95,8 @@ func (s *Session) renew(l *lease.Lease) {
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
 	policy.Attempt = 0  // attempt.Once bounds each request, and the loss of l bounds the loop
 	policy.Notify = nil // a callback could delay the renewal
-	// An eighth of the trusted time lies between a renewal and the suspension.
+	// An eighth of the trusted time lies between a renewal and the suspension. While etcd is slow, a copy is
+	// sent after a third of the trusted time at the latest, which leaves time for its reply before the loss.
 	s.sender.SetRenewal(l.Trust()/8/5, l.Trust()/3)
 	timer := time.NewTimer(l.UntilRenewal())
 	defer timer.Stop()

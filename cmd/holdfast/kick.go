@@ -116,7 +116,7 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 		return fmt.Errorf("%s was released, and stays taken until %s (--min-hold): there is no holder to ask; "+
 			"--force frees it", k.lock(), exact(h.TakenUntil))
 	case token == 0 && len(holders) > 1:
-		return usage("%d hold %s: give the --token of one, see \"holdfast show\"", len(holders), k.lock())
+		return usage("%d clients hold %s: give the --token of one, see \"holdfast show\"", len(holders), k.lock())
 	case token == 0:
 		token = h.Token
 	default:

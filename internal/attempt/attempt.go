@@ -61,11 +61,11 @@ func (s *Sender) count(n int) {
 	}
 }
 
-// Once calls op until one call is answered: first on the caller's goroutine, then, after pauses, beside it: once for
-// each endpoint, but a read only the first time so, and then one at a time. The first reply wins, and the other calls
-// are canceled. A reply is a nil error, or an error by which etcd has decided the request for good: refused
-// permission, a lease that is gone, a malformed request. Once returns another error when no call is left in flight. It
-// does not pause then, so a loop around it has to; see [Ask].
+// Once calls op until one call is answered: first on the caller's goroutine, then, after a pause, beside it, once for
+// each endpoint. After each further pause a read is sent once more, any other request once for each endpoint. The first
+// reply wins, and the other calls are canceled. A reply is a nil error, or an error by which etcd has decided the
+// request for good: refused permission, a lease that is gone, a malformed request. Once returns another error when no
+// call is left in flight. It does not pause then, so a loop around it has to; see [Ask].
 //
 // Once ends with ctx, and after three times the policy's Attempt with an error that Is context.DeadlineExceeded.
 // Each call of a write is canceled after the policy's Attempt.

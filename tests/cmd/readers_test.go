@@ -50,7 +50,7 @@ func TestShowAndKickOfReaders(t *testing.T) {
 		}
 	}
 	if p := holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r"); !strings.Contains(
-		p.exits(64).stderr.String(), "2 hold lock x") {
+		p.exits(64).stderr.String(), "2 clients hold lock x") {
 		t.Errorf("without a token: %s", p.stderr)
 	}
 	// It keeps the lock, because it does not release it.
