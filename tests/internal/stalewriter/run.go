@@ -4,7 +4,7 @@
 // stopped at a random moment, for longer than its lease lives, and writes on as if nothing had
 // happened: a guard must refuse it once the other process has written.
 //
-//	go test -race ./tests/sqlfence ./tests/fencing -run StaleWriter -pauses=200 -timeout 1h
+//	go test -race ./tests/sqlfence ./tests/etcd/fencing -run StaleWriter -pauses=200 -timeout 1h
 package stalewriter
 
 import (

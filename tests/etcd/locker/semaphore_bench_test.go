@@ -12,7 +12,7 @@ import (
 
 // BenchmarkSemaphore compares permits with a Mutex, on a local etcd:
 //
-//	go test -run '^$' -bench Semaphore -benchtime 200x ./tests/locker
+//	go test -run '^$' -bench Semaphore -benchtime 200x ./tests/etcd/locker
 //
 // Free is one goroutine. HandOver is two sessions that acquire and release in turns, with one permit. Crowd is 64
 // goroutines of one session, which acquire and release once each; of the semaphore with eight permits.

@@ -19,7 +19,7 @@ import (
 // BenchmarkHandOverAtHighLatency measures the time from a release until the waiter holds the lock, and the RPCs per
 // waiter. One session waits for 1,000 locks, with a round-trip time of 20 ms:
 //
-//	go test -run '^$' -bench HighLatency -benchtime 1x ./tests/locker
+//	go test -run '^$' -bench HighLatency -benchtime 1x ./tests/etcd/locker
 //
 // released is the time between queueing and the release.
 func BenchmarkHandOverAtHighLatency(b *testing.B) {

@@ -13,7 +13,7 @@ import (
 
 // BenchmarkReaders compares readers with a Mutex, on a local etcd:
 //
-//	go test -run '^$' -bench Readers -benchtime 200x ./tests/locker
+//	go test -run '^$' -bench Readers -benchtime 200x ./tests/etcd/locker
 //
 // Together is 64 goroutines of one session, which acquire and release once each. HandOver is a writer that lets go
 // while 16 readers of another session, or as many writers, and then a writer of its own session come.

@@ -15,7 +15,7 @@ import (
 // BenchmarkSets compares sets, tree locks and downgrades with a Mutex, free, on a local etcd. OneByOne is as many
 // mutexes as the set has names, locked one after the other:
 //
-//	go test -run '^$' -bench Sets -benchtime 200x ./tests/locker
+//	go test -run '^$' -bench Sets -benchtime 200x ./tests/etcd/locker
 func BenchmarkSets(b *testing.B) {
 	srv := etcdtest.Start(b)
 	ctx := context.Background()

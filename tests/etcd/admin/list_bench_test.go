@@ -16,7 +16,7 @@ import (
 // takes longer than each of a thousand: on two busy cores 100,000 names took 1.5 s, and 1,000,000 took 106 s with 34
 // MiB of live memory more than before. The last size takes minutes.
 //
-//	go test -run '^$' -bench 'List/names=1000$' ./tests/admin
+//	go test -run '^$' -bench 'List/names=1000$' ./tests/etcd/admin
 func BenchmarkList(b *testing.B) {
 	for _, names := range []int{1_000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("names=%d", names), func(b *testing.B) {
