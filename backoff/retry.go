@@ -24,7 +24,7 @@ func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) er
 	}
 	l := &loop{ctx: ctx, timeout: p.Attempt, op: op}
 	err := l.attempt()
-	if err == errAgain {
+	if errors.Is(err, errAgain) {
 		// The pauses are made only now: most operations need none.
 		err = l.again(p)
 	}

@@ -2,6 +2,7 @@ package etcdfake
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -193,7 +194,7 @@ func isRetried(err error, repeatable bool) bool {
 	case codes.Unavailable:
 		return repeatable
 	case codes.Canceled, codes.DeadlineExceeded:
-		return err != errClosing
+		return !errors.Is(err, errClosing)
 	}
 	return false
 }

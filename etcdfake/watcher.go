@@ -2,6 +2,7 @@ package etcdfake
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -35,7 +36,7 @@ func (r watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 		case ctx.Err() != nil || status.Code(err) == codes.Canceled:
 			close(out)
 			return out
-		case err != errBroken && err != errLost:
+		case !errors.Is(err, errBroken) && !errors.Is(err, errLost):
 			out <- canceled(status.Convert(err).Message())
 			close(out)
 			return out

@@ -147,7 +147,7 @@ func (r *Recorder) wait(ctx context.Context, revision int64) error {
 		case <-r.done:
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			return fmt.Errorf("recording of %q ended at revision %d: %v", r.prefix, r.revision, r.err)
+			return fmt.Errorf("recording of %q ended at revision %d: %w", r.prefix, r.revision, r.err)
 		case <-ctx.Done():
 			return fmt.Errorf("recorded up to revision %d of %d: %w", have, revision, ctx.Err())
 		}

@@ -68,6 +68,7 @@ func (o WriterOptions) admit(ctx context.Context, s interface{ Check() error }) 
 			}
 			return backoff.Final(err)
 		})
+	case Refuse:
 	}
 	return err
 }

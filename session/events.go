@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -95,7 +96,7 @@ func (s *Session) logEvent(ev Event) {
 	log := s.opts.Logger.With("lease", holdfast.LeaseID(ev.Lease).String())
 	err := ev.Err
 	var attrs []any
-	if lost, ok := err.(*holdfast.LostError); ok {
+	if lost := (*holdfast.LostError)(nil); errors.As(err, &lost) {
 		// The text of the error would repeat the other attributes.
 		attrs = append(attrs, "cause", lost.Cause.String(), "since_last_renewal", lost.Since)
 		err = lost.Err

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -91,8 +92,8 @@ func (e *unanswered) Is(target error) bool { return target == context.DeadlineEx
 // replace the error of a reply.
 func (s *Session) noteRequest(l *lease.Lease, request string) {
 	failure := l.Failure()
-	last, hung := failure.(*unanswered)
-	if failure == nil || hung && last.request != request {
+	var last *unanswered
+	if failure == nil || errors.As(failure, &last) && last.request != request {
 		l.Failed(&unanswered{request, s.client.Endpoints()})
 	}
 }

@@ -93,6 +93,7 @@ func (s *Session) announce(ctx context.Context, l *lease.Lease) error {
 			err = fmt.Errorf("%w; grant it to a role of this user: "+
 				"etcdctl role grant-permission --prefix ROLE readwrite %s/session/", err, s.opts.Namespace)
 		}
+	case etcderr.Transient, etcderr.Permanent, etcderr.Unknown:
 	}
 	// Either etcd answers, or Close has cut this off and must leave no lease behind.
 	if !etcderr.Pending(err) || s.ctx.Err() != nil {

@@ -116,7 +116,7 @@ func (s *Session) State() holdfast.State {
 		return holdfast.Connected
 	case errors.Is(err, holdfast.ErrSuspended):
 		return holdfast.Suspended
-	case err == holdfast.ErrClosed:
+	case errors.Is(err, holdfast.ErrClosed):
 		return holdfast.Closed
 	default:
 		return holdfast.Lost

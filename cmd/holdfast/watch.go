@@ -163,6 +163,7 @@ func (s *screen) apply(ev admin.Event, now time.Time) {
 	case admin.Queued, admin.Acquired, admin.Taken, admin.Kicked, admin.Removed:
 		entries = append(entries, ev.Entry)
 		slices.SortFunc(entries, func(a, b admin.Entry) int { return int(a.Revision - b.Revision) })
+	case admin.Released, admin.Left, admin.Lost, admin.Gone:
 	}
 	s.queue.Entries, s.queue.Revision = entries, ev.Revision
 	s.events = append(s.events, eventLine(ev, now))

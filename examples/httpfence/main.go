@@ -33,6 +33,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
@@ -67,7 +68,7 @@ func run(ctx context.Context, d *demo.Demo) error {
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{Handler: network}
+	srv := &http.Server{Handler: network, ReadHeaderTimeout: 10 * time.Second}
 	go srv.Serve(l) // ends with Close
 	defer srv.Close()
 	url := "http://" + l.Addr().String()

@@ -2,6 +2,7 @@ package grpcfence
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -129,9 +130,9 @@ func (s *Server) do(
 	c, resource, err := fence.Read(names, tokens,
 		func() (resource, name string, err error) { return s.resourceOf(ctx, method, req) })
 	switch {
-	case err == fence.ErrMissing && s.opts.AllowMissing:
+	case errors.Is(err, fence.ErrMissing) && s.opts.AllowMissing:
 		return effect(ctx, nil)
-	case err == fence.ErrMissing:
+	case errors.Is(err, fence.ErrMissing):
 		return s.refuse(ctx, resource, c, errMissing)
 	case err != nil:
 		return s.refuse(ctx, resource, c, err)

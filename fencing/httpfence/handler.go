@@ -138,9 +138,9 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, resource, err := fence.Read(values(r.Header, HeaderName), values(r.Header, HeaderToken),
 		func() (resource, name string, err error) { return m.resourceOf(r) })
 	switch {
-	case err == fence.ErrMissing && m.opts.AllowMissing:
+	case errors.Is(err, fence.ErrMissing) && m.opts.AllowMissing:
 		m.next.ServeHTTP(w, r)
-	case err == fence.ErrMissing:
+	case errors.Is(err, fence.ErrMissing):
 		m.refuse(w, r, resource, c, errMissing)
 	case err != nil:
 		m.refuse(w, r, resource, c, err)

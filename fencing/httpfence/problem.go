@@ -73,6 +73,7 @@ func ProblemOf(err error) Problem {
 		return Problem{Type: TypeStore, Title: "Fencing tokens cannot be compared now",
 			Status: http.StatusServiceUnavailable,
 			Detail: "nothing was done; the request may be repeated while the lock is held"}
+	case fence.Done, fence.OutcomeUnknown:
 	}
 	p := Problem{Type: TypeUnknown, Title: "The outcome is unknown",
 		Status: http.StatusInternalServerError,

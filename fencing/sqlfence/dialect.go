@@ -150,6 +150,7 @@ func (d Dialect) now() string {
 		return "CAST(EXTRACT(EPOCH FROM now()) AS bigint)"
 	case MySQL:
 		return "UNIX_TIMESTAMP()"
+	case SQLite:
 	}
 	return "CAST(strftime('%s', 'now') AS INTEGER)"
 }

@@ -3,6 +3,7 @@ package sqlfence
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
@@ -25,7 +26,8 @@ func (r *request) do(ctx context.Context, retry *backoff.Policy) error {
 	}
 	// Here the transaction has ended, so etcd may be asked: no writer waits for an RPC
 	// while a row is locked.
-	if below, ok := err.(*fencing.MarkError); ok {
+	var below *fencing.MarkError
+	if errors.As(err, &below) {
 		err = r.explain(ctx, below)
 	}
 	if !r.callerAudits {

@@ -98,6 +98,7 @@ func (d Dialect) gaveUp(err error) bool {
 			3101: // MySQL Group Replication: a conflict with another node
 			return true
 		}
+	case Postgres:
 	}
 	return false
 }
@@ -114,6 +115,7 @@ func (d Dialect) endsTx(err error) bool {
 			sqliteConstraint: // ON CONFLICT ROLLBACK, RAISE(ROLLBACK)
 			return true
 		}
+	case Postgres:
 	}
 	return false
 }

@@ -99,6 +99,7 @@ func (v Verdict) String() string {
 		return "bad claim"
 	case NoClaim:
 		return "no claim"
+	case OutcomeUnknown:
 	}
 	return "outcome unknown"
 }

@@ -252,7 +252,7 @@ func (h *Hold) stop(cause error) (ended bool) {
 		ended = true
 		h.until = time.Now()
 		for _, each := range h.holds {
-			if cause != holdfast.ErrReleased && !errors.Is(cause, holdfast.ErrClosed) {
+			if !errors.Is(cause, holdfast.ErrReleased) && !errors.Is(cause, holdfast.ErrClosed) {
 				each.entry.dropMinHold()
 			}
 		}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -71,8 +72,8 @@ type kept struct {
 // keepsEntry reports whether a hold that ended with that cause leaves its entry to
 // Release.
 func keepsEntry(cause error) bool {
-	lost, ok := cause.(*holdfast.LostError) // made by endByNotice, so not wrapped
-	return ok && (lost.Cause == holdfast.CauseKicked || lost.Cause == holdfast.CauseRemoved)
+	var lost *holdfast.LostError
+	return errors.As(cause, &lost) && (lost.Cause == holdfast.CauseKicked || lost.Cause == holdfast.CauseRemoved)
 }
 
 // Blocks reports whether the hold keeps its name from other callers of its session: it

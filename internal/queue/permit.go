@@ -189,7 +189,7 @@ func (e *entry) locatePermit(ctx context.Context) error {
 		return err
 	}
 	seen, err := e.q.permitsIn(ctx, resp.Responses, known)
-	if err == errHigherLimit {
+	if errors.Is(err, errHigherLimit) {
 		return e.locatePermit(ctx)
 	}
 	if err != nil {
@@ -222,7 +222,7 @@ func (q *Queue) checkRoom(ctx context.Context) error {
 	}
 	seen, err := q.permitsIn(open, resp.Responses, known)
 	switch {
-	case err == errHigherLimit:
+	case errors.Is(err, errHigherLimit):
 		return q.checkRoom(ctx)
 	case err != nil:
 		return q.closedErr(ctx, err)

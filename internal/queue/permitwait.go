@@ -105,7 +105,7 @@ func (e *entry) judgePermit(ctx context.Context, at int64) error {
 		return err
 	}
 	seen, err := e.q.permitsIn(ctx, resp.Responses[1:], known)
-	if err == errHigherLimit {
+	if errors.Is(err, errHigherLimit) {
 		return e.judgePermit(ctx, at)
 	}
 	if err != nil {

@@ -65,11 +65,10 @@ func (e *entry) put(ctx context.Context, c condition) error {
 				}
 			}
 			err := e.tryPut(rctx, c)
-			switch err {
-			case nil:
-			case errAheadLeft:
+			switch {
+			case errors.Is(err, errAheadLeft):
 				err = c.after.judgeUnknown(ctx)
-			case errGateMoved, errLimitMoved:
+			case errors.Is(err, errGateMoved), errors.Is(err, errLimitMoved):
 				err = backoff.ContextErr(ctx) // if nil, send it with the new gate
 			}
 			if err != nil {

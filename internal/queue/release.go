@@ -45,7 +45,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	default:
 		h.removeInBackground()
 	}
-	if cause := *h.cause.Load(); cause != holdfast.ErrReleased {
+	if cause := *h.cause.Load(); !errors.Is(cause, holdfast.ErrReleased) {
 		return cause
 	}
 	for _, each := range h.holds {
@@ -170,7 +170,7 @@ func (h *Hold) outcomeUnknown(err error) error {
 // explain turns the error of the removal of a released entry into the loss that
 // caused it, if there is one.
 func (h *Hold) explain(err error) error {
-	if err == nil || *h.cause.Load() != holdfast.ErrReleased {
+	if err == nil || !errors.Is(*h.cause.Load(), holdfast.ErrReleased) {
 		return err // in the second case the loss is known
 	}
 	if errors.Is(err, holdfast.ErrOutcomeUnknown) {
@@ -228,7 +228,7 @@ func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 	if !errors.As(err, &lost) {
 		return nil
 	}
-	if *h.cause.Load() == holdfast.ErrReleased && endedDuringRelease(lost) {
+	if errors.Is(*h.cause.Load(), holdfast.ErrReleased) && endedDuringRelease(lost) {
 		return nil
 	}
 	return lost

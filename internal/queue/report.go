@@ -64,7 +64,7 @@ func (h *Hold) recordGrant() {
 func (h *Hold) recordEnd() {
 	held := h.until.Sub(h.since) // by the monotonic clock
 	var lost *holdfast.LostError
-	if err := *h.cause.Load(); err != holdfast.ErrReleased {
+	if err := *h.cause.Load(); !errors.Is(err, holdfast.ErrReleased) {
 		errors.As(err, &lost)
 	} else if errors.As(h.outcome, &lost) && endedDuringRelease(lost) {
 		lost = nil

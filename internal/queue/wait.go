@@ -157,10 +157,10 @@ func (e *entry) listen(ctx context.Context, w watched, l listener) error {
 	for heard, read := time.Now(), time.Now(); ; {
 		news, err := nextEvents(ctx, l.events, tick.C)
 		switch {
-		case err == errTick && time.Since(heard) >= l.silence:
+		case errors.Is(err, errTick) && time.Since(heard) >= l.silence:
 			streams.drop(l.stream)
 			return backoff.Again(errors.New("the watch is on a member that does not answer"))
-		case err == errTick:
+		case errors.Is(err, errTick):
 			if streams.progressDue(l.stream) {
 				l.askProgress()
 			}
