@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/fencing"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 )
@@ -53,6 +54,39 @@ func TestSetExcludesTheMutexesOfItsNames(t *testing.T) {
 		if rd != nil {
 			_ = rd.Unlock(t.Context())
 		}
+	})
+}
+
+// With several tokens no one of them is right for a guard that finds its holder in the context. Readers have none, and
+// the lock of an outer Do is not right either: the work belongs to the set.
+func TestContextOfASetCarriesTheLockOfItsOnlyWriterForFencing(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		outer := mustLock(t, locker.NewMutex(p.Sess, "outer"))
+		w, r := locker.W, locker.R
+		for name, c := range map[string]struct {
+			members []locker.Member
+			carried string
+		}{
+			"one":                 {[]locker.Member{w("x")}, "x"},
+			"one, and readers":    {[]locker.Member{r("y"), w("x"), r("z")}, "x"},
+			"two":                 {[]locker.Member{w("x"), w("y")}, ""},
+			"three, and a reader": {[]locker.Member{w("x"), r("v"), w("y"), w("z")}, ""},
+			"readers":             {[]locker.Member{r("x"), r("y")}, ""},
+		} {
+			ctx := fencing.NewContext(t.Context(), outer)
+			err := locker.NewSet(p.Sess, c.members...).Do(ctx, func(ctx context.Context, set *locker.SetLock) error {
+				h, found := fencing.FromContext(ctx)
+				if found != (c.carried != "") || found && h.Name() != c.carried {
+					t.Errorf("%s: carries %v, want the lock %q", name, h, c.carried)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		mustUnlock(t, outer)
 	})
 }
 

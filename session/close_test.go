@@ -14,6 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
+// joinGrace is how long Close waits for goroutines after the lease has ended.
+const joinGrace = time.Second
+
 func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()
@@ -220,6 +223,31 @@ func TestCloseStopsWaitingForAGoroutineThatIsStuckInACallback(t *testing.T) {
 			t.Errorf("Close after it has returned: %v", err)
 		}
 	})
+}
+
+// The revocation takes all of CloseTimeout. The goroutines of the session get a second after that, so that what ends with
+// the last request is not taken for a callback that is stuck.
+func TestCloseWaitsASecondForGoroutinesAfterAnUnansweredRevocation(t *testing.T) {
+	for late, stuck := range map[time.Duration]bool{joinGrace - time.Millisecond: false, joinGrace + time.Millisecond: true} {
+		start(t, func(t *testing.T, c *cluster) {
+			const closeTimeout = 3 * time.Second
+			sess := c.open(t, session.Options{CloseTimeout: closeTimeout})
+			began := time.Now()
+			lease.Open(sess.Ref()).Go(func(ctx context.Context) {
+				<-ctx.Done()
+				time.Sleep(closeTimeout + late)
+			})
+			c.hang()
+			err := sess.Close(t.Context())
+			if took := time.Since(began); took != closeTimeout+min(late, joinGrace) {
+				t.Errorf("returned after %v, with a goroutine that ends %v after the revocation", took, late)
+			}
+			if !errors.Is(err, holdfast.ErrOutcomeUnknown) || errors.As(err, new(*session.CallbackError)) != stuck {
+				t.Errorf("a goroutine ends %v after the revocation: %v", late, err)
+			}
+			time.Sleep(joinGrace) // it ends
+		})
+	}
 }
 
 // Close may come while the session puts the key of the lease that follows a loss, which Close does not know yet.
