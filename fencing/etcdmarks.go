@@ -161,9 +161,10 @@ func (m *EtcdMarks) markOf(resource string, resp *etcdserverpb.RangeResponse) (m
 	return mark, resp.Kvs[0].ModRevision, err
 }
 
-// Reset deletes the mark of a resource, even one that cannot be parsed; see [MemoryStore.Reset]. The
-// error is a *[ClaimError] for the resource, or that of etcd; then the mark may be deleted or not.
-// Repeating is safe: a mark that was set after Reset began is kept.
+// Reset deletes the mark of a resource, even one that cannot be parsed; see [MemoryStore.Reset]. A mark
+// that another process sets after the deletion is kept, however often the deletion is sent. If the mark is
+// raised before it can be deleted, it stays, and Reset fails. The error is a *[ClaimError] for the
+// resource, or says that, or is that of etcd: then the mark may be deleted or not.
 func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor) error {
 	if err := checkResource(resource); err != nil {
 		return err
@@ -171,35 +172,40 @@ func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor)
 	ctx, cancel := context.WithTimeout(ctx, m.opts.Timeout)
 	defer cancel()
 	key := m.prefix + resource
-	var deleted Claim
-	ours := false // our delete took effect, or may have
+	var mark Claim // zero if it cannot be parsed
+	var mod int64  // of the mark; 0: it is not read yet
+	ours := false  // our delete took effect, or may have
 	err := backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
-		mark, mod, err := m.read(ctx, resource)
 		if mod == 0 {
-			return err
-		}
-		if !ours {
-			deleted = mark // zero if it cannot be parsed
+			var err error
+			if mark, mod, err = m.read(ctx, resource); mod == 0 {
+				return err
+			}
 		}
 		resp, err := m.kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
 			Then(clientv3.OpDelete(key)).
+			Else(clientv3.OpGet(key)).
 			Commit()
-		if err != nil {
+		switch {
+		case err != nil:
 			ours = ours || etcderr.Classify(err) == etcderr.Unknown
 			return err
+		case resp.Succeeded:
+			ours = true
+			return nil
 		}
-		if !resp.Succeeded {
-			return backoff.Again(errMarkChanged)
+		now := resp.Responses[0].GetResponseRange().Kvs
+		if len(now) > 0 && now[0].CreateRevision <= mod { // not deleted since
+			return backoff.Final(errMarkChanged)
 		}
-		ours = true
-		return nil
+		return nil // by an earlier copy of ours, or by another call
 	})
 	if err != nil {
 		err = fmt.Errorf("fencing: reset of the mark at %s: %w", names.Quote(key), err)
 	}
 	if ours {
-		r := resetRecord(resource, deleted)
+		r := resetRecord(resource, mark)
 		r.Err = err
 		audit.Tell(ctx, a, r)
 	}

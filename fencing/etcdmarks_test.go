@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
@@ -76,6 +77,92 @@ func TestAdmitThatArrivesLateDoesNotLowerTheMark(t *testing.T) {
 			t.Fatal(err)
 		}
 		passTheHold()
+		if mark, _ := other.Mark(t.Context(), "r"); mark != claim(7) {
+			t.Errorf("mark is %v", mark)
+		}
+	})
+}
+
+// A mark that was set after Reset began is kept: its token may have been admitted since.
+func TestResetThatArrivesLateKeepsAMarkThatWasSetMeanwhile(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := newEtcd(t)
+		m := e.marks(t, nil)
+		if err := m.Admit(t.Context(), "r", claim(5)); err != nil {
+			t.Fatal(err)
+		}
+		other, err := fencing.NewEtcdMarks(e.cli, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.link.Plan(holdTxns)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Reset(ctx, "r", &journal{}) }() // ends with the receive below
+		synctest.Wait()                                       // the deletion is on its way
+		cancel()
+		if err := <-done; err == nil {
+			t.Error("reset without an answer")
+		}
+		if err := other.Admit(t.Context(), "r", claim(7)); err != nil {
+			t.Fatal(err)
+		}
+		passTheHold()
+		if mark, _ := other.Mark(t.Context(), "r"); mark != claim(7) {
+			t.Errorf("mark is %v", mark)
+		}
+	})
+}
+
+// The deletion was carried out and not answered. It is sent again after another process has set a mark.
+func TestRepeatedResetKeepsAMarkThatWasSetMeanwhile(t *testing.T) {
+	resetMeanwhile(t, etcdfake.Fate{LoseReply: true, Silent: true}, func(err error, j *journal) {
+		records := j.Take()
+		if err != nil || len(records) != 1 || records[0].Mark != 5 || records[0].Err != nil {
+			t.Errorf("Reset: %v, recorded %+v", err, records)
+		}
+	})
+}
+
+// The mark is raised on the way of the deletion, so the deletion does nothing, and Reset says so.
+func TestResetOfAMarkThatIsRaisedMeanwhileIsAnError(t *testing.T) {
+	resetMeanwhile(t, etcdfake.Fate{Request: 2 * time.Second}, func(err error, j *journal) {
+		if err == nil || !strings.Contains(err.Error(), "another process changed the mark") || len(j.Take()) != 0 {
+			t.Errorf("Reset: %v", err)
+		}
+	})
+}
+
+// resetMeanwhile resets a mark of token 5. A second after the deletion was sent, which has that fate, another process
+// admits token 7, whose mark must be kept.
+func resetMeanwhile(t *testing.T, fate etcdfake.Fate, check func(err error, j *journal)) {
+	t.Helper()
+	bubble.Test(t, func(t *testing.T) {
+		e := newEtcd(t)
+		m := e.marks(t, nil)
+		if err := m.Admit(t.Context(), "r", claim(5)); err != nil {
+			t.Fatal(err)
+		}
+		other, err := fencing.NewEtcdMarks(e.cli, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		txns := 0 // counted by the link only, which calls under a mutex of its own
+		e.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			if c.Method == "Txn" {
+				if txns++; txns == 1 {
+					return fate
+				}
+			}
+			return etcdfake.Fate{}
+		})
+		j, done := &journal{}, make(chan error)
+		go func() { done <- m.Reset(t.Context(), "r", j) }() // ends with the receive below
+		time.Sleep(time.Second)
+		if err := other.Admit(t.Context(), "r", claim(7)); err != nil {
+			t.Fatal(err)
+		}
+		check(<-done, j)
 		if mark, _ := other.Mark(t.Context(), "r"); mark != claim(7) {
 			t.Errorf("mark is %v", mark)
 		}

@@ -98,6 +98,8 @@ func TestReentrantLockEndsWithItsOwnUnlock(t *testing.T) {
 		inner := again(t, mu, outer)
 		ctx, cancel := inner.WithContext(t.Context())
 		defer cancel()
+		another, cancel := inner.WithContext(t.Context())
+		defer cancel()
 		if err := inner.Unlock(nil); err == nil || inner.Check() != nil { //nolint:staticcheck // that is what is tested
 			t.Errorf("Unlock without a context: %v; the lock: %v", err, inner.Check())
 		}
@@ -107,7 +109,8 @@ func TestReentrantLockEndsWithItsOwnUnlock(t *testing.T) {
 		late, cancel := inner.WithContext(t.Context())
 		defer cancel()
 		for what, err := range map[string]error{
-			"Check": inner.Check(), "Progress": inner.Progress(), "context": context.Cause(ctx), "late": context.Cause(late),
+			"Check": inner.Check(), "Progress": inner.Progress(),
+			"context": context.Cause(ctx), "another context": context.Cause(another), "late": context.Cause(late),
 		} {
 			if !errors.Is(err, holdfast.ErrReleased) {
 				t.Errorf("the inner lock: %s: %v", what, err)

@@ -81,28 +81,6 @@ func TestErrorsOfSetsNameTheLockThatIsTaken(t *testing.T) {
 
 func doNothing(context.Context, *locker.Lock) error { return nil }
 
-// A lock that can be downgraded has two entries, and is one ahead.
-func TestDowngradableLockIsOneAhead(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, other := kit.Start(t, srv), kit.Start(t, srv)
-		lk, err := locker.NewRWMutex(other.Sess, "x").LockDowngradable(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, call := range map[string]func() error{
-			"TryLock":  func() error { _, err := locker.NewMutex(p.Sess, "x").TryLock(t.Context()); return err },
-			"Lock":     func() error { _, err := locker.NewMutex(p.Sess, "x").Lock(kit.Within(t, time.Second)); return err },
-			"TryRLock": func() error { _, err := locker.NewRWMutex(p.Sess, "x").TryRLock(t.Context()); return err },
-		} {
-			var failed *locker.AcquireError
-			if err := call(); !errors.As(err, &failed) || failed.Place.Ahead != 1 || failed.Place.Holder.Key != lk.Key() {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-		mustUnlock(t, lk.Lock)
-	})
-}
-
 // Sets, mutexes and readers of one session exclude one another as those of several do, in the order of their calls.
 func TestSetsOfOneSessionHandOver(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/fencing"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 )
@@ -56,6 +57,39 @@ func TestSetExcludesTheMutexesOfItsNames(t *testing.T) {
 	})
 }
 
+// With several tokens no one of them is right for a guard that finds its holder in the context. Readers have none, and
+// the lock of an outer Do is not right either: the work belongs to the set.
+func TestContextOfASetCarriesTheLockOfItsOnlyWriterForFencing(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		outer := mustLock(t, locker.NewMutex(p.Sess, "outer"))
+		w, r := locker.W, locker.R
+		for name, c := range map[string]struct {
+			members []locker.Member
+			carried string
+		}{
+			"one":                 {[]locker.Member{w("x")}, "x"},
+			"one, and readers":    {[]locker.Member{r("y"), w("x"), r("z")}, "x"},
+			"two":                 {[]locker.Member{w("x"), w("y")}, ""},
+			"three, and a reader": {[]locker.Member{w("x"), r("v"), w("y"), w("z")}, ""},
+			"readers":             {[]locker.Member{r("x"), r("y")}, ""},
+		} {
+			ctx := fencing.NewContext(t.Context(), outer)
+			err := locker.NewSet(p.Sess, c.members...).Do(ctx, func(ctx context.Context, set *locker.SetLock) error {
+				h, found := fencing.FromContext(ctx)
+				if found != (c.carried != "") || found && h.Name() != c.carried {
+					t.Errorf("%s: carries %v, want the lock %q", name, h, c.carried)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		mustUnlock(t, outer)
+	})
+}
+
 func TestOverlappingSetsDoNotDeadlock(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
@@ -82,68 +116,5 @@ func TestOverlappingSetsDoNotDeadlock(t *testing.T) {
 				t.Error(err)
 			}
 		}
-	})
-}
-
-func TestTreeLocksExcludeAboveAndBelow(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := kit.Start(t, srv), kit.Start(t, srv)
-		lk, err := locker.NewTreeMutex(a.Sess, "billing/eu/job-7").Lock(kit.Within(t, time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for path, excluded := range map[string]bool{
-			"billing": true, "billing/eu": true, "billing/eu/job-7": true, "billing/eu/job-7/part": true,
-			"billing/eu/job-8": false, "billing/us": false, "other": false,
-		} {
-			other, err := locker.NewTreeMutex(b.Sess, path).TryLock(t.Context())
-			if excluded != errors.Is(err, locker.ErrLocked) || !excluded && err != nil {
-				t.Errorf("TryLock of %s: %v", path, err)
-			}
-			if err == nil {
-				mustUnlock(t, other)
-			}
-		}
-		mustUnlock(t, lk)
-	})
-}
-
-func TestDowngradeLetsNoWriterInBetween(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ctx := kit.Within(t, time.Minute)
-		a, b := kit.Start(t, srv), kit.Start(t, srv)
-		lk, err := locker.NewRWMutex(a.Sess, "x").LockDowngradable(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		writer := lockLater(ctx, locker.NewMutex(b.Sess, "x"))
-		kit.Queued(t, srv, kit.Entries("x"), 3)
-		rd, err := lk.Downgrade(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lk.Check(); !errors.Is(err, holdfast.ErrReleased) {
-			t.Errorf("Check of the Lock after Downgrade: %v", err)
-		}
-		time.Sleep(2 * kit.LockDelay)
-		select {
-		case r := <-writer:
-			t.Fatalf("a writer was granted beside the reader: %v", r.err)
-		default:
-		}
-		if err := rd.Check(); err != nil {
-			t.Errorf("Check of the ReadLock: %v", err)
-		}
-		if err := lk.Unlock(ctx); err != nil {
-			t.Errorf("Unlock after Downgrade: %v", err)
-		}
-		if err := rd.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
-		r := <-writer
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		mustUnlock(t, r.lk)
 	})
 }

@@ -222,6 +222,31 @@ func TestCloseStopsWaitingForAGoroutineThatIsStuckInACallback(t *testing.T) {
 	})
 }
 
+// The revocation takes all of CloseTimeout. The goroutines of the session have a moment left, so that what ends with its
+// last request is not taken for a callback that is stuck.
+func TestCloseWaitsForGoroutinesAMomentLongerThanForTheRevocation(t *testing.T) {
+	for late, stuck := range map[time.Duration]bool{time.Second / 2: false, time.Hour: true} {
+		start(t, func(t *testing.T, c *cluster) {
+			const closeTimeout = 3 * time.Second
+			sess := c.open(t, session.Options{CloseTimeout: closeTimeout})
+			began := time.Now()
+			lease.Open(sess.Ref()).Go(func(ctx context.Context) {
+				<-ctx.Done()
+				time.Sleep(closeTimeout + late)
+			})
+			c.hang()
+			err := sess.Close(t.Context())
+			if took := time.Since(began); took > 2*closeTimeout || !stuck && took != closeTimeout+late {
+				t.Errorf("returned after %v, with a goroutine that ends %v after the revocation", took, late)
+			}
+			if !errors.Is(err, holdfast.ErrOutcomeUnknown) || errors.As(err, new(*session.CallbackError)) != stuck {
+				t.Errorf("a goroutine ends %v after the revocation: %v", late, err)
+			}
+			time.Sleep(late) // it ends
+		})
+	}
+}
+
 // Close may come while the session puts the key of the lease that follows a loss, which Close does not know yet.
 func TestCloseLeavesNoSessionKeyOfALeaseThatIsBeingGranted(t *testing.T) {
 	for after := time.Duration(0); after < 100*time.Millisecond; after += 5 * time.Millisecond {

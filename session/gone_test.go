@@ -102,17 +102,21 @@ func TestRevokedLeaseIsLostWithItsCause(t *testing.T) {
 	})
 }
 
-// Another cluster knows the lease if it was restored from a backup, and does not if it was set up anew. If the cluster
-// does not tell its ID, the loss is reported without that, a quarter of a second later.
+// Another cluster knows the lease if it was restored from a backup, and does not if it was set up anew. The renewal
+// finds that out, or the read that proves it, whichever is answered. If the cluster does not tell its ID, the loss is
+// reported without that, a quarter of a second later.
 func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 	for name, tc := range map[string]struct {
-		restored, hangs bool
-		cause           holdfast.Cause
-		late            time.Duration // after the renewal was sent
+		restored bool
+		hangs    string // the requests of that method
+		cause    holdfast.Cause
+		late     time.Duration // after the renewal was sent
 	}{
-		"restored":        {true, false, holdfast.CauseClusterChanged, 0},
-		"new":             {false, false, holdfast.CauseClusterChanged, 0},
-		"new, reads hang": {false, true, holdfast.CauseRevoked, 250 * time.Millisecond},
+		"restored":                {true, "", holdfast.CauseClusterChanged, 0},
+		"restored, reads hang":    {true, "Range", holdfast.CauseClusterChanged, 0},
+		"restored, renewals hang": {true, "LeaseKeepAlive", holdfast.CauseClusterChanged, 0},
+		"new":                     {false, "", holdfast.CauseClusterChanged, 0},
+		"new, reads hang":         {false, "Range", holdfast.CauseRevoked, 250 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start(t, func(t *testing.T, c *cluster) {
@@ -128,8 +132,8 @@ func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if tc.hangs {
-					other.hang("Range")
+				if tc.hangs != "" {
+					other.hang(tc.hangs)
 				}
 				network.leadTo(other)
 				lost := lossOf(t, events.next(t, holdfast.Lost))

@@ -64,6 +64,21 @@ func TestHooksRunBeforeTheLeaseIsRevoked(t *testing.T) {
 	}
 }
 
+// What joins while the session closes, such as a lock that is granted just then, ends by itself: Close does not wait.
+func TestCloseDoesNotWaitForWhatJoinsAfterItHasBegun(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{})
+		host := lease.Open(sess.Ref())
+		var done func()
+		host.BeforeRevoke(func(context.Context, *lease.Lease) { done = host.Joining() })
+		began := time.Now()
+		if err := sess.Close(t.Context()); err != nil || time.Since(began) != 0 {
+			t.Errorf("Close after %v: %v", time.Since(began), err)
+		}
+		done()
+	})
+}
+
 func TestHookThatHangsDoesNotKeepTheLeaseFromBeingRevoked(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{})

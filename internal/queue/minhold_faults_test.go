@@ -43,6 +43,32 @@ func TestSessionKeepsANameThatEtcdRefusesToMove(t *testing.T) {
 	})
 }
 
+// The first copy of the move is carried out and not answered, and etcd refuses the second. So the refusal does not say
+// that the name is kept by the session.
+func TestRefusedMoveOfWhichACopyIsUnansweredIsOfUnknownOutcome(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, _, h, next := workAndWait(t, srv)
+		a.Plan(func(kind string, n int) etcdfake.Fate {
+			switch {
+			case kind == "move" && n == 1:
+				return etcdfake.Fate{LoseReply: true, Silent: true}
+			case kind == "move":
+				return etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+			}
+			return etcdfake.Fate{}
+		})
+		err := h.Release(kit.Within(t, time.Minute))
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "PermissionDenied") {
+			t.Errorf("Release: %v", err)
+		}
+		a.Plan(nil)
+		freeAfter(t, srv, h, next, minHold, keptFor)
+		if a.queue("x").used() != 0 {
+			t.Error("the session still accounts for the entry")
+		}
+	})
+}
+
 // Whatever reply is lost, the name is taken for MinHold, and nothing is left after it.
 func TestMinHoldHoldsWhateverReplyIsLost(t *testing.T) {
 	proxy := etcdfake.Fate{LoseReply: true, Code: codes.DeadlineExceeded} // etcd's client sends it again

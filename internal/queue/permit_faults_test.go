@@ -1,9 +1,11 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 // Whichever of them is canceled, and when: the others are served, and nothing is left.
@@ -209,6 +212,58 @@ func TestPermitWhoseEntryIsDeletedOrRevokedIsLost(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The first copy of the mark that a waiter puts as it gives up arrives after the key was used for another entry, which
+// has judged nothing.
+func TestLateMarkOfAWaiterThatGaveUpSparesTheNextEntryAtItsKey(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		h := mustAcquire(t, start(t, srv).permits(1, 1))
+		p := start(t, srv)
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+		first := acquireLater(ctx, p.permits(1, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		left := string(srv.Keys(permitsX)[1].Key)
+		p.PlanOne("mark", etcdfake.Fate{Request: 10 * time.Second})
+		giveUp()
+		if r := <-first; !errors.Is(r.err, context.Canceled) {
+			t.Fatal(r.err)
+		}
+		time.Sleep(time.Second)
+		next := acquireLater(kit.Within(t, time.Minute), p.permits(1, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		if key := string(srv.Keys(permitsX)[1].Key); key != left || p.Counts()["mark"] < 2 {
+			t.Fatalf("key %s after %s, sent %v: this tests nothing", key, left, p.Counts())
+		}
+		time.Sleep(20 * time.Second)
+		if mark := markOf(srv.Keys(permitsX)[1]); mark != 0 {
+			t.Errorf("the next entry has a mark of revision %d", mark)
+		}
+		mustRelease(t, h)
+		mustRelease(t, heldNow(t, next))
+	})
+}
+
+// There is nothing to mark or to remove: the waiter leaves quietly, and its session keeps nothing of it.
+func TestFirstWaiterWhoseEntryWasDeletedGivesUp(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		h := mustAcquire(t, start(t, srv).permits(1, 1))
+		p := start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+		first := acquireLater(ctx, p.permits(1, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		srv.Delete(string(srv.Keys(permitsX)[1].Key))
+		giveUp()
+		if r := <-first; !errors.Is(r.err, context.Canceled) {
+			t.Errorf("Acquire: %v", r.err)
+		}
+		time.Sleep(time.Second)
+		if n := p.permits(1, 1).used(); n != 0 || log.Len() != 0 {
+			t.Errorf("%d keys are in use; logged:\n%s", n, &log)
+		}
+		mustRelease(t, h)
+	})
 }
 
 func TestTheCopyOfAPermitsPutThatArrivesLateIsRemoved(t *testing.T) {

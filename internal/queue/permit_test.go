@@ -1,14 +1,12 @@
 package queue
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
@@ -138,58 +136,6 @@ func TestRequestsOfPermits(t *testing.T) {
 		})
 		expect("release", second, map[string]int{"remove": 1}, func() { mustRelease(t, b) })
 		mustRelease(t, a)
-	})
-}
-
-func TestAnotherLimitThanInEtcdIsAnError(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		mustRelease(t, mustAcquire(t, p.permits(3, 1)))
-		for name, acquire := range map[string]func(context.Context, Request) (*Hold, error){
-			"Acquire": p.permits(4, 1).Acquire, "TryAcquire": p.permits(4, 1).TryAcquire,
-		} {
-			_, err := acquire(kit.Within(t, time.Minute), Request{})
-			var limit *holdfast.LimitError
-			if !errors.As(err, &limit) || limit.Limit != 3 || limit.Named != 4 || limit.Weight != 0 {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-		kit.NothingStands(t, srv)
-	})
-}
-
-// The put of both is refused, since there is no limit yet. Before one reads why, the other has put the limit.
-func TestLimitThatAnotherProcessPutsMeanwhileCostsNoDelay(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		one, other := start(t, srv), start(t, srv)
-		one.PlanOne("read", etcdfake.Fate{Request: 10 * kit.OneWay})
-		a := acquireLater(kit.Within(t, time.Hour), one.permits(2, 1))
-		b := mustAcquire(t, other.permits(2, 1))
-		mustRelease(t, heldNow(t, a))
-		mustRelease(t, b)
-		kit.NothingStands(t, srv)
-	})
-}
-
-func TestBadPermitsAreRefusedBeforeAnyRequest(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		time.Sleep(20 * kit.OneWay) // it has set the watch of its session key
-		p.Plan(nil)
-		for _, c := range []struct{ limit, weight int }{{0, 1}, {-1, 1}, {MaxPermits + 1, 1}, {3, 0}, {3, -1}, {3, 4}} {
-			_, err := p.permits(c.limit, c.weight).Acquire(t.Context(), Request{})
-			argument, limit := (*holdfast.ArgumentError)(nil), (*holdfast.LimitError)(nil)
-			if !errors.As(err, &argument) && !errors.As(err, &limit) {
-				t.Errorf("%+v: %v", c, err)
-			}
-		}
-		_, err := NewSemaphore(p.Host, "a//b", 1).Permits(1).Acquire(t.Context(), Request{})
-		if name := (*holdfast.NameError)(nil); !errors.As(err, &name) || name.Kind != "semaphore" {
-			t.Error(err)
-		}
-		if n := p.Counts(); len(n) != 0 {
-			t.Errorf("sent %v", n)
-		}
 	})
 }
 

@@ -54,6 +54,28 @@ func TestRevokedLeaseEndsEveryLockOnIt(t *testing.T) {
 	})
 }
 
+// The watch of the session key hangs, and the next renewal is seconds away. The poll finds that the key is gone with the
+// entries, and has the session ask for its lease.
+func TestSessionLearnsOfARevocationByThePoll(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquire(t, p.queue("x"))
+		p.PlanAll("event", etcdfake.Fate{Reply: 24 * time.Hour})
+		time.Sleep(kit.LockDelay)
+		revoked := time.Now()
+		srv.Revoke(h.Lease())
+		noticed(t, h)
+		time.Sleep(kit.Prompt) // it asks for the lease, then for the cluster
+		if untilRenewal := p.Renewal - kit.LockDelay; time.Since(revoked) > untilRenewal {
+			t.Fatalf("told after %v, and a renewal was due after %v: this tests nothing", time.Since(revoked), untilRenewal)
+		}
+		if p.Sess.Lease() == h.Lease() && p.Sess.Check() == nil {
+			t.Errorf("%v after the revocation the session trusts its lease", time.Since(revoked))
+		}
+		p.Plan(nil)
+	})
+}
+
 // All holders are told at once. Only then is etcd asked for the reason, once.
 func TestHoldersAreToldAtOnceWhenManyEntriesAreDeleted(t *testing.T) {
 	const n = 1000

@@ -2,11 +2,13 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
@@ -78,4 +80,41 @@ func TestSetWaitsForTheLockDelaysOfItsQueuesTogether(t *testing.T) {
 		delayed(t, result{h: holds[0], at: holds[0].since}, srv, x.Key, true)
 		mustRelease(t, holds[0])
 	})
+}
+
+// A copy of a release arrives after the keys were used for another set.
+func TestLateReleaseOfASetSparesTheNextEntriesAtItsKeys(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		holds := mustAcquireSet(t, p.set("x", "y"), Request{})
+		p.PlanOne("remove", etcdfake.Fate{Request: 10 * time.Second})
+		mustRelease(t, holds[0])
+		next := mustAcquireSet(t, p.set("y", "x"), Request{}) // in this order the endings of the keys return to their names
+		if next[1].Key() != holds[0].Key() || next[0].Key() != holds[1].Key() {
+			t.Fatal("the keys were not used again: this tests nothing")
+		}
+		time.Sleep(20 * time.Second)
+		if err := next[0].Check(); err != nil || len(srv.Keys("holdfast/lock/")) != 2 {
+			t.Errorf("the next set: %v; entries %v", err, srv.Keys("holdfast/lock/"))
+		}
+		mustRelease(t, next[0])
+	})
+}
+
+// One entry was deleted by hand, and no poll has found that yet.
+func TestReleaseOfASetThatFindsAnEntryDeletedReportsTheLoss(t *testing.T) {
+	for i, name := range []string{"x", "y", "z"} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				holds := mustAcquireSet(t, start(t, srv).set("x", "y", "!z"), Request{})
+				srv.Delete(holds[i].Key())
+				var lost *holdfast.LostError
+				err := holds[0].Release(kit.Within(t, time.Minute))
+				if !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted || lost.Name != name {
+					t.Errorf("Release: %v", err)
+				}
+				kit.NothingStands(t, srv)
+			})
+		})
+	}
 }

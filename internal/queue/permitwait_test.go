@@ -2,7 +2,6 @@ package queue
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -153,65 +152,6 @@ func TestWaiterWhoseWeightIsAboveALoweredLimitFailsAndLeaves(t *testing.T) {
 		}
 		mustRelease(t, heldNow(t, light))
 		mustRelease(t, h)
-		kit.NothingStands(t, srv)
-	})
-}
-
-func TestResizeFromAnotherLimitIsRefused(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ctx := kit.Within(t, time.Hour)
-		p := start(t, srv)
-		q := p.permits(3, 1)
-		for _, to := range []int{0, -1, MaxPermits + 1} {
-			if err := q.Resize(ctx, to); !errors.As(err, new(*holdfast.ArgumentError)) {
-				t.Errorf("to %d: %v", to, err)
-			}
-		}
-		if n, err := q.Limit(ctx); n != 0 || err != nil {
-			t.Errorf("limit %d, %v before the first acquisition", n, err)
-		}
-		p.PlanOne("enqueue", lostReply) // sent again, and carried out twice
-		if err := q.Resize(ctx, 5); err != nil {
-			t.Fatal(err)
-		}
-		if n, err := q.Limit(ctx); n != 5 || err != nil {
-			t.Errorf("limit %d, %v", n, err)
-		}
-		var limit *holdfast.LimitError
-		if err := q.Resize(ctx, 4); !errors.As(err, &limit) || limit.Limit != 5 || limit.Named != 3 {
-			t.Error(err)
-		}
-		if err := q.Resize(ctx, 5); err != nil {
-			t.Errorf("to what it is: %v", err)
-		}
-	})
-}
-
-func TestLimitThatIsDeletedWhileOneWaitsIsPutAgain(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ctx := kit.Within(t, time.Hour)
-		p := start(t, srv)
-		h := mustAcquire(t, p.permits(1, 1))
-		waiter := acquireLater(ctx, start(t, srv).permits(1, 1))
-		kit.Queued(t, srv, permitsX, 2)
-		srv.Delete(limitX)
-		mustRelease(t, h)
-		mustRelease(t, heldNow(t, waiter))
-		if kvs := srv.Keys(limitX); len(kvs) != 1 || string(kvs[0].Value) != "1 1" {
-			t.Errorf("%v", kvs)
-		}
-	})
-}
-
-func TestLimitThatIsNoNumberIsAnError(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		if _, err := srv.Client().Put(t.Context(), limitX, "many"); err != nil {
-			t.Fatal(err)
-		}
-		_, err := start(t, srv).permits(1, 1).Acquire(kit.Within(t, time.Minute), Request{})
-		if err == nil || !strings.Contains(err.Error(), limitX) {
-			t.Error(err)
-		}
 		kit.NothingStands(t, srv)
 	})
 }

@@ -1,0 +1,58 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// A session may lead thousands of times. It keeps the latest few terms, for observers that are late, and no state of a
+// term that has ended: by Resign, by the return of its function, or by a loss while that ran.
+func TestSessionForgetsItsTermsWhenTheyHaveEnded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		sess, err := session.New(t.Context(), srv.Client(), &session.Options{
+			Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = sess.Close(context.Background()) }()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		var last *Term
+		for i := range maxRecent {
+			e := New(sess, fmt.Sprint("job-", i%3))
+			term, err := e.Campaign(ctx, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if states, _ := termsOf(e).list(); len(states) != 1 {
+				t.Errorf("%d terms while it leads", len(states))
+			}
+			if err := term.Resign(ctx); err != nil {
+				t.Fatal(err)
+			}
+			for _, lose := range []bool{false, true} {
+				_ = e.RunWhileLeader(ctx, "", func(ctx context.Context, t *Term) error {
+					if last = t; lose {
+						srv.Delete(t.Key())
+						<-ctx.Done()
+					}
+					return nil
+				})
+			}
+		}
+		synctest.Wait()
+		all := termsOf(last.election).all
+		if len(all.states) != 0 || len(all.recent) != maxRecent || all.recent[maxRecent-1] != last {
+			t.Errorf("states of %d elections are kept, and %d terms that have ended, want %d, the latest last",
+				len(all.states), len(all.recent), maxRecent)
+		}
+	})
+}

@@ -1,0 +1,175 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+func TestResizeFromAnotherLimitIsRefused(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Hour)
+		p := start(t, srv)
+		q := p.permits(3, 1)
+		for _, to := range []int{0, -1, MaxPermits + 1} {
+			if err := q.Resize(ctx, to); !errors.As(err, new(*holdfast.ArgumentError)) {
+				t.Errorf("to %d: %v", to, err)
+			}
+		}
+		if n, err := q.Limit(ctx); n != 0 || err != nil {
+			t.Errorf("limit %d, %v before the first acquisition", n, err)
+		}
+		p.PlanOne("enqueue", lostReply) // sent again, and carried out twice
+		if err := q.Resize(ctx, 5); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := q.Limit(ctx); n != 5 || err != nil {
+			t.Errorf("limit %d, %v", n, err)
+		}
+		var limit *holdfast.LimitError
+		if err := q.Resize(ctx, 4); !errors.As(err, &limit) || limit.Limit != 5 || limit.Named != 3 {
+			t.Error(err)
+		}
+		if err := q.Resize(ctx, 5); err != nil {
+			t.Errorf("to what it is: %v", err)
+		}
+	})
+}
+
+func TestLimitThatIsDeletedWhileOneWaitsIsPutAgain(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Hour)
+		p := start(t, srv)
+		h := mustAcquire(t, p.permits(1, 1))
+		waiter := acquireLater(ctx, start(t, srv).permits(1, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		srv.Delete(limitX)
+		mustRelease(t, h)
+		mustRelease(t, heldNow(t, waiter))
+		if kvs := srv.Keys(limitX); len(kvs) != 1 || string(kvs[0].Value) != "1 1" {
+			t.Errorf("%v", kvs)
+		}
+	})
+}
+
+func TestLimitThatIsNoNumberIsAnError(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		if _, err := srv.Client().Put(t.Context(), limitX, "many"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := start(t, srv).permits(1, 1).Acquire(kit.Within(t, time.Minute), Request{})
+		if err == nil || !strings.Contains(err.Error(), limitX) {
+			t.Error(err)
+		}
+		kit.NothingStands(t, srv)
+	})
+}
+
+func TestAnotherLimitThanInEtcdIsAnError(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		mustRelease(t, mustAcquire(t, p.permits(3, 1)))
+		for name, acquire := range map[string]func(context.Context, Request) (*Hold, error){
+			"Acquire": p.permits(4, 1).Acquire, "TryAcquire": p.permits(4, 1).TryAcquire,
+		} {
+			_, err := acquire(kit.Within(t, time.Minute), Request{})
+			var limit *holdfast.LimitError
+			if !errors.As(err, &limit) || limit.Limit != 3 || limit.Named != 4 || limit.Weight != 0 {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		kit.NothingStands(t, srv)
+	})
+}
+
+// The put of both is refused, since there is no limit yet. Before one reads why, the other has put the limit.
+func TestLimitThatAnotherProcessPutsMeanwhileCostsNoDelay(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		one, other := start(t, srv), start(t, srv)
+		one.PlanOne("read", etcdfake.Fate{Request: 10 * kit.OneWay})
+		a := acquireLater(kit.Within(t, time.Hour), one.permits(2, 1))
+		b := mustAcquire(t, other.permits(2, 1))
+		mustRelease(t, heldNow(t, a))
+		mustRelease(t, b)
+		kit.NothingStands(t, srv)
+	})
+}
+
+func TestBadPermitsAreRefusedBeforeAnyRequest(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		time.Sleep(20 * kit.OneWay) // it has set the watch of its session key
+		p.Plan(nil)
+		for _, c := range []struct{ limit, weight int }{{0, 1}, {-1, 1}, {MaxPermits + 1, 1}, {3, 0}, {3, -1}, {3, 4}} {
+			_, err := p.permits(c.limit, c.weight).Acquire(t.Context(), Request{})
+			argument, limit := (*holdfast.ArgumentError)(nil), (*holdfast.LimitError)(nil)
+			if !errors.As(err, &argument) && !errors.As(err, &limit) {
+				t.Errorf("%+v: %v", c, err)
+			}
+		}
+		_, err := NewSemaphore(p.Host, "a//b", 1).Permits(1).Acquire(t.Context(), Request{})
+		if name := (*holdfast.NameError)(nil); !errors.As(err, &name) || name.Kind != "semaphore" {
+			t.Error(err)
+		}
+		if n := p.Counts(); len(n) != 0 {
+			t.Errorf("sent %v", n)
+		}
+	})
+}
+
+// The one that has read that there is no limit comes too late with its own. What the other has put stands, and it is
+// told.
+func TestLimitThatAnotherProcessPutsMeanwhileIsNotReplaced(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		one, other := start(t, srv), start(t, srv)
+		one.Plan(func(kind string, n int) (f etcdfake.Fate) {
+			if kind == "enqueue" && n == 2 { // the first was refused, because there is no limit; this one puts it
+				f.Request = 10 * kit.OneWay
+			}
+			return f
+		})
+		late := acquireLater(kit.Within(t, time.Minute), one.permits(2, 1))
+		time.Sleep(5 * kit.OneWay)
+		if one.Counts()["enqueue"] != 2 {
+			t.Fatalf("sent %v: this tests nothing", one.Counts())
+		}
+		h := mustAcquire(t, other.permits(3, 1))
+		var limit *holdfast.LimitError
+		if r := <-late; !errors.As(r.err, &limit) || limit.Limit != 3 || limit.Named != 2 {
+			t.Errorf("Acquire with another limit: %v", r.err)
+		}
+		if kv := srv.Keys(limitX)[0]; string(kv.Value) != "3 3" {
+			t.Errorf("the limit is %s", kv.Value)
+		}
+		mustRelease(t, h)
+	})
+}
+
+// The first copy of a Resize arrives after the limit was changed once more.
+func TestLateCopyOfAResizeDoesNothing(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		p := start(t, srv)
+		setLimit(t, srv, 3, 3)
+		p.PlanOne("enqueue", etcdfake.Fate{Request: 10 * time.Second})
+		if err := p.permits(3, 1).Resize(ctx, 5); err != nil {
+			t.Fatal(err)
+		}
+		if n := p.Counts()["enqueue"]; n < 2 {
+			t.Fatalf("%d copies: this tests nothing", n)
+		}
+		if err := p.permits(5, 1).Resize(ctx, 4); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		if n, err := p.permits(4, 1).Limit(ctx); n != 4 || err != nil {
+			t.Errorf("limit %d, %v", n, err)
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package queue
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/view"
+)
+
+// The token of an entry has the epoch that stood when the entry was put. A later epoch leaves that unknown.
+func TestTokenIsLeftOutIfTheEpochIsNewerThanTheEntry(t *testing.T) {
+	t.Parallel()
+	entry := &mvccpb.KeyValue{CreateRevision: 10}
+	epoch := func(value string, mod int64) []*mvccpb.KeyValue {
+		return []*mvccpb.KeyValue{{Value: []byte(value), ModRevision: mod}}
+	}
+	for name, c := range map[string]struct {
+		epoch []*mvccpb.KeyValue
+		want  int64
+	}{
+		"no epoch":  {nil, 10},
+		"older":     {epoch("3", 9), 3<<48 | 10},
+		"as old":    {epoch("3", 10), 3<<48 | 10},
+		"newer":     {epoch("3", 11), 0},
+		"no number": {epoch("three", 9), 0},
+		"negative":  {epoch("-1", 9), 0},
+	} {
+		if token := tokenOf(entry, c.epoch); int64(token) != c.want {
+			t.Errorf("%s: token %d, want %d", name, token, c.want)
+		}
+	}
+}
+
+// An entry of another client, and a candidate's below a foreign prefix, have no fields but their value.
+func TestViewShowsOfAnEntryWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	const ours = "694d7fe4a5d9e103-AAAAAAAAAAAAAAAA"
+	value := Value{Queued: time.UnixMilli(1000), Data: "data"}
+	value.Owner = "me"
+	long := strings.Repeat("x", MaxData+1)
+	for name, c := range map[string]struct {
+		key, value             string
+		verbatim               bool
+		want                   string // the value
+		owner, foreign, shared bool
+	}{
+		"ours":                   {key: ours, value: value.Encode(), want: "data", owner: true},
+		"a reader":               {key: "!s" + ours, value: value.Encode(), want: "data", owner: true, shared: true},
+		"ours, of another form":  {key: ours, value: "something"},
+		"another client's":       {key: "694d7fe4a5d9e103", value: "theirs", want: "theirs", foreign: true},
+		"another client's, long": {key: "694d7fe4a5d9e103", value: long, want: long[1:], foreign: true},
+		"reader's mark, foreign": {key: "!s694d7fe4a5d9e103", value: "theirs", want: "theirs", foreign: true},
+		"a candidate's value":    {key: ours, value: value.Encode(), verbatim: true, want: value.Encode()},
+	} {
+		e := View(&mvccpb.KeyValue{Key: []byte("x/" + c.key), Value: []byte(c.value), CreateRevision: 7, Lease: 8}, c.verbatim)
+		if e.Key != "x/"+c.key || e.Revision != 7 || e.Lease != 8 || e.Value != c.want ||
+			(e.Owner == "me") != c.owner || e.QueuedAt.IsZero() == c.owner || e.Foreign != c.foreign || e.Shared != c.shared {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+	if e := ViewPermit(&mvccpb.KeyValue{Key: []byte("x/3-" + ours)}); e.Weight != 3 || e.Foreign {
+		t.Errorf("a permit of weight 3: %+v", e)
+	}
+}
+
+// Entries of one create revision are those of one attempt.
+func TestAttemptsWithSeveralEntriesAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	var entries []*mvccpb.KeyValue
+	for _, created := range []int64{4, 4, 7, 9, 9} {
+		entries = append(entries, &mvccpb.KeyValue{CreateRevision: created})
+	}
+	if n := attempts(entries); n != 3 {
+		t.Errorf("%d attempts, want 3", n)
+	}
+}
+
+// What was seen more than half a second before the call ended is told as old, and what was never seen is not.
+func TestPlaceIsStaleAfterHalfASecond(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, _ *etcdfake.Server) {
+		seen := view.Place{Seen: time.Now(), Ahead: 1}
+		time.Sleep(2 * giveUpWait)
+		if p := stale(seen); p.Stale {
+			t.Errorf("after %v: %+v", time.Since(seen.Seen), p)
+		}
+		time.Sleep(time.Nanosecond)
+		if p := stale(seen); !p.Stale {
+			t.Errorf("after %v: %+v", time.Since(seen.Seen), p)
+		}
+		if p := stale(view.Place{}); p.Stale {
+			t.Errorf("nothing was seen: %+v", p)
+		}
+	})
+}
+
+// Those in the line behind a holder have it and each other ahead, and at most MaxAhead are counted.
+func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		q := start(t, srv).queue("x")
+		h := mustAcquire(t, q)
+		var line []*ticket
+		for range view.MaxAhead + 2 {
+			tk := q.newTicket(Request{})
+			h.line.shared.join(tk, false)
+			line = append(line, tk)
+		}
+		for i, want := range map[int]int{0: 1, 1: 2, view.MaxAhead - 1: view.MaxAhead, view.MaxAhead + 1: view.MaxAhead} {
+			if p := h.line.place(line[i]); p.Ahead != want || p.Holder.Key != h.Key() || p.Holder.Token != h.Token() {
+				t.Errorf("number %d in the line: %+v, want %d ahead", i, p, want)
+			}
+		}
+		if p := h.line.place(nil); p.Ahead != view.MaxAhead {
+			t.Errorf("a caller who does not join: %+v", p)
+		}
+		for _, tk := range line[2:] {
+			h.line.withdraw(tk)
+		}
+		if p := h.line.place(nil); p.Ahead != 3 {
+			t.Errorf("a caller who does not join, behind a holder and two: %+v", p)
+		}
+		for _, tk := range line[:2] {
+			h.line.withdraw(tk)
+		}
+		mustRelease(t, h)
+		kit.NothingStands(t, srv)
+	})
+}
