@@ -112,7 +112,7 @@ func (f *round) setCauses(changes []oracle.Change, log *raftlog.Log) {
 	}
 }
 
-// setLeases finds out which lease each process has. Nobody holds by those of processes that were killed.
+// setLeases finds out which lease each process has. Those of processes that were killed hold nothing.
 func (f *round) setLeases(record *oracle.Record) {
 	for _, c := range record.Changes {
 		key := string(c.Kv.Key)

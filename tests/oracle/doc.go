@@ -1,8 +1,8 @@
 // Package oracle judges what the users of locks have observed by the history of etcd's store.
 //
-// A Record is what happened: every change of the store, every hold as its process saw it, and every fault. The simulation
-// writes one for each schedule, in virtual time, the campaign for each round on a real cluster. Judge compares the holds
-// with the history, by these rules:
+// A Record is what happened: every change of the store, every hold as its process saw it, and every fault. The
+// simulation writes one for each schedule, in virtual time, the campaign for each round on a real cluster. Judge
+// compares the holds with the history, by these rules:
 //
 //   - a hold has its entries, all put at one revision, and the entries of one attempt are put together (entries.go)
 //   - it was granted when nothing that excludes it was ahead, and not before that was so (grant.go)

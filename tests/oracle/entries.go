@@ -48,6 +48,7 @@ type entry struct {
 	session clientv3.LeaseID // whose it is, which its key names
 	put     *Change
 	gone    *Change // nil: it stands
+	left    *Change // the first with another lease than its session's, MinHold's or an administrator's, or nil
 	notice  *Change // the first with a notice of an administrator, or nil
 	mark    *Change // the first with the mark of a permit, or nil
 }
@@ -112,8 +113,11 @@ func newHistory(changes []Change) *history {
 			standing[key] = e
 			h.all = append(h.all, e)
 			h.queues[e.Prefix] = append(h.queues[e.Prefix], e)
-		case e != nil && (e.notice == nil || e.mark == nil):
+		case e != nil:
 			v, _ := queue.DecodeValue(c.Kv.Value)
+			if e.left == nil && clientv3.LeaseID(c.Kv.Lease) != e.session {
+				e.left = c
+			}
 			if e.notice == nil && v.Notice.Given() {
 				e.notice = c
 			}

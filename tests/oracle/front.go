@@ -36,27 +36,27 @@ func (j *judge) checkFronts() {
 	}
 }
 
-// checkFront checks the entries of one attempt, with the holds by them. Some may be deleted by hand before the others:
-// a waiter finds that out by its next read.
+// checkFront checks the entries of one attempt, with the holds by them, until they are no longer its session's. Some
+// may be deleted by hand before the others: a waiter finds that out by its next read.
 func (j *judge) checkFront(entries []*entry, lease Lease, holds []*Hold) {
-	owner := entries[0].owner()
+	owner, until := entries[0].owner(), j.end()
+	if lease.Ended != 0 {
+		until = lease.Ended
+	}
+	for _, e := range entries {
+		if e.left != nil {
+			until = min(until, e.left.After)
+		}
+	}
 	limit := grantedWithin
 	for begin := entries[0].put.Before; len(entries) > 0; limit = grantedWithin + foundWithin {
-		end, rest := j.end(), []*entry(nil)
+		end := j.end()
 		for _, e := range entries {
 			if e.gone != nil {
 				end = min(end, e.gone.After)
 			}
 		}
-		for _, e := range entries {
-			if e.gone == nil || e.gone.After > end {
-				rest = append(rest, e)
-			}
-		}
-		if lease.Ended != 0 {
-			end = min(end, lease.Ended)
-		}
-		for _, at := range j.atFront(entries, owner, begin, end) {
+		for _, at := range j.atFront(entries, owner, begin, min(end, until)) {
 			for _, idle := range without(at, holds) {
 				_, wait := j.calm(lease.Process, idle.From, idle.To)
 				j.verdict.most("at the front without a holder, apart from the time of faults", wait)
@@ -66,8 +66,11 @@ func (j *judge) checkFront(entries []*entry, lease Lease, holds []*Hold) {
 				}
 			}
 		}
-		if len(rest) == len(entries) {
-			return
+		var rest []*entry
+		for _, e := range entries {
+			if e.gone != nil && e.gone.After > end {
+				rest = append(rest, e)
+			}
 		}
 		begin, entries = end, rest
 	}

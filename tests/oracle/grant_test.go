@@ -7,7 +7,8 @@ func TestGrantNeedsItsEntries(t *testing.T) {
 		change func(s *story)
 		want   string
 	}{
-		"of another queue":    {func(s *story) { s.Holds[0].Parts = []Part{LockPart("y", false)} }, "no entry below holdfast/lock/y"},
+		"of another queue": {func(s *story) { s.Holds[0].Parts = []Part{LockPart("y", false)} },
+			"no entry below holdfast/lock/y"},
 		"of another mode":     {func(s *story) { s.Holds[0].Parts = []Part{reads} }, "no entry below holdfast/lock/x"},
 		"of another lease":    {func(s *story) { s.Holds[0].Lease = leaseOf("b") }, "no entry below holdfast/lock/x"},
 		"of another revision": {func(s *story) { s.Holds[0].Token++ }, "no entry below holdfast/lock/x"},
@@ -15,7 +16,7 @@ func TestGrantNeedsItsEntries(t *testing.T) {
 			h := s.Holds[1]
 			h.AcquiredAt, h.Granted, h.First = 5, s.at(3000).now, s.now
 		}, "was missing"},
-		"not the first":       {func(s *story) { s.Holds[1].AcquiredAt = 3 }, "was ahead"},
+		"not the first": {func(s *story) { s.Holds[1].AcquiredAt = 3 }, "was ahead"},
 		"before it was so": {func(s *story) { s.Holds[1].Granted = s.at(1900).now; s.Holds[1].First = s.at(2001).now },
 			"held 100ms before revision 4"},
 	} {

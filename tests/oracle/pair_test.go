@@ -6,31 +6,31 @@ import (
 )
 
 func TestTwoThatExcludeEachOtherAreNotHeldTogether(t *testing.T) {
-	const gone = 5000 // when the entry of the first is deleted, in ms
+	const gone = 5000           // when the entry of the first is deleted, in ms
+	const granted = gone + 1000 // to the second
 	for name, c := range map[string]struct {
 		cause     Cause
 		newcomer  bool // the second queues after the deletion
 		last      int  // the last Check of the first
-		granted   int  // the second
 		late      time.Duration
 		fault     [2]int // of the first
 		everybody bool   // has the fault
 		gap       time.Duration
 		want      string
 	}{
-		"the first is told before": {cause: ByRevocation, last: gone + 900, granted: gone + 1000},
-		"together":                 {cause: ByRevocation, last: gone + 1001, granted: gone + 1000, want: "held together for 1ms"},
-		"at one instant":           {cause: ByDeposed, last: gone + 1000, granted: gone + 1000, want: "held together for 0s"},
-		"a newcomer":               {cause: ByRevocation, newcomer: true, last: gone + 1001, granted: gone + 1000},
-		"a deletion by hand":       {cause: ByDeletion, last: gone + 1001, granted: gone + 1000},
-		"the first is cut off":     {cause: ByRevocation, last: gone + 1001, granted: gone + 1000, fault: [2]int{gone + 500, gone + 600}},
-		"all are": {cause: ByRevocation, last: gone + 1001, granted: gone + 1000, fault: [2]int{gone + 500, gone + 600},
+		"the first is told before": {cause: ByRevocation, last: granted - 100},
+		"together":                 {cause: ByRevocation, last: granted + 1, want: "held together for 1ms"},
+		"at one instant":           {cause: ByDeposed, last: granted, want: "held together for 0s"},
+		"a newcomer":               {cause: ByRevocation, newcomer: true, last: granted + 1},
+		"a deletion by hand":       {cause: ByDeletion, last: granted + 1},
+		"the first is cut off":     {cause: ByRevocation, last: granted + 1, fault: [2]int{gone + 500, gone + 600}},
+		"all are cut off": {cause: ByRevocation, last: granted + 1, fault: [2]int{gone + 500, gone + 600},
 			everybody: true},
-		"it was cut off before": {cause: ByRevocation, last: gone + 1001, granted: gone + 1000, fault: [2]int{gone - 100, gone - 1},
+		"it was cut off before": {cause: ByRevocation, last: granted + 1, fault: [2]int{gone - 100, gone - 1},
 			want: "held together"},
-		"shortly before it was seen": {cause: ByRevocation, last: gone + 1001, granted: gone + 1000,
-			fault: [2]int{gone - 100, gone - 1}, late: time.Second},
-		"its process did not run": {cause: ByRevocation, last: gone + 1001, granted: gone + 1000, gap: 501 * time.Millisecond},
+		"shortly before it was seen": {cause: ByRevocation, last: granted + 1, fault: [2]int{gone - 100, gone - 1},
+			late: time.Second},
+		"its process did not run": {cause: ByRevocation, last: granted + 1, gap: 501 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory()
@@ -52,7 +52,7 @@ func TestTwoThatExcludeEachOtherAreNotHeldTogether(t *testing.T) {
 				b = s.at(gone+10).queue("b1", writes)
 			}
 			s.at(c.last).until(ha)
-			hb := s.at(c.granted).grant(b)
+			hb := s.at(granted).grant(b)
 			s.at(7000).release(b, hb)
 			s.check(t, c.want)
 		})

@@ -48,8 +48,8 @@ type Cause int
 const (
 	ByRequest    Cause = iota // of the entry's session
 	ByLease                   // its lease expired, or was revoked by its session when that closed
-	ByDeletion                // somebody deleted it by hand
-	ByRevocation              // somebody revoked its lease by hand
+	ByDeletion                // another client deleted it
+	ByRevocation              // another client revoked its lease
 	ByDeposed                 // another member than etcd's leader revoked its lease, as one that had led before
 )
 
@@ -64,7 +64,7 @@ func (c Cause) revoked() bool { return c >= ByRevocation }
 // A Lease is that of a session.
 type Lease struct {
 	Process string
-	Ended   time.Duration // when its session gave it up, so that nobody can hold by it; 0: did not
+	Ended   time.Duration // when its session gave it up, so that it holds nothing; 0: did not
 }
 
 // A Fault is a time in which requests of a process may fail.

@@ -123,7 +123,8 @@ func TestRemovedHolderIsToldBeforeOthersHoldInARealEtcd(t *testing.T) {
 	mustSucceed(t, adm.RemoveAt(deadline(t), prefix, lk.Token(), "wedged"))
 	endedBy(t, lk, holdfast.CauseRemoved)
 	mustSucceed(t, <-foreign)
-	err = adm.KickAt(deadline(t), prefix, fencing.Token(testkit.CreateRevision(t, upstream.Client(), theirs.Key())), "deploy")
+	token := fencing.Token(testkit.CreateRevision(t, upstream.Client(), theirs.Key()))
+	err = adm.KickAt(deadline(t), prefix, token, "deploy")
 	if !errors.Is(err, admin.ErrNotTold) {
 		t.Errorf("kick of etcd's own mutex: %v", err)
 	}

@@ -46,7 +46,8 @@ func openWay(_ context.Context, j stalewriter.Job, cli *clientv3.Client) (stalew
 		return func(ctx context.Context, h fencing.Holder) error {
 			put, err := nextCount(ctx, cli, j.Name, h)
 			if err == nil {
-				_, err = fencing.NewFencedWriter(h).With(fencing.WriterOptions{Auditor: testkit.Unrecorded}).Txn(ctx).Then(put).Commit()
+				w := fencing.NewFencedWriter(h).With(fencing.WriterOptions{Auditor: testkit.Unrecorded})
+				_, err = w.Txn(ctx).Then(put).Commit()
 			}
 			return err
 		}, nil

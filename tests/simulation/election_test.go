@@ -17,9 +17,9 @@ import (
 // The same schedules and the same oracle as in TestSimulationOfMutexes, with candidates
 // and observers.
 func TestSimulationOfElections(t *testing.T) {
-	simulateAll(t, func(seed uint64) *simulation {
+	simulateAll(t, 6, shows{oracle.Granted: 50}, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useElections, once: leadOnce}
-	}, map[string]int{oracle.Granted: 1})
+	})
 }
 
 // leadOnce campaigns and resigns.

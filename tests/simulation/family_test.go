@@ -31,9 +31,11 @@ import (
 // deleted by hand in the moments between the put, whose reply is lost, and that read:
 // TestSetOfWhichOneEntryIsFoundQueuesAgain.
 func TestSimulationOfTheLockFamily(t *testing.T) {
-	simulateAll(t, func(seed uint64) *simulation {
+	least := shows{oracle.Granted: 100, oracle.Together: 20, oracle.InSeveralQueues: 20, oracle.Downgraded: 2, batches: 10,
+		oracle.ByForce: 10, oracle.ByRemoval: 5}
+	simulateAll(t, 8, least, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useFamily, once: anyOnce, family: true, administered: true}
-	}, map[string]int{oracle.Granted: 1, oracle.Together: 1, oracle.InSeveralQueues: 1, oracle.Downgraded: 1, batches: 1})
+	})
 }
 
 // drawFamily draws how often each kind of lock is acquired. In half of the schedules the network loses and delays

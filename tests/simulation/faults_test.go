@@ -90,9 +90,9 @@ func (s *simulation) healthy(etcdfake.Call) etcdfake.Fate {
 	return etcdfake.Fate{LoseRequest: lost, Silent: lost}
 }
 
-// mostRequests is how many requests and messages of streams a schedule may send. It is many times what the busiest one
-// sends, and a loop that sends one after the other gets there within a second.
-const mostRequests = 200_000
+// mostRequests is how many requests and messages of streams a schedule may send. The busiest of thousands sends a sixth
+// of that, and a loop that sends one after the other gets there within seconds.
+const mostRequests = 50_000
 
 // tooMany counts a request. When there are too many, something sends one after the other: the schedule fails, and all
 // requests are lost from then on, so that it ends.
@@ -121,7 +121,8 @@ func kindOf(call etcdfake.Call) string {
 }
 
 func (p profile) draw(r *rand.Rand) etcdfake.Fate {
-	f := etcdfake.Fate{Request: time.Microsecond + family.UpTo(r, p.latency), Reply: time.Microsecond + family.UpTo(r, p.latency)}
+	latency := func() time.Duration { return time.Microsecond + family.UpTo(r, p.latency) }
+	f := etcdfake.Fate{Request: latency(), Reply: latency()}
 	switch dice := r.Float64(); {
 	case dice < p.lose:
 		f.LoseRequest, f.Silent = true, r.IntN(2) == 0

@@ -61,7 +61,7 @@ func UpTo(r *rand.Rand, limit time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(limit)))
 }
 
-// Draw returns how to acquire a lock of a kind, one time of four without waiting, and the queues that it has entries in.
+// Draw returns how to acquire a lock of a kind, one time of four without waiting, and its queues.
 func Draw(sess *session.Session, names []string, r *rand.Rand, kind Kind, who string) (Acquire, []oracle.Part) {
 	o := locker.Options{Owner: who}
 	name := names[r.IntN(len(names))]
