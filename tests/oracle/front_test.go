@@ -25,7 +25,7 @@ func TestEntryAtTheFrontSoonHasAHolder(t *testing.T) {
 		"while cut off":           {gone: front + 8100, faults: cut("b", 6, 7)},
 		"in the cluster":          {gone: front + 8100, faults: cut("", 6, 7)},
 		"another is cut off":      {gone: front + 8100, faults: cut("a", 6, 7), want: "8.1s"},
-		"two short faults":        {gone: front + 10_200, faults: append(cut("b", 6, 7), cut("b", 9, 10)...), want: "for 8.2s"},
+		"two short faults":        {gone: front + 10_200, faults: append(cut("b", 6, 7), cut("b", 9, 10)...), want: "8.2s"},
 		"its lease was lost":      {gone: front + 9000, ended: front + 7000},
 		"its lease is lost later": {gone: front + 20_000, ended: front + 8100, want: "for 8.1s"},
 	} {
