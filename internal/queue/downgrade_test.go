@@ -175,33 +175,44 @@ func TestNoticeIsNotForgottenByADowngrade(t *testing.T) {
 	})
 }
 
-// MaxHold begins again for the reader, and both are recorded.
+// MaxHold and MaxIdle begin again for the reader, and both holds are recorded.
 func TestDowngradedHoldHasItsOwnLimitAndRecords(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		records := make(chan audit.Record, 100)
-		auditor := audit.Func(func(_ context.Context, r audit.Record) { records <- r })
-		h := mustAcquireDowngradable(t, p, Request{MaxHold: time.Minute, Auditor: auditor})
-		time.Sleep(50 * time.Second)
-		began := time.Now()
-		reader, err := h.Downgrade(kit.Within(t, time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		<-reader.Done()
-		if after := time.Since(began); after != time.Minute {
-			t.Errorf("lost after %v", after)
-		}
-		time.Sleep(time.Second)
-		var events []audit.Event
-		for len(records) > 0 {
-			events = append(events, (<-records).Event)
-		}
-		want := []audit.Event{audit.Granted, audit.Granted, audit.Released, audit.Lost}
-		if !slices.Equal(events, want) {
-			t.Errorf("records %v, want %v", events, want)
-		}
-	})
+	for cause, r := range map[holdfast.Cause]Request{
+		holdfast.CauseMaxHold: {MaxHold: time.Minute}, holdfast.CauseIdle: {MaxIdle: time.Minute},
+	} {
+		t.Run(cause.String(), func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				records := make(chan audit.Record, 100)
+				r.Auditor = audit.Func(func(_ context.Context, r audit.Record) { records <- r })
+				h := mustAcquireDowngradable(t, p, r)
+				time.Sleep(50 * time.Second)
+				began := time.Now()
+				reader, err := h.Downgrade(kit.Within(t, time.Minute))
+				if err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case <-reader.Done():
+				case <-time.After(time.Hour):
+				}
+				var lost *holdfast.LostError
+				if after := time.Since(began); after != time.Minute || !errors.As(reader.Check(), &lost) || lost.Cause != cause {
+					t.Errorf("after %v: %v", after, reader.Check())
+				}
+				_ = reader.Release(t.Context())
+				time.Sleep(time.Second)
+				var events []audit.Event
+				for len(records) > 0 {
+					events = append(events, (<-records).Event)
+				}
+				want := []audit.Event{audit.Granted, audit.Granted, audit.Released, audit.Lost}
+				if !slices.Equal(events, want) {
+					t.Errorf("records %v, want %v", events, want)
+				}
+			})
+		})
+	}
 }
 
 // The two entries of a downgradable lock have one create revision, and a writer behind may have taken the one for the

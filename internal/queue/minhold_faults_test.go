@@ -26,47 +26,59 @@ func (p *process) refuseMoves(err error) {
 	})
 }
 
+// A full store may have carried out the move all the same. A permission that is missing says that it did not.
 func TestSessionKeepsANameThatEtcdRefusesToMove(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, _, h, next := workAndWait(t, srv)
-		a.refuseMoves(rpctypes.ErrPermissionDenied)
-		began := time.Now()
-		err := h.Release(kit.Within(t, time.Minute))
-		if took := time.Since(began); !errors.Is(err, rpctypes.ErrPermissionDenied) || took > kit.Prompt {
-			t.Errorf("Release: %v after %v", err, took)
-		}
-		r := freeAfter(t, srv, h, next, minHold, minHold+kit.Prompt)
-		delayed(t, r, srv, h.Key(), false)
-		if a.queue("x").used() != 0 {
-			t.Error("the session still accounts for the entry")
-		}
-	})
+	for refusal, unknown := range map[error]bool{rpctypes.ErrPermissionDenied: false, rpctypes.ErrNoSpace: true} {
+		t.Run(refusal.Error(), func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, _, h, next := workAndWait(t, srv)
+				a.refuseMoves(refusal)
+				began := time.Now()
+				err := h.Release(kit.Within(t, time.Minute))
+				took := time.Since(began)
+				if !errors.Is(err, refusal) || errors.Is(err, holdfast.ErrOutcomeUnknown) != unknown || took > kit.Prompt {
+					t.Errorf("Release: %v after %v", err, took)
+				}
+				r := freeAfter(t, srv, h, next, minHold, minHold+kit.Prompt)
+				delayed(t, r, srv, h.Key(), false)
+				if a.queue("x").used() != 0 {
+					t.Error("the session still accounts for the entry")
+				}
+			})
+		})
+	}
 }
 
-// The first copy of the move is carried out and not answered, and etcd refuses the second. So the refusal does not say
-// that the name is kept by the session.
+// The first copy of the move is carried out and not answered, and etcd refuses what is sent next: another copy of it, or
+// after an error the move once more. So the refusal does not say that the session keeps the name.
 func TestRefusedMoveOfWhichACopyIsUnansweredIsOfUnknownOutcome(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, _, h, next := workAndWait(t, srv)
-		a.Plan(func(kind string, n int) etcdfake.Fate {
-			switch {
-			case kind == "move" && n == 1:
-				return etcdfake.Fate{LoseReply: true, Silent: true}
-			case kind == "move":
-				return etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
-			}
-			return etcdfake.Fate{}
+	for name, first := range map[string]etcdfake.Fate{
+		"another copy": {LoseReply: true, Silent: true}, "once more": lostReply,
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, _, h, next := workAndWait(t, srv)
+				a.Plan(func(kind string, n int) etcdfake.Fate {
+					switch {
+					case kind == "move" && n == 1:
+						return first
+					case kind == "move":
+						return etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+					}
+					return etcdfake.Fate{}
+				})
+				err := h.Release(kit.Within(t, time.Minute))
+				if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "PermissionDenied") {
+					t.Errorf("Release: %v", err)
+				}
+				a.Plan(nil)
+				freeAfter(t, srv, h, next, minHold, keptFor)
+				if a.queue("x").used() != 0 {
+					t.Error("the session still accounts for the entry")
+				}
+			})
 		})
-		err := h.Release(kit.Within(t, time.Minute))
-		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "PermissionDenied") {
-			t.Errorf("Release: %v", err)
-		}
-		a.Plan(nil)
-		freeAfter(t, srv, h, next, minHold, keptFor)
-		if a.queue("x").used() != 0 {
-			t.Error("the session still accounts for the entry")
-		}
-	})
+	}
 }
 
 // Whatever reply is lost, the name is taken for MinHold, and nothing is left after it.

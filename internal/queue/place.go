@@ -214,11 +214,11 @@ func (ln *line) place(t *ticket) view.Place {
 	return p
 }
 
-// aheadLocked counts the tickets ahead of t in the line, up to view.MaxAhead.
+// aheadLocked counts the tickets ahead of t in the line; with nil, all. It does not go through more than view.MaxAhead.
 func (ln *line) aheadLocked(t *ticket) int {
 	switch {
 	case t == nil:
-		return min(1+ln.waiting.Len(), view.MaxAhead)
+		return 1 + ln.waiting.Len()
 	case t == ln.head:
 		return 0
 	}

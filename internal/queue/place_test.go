@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -98,35 +99,51 @@ func TestPlaceIsStaleAfterHalfASecond(t *testing.T) {
 	})
 }
 
-// Those in the line behind a holder have it and each other ahead, and at most MaxAhead are counted.
+// Those in a line have each other ahead, and what their head waits for. At most MaxAhead are counted.
 func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		q := start(t, srv).queue("x")
-		h := mustAcquire(t, q)
-		var line []*ticket
-		for range view.MaxAhead + 2 {
-			tk := q.newTicket(Request{})
-			h.line.shared.join(tk, false)
-			line = append(line, tk)
-		}
-		for i, want := range map[int]int{0: 1, 1: 2, view.MaxAhead - 1: view.MaxAhead, view.MaxAhead + 1: view.MaxAhead} {
-			if p := h.line.place(line[i]); p.Ahead != want || p.Holder.Key != h.Key() || p.Holder.Token != h.Token() {
-				t.Errorf("number %d in the line: %+v, want %d ahead", i, p, want)
-			}
-		}
-		if p := h.line.place(nil); p.Ahead != view.MaxAhead {
-			t.Errorf("a caller who does not join: %+v", p)
-		}
-		for _, tk := range line[2:] {
-			h.line.withdraw(tk)
-		}
-		if p := h.line.place(nil); p.Ahead != 3 {
-			t.Errorf("a caller who does not join, behind a holder and two: %+v", p)
-		}
-		for _, tk := range line[:2] {
-			h.line.withdraw(tk)
-		}
-		mustRelease(t, h)
-		kit.NothingStands(t, srv)
-	})
+	const peers = 3
+	for name, holds := range map[string]bool{"its head holds": true, "its head waits": false} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				q := start(t, srv).queue("x")
+				ahead := 0
+				if !holds {
+					for ahead < peers {
+						ahead++
+						kit.Join(t, srv, entriesX)
+					}
+				}
+				ctx, giveUp := context.WithCancel(t.Context())
+				head := acquireLater(ctx, q)
+				kit.Queued(t, srv, entriesX, ahead+1)
+				q.shared.mu.Lock()
+				ln := q.shared.lines[lineKey{entries: q.entries}]
+				q.shared.mu.Unlock()
+				var line []*ticket
+				for range view.MaxAhead + 2 {
+					tk := q.newTicket(Request{})
+					q.shared.join(tk, false)
+					line = append(line, tk)
+				}
+				for _, i := range []int{0, 1, view.MaxAhead - ahead - 2, view.MaxAhead - ahead - 1, view.MaxAhead, view.MaxAhead + 1} {
+					if p, want := ln.place(line[i]), min(ahead+1+i, view.MaxAhead); p.Ahead != want || holds == (p.Holder.Key == "") {
+						t.Errorf("number %d in the line: %+v, want %d ahead", i, p, want)
+					}
+				}
+				if p := ln.place(nil); p.Ahead != view.MaxAhead {
+					t.Errorf("a caller who does not join: %+v", p)
+				}
+				for i := len(line) - 1; i >= 0; i-- {
+					if p, want := ln.place(nil), min(ahead+1+i+1, view.MaxAhead); p.Ahead != want {
+						t.Errorf("a caller who does not join, behind %d in the line: %+v, want %d ahead", i+1, p, want)
+					}
+					ln.withdraw(line[i])
+				}
+				if holds {
+					mustRelease(t, (<-head).h)
+				}
+				giveUp()
+			})
+		})
+	}
 }

@@ -129,6 +129,24 @@ func TestRefusedRemovalIsRetriedUntilEtcdAllowsIt(t *testing.T) {
 	})
 }
 
+// There is nothing left to remove, so the session stops trying and forgets the key.
+func TestRefusedRemovalOfAnEntryThatIsDeletedByHandEnds(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquire(t, p.queue("x"))
+		p.PlanAll("remove", etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied})
+		if err := h.Release(kit.Within(t, time.Minute)); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("Release: %v", err)
+		}
+		srv.Delete(h.Key())
+		p.Plan(nil)
+		time.Sleep(5 * removeRetry)
+		if n := p.queue("x").used(); n != 0 || p.Counts()["remove"] != 1 {
+			t.Errorf("%d keys are in use, sent %v", n, p.Counts())
+		}
+	})
+}
+
 func TestReleaseThatFindsTheEntryDeletedReportsTheLoss(t *testing.T) {
 	for name, revoked := range map[string]bool{"by hand": false, "with its lease": true} {
 		t.Run(name, func(t *testing.T) {
