@@ -59,8 +59,8 @@ func identity(lk *locker.Lock) string {
 	return fmt.Sprintf("token %v, lease %x, key %s", lk.Token(), lk.Lease(), lk.Key())
 }
 
-// surviving is the TTL of sessions that must outlive what happens to their cluster. That takes some seconds, and on a busy
-// machine much longer.
+// surviving is the TTL of sessions that must outlive what happens to their cluster. That takes some seconds, and much
+// longer on a busy machine.
 const surviving = 30 * time.Second
 
 // Scenario 29.

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// A finding is what a measurement of real time has shown, of holdfast and, by clients that do without it, of the machine
-// in the same moment.
+// A finding is what a measurement of real time has shown: of holdfast, and of the machine in the same moment, by clients
+// that do without holdfast.
 type finding struct {
 	wrong string // what holdfast must not do, or ""
 	slow  string // why that may be the machine's fault, or "" if it was quick enough
 }
 
-// measure takes a measurement of real time. While what is wrong may be the fault of the machine, it measures again, with
-// a cluster of its own each time. A machine that is too slow each time fails the test, too: nothing has been shown.
+// measure takes a measurement of real time. If what is wrong may be the fault of the machine, it measures again, with a
+// cluster of its own each time. A machine that is too slow each time fails the test, too: nothing has been shown.
 func measure(t *testing.T, measurement func(t *testing.T) finding) {
 	t.Helper()
 	const most = 3
