@@ -192,10 +192,10 @@ func (r *deposedRound) depose(t *testing.T) {
 			h.next <- successor{next, began}
 		}()
 	}
-	// So long that a session which counted the next acknowledgement would trust its lease for seconds too long: the
-	// successor, which was elected a second or two after the pause, lets it expire a TTL after that. And so short that no
-	// holder is lost yet: all go on renewing.
-	<-time.After(deposedTTL / 2)
+	// So long that a session which counted the next acknowledgement would trust its lease for a second too long: the
+	// successor was elected a second or two after the pause and lets the lease expire a TTL after that, and the request was
+	// sent up to three seconds ago. And so short that few holders are lost yet: the others go on renewing.
+	<-time.After(deposedTTL * 5 / 8)
 	leader, err := r.cluster.Leader(deadline(t))
 	must(err)
 	read, err := leader.Client(t).Get(deadline(t), "term")
