@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // Scenarios 19 and 20: a holder is cut off in one of several ways at a random
@@ -21,7 +22,7 @@ import (
 func TestHolderIsToldBeforeAnotherAcquiresInEveryOutage(t *testing.T) {
 	t.Parallel()
 	const parallel = 16 // more would themselves keep a slow machine from renewing in time
-	total := rounds(100, 16)
+	total := rounds.Of(100, 16)
 	cuts := map[string]func(*etcdtest.Link){
 		"cut":                    (*etcdtest.Link).Cut,
 		"black-holed":            (*etcdtest.Link).BlackHole,

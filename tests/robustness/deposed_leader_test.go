@@ -16,6 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // Scenario 30: etcd's leader is paused for longer than an election of etcd. When it
@@ -35,7 +37,7 @@ func TestRenewalsAckedByDeposedLeaderDoNotCount(t *testing.T) {
 	var staleAcks int64
 	// On a busy machine the resumed leader may learn of its successor before it
 	// acknowledges any renewal. Then the test makes another round.
-	all := long(20, 2, 1)
+	all := rounds.Long(20, 2, 1)
 	for round := 0; round < all || staleAcks == 0 && round < all+3; round++ {
 		r := newDeposedRound(t, cluster, dir, fmt.Sprintf("round-%d-", round))
 		r.acquire(t, 24)
@@ -232,9 +234,11 @@ func (r *deposedRound) measure(t *testing.T, told, trusted *durations) {
 			t.Fatalf("%s %s: the lease did not end", h.kind, h.name)
 		}
 	}
-	log := readRaftLog(t, r.dir)
+	log, err := raftlog.Read(r.dir)
+	mustSucceed(t, err)
 	for i, h := range r.holders {
-		early, why := log.early(t, h.lease)
+		early, why, err := log.Early(h.lease)
+		mustSucceed(t, err)
 		if early {
 			t.Logf("%s %s: lease %x was revoked early: %s", h.kind, h.name, int64(h.lease), why)
 		} else {

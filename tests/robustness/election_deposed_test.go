@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // inParallel runs all rounds, at most limit at a time.
@@ -53,7 +54,7 @@ func (d *durations) sorted() []time.Duration {
 // of its function must end before the function of the next leader begins.
 func TestBlackHoledLeaderIsToldBeforeTheNextTermBegins(t *testing.T) {
 	const parallel = 8 // more would themselves keep a slow machine from renewing in time
-	total := rounds(60, parallel/2)
+	total := rounds.Of(60, parallel/2)
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
 	next := open(t, cluster.Client(t), session.Options{TTL: 30 * time.Second})
 	var margins, failovers durations

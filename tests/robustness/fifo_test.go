@@ -12,13 +12,14 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // Invariant 8, scenario 41: a thousand sessions wait for one lock and acquire it
 // one after the other. Each release wakes one waiter, so the number of RPCs for
 // each does not depend on how many wait.
 func TestThousandWaitersAcquireInOrderWithConstantRPCsEach(t *testing.T) {
-	waiters := rounds(1000, 100)
+	waiters := rounds.Of(1000, 100)
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	var counted requests

@@ -22,6 +22,9 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
+// pollEvery is how often internal/queue reads the entries of holds, with the default lock delay.
+const pollEvery = 500 * time.Millisecond
+
 // alarm raises the NOSPACE alarm, as a member does when its store is full.
 func alarm(t *testing.T, cli *clientv3.Client) {
 	t.Helper()

@@ -1,6 +1,6 @@
-// Package robustness tests the packages together, under faults: real processes,
-// clusters and networks, and simulations in virtual time. Most tests compare what
-// holders observe with the history of etcd's store.
+// Package robustness tests the packages together, under faults of real processes,
+// clusters and networks. Most tests compare what holders observe with the history of
+// etcd's store.
 package robustness
 
 import (
@@ -14,10 +14,11 @@ import (
 )
 
 var (
-	open     = testkit.Open
-	deadline = testkit.Deadline
-	soon     = testkit.Within
-	await    = testkit.Eventually
+	open        = testkit.Open
+	deadline    = testkit.Deadline
+	soon        = testkit.Within
+	await       = testkit.Eventually
+	mustSucceed = testkit.MustSucceed
 )
 
 // throughout returns a context for a call that begins early in a test and ends late in it.

@@ -1,8 +1,6 @@
 package robustness
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -11,80 +9,11 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
-
-// Scenario 45: a fleet that migrates from etcd's mutex to this module's. Both
-// contend on one prefix, and the order of the holds is the order of the entries in
-// etcd's history.
-func TestMutexAndEtcdMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
-	t.Parallel()
-	const each, times, prefix = 4, 12, "/legacy/lock"
-	srv := etcdtest.Start(t)
-	record := srv.Record(t, prefix+"/")
-	var order []int64 // create revisions in the order of the holds, protected by the lock under test
-	var wg sync.WaitGroup
-	for range each {
-		mu := locker.NewMutexAt(open(t, srv.Client(t), session.Options{}), prefix)
-		wg.Go(func() {
-			for range times {
-				err := mu.Do(deadline(t), func(_ context.Context, lk *locker.Lock) error {
-					order = append(order, int64(lk.Token()))
-					return nil
-				})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-		etcdSess, err := concurrency.NewSession(srv.Client(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = etcdSess.Close() })
-		wg.Go(func() {
-			for range times {
-				mu := concurrency.NewMutex(etcdSess, prefix)
-				if err := mu.Lock(deadline(t)); err != nil {
-					t.Error(err)
-					return
-				}
-				order = append(order, revision(t, etcdSess.Client(), mu.Key()))
-				if err := mu.Unlock(deadline(t)); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	var queued []int64
-	for _, ev := range record.Events(t) {
-		if ev.IsCreate() {
-			queued = append(queued, ev.Kv.CreateRevision)
-		}
-	}
-	if len(order) != 2*each*times {
-		t.Errorf("%d holds, want %d", len(order), 2*each*times)
-	}
-	if fmt.Sprint(order) != fmt.Sprint(queued) {
-		t.Errorf("held in the order\n%v\nqueued in the order\n%v", order, queued)
-	}
-}
-
-func revision(t *testing.T, cli *clientv3.Client, key string) int64 {
-	resp, err := cli.Get(deadline(t), key)
-	if err != nil || len(resp.Kvs) != 1 {
-		t.Errorf("%s: %v, %v", key, resp, err)
-		return 0
-	}
-	return resp.Kvs[0].CreateRevision
-}
 
 // etcdctl starts "etcdctl lock" and returns once the queue has that many entries.
 // holds receives the key that etcdctl prints when it acquires the lock, and "" if it

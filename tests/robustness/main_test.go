@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/tests/internal/stalewriter"
 )
 
 // minParallel is the least number of parallel tests, whatever -parallel says: they spend
@@ -22,8 +23,8 @@ func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, ticker) {
 		child.Main(runTicker)
 	}
-	if slices.Contains(os.Args, familyWorker) {
-		child.Main(runFamilyWorker)
+	if slices.ContainsFunc(os.Args, stalewriter.IsName) {
+		child.Main(writeUntilRefused)
 	}
 	child.Main(runChild)
 	flag.Parse()

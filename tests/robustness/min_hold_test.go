@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // A ticker is a child that runs a job at each tick, as a service with a cron job does.
@@ -91,7 +92,7 @@ func runTicker(ctx context.Context, _ string, job cronJob, parent *child.Parent[
 func TestMinHoldRunsAJobOncePerInterval(t *testing.T) {
 	t.Parallel()
 	const interval = 2 * time.Second
-	want := rounds(20, 4)
+	want := rounds.Of(20, 4)
 	srv := etcdtest.Start(t) // whose shortest lease lasts for a second
 	ctx := soon(t, time.Duration(want)*15*interval)
 	start := time.Now().Add(interval)

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // orders returns the orders for one child: as many locks as terms.
@@ -27,7 +28,7 @@ func orders(child, ofEach int, pause time.Duration) (all []order) {
 func TestHolderPausedPastItsTTLIsLostAndItsWriteIsRefused(t *testing.T) {
 	t.Parallel()
 	const ofEach = 3
-	children := rounds(7, 2)
+	children := rounds.Of(7, 2)
 	srv := etcdtest.Start(t)
 	next := open(t, srv.Client(t), session.Options{TTL: 30 * time.Second})
 	var pauses durations
@@ -76,7 +77,7 @@ func TestHolderPausedPastItsTTLIsLostAndItsWriteIsRefused(t *testing.T) {
 func TestHolderPausedWithinItsTTLStillHolds(t *testing.T) {
 	t.Parallel()
 	const ofEach, ttl = 3, 6 * time.Second
-	children := rounds(7, 2)
+	children := rounds.Of(7, 2)
 	srv := etcdtest.Start(t)
 	next := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second})
 	cli := srv.Client(t)

@@ -3,7 +3,6 @@ package robustness
 import (
 	"fmt"
 	"sync"
-	"testing"
 	"time"
 )
 
@@ -78,13 +77,6 @@ func (r *referee) watch() {
 func (r *referee) stop() {
 	close(r.done)
 	<-r.stopped
-}
-
-func mustSucceed(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // summary returns the number, the median and the maximum of the measurements.

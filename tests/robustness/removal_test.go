@@ -12,18 +12,16 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
-	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
+	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
 
-// unrecorded is an auditor for requests of administrators that tests look at by their effects.
-var unrecorded = audit.Func(func(context.Context, audit.Record) {})
-
 func administrator(cli *clientv3.Client) *admin.Client {
-	return admin.New(cli, &admin.Options{Owner: "ops", Auditor: unrecorded})
+	return admin.New(cli, &admin.Options{Owner: "ops", Auditor: testkit.Unrecorded})
 }
 
 // endedBy waits until a lock has ended, which has to be for that cause.
@@ -46,7 +44,7 @@ func TestKickedHolderIsToldInARealCluster(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3)
 	var told durations
-	for round := range rounds(10, 2) {
+	for round := range rounds.Of(10, 2) {
 		leader, err := cluster.Leader(deadline(t))
 		mustSucceed(t, err)
 		sess := open(t, cluster.Client(t), session.Options{})
@@ -125,7 +123,8 @@ func TestRemovedHolderIsToldBeforeOthersHoldInARealEtcd(t *testing.T) {
 	mustSucceed(t, adm.RemoveAt(deadline(t), prefix, lk.Token(), "wedged"))
 	endedBy(t, lk, holdfast.CauseRemoved)
 	mustSucceed(t, <-foreign)
-	err = adm.KickAt(deadline(t), prefix, fencing.Token(revision(t, upstream.Client(), theirs.Key())), "deploy")
+	token := fencing.Token(testkit.CreateRevision(t, upstream.Client(), theirs.Key()))
+	err = adm.KickAt(deadline(t), prefix, token, "deploy")
 	if !errors.Is(err, admin.ErrNotTold) {
 		t.Errorf("kick of etcd's own mutex: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // Scenario 49: etcd's leader is paused for longer than the TTL. When it resumes, it
@@ -28,13 +29,13 @@ func TestLeaseRevokedByAResumedLeaderNeverLetsTwoHold(t *testing.T) {
 	// More than the 5 s after which the other members close their connections to a
 	// paused member, so that it learns of its successor late.
 	const ttl, queues = 8 * time.Second, 8
-	for i := range long(2, 1, 1) {
+	for i := range rounds.Long(2, 1, 1) {
 		t.Run(fmt.Sprint("cluster ", i), func(t *testing.T) {
-			if *longRuns { // otherwise there is one cluster, which starts before other parallel tests
+			if rounds.Campaign() { // otherwise there is one cluster, which starts before other parallel tests
 				t.Parallel()
 			}
 			c := &revocations{cluster: etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true, DefaultTicks: true})}
-			for round := range long(20, 2, 1) {
+			for round := range rounds.Long(20, 2, 1) {
 				c.begin(t, round, queues, ttl)
 				old, _ := leaderAndOthers(t, c.cluster)
 				mustSucceed(t, old.Pause())
@@ -63,7 +64,7 @@ func TestLeaseRevokedByHandNeverLetsTwoHold(t *testing.T) {
 	const ttl = 15 * time.Second
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true, DefaultTicks: true})
 	c := &revocations{cluster: cluster}
-	for round := range long(40, 10, 3) {
+	for round := range rounds.Long(40, 10, 3) {
 		c.begin(t, round, 2, ttl)
 		var hung *etcdtest.Server
 		if round%2 == 0 {
@@ -100,7 +101,7 @@ func TestWaiterAcquiresAfterTheHolderIsKilled(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	var waits durations
-	for round := range rounds(5, 1) {
+	for round := range rounds.Of(5, 1) {
 		name := fmt.Sprint("killed-", round)
 		p := startChild(t, srv.Endpoints(), childTTL)
 		p.order(t, order{Kind: "lock", Name: name})

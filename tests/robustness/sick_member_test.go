@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // The full test takes half an hour or more on an idle machine:
@@ -123,9 +124,9 @@ func TestSickMinorityLosesAndSuspendsNoSession(t *testing.T) {
 			measure(t, func(t *testing.T) finding { return observeSickMinority(t, fault, members, password) })
 		})
 	}
-	if !*longRuns && *sickFor < time.Minute {
+	if !rounds.Campaign() && *sickFor < time.Minute {
 		run("paused", 3, "secret")
-		if *full {
+		if rounds.Full() {
 			run("black-holed for clients", 5, "")
 			run("cut off from its peers", 3, "")
 		}
@@ -164,7 +165,7 @@ func observeSickMinority(t *testing.T, fault string, members int, password strin
 // Measures the longest Lock and Unlock while etcd's leader is killed or paused, and for comparison the longest Put of a
 // client that repeats it every half second. The durations are only logged.
 func TestLockLatencyAcrossALeaderFailure(t *testing.T) {
-	for i := range long(8, 0, 0) {
+	for i := range rounds.Long(8, 0, 0) {
 		name, fault := "leader killed", func(m *etcdtest.Server) error { m.Stop(); return nil }
 		if i%2 == 1 {
 			name, fault = "leader paused", (*etcdtest.Server).Pause

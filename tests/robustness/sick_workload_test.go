@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // sickTTLs are the TTLs of the sessions in TestSickMinorityLosesAndSuspendsNoSession.
@@ -191,7 +192,7 @@ func (w *workload) observe(t *testing.T, d time.Duration) sickReport {
 			o.lost += lost
 			// A session of 5 s is suspended after 2.25 s without a confirmation. In a
 			// short run the machine is busy with other tests and may take that long itself.
-			if *longRuns || *sickFor >= time.Minute || ttl >= session.DefaultTTL {
+			if rounds.Campaign() || *sickFor >= time.Minute || ttl >= session.DefaultTTL {
 				o.suspended += suspended
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // In a cluster with slow commits, no more sessions are lost than leases that etcd's client keeps alive, and requests do
@@ -27,9 +28,9 @@ func TestSlowCommitsLoseNoMoreSessionsThanKeepAlive(t *testing.T) {
 		delay, ttl time.Duration
 		observed   time.Duration // 0: skip
 	}{
-		{"half a second to one, TTL 5 s", 250 * time.Millisecond, 5 * time.Second, seconds(long(300, 30, 8))},
-		{"one second to two, TTL 15 s", 500 * time.Millisecond, 15 * time.Second, seconds(long(300, 30, 0))},
-		{"three seconds to six, TTL 30 s", 1500 * time.Millisecond, 30 * time.Second, seconds(long(300, 0, 0))},
+		{"half a second to one, TTL 5 s", 250 * time.Millisecond, 5 * time.Second, seconds(rounds.Long(300, 30, 8))},
+		{"one second to two, TTL 15 s", 500 * time.Millisecond, 15 * time.Second, seconds(rounds.Long(300, 30, 0))},
+		{"three seconds to six, TTL 30 s", 1500 * time.Millisecond, 30 * time.Second, seconds(rounds.Long(300, 0, 0))},
 	} {
 		if c.observed == 0 {
 			continue

@@ -3,7 +3,6 @@ package robustness
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -24,20 +23,19 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/tests/internal/stalewriter"
 )
-
-var pauses = flag.Int("pauses", 4, "how many times TestNoStaleWriteLandsAfterAPause pauses the writer of each store")
 
 // Writers are paused at a random moment of a write for longer than their TTL, and
 // write on when they resume. No store accepts a stale write. Each pause affects one
 // writer of every store. The writer that is paused last is killed.
 //
-//	go test -race ./tests/robustness -run TestNoStaleWriteLandsAfterAPause -pauses=500 -timeout=1h
+//	go test -race ./tests/robustness -run TestNoStaleWriteLandsAfterAPause -pauses=250 -timeout=1h
 func TestNoStaleWriteLandsAfterAPause(t *testing.T) {
 	t.Parallel()
 	const pairs = 4
 	s := newStaleWriters(t)
-	each := (*pauses + pairs - 1) / pairs
+	each := (2*stalewriter.Pauses() + pairs - 1) / pairs
 	inParallel(pairs, pairs, func(i int) { s.pair(t, fmt.Sprint("pair", i), each) })
 	accepted := 0
 	for i := range pairs {

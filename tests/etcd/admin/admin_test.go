@@ -7,15 +7,12 @@ import (
 	"iter"
 	"strings"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.etcd.io/etcd/client/v3/namespace"
-	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/admin"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
@@ -214,53 +211,6 @@ func TestWatchGoesOnAfterACompaction(t *testing.T) {
 			expect(t, next, "lost a 0")
 		})
 	}
-}
-
-// A third of the requests goes to each member. One that hangs costs a moment: reads are sent to another, too, and a
-// watch that is not created goes to the next.
-func TestAMemberThatHangsHidesNothing(t *testing.T) {
-	t.Parallel()
-	cluster := etcdtest.StartCluster(t, 3)
-	var endpoints []string
-	var links []*etcdtest.Link
-	for _, m := range cluster.Members() {
-		links = append(links, m.Link(t))
-		endpoints = append(endpoints, links[len(links)-1].Endpoints()...)
-	}
-	cli, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cli.Close() })
-	healthy := cluster.Client(t)
-	lk := mustLock(t, locker.NewMutex(open(t, healthy, "a"), "x"))
-	// An attempt that waits for the member that hangs lasts longer than the test waits.
-	adm := admin.New(cli, &admin.Options{Retry: backoff.Policy{Attempt: 4900 * time.Millisecond}})
-	show(t, adm, admin.Lock, "x") // all members are connected
-	links[1].BlackHole()
-	for range 6 {
-		ctx, cancel := context.WithTimeout(deadline(t), 4*time.Second)
-		_, showErr := adm.Show(ctx, admin.Lock, "x")
-		all := list(ctx, adm, admin.Lock, "")
-		if showErr != nil || fmt.Sprint(all) != "[x a 0]" {
-			t.Errorf("%v, %v", showErr, all)
-		}
-		cancel()
-	}
-	var watches []func() string
-	for range 3 {
-		watches = append(watches, watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] {
-			return adm.Watch(ctx, admin.Lock, "x")
-		}))
-	}
-	for _, next := range watches {
-		expect(t, next, "queued a 0", "acquired a 0")
-	}
-	mustUnlock(t, lk)
-	for _, next := range watches {
-		expect(t, next, "released a 0")
-	}
-	links[1].Heal()
 }
 
 // List of more names than a page has, on a real etcd; see BenchmarkList for more of them.

@@ -1,10 +1,8 @@
-//go:build linux
-
 // Package stalewriter has two processes compete for a lock and write under it. The holder is
 // stopped at a random moment, for longer than its lease lives, and writes on as if nothing had
 // happened: a guard must refuse it once the other process has written.
 //
-//	go test -race ./tests/sqlfence ./tests/etcd/fencing -run StaleWriter -pauses=200 -timeout 1h
+//	go test -race ./tests/sqlfence ./tests/robustness -run StaleWriterOf -pauses=200 -timeout 1h
 package stalewriter
 
 import (
@@ -20,6 +18,18 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 )
+
+// The names of the processes.
+const (
+	nameA = "stale writer A"
+	nameB = "stale writer B"
+)
+
+// IsName reports whether an argument of a process is the name of one of those that Run starts.
+func IsName(arg string) bool { return arg == nameA || arg == nameB }
+
+// Pauses is the flag -pauses.
+func Pauses() int { return *pauses }
 
 var pauses = flag.Int("pauses", 2, "how often the tests of stale writers stop a process, for each way of writing")
 
@@ -71,7 +81,7 @@ type outcome struct {
 }
 
 func (w *Way) run(ctx context.Context) (o outcome) {
-	holder, err := child.Start[Event]("A", w.A)
+	holder, err := child.Start[Event](nameA, w.A)
 	if err != nil {
 		return outcome{err: err}
 	}
@@ -79,7 +89,7 @@ func (w *Way) run(ctx context.Context) (o outcome) {
 	if _, o.err = holder.Await(ctx, hasWritten); o.err != nil {
 		return o
 	}
-	waiter, err := child.Start[Event]("B", w.B)
+	waiter, err := child.Start[Event](nameB, w.B)
 	if err != nil {
 		return outcome{err: err}
 	}

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -68,3 +69,25 @@ func UntilHeld(t testing.TB, held *etcdtest.Held) context.Context {
 	}()
 	return ctx
 }
+
+// MustSucceed fails the test at once if there is an error.
+func MustSucceed(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// CreateRevision returns the create revision of a key, which must exist.
+func CreateRevision(t testing.TB, cli *clientv3.Client, key string) int64 {
+	t.Helper()
+	resp, err := cli.Get(Deadline(t), key)
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Errorf("%s: %v, %v", key, resp, err)
+		return 0
+	}
+	return resp.Kvs[0].CreateRevision
+}
+
+// Unrecorded is an auditor for requests that tests look at by their effects.
+var Unrecorded = audit.Func(func(context.Context, audit.Record) {})

@@ -1,0 +1,61 @@
+package campaign
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/tests/internal/family"
+	"github.com/holdfast-go/holdfast/tests/oracle"
+)
+
+// A job is what a worker is told.
+type job struct {
+	ID         string
+	Names      []string // of locks and semaphores; the limit of the last semaphore changes
+	Endpoints  []string
+	TTL        time.Duration
+	Seed       uint64
+	Goroutines int
+}
+
+// An event is a report of a worker.
+type event struct {
+	What string // one of those below
+	Who  string // the owner of the entries: one call; of closed and cannot, the worker
+	Kind family.Kind
+	Err  string
+
+	Parts []oracle.Part // of wants
+	Hold  *oracle.Hold  // of held and ended: what is known of it until then
+
+	MinHold    time.Duration // of held
+	Downgraded bool          // of ended
+}
+
+// What a worker reports.
+const (
+	wants  = "wants"  // a call begins
+	held   = "held"   // it has returned
+	failed = "failed" // it has returned an error
+	ended  = "ended"  // a hold has ended
+	cannot = "cannot" // a name could not be acquired after all faults were healed
+	closed = "closed" // the session is closed
+)
+
+// text returns the text of an error, or "".
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// sinceBoot is the same clock in all processes.
+func sinceBoot() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic(err)
+	}
+	return time.Duration(ts.Nano())
+}

@@ -1,0 +1,247 @@
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/family"
+	"github.com/holdfast-go/holdfast/tests/oracle"
+)
+
+// The kinds of holds that a worker has beside those of package family.
+const (
+	permitKind = family.Kinds + iota
+	minHoldKind
+	allKinds
+)
+
+// What kinds are called in the report.
+var kindNames = [allKinds]string{"writer", "reader", "set", "tree lock", "downgradable lock, or its reader", "permit",
+	"writer with MinHold"}
+
+// reports is the kind of event that package child carries here.
+const reports = "reports"
+
+// A worker is a process that acquires locks of all kinds, and reports what it observes of them.
+type worker struct {
+	job
+	parent *child.Parent[event]
+	sess   *session.Session
+	stop   context.Context
+	keep   atomic.Bool // holds are not released
+}
+
+func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]) error {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
+	if err != nil {
+		return err
+	}
+	sess, err := session.New(ctx, cli, &session.Options{TTL: j.TTL, CloseTimeout: 2 * time.Second})
+	if err != nil {
+		return err
+	}
+	stop, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := &worker{job: j, parent: parent, sess: sess, stop: stop}
+	var all sync.WaitGroup
+	for g := range j.Goroutines {
+		all.Go(func() { w.work(g) })
+	}
+	for message := ""; message != "end"; w.keep.Store(message == "keep") {
+		if message, err = parent.Hear(ctx); err != nil {
+			return err
+		}
+	}
+	cancel()
+	all.Wait()
+	w.recover(ctx)
+	err = sess.Close(ctx)
+	w.say(event{What: closed, Who: j.ID, Err: text(err)})
+	return cli.Close()
+}
+
+func (w *worker) say(ev event) { w.parent.Say(reports, ev) }
+
+// recover acquires each name when all faults have been healed.
+func (w *worker) recover(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for _, name := range w.Names {
+		what, err := family.Once(ctx, w.sess, name)
+		if err == nil {
+			what, err = "acquire", w.acquireAll(ctx, name)
+		}
+		if err != nil {
+			w.say(event{What: cannot, Who: w.ID, Err: fmt.Sprintf("%s %s: %v", what, name, err)})
+		}
+	}
+}
+
+// acquireAll acquires and releases all permits of a semaphore.
+func (w *worker) acquireAll(ctx context.Context, name string) error {
+	sem, limit, err := w.semaphore(ctx, name)
+	if err != nil {
+		return err
+	}
+	permit, err := sem.Acquire(ctx, limit)
+	if err != nil {
+		return err
+	}
+	return permit.Release(ctx)
+}
+
+// semaphore returns a semaphore with its present limit.
+func (w *worker) semaphore(ctx context.Context, name string) (*locker.Semaphore, int, error) {
+	sem := locker.NewSemaphore(w.sess, name, oracle.FirstLimit)
+	limit, err := sem.Limit(ctx)
+	if err != nil || limit == 0 {
+		return sem, oracle.FirstLimit, err
+	}
+	return locker.NewSemaphore(w.sess, name, limit), limit, nil
+}
+
+func (w *worker) work(g int) {
+	r := rand.New(rand.NewPCG(w.Seed, uint64(g)))
+	for call := 0; w.stop.Err() == nil; call++ {
+		w.call(fmt.Sprintf("%s goroutine %d call %d", w.ID, g, call), r)
+		pauseFor(w.stop, family.UpTo(r, 100*time.Millisecond))
+	}
+}
+
+// call acquires a lock, holds it and releases it.
+func (w *worker) call(who string, r *rand.Rand) {
+	kind := family.Kind(r.IntN(int(allKinds)))
+	if kind == minHoldKind && r.IntN(4) > 0 { // the name stays taken for seconds
+		kind = family.Writer
+	}
+	bounds := []time.Duration{100 * time.Millisecond, 3 * time.Second, 15 * time.Second, 40 * time.Second}
+	ctx, cancel := context.WithTimeout(w.stop, family.UpTo(r, bounds[r.IntN(len(bounds))]))
+	defer cancel()
+	acquire, parts, minHold := w.draw(ctx, kind, who, r)
+	if acquire == nil {
+		return
+	}
+	w.say(event{What: wants, Who: who, Parts: parts})
+	lk, err := acquire(ctx)
+	if err != nil {
+		w.say(event{What: failed, Who: who, Kind: kind, Err: err.Error()})
+		return
+	}
+	holds := []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second}
+	hold := family.UpTo(r, holds[r.IntN(len(holds))])
+	began := event{What: held, Who: who, Kind: kind, MinHold: minHold}
+	end := w.hold(began, lk, parts, hold, r)
+	if lk, ok := lk.(*locker.DowngradableLock); ok && r.IntN(2) == 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if rd, err := lk.Downgrade(ctx); err == nil {
+			end.Downgraded = true
+			w.say(end)
+			w.unlock(w.hold(began, rd, []oracle.Part{{Prefix: parts[0].Prefix, Shared: true}}, hold, r), rd, r)
+			return
+		}
+	}
+	w.unlock(end, lk, r)
+}
+
+// draw returns how to acquire a lock of a kind, or nil if that is not to be acquired now.
+func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand.Rand) (
+	acquire family.Acquire, parts []oracle.Part, minHold time.Duration,
+) {
+	name := w.Names[r.IntN(len(w.Names))]
+	switch kind {
+	case permitKind:
+		sem, limit, err := w.semaphore(ctx, name)
+		if err != nil {
+			return nil, nil, 0
+		}
+		if name == w.Names[len(w.Names)-1] && r.IntN(4) == 0 {
+			_, _ = sem.Resize(ctx, 1+r.IntN(4))
+			return nil, nil, 0
+		}
+		sem = sem.With(locker.Options{Owner: who})
+		return family.Permit(sem, 1+r.IntN(limit), false), []oracle.Part{oracle.PermitPart(name)}, 0
+	case minHoldKind:
+		minHold = family.UpTo(r, 2*time.Second) + time.Nanosecond
+		mu := locker.NewMutex(w.sess, name).With(locker.Options{Owner: who, MinHold: minHold})
+		return family.Mutex(mu, r.IntN(4) == 0), []oracle.Part{oracle.LockPart(name, false)}, minHold
+	}
+	acquire, parts = family.Draw(w.sess, w.Names, r, kind, who)
+	return acquire, parts, 0
+}
+
+// hold reports an acquisition, and checks it again and again for d, or until it is lost. It returns the report of its
+// end.
+func (w *worker) hold(began event, lk family.Lock, parts []oracle.Part, d time.Duration, r *rand.Rand) (end event) {
+	h := family.Hold(began.Who, "", lk, parts...)
+	h.Granted = sinceBoot()
+	previous := h.Granted
+	check := func() {
+		called := sinceBoot()
+		h.Gap, previous = max(h.Gap, called-previous), called
+		if lk.Check() != nil {
+			return
+		}
+		if h.Last = called; h.First == 0 {
+			h.First = sinceBoot()
+		}
+	}
+	check()
+	began.Hold = h
+	w.say(began)
+	if owner, ok := lk.(fencing.Owner); ok && r.IntN(2) == 0 {
+		ctx, cancel := context.WithTimeout(w.stop, time.Second)
+		_, _ = fencing.NewFencedWriter(owner).Put(ctx, oracle.DataKey(parts[0].Prefix), h.Who)
+		cancel()
+		previous = sinceBoot()
+	}
+	end = event{What: ended, Who: h.Who, Hold: h}
+	timer, tick := time.NewTimer(d), time.NewTicker(2*time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			check()
+		case <-lk.Done():
+			h.Told = sinceBoot()
+			h.Ended, end.Err = h.Told, fmt.Sprint(lk.Check())
+			return end
+		case <-timer.C:
+			if check(); !w.keep.Load() {
+				h.Ended = sinceBoot()
+				return end
+			}
+			timer.Reset(100 * time.Millisecond)
+		}
+	}
+}
+
+func (w *worker) unlock(end event, lk family.Lock, r *rand.Rand) {
+	ctx, cancel := context.WithTimeout(context.Background(), family.UpTo(r, 3*time.Second)+time.Millisecond)
+	defer cancel()
+	if err := lk.Unlock(ctx); err == nil {
+		end.Hold.Unlocked = sinceBoot()
+	} else if end.Err == "" {
+		end.Err = err.Error()
+	}
+	w.say(end)
+}
+
+// processOf returns the process that has made a call. A process that was killed has a successor of the same name.
+func processOf(who string) string {
+	name, _, _ := strings.Cut(who, ".")
+	return name
+}

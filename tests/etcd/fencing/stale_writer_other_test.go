@@ -1,5 +1,0 @@
-//go:build !linux
-
-package fencing_test
-
-func beChild() {}

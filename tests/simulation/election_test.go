@@ -1,0 +1,104 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/tests/internal/family"
+	"github.com/holdfast-go/holdfast/tests/oracle"
+)
+
+// The same schedules and the same oracle as in TestSimulationOfMutexes, with candidates
+// and observers.
+func TestSimulationOfElections(t *testing.T) {
+	simulateAll(t, 6, shows{oracle.Granted: 50}, func(seed uint64) *simulation {
+		return &simulation{seed: seed, work: useElections, once: leadOnce}
+	})
+}
+
+// leadOnce campaigns and resigns.
+func leadOnce(ctx context.Context, c *process, name string) (string, error) {
+	term, err := election.New(c.session(), name).Campaign(ctx, "last")
+	if err != nil {
+		return "lead", err
+	}
+	return "resign", term.Resign(ctx)
+}
+
+// useElections is one goroutine of a process. The first of each process observes, the
+// others campaign, lead, proclaim, and resign or yield.
+func useElections(s *simulation, c *process, i int) {
+	r := s.source(2000 + 100*uint64(c.id) + uint64(i))
+	time.Sleep(family.UpTo(r, 100*time.Millisecond)) // so that goroutines do not start at the same instant
+	for !s.stop.Load() {
+		el := election.New(c.session(), s.names[r.IntN(len(s.names))])
+		who := fmt.Sprintf("session %d goroutine %d, %s", c.id, i, el.Name())
+		bounds := []time.Duration{20 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second}
+		bound := family.UpTo(r, bounds[r.IntN(4)]) + time.Nanosecond
+		if i == 0 {
+			s.observeLeaders(el, who, bound)
+			time.Sleep(family.UpTo(r, time.Second) + time.Microsecond)
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), bound)
+		start := s.now()
+		term, err := el.Campaign(ctx, who)
+		s.checkDuration(who+" campaigning", start, bound+giveUp)
+		cancel()
+		for step := 0; err == nil; step++ {
+			h := s.granted(c, who, term, oracle.Part{Prefix: oracle.Keys + "election/" + el.Name() + "/@/"})
+			select {
+			case <-term.Done():
+			case <-time.After(family.UpTo(r, 2*time.Second)):
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), bound)
+			if r.IntN(2) == 0 {
+				start = s.now()
+				err := term.Proclaim(ctx, fmt.Sprint(who, step))
+				s.checkDuration(who+" proclaiming", start, bound)
+				if held := term.Check(); err == nil && errors.Is(held, holdfast.ErrReleased) {
+					s.fail("%s: Proclaim succeeded, and Check returns %v", who, held)
+				}
+			}
+			if step < 3 && r.IntN(3) == 0 && ctx.Err() == nil {
+				start = s.now()
+				term, err = term.Yield(ctx)
+				s.checkDuration(who+" yielding", start, bound+giveUp)
+				cancel()
+				continue
+			}
+			start = s.now()
+			resigned := term.Resign(ctx)
+			s.checkDuration(who+" resigning", start, max(bound, closeTimeout))
+			cancel()
+			s.released(h, resigned)
+			break
+		}
+		time.Sleep(family.UpTo(r, 100*time.Millisecond) + time.Microsecond)
+	}
+}
+
+// observeLeaders observes for d. The tokens of the leaders must not decrease.
+func (s *simulation) observeLeaders(el *election.Election, who string, d time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	start := s.now()
+	var last fencing.Token
+	for l, err := range el.Observe(ctx) {
+		switch {
+		case err != nil && ctx.Err() == nil && !errors.Is(err, holdfast.ErrClosed):
+			s.fail("%s: Observe ended with %v", who, err)
+		case err == nil && l.Token != 0 && l.Token < last:
+			s.fail("%s: observed token %v after %v", who, l.Token, last)
+		case err == nil && l.Token != 0:
+			last = l.Token
+		}
+	}
+	s.checkDuration(who+" observing", start, d+attempt)
+}

@@ -1,0 +1,109 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/family"
+	"github.com/holdfast-go/holdfast/tests/oracle"
+)
+
+// process stands for one process: a connection, a session and a clock.
+type process struct {
+	id     int
+	link   *etcdfake.Link
+	client *clientv3.Client
+	begin  time.Time
+	ttl    time.Duration
+	jitter *rand.Rand
+	sess   atomic.Pointer[session.Session]
+	rate   float64          // of its clock relative to the server's
+	offset atomic.Int64     // jumps of its clock, in sum
+	lease  clientv3.LeaseID // the last one of its session that was observed
+
+	faultsMu sync.Mutex     // protects faults
+	faults   []oracle.Fault // of its connection, in order of their beginnings; no two overlap
+
+	mu    sync.Mutex         // protects what follows, and jitter
+	hurry [2]context.Context // end when half of its waiters are to give up, and when its holders are to release
+	end   [2]context.CancelFunc
+}
+
+func (c *process) name() string { return fmt.Sprint("session ", c.id) }
+
+// session returns the session that is open, or the last one.
+func (c *process) session() *session.Session { return c.sess.Load() }
+
+func (s *simulation) start(id int, r *rand.Rand) (*process, error) {
+	c := &process{id: id, link: s.srv.Link(), rate: 0.94 + 0.12*r.Float64(), begin: time.Now()}
+	for i := range c.hurry {
+		c.hurry[i], c.end[i] = context.WithCancel(context.Background())
+	}
+	c.client, c.jitter = c.link.Client(), s.source(100+uint64(id))
+	c.ttl = time.Duration(1+r.IntN(5)) * time.Second
+	return c, c.open(context.Background())
+}
+
+// open gives the client a session.
+func (c *process) open(ctx context.Context) error {
+	sess, err := session.New(ctx, c.client, &session.Options{
+		TTL:          c.ttl,
+		CloseTimeout: closeTimeout,
+		Clock: func() time.Duration {
+			return time.Duration(float64(time.Since(c.begin))*c.rate) + time.Duration(c.offset.Load())
+		},
+		Retry: backoff.Policy{Attempt: attempt, Rand: func() float64 {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.jitter.Float64()
+		}},
+		Logger: slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 1})),
+	})
+	if err == nil {
+		c.sess.Store(sess)
+	}
+	return err
+}
+
+func (s *simulation) closeSession(c *process) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	start := s.now()
+	err := c.session().Close(ctx)
+	s.log(fmt.Sprintf("session %d: closed, %v", c.id, err))
+	s.checkDuration(fmt.Sprintf("closing session %d", c.id), start, closeTimeout)
+	return err
+}
+
+// reopen closes the session of a client now and then, and opens another one.
+func (s *simulation) reopen(c *process) {
+	r := s.source(500 + uint64(c.id))
+	for {
+		time.Sleep(family.UpTo(r, 8*time.Second) + time.Millisecond)
+		if s.stop.Load() {
+			return
+		}
+		_ = s.closeSession(c) // faults may leave the lease to expire
+		for {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			err := c.open(ctx)
+			cancel()
+			if err == nil {
+				break
+			}
+			time.Sleep(family.UpTo(r, time.Second) + time.Millisecond)
+		}
+		s.log(fmt.Sprintf("session %d: opened again", c.id))
+	}
+}
