@@ -18,9 +18,10 @@ import (
 func TestReadersAndAnOlderVersionExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
+	writer := start(t, old, srv) // before the deadline: the first one is built, which may take minutes
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	sess, err := session.New(ctx, srv.Client(t), nil)
+	sess, err := session.New(ctx, srv.Client(t), &session.Options{TTL: lasting})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,6 @@ func TestReadersAndAnOlderVersionExcludeEachOther(t *testing.T) {
 		}
 		readers = append(readers, lk)
 	}
-	writer := start(t, old, srv)
 	writer.tell(worker.Order{What: worker.TryLock, Name: "x"})
 	if ev := writer.reply(worker.TryLock); ev.Err == "" {
 		t.Error("a writer of an older version holds beside readers")

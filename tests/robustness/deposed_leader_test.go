@@ -182,6 +182,8 @@ func (r *deposedRound) depose(t *testing.T) {
 		}
 	}
 	must(r.old.Pause())
+	// Nothing of its successor may wait in its sockets: when it resumes, it would read that before the renewals.
+	r.cluster.Partition(r.old)
 	for _, h := range r.holders {
 		go func() { // received in measure
 			next, err := kinds[h.kind](r.ctx, r.next, h.name, "next")
@@ -192,19 +194,16 @@ func (r *deposedRound) depose(t *testing.T) {
 			h.next <- successor{next, began}
 		}()
 	}
-	// More than the 5 s after which the other members close their connections to
-	// the old leader, so that it learns of its successor late. So long that a session
-	// which counted the next acknowledgement would trust its lease for too long, and
-	// less than the time after which the holders are lost.
-	<-time.After(deposedTTL * 2 / 3)
+	// So long that a session which counted the next acknowledgement would trust its lease for a second too long: the
+	// successor was elected a second or two after the pause and lets the lease expire a TTL after that, and the request was
+	// sent up to three seconds ago. And so short that few holders are lost yet: the others go on renewing.
+	<-time.After(deposedTTL * 5 / 8)
 	leader, err := r.cluster.Leader(deadline(t))
 	must(err)
 	read, err := leader.Client(t).Get(deadline(t), "term")
 	must(err)
 	r.term.Store(int64(read.Header.RaftTerm))
-	// Cut off from the others it does not learn of its successor. It acknowledges the requests in its sockets until it
-	// notices, after an election timeout, that it has no quorum.
-	r.cluster.Partition(r.old)
+	// It acknowledges the requests in its sockets until it notices, after an election timeout, that it has no quorum.
 	must(r.old.Resume())
 	acknowledged, tick := time.After(2*time.Second), time.NewTicker(10*time.Millisecond)
 	defer tick.Stop()

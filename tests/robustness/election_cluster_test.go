@@ -3,6 +3,7 @@ package robustness
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func campaignLater(t *testing.T, el *election.Election, value string) <-chan *el
 	t.Helper()
 	won := make(chan *election.Term, 1)
 	go func() { // ends by its deadline
-		term, err := el.Campaign(deadline(t), value)
+		term, err := el.Campaign(throughout(t), value)
 		if err != nil {
 			t.Error(err)
 		}
@@ -40,35 +41,38 @@ func campaignLater(t *testing.T, el *election.Election, value string) <-chan *el
 // Scenario 29.
 func TestTermSurvivesEtcdLeaderFailure(t *testing.T) {
 	t.Parallel()
-	for range 2 { // each with a new cluster: one that has just lost a leader may take seconds to replace the next
-		cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-		opts := session.Options{TTL: 20 * time.Second, Retry: quick}
-		sess := open(t, cluster.Client(t), opts)
-		term := campaign(t, election.New(sess, "x"), "v")
-		token := term.Token()
-		waiting := campaignLater(t, election.New(open(t, cluster.Client(t), opts), "x"), "next")
-		cluster.WaitForKeys(t, entriesOfX, 2)
-		leader, err := cluster.Leader(deadline(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		leader.Stop()
-		if err := term.Proclaim(deadline(t), "still here"); err != nil || term.Token() != token {
-			t.Errorf("Proclaim with token %v, want %v: %v", term.Token(), token, err)
-		}
-		awaitRenewal(t, sess)
-		if err := term.Check(); err != nil {
-			t.Error(err)
-		}
-		if len(waiting) != 0 {
-			t.Fatal("the next candidate leads at the same time")
-		}
-		if err := term.Resign(deadline(t)); err != nil {
-			t.Error(err)
-		}
-		if next := <-waiting; next != nil && next.Token() <= token {
-			t.Errorf("token %v after %v", next.Token(), token)
-		}
+	for n := range 2 { // each with a new cluster: one that has just lost a leader may take seconds to replace the next
+		t.Run(fmt.Sprint("cluster ", n), func(t *testing.T) {
+			t.Parallel()
+			cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
+			opts := session.Options{TTL: surviving, Retry: quick}
+			sess := open(t, cluster.Client(t), opts)
+			term := campaign(t, election.New(sess, "x"), "v")
+			token := term.Token()
+			waiting := campaignLater(t, election.New(open(t, cluster.Client(t), opts), "x"), "next")
+			cluster.WaitForKeys(t, entriesOfX, 2)
+			leader, err := cluster.Leader(deadline(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			leader.Stop()
+			if err := term.Proclaim(deadline(t), "still here"); err != nil || term.Token() != token {
+				t.Errorf("Proclaim with token %v, want %v: %v", term.Token(), token, err)
+			}
+			awaitRenewal(t, sess)
+			if err := term.Check(); err != nil {
+				t.Error(err)
+			}
+			if len(waiting) != 0 {
+				t.Fatal("the next candidate leads at the same time")
+			}
+			if err := term.Resign(deadline(t)); err != nil {
+				t.Error(err)
+			}
+			if next := <-waiting; next != nil && next.Token() <= token {
+				t.Errorf("token %v after %v", next.Token(), token)
+			}
+		})
 	}
 }
 
@@ -76,7 +80,7 @@ func TestTermSurvivesEtcdLeaderFailure(t *testing.T) {
 func TestTermIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-	el := election.New(open(t, cluster.Client(t), session.Options{TTL: 14 * time.Second, Retry: quick}), "x")
+	el := election.New(open(t, cluster.Client(t), session.Options{TTL: surviving, Retry: quick}), "x")
 	term := campaign(t, el, "v")
 	token := term.Token()
 	members := cluster.Members()[:2]
@@ -190,14 +194,14 @@ func TestMinorityMemberElectsNoLeader(t *testing.T) {
 func TestTermSurvivesARollingRestartAndAMemberReplacement(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-	sess := open(t, cluster.Client(t), session.Options{TTL: 12 * time.Second, Retry: quick})
+	sess := open(t, cluster.Client(t), session.Options{TTL: surviving, Retry: quick})
 	term := campaign(t, election.New(sess, "x"), "v")
 	token := term.Token()
 	observer := election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second, Retry: quick}), "x")
 	observed := make(chan []election.Leader, 1)
 	go func() { // joined below
 		var seen []election.Leader
-		for l, err := range observer.Observe(deadline(t)) {
+		for l, err := range observer.Observe(throughout(t)) {
 			if err == nil {
 				seen = append(seen, l)
 			}

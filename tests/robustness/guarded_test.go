@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
@@ -99,12 +100,13 @@ func (g *guarded) user(t *testing.T, name string, roles ...string) {
 }
 
 // client logs in, through link if that is not nil.
-func (g *guarded) client(t *testing.T, user string, link *etcdtest.Link) *clientv3.Client {
+func (g *guarded) client(t *testing.T, user string, link *etcdtest.Link, opts ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
 	cfg := session.ClientConfig(g.srv.Endpoints()...)
 	if link != nil {
 		cfg.Endpoints, cfg.DialOptions = link.Endpoints(), append(cfg.DialOptions, link.DialOptions()...)
 	}
+	cfg.DialOptions = append(cfg.DialOptions, opts...)
 	cfg.Username, cfg.Password = user, password
 	cli, err := clientv3.New(cfg)
 	if err != nil {

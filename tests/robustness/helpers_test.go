@@ -7,6 +7,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
@@ -19,6 +20,9 @@ var (
 	await       = testkit.Eventually
 	mustSucceed = testkit.MustSucceed
 )
+
+// throughout returns a context for a call that begins early in a test and ends late in it.
+func throughout(t testing.TB) context.Context { return soon(t, 5*time.Minute) }
 
 // settled waits until the session on a link sends nothing but renewals, and returns
 // the RPCs so far. The last request that New causes is a read of the session key.

@@ -29,7 +29,7 @@ func lockLater(t *testing.T, cluster *etcdtest.Cluster, sess *session.Session, n
 	t.Helper()
 	acquired := make(chan *locker.Lock, 1)
 	go func() { // ends by its deadline
-		lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
+		lk, err := locker.NewMutex(sess, "x").Lock(throughout(t))
 		if err != nil {
 			t.Error(err)
 		}
@@ -59,11 +59,15 @@ func identity(lk *locker.Lock) string {
 	return fmt.Sprintf("token %v, lease %x, key %s", lk.Token(), lk.Lease(), lk.Key())
 }
 
+// surviving is the TTL of sessions that must outlive what happens to their cluster. That takes some seconds, and much
+// longer on a busy machine.
+const surviving = 30 * time.Second
+
 // Scenario 29.
 func TestLockSurvivesEtcdLeaderFailure(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-	opts := session.Options{TTL: 12 * time.Second, Retry: quick}
+	opts := session.Options{TTL: surviving, Retry: quick}
 	sess := open(t, cluster.Client(t), opts)
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
@@ -93,7 +97,7 @@ func TestLockIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 	events := make(chan session.Event, 10)
 	sess := open(t, cluster.Client(t), session.Options{
-		TTL: 14 * time.Second, Retry: quick, OnStateChange: func(ev session.Event) { events <- ev },
+		TTL: surviving, Retry: quick, OnStateChange: func(ev session.Event) { events <- ev },
 	})
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
@@ -161,7 +165,7 @@ func TestLockIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 func TestLockSurvivesARollingRestartAndAMemberReplacement(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-	opts := session.Options{TTL: 12 * time.Second, Retry: quick}
+	opts := session.Options{TTL: surviving, Retry: quick}
 	sess := open(t, cluster.Client(t), opts)
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
@@ -188,7 +192,7 @@ func TestLocksWorkWhileOneMemberIsUnreachable(t *testing.T) {
 	leader, others := leaderAndOthers(t, cluster)
 	link := leader.Link(t)
 	cli := clientTo(t, append(link.Endpoints(), others...)...)
-	sess := open(t, cli, session.Options{TTL: 9 * time.Second, Retry: quick})
+	sess := open(t, cli, session.Options{TTL: 15 * time.Second, Retry: quick})
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
 	link.BlackHole()

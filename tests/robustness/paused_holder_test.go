@@ -137,7 +137,7 @@ func holdLater(t *testing.T, kind string, sess *session.Session, name string) <-
 	t.Helper()
 	got := make(chan hold, 1)
 	go func() { // ends by its deadline
-		h, err := kinds[kind](deadline(t), sess, name, "later")
+		h, err := kinds[kind](throughout(t), sess, name, "later")
 		if err != nil {
 			t.Errorf("%s %s: %v", kind, name, err)
 		}

@@ -121,26 +121,7 @@ var faults = map[string]func(t *testing.T, p *faultyCluster, members []int){
 func TestSickMinorityLosesAndSuspendsNoSession(t *testing.T) {
 	run := func(fault string, members int, password string) {
 		t.Run(fmt.Sprintf("%s, of %d, password %v", fault, members, password != ""), func(t *testing.T) {
-			p := startFaultyCluster(t, members, password, etcdtest.Options{Processes: true, DefaultTicks: true})
-			w := p.newWorkload(t)
-			for range *sickSessions {
-				for _, ttl := range sickTTLs {
-					w.add(t, ttl, time.Second)
-					w.add(t, ttl, 0)
-				}
-			}
-			w.addBare(t, *sickSessions, time.Second, barePut)
-			w.settle(t)
-			faults[fault](t, p, p.followers(t))
-			t.Cleanup(p.heal) // before the sessions are closed
-			o := w.observe(t, *sickFor)
-			switch {
-			case o.lost+o.suspended == 0:
-			case o.bare > 2*time.Second: // a quorum that is healthy answers one of four attempts
-				t.Logf("the machine is too busy for this test: a bare client was not answered for %v", o.bare)
-			default:
-				t.Errorf("%d sessions lost and %d suspended while a quorum was healthy", o.lost, o.suspended)
-			}
+			measure(t, func(t *testing.T) finding { return observeSickMinority(t, fault, members, password) })
 		})
 	}
 	if !rounds.Campaign() && *sickFor < time.Minute {
@@ -156,6 +137,29 @@ func TestSickMinorityLosesAndSuspendsNoSession(t *testing.T) {
 		run(fault, 3, "secret")
 		run(fault, 5, "")
 	}
+}
+
+func observeSickMinority(t *testing.T, fault string, members int, password string) (f finding) {
+	p := startFaultyCluster(t, members, password, etcdtest.Options{Processes: true, DefaultTicks: true})
+	w := p.newWorkload(t)
+	for range *sickSessions {
+		for _, ttl := range sickTTLs {
+			w.add(t, ttl, time.Second)
+			w.add(t, ttl, 0)
+		}
+	}
+	w.addBare(t, *sickSessions, time.Second, barePut)
+	w.settle(t)
+	faults[fault](t, p, p.followers(t))
+	t.Cleanup(p.heal) // before the sessions are closed
+	o := w.observe(t, *sickFor)
+	if o.lost+o.suspended > 0 {
+		f.wrong = fmt.Sprintf("%d sessions lost and %d suspended while a quorum was healthy", o.lost, o.suspended)
+	}
+	if o.bare > 2*time.Second { // a quorum that is healthy answers one of four attempts
+		f.slow = fmt.Sprintf("a bare client was not answered for %v", o.bare)
+	}
+	return f
 }
 
 // Measures the longest Lock and Unlock while etcd's leader is killed or paused, and for comparison the longest Put of a

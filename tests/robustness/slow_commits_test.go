@@ -3,6 +3,7 @@
 package robustness
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,40 +37,44 @@ func TestSlowCommitsLoseNoMoreSessionsThanKeepAlive(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := startFaultyCluster(t, 3, "", etcdtest.Options{DefaultTicks: true, Configure: func(cfg *embed.Config) {
-				// More than the round trip, and as much less than the TTL as etcd
-				// requires.
-				cfg.ElectionMs = 3300
-			}})
-			w := p.newWorkload(t)
-			for range *sickSessions {
-				w.add(t, c.ttl, time.Second)
-				w.add(t, c.ttl, 0)
-			}
-			w.settle(t)
-			var bare atomic.Int64
-			for range 2 * *sickSessions {
-				w.keepAlive(t, c.ttl, &bare)
-			}
-			w.addBare(t, *sickSessions, 100*time.Millisecond, bareRead)
-			p.cluster.Delay(c.delay)
-			t.Cleanup(p.cluster.Heal)
-			o := w.observe(t, c.observed)
-			t.Logf("of as many leases that etcd's client kept alive, %d were lost", bare.Load())
-			switch {
-			case o.lost <= bare.Load():
-			case o.bare > (c.ttl-c.ttl/10)/2:
-				t.Logf("the machine is too busy for this test: a bare client's read took %v", o.bare)
-			default:
-				t.Errorf("%d sessions lost", o.lost)
-			}
-			for method, rate := range o.rates {
-				if rate > mostPerSecond {
-					t.Errorf("%s: %.2f per session and second, want at most %d", method, rate, mostPerSecond)
-				}
-			}
+			measure(t, func(t *testing.T) finding { return observeSlowCommits(t, c.delay, c.ttl, c.observed) })
 		})
 	}
+}
+
+func observeSlowCommits(t *testing.T, delay, ttl, observed time.Duration) (f finding) {
+	p := startFaultyCluster(t, 3, "", etcdtest.Options{DefaultTicks: true, Configure: func(cfg *embed.Config) {
+		// More than the round trip, and as much less than the TTL as etcd
+		// requires.
+		cfg.ElectionMs = 3300
+	}})
+	w := p.newWorkload(t)
+	for range *sickSessions {
+		w.add(t, ttl, time.Second)
+		w.add(t, ttl, 0)
+	}
+	w.settle(t)
+	var bare atomic.Int64
+	for range 2 * *sickSessions {
+		w.keepAlive(t, ttl, &bare)
+	}
+	w.addBare(t, *sickSessions, 100*time.Millisecond, bareRead)
+	p.cluster.Delay(delay)
+	t.Cleanup(p.cluster.Heal)
+	o := w.observe(t, observed)
+	t.Logf("of as many leases that etcd's client kept alive, %d were lost", bare.Load())
+	if o.lost > bare.Load() {
+		f.wrong = fmt.Sprintf("%d sessions were lost, and %d leases that etcd's client kept alive", o.lost, bare.Load())
+	}
+	if o.bare > (ttl-ttl/10)/2 {
+		f.slow = fmt.Sprintf("a bare client's read took %v", o.bare)
+	}
+	for method, rate := range o.rates {
+		if rate > mostPerSecond {
+			t.Errorf("%s: %.2f per session and second, want at most %d", method, rate, mostPerSecond)
+		}
+	}
+	return f
 }
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

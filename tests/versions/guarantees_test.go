@@ -20,6 +20,7 @@ import (
 
 // Many goroutines of two sessions, so that requests are batched and locks are handed over within a session.
 func TestOneHoldsAtATimeAndTokensGrow(t *testing.T) {
+	t.Parallel()
 	cli := connect(t, start(t))
 	sessions := []*session.Session{open(t, cli, session.Options{}), open(t, cli, session.Options{})}
 	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
@@ -53,6 +54,7 @@ func TestOneHoldsAtATimeAndTokensGrow(t *testing.T) {
 }
 
 func TestTryLockOfAHeldLockReturnsErrLocked(t *testing.T) {
+	t.Parallel()
 	cli := connect(t, start(t))
 	a, b := open(t, cli, session.Options{}), open(t, cli, session.Options{})
 	lk, err := locker.NewMutex(a, "x").TryLock(timeout(t))
@@ -68,6 +70,7 @@ func TestTryLockOfAHeldLockReturnsErrLocked(t *testing.T) {
 }
 
 func TestResignationMovesLeadership(t *testing.T) {
+	t.Parallel()
 	cli := connect(t, start(t))
 	ctx := timeout(t)
 	first, err := election.New(open(t, cli, session.Options{}), "x").Campaign(ctx, "first")
@@ -104,6 +107,7 @@ func TestResignationMovesLeadership(t *testing.T) {
 // The lease is revoked. The session reports the loss and gets a new lease; later writes of the former holder are
 // rejected by the guarded transaction and by the mark.
 func TestWriteAfterALossIsRejected(t *testing.T) {
+	t.Parallel()
 	cli := connect(t, start(t))
 	ctx := timeout(t)
 	events := make(chan session.Event, 100)
@@ -169,10 +173,12 @@ func TestWriteAfterALossIsRejected(t *testing.T) {
 // The lease is renewed past its TTL. When the connection is closed, the holder notices the expiry before another client
 // acquires the lock.
 func TestHolderLearnsOfExpiryBeforeTheNextHolderAcquires(t *testing.T) {
+	t.Parallel()
 	endpoints := start(t)
 	cli, other := connect(t, endpoints), connect(t, endpoints)
 	ctx := timeout(t)
-	sess := open(t, cli, session.Options{TTL: 2 * time.Second, StayLost: true})
+	const ttl = 4 * time.Second // short, since it must expire; long enough to be renewed on a busy machine
+	sess := open(t, cli, session.Options{TTL: ttl, StayLost: true})
 	lk, err := locker.NewMutex(sess, "x").Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +195,7 @@ func TestHolderLearnsOfExpiryBeforeTheNextHolderAcquires(t *testing.T) {
 		}
 		acquired <- err
 	}()
-	renewed := time.Now().Add(4 * time.Second) // twice the TTL, which takes at least two renewals
+	renewed := time.Now().Add(2 * ttl) // which takes at least two renewals
 	for tick := time.NewTicker(10 * time.Millisecond); sess.TrustedUntil().Before(renewed); <-tick.C {
 		if err := lk.Check(); errors.Is(err, holdfast.ErrLost) || ctx.Err() != nil {
 			t.Fatalf("not renewed: %v", err)

@@ -28,6 +28,7 @@ func overLink(t *testing.T, o session.Options) (*etcdtest.Server, *etcdtest.Link
 func TestAcquireWithLostReplyFindsItsOwnEntry(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
+	gate := sessionKey(t, srv, sess).ModRevision
 	link.LoseReply("Txn", 2, codes.Unavailable)
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	kvs := entries(t, srv, "x")
@@ -41,7 +42,7 @@ func TestAcquireWithLostReplyFindsItsOwnEntry(t *testing.T) {
 		t.Errorf("left behind: %v", kvs)
 	}
 	// The unanswered request may still arrive. Rewriting the session key makes it fail.
-	eventually(t, "the session key is rewritten", func() bool { return sessionKey(t, srv, sess).Version == 2 })
+	awaitRewrite(t, srv, sess, gate)
 }
 
 func sessionKey(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvccpb.KeyValue {
@@ -51,6 +52,18 @@ func sessionKey(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvcc
 		t.Fatalf("session keys: %v", kvs)
 	}
 	return kvs[0]
+}
+
+// awaitRewrite waits until the session key was put again after gate, its mod revision before the requests that may
+// arrive late: those compare that revision or an earlier one. On a slow machine it may be put more than once. The
+// revision of the last put is returned.
+func awaitRewrite(t *testing.T, srv *etcdtest.Server, sess *session.Session, gate int64) (revision int64) {
+	t.Helper()
+	eventually(t, "the session key is put again", func() bool {
+		revision = sessionKey(t, srv, sess).ModRevision
+		return revision > gate
+	})
+	return revision
 }
 
 // Scenario 2: the request is lost.
@@ -68,6 +81,7 @@ func TestAcquireWithLostRequestIsRetried(t *testing.T) {
 func TestLateAcquireOfACanceledCallerLeavesNoEntry(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
+	gate := sessionKey(t, srv, sess).ModRevision
 	late := link.Hold("Txn")
 	ctx, cancel := context.WithCancel(deadline(t))
 	done := lockLater(ctx, locker.NewMutex(sess, "x"))
@@ -76,8 +90,7 @@ func TestLateAcquireOfACanceledCallerLeavesNoEntry(t *testing.T) {
 	if r := <-done; !errors.Is(r.err, context.Canceled) {
 		t.Fatalf("Lock: %v", r.err)
 	}
-	eventually(t, "the session key is rewritten", func() bool { return sessionKey(t, srv, sess).Version == 2 })
-	gate := sessionKey(t, srv, sess).ModRevision
+	gate = awaitRewrite(t, srv, sess, gate)
 	late.Deliver()
 	<-late.Delivered()
 	// Before the caller gave up, a repetition may have put the entry, which is removed.
@@ -95,13 +108,14 @@ func TestLateAcquireOfACanceledCallerLeavesNoEntry(t *testing.T) {
 func TestLateAcquireAfterAReleasedRetryLeavesNoEntry(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
+	gate := sessionKey(t, srv, sess).ModRevision
 	late := link.Hold("Txn")
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	<-late.Arrived()
 	if err := lk.Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the session key is rewritten", func() bool { return sessionKey(t, srv, sess).Version == 2 })
+	awaitRewrite(t, srv, sess, gate)
 	late.Deliver()
 	<-late.Delivered()
 	if all := intervals(t, srv, "x"); len(all) != 1 || all[0].to == 0 {
@@ -172,6 +186,7 @@ func TestHandOffOnARealEtcdToACanceledCallerGoesToTheNext(t *testing.T) {
 func TestAcquireWhilePartitionedRespectsItsContext(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{TTL: 60 * time.Second})
+	gate := sessionKey(t, srv, sess).ModRevision
 	link.BlackHole()
 	start := time.Now()
 	_, err := locker.NewMutex(sess, "x").Lock(soon(t, 300*time.Millisecond))
@@ -179,7 +194,7 @@ func TestAcquireWhilePartitionedRespectsItsContext(t *testing.T) {
 		t.Errorf("after %v: %v", d, err)
 	}
 	link.Heal()
-	eventually(t, "the session key is rewritten", func() bool { return sessionKey(t, srv, sess).Version == 2 })
+	awaitRewrite(t, srv, sess, gate)
 	eventually(t, "no entry is left", func() bool { return len(entries(t, srv, "x")) == 0 })
 }
 
