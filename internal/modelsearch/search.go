@@ -64,9 +64,9 @@ type search[S comparable] struct {
 	numbers  map[fingerprint]int32
 	parents  []int32
 	from, to []int32
-	again    []bool // of each edge
-	finished []bool // of each state
-	next     []S    // to be visited
+	again    []bool  // of each edge
+	finished []bool  // of each state
+	next     fifo[S] // to be visited
 }
 
 func (s *search[S]) run() string {
@@ -74,14 +74,9 @@ func (s *search[S]) run() string {
 	if wrong := s.Check(&s.Start); wrong != "" {
 		return wrong
 	}
-	var level []S
-	for n := int32(0); len(s.next) > 0; {
-		level, s.next = s.next, level[:0]
-		for i := range level {
-			if wrong := s.visit(&level[i], n); wrong != "" {
-				return wrong
-			}
-			n++
+	for n := int32(0); int(n) < len(s.parents); n++ {
+		if wrong := s.visit(s.next.pop(), n); wrong != "" {
+			return wrong
 		}
 	}
 	if n, ok := s.stuck(); ok {
@@ -137,7 +132,7 @@ func (s *search[S]) found(state *S, parent int32) int32 {
 		s.numbers[f] = n
 		s.parents = append(s.parents, parent)
 		s.finished = append(s.finished, s.Finished(state))
-		s.next = append(s.next, *state)
+		s.next.push(state)
 	}
 	return n
 }

@@ -61,6 +61,8 @@ func (m *model) step(s *state, what string, actor int8) *state {
 func (m *model) last() *modelsearch.Step[state] { return &m.steps[len(m.steps)-1] }
 
 // expand finds all steps from s.
+//
+//go:norace
 func (m *model) expand(s *state) []modelsearch.Step[state] {
 	m.steps = m.steps[:0]
 	for i := range m.attempts {

@@ -20,7 +20,9 @@ func (m *model) reduce(s *state) {
 	}
 	clear(s.entries[kept:s.entryCount])
 	s.entryCount = kept
-	slices.SortFunc(s.copies[:s.copyCount], func(a, b enqueueCopy) int { return cmp.Compare(a.order(), b.order()) })
+	if s.copyCount > 1 {
+		slices.SortFunc(s.copies[:s.copyCount], func(a, b enqueueCopy) int { return cmp.Compare(a.order(), b.order()) })
+	}
 
 	if !m.modes {
 		for i := range s.leases {
