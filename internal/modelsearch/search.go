@@ -2,6 +2,9 @@
 // rule. The models of this module are built on it.
 package modelsearch
 
+// Functions that each step passes through are marked go:norace: one goroutine searches, so that the race detector has
+// nothing to find in them, and it would make the search ten times slower.
+
 import (
 	"fmt"
 	"hash/maphash"
@@ -22,11 +25,14 @@ type Model[S comparable] struct {
 // A Step leads to a state.
 type Step[S comparable] struct {
 	State  S
-	What   string // is told in a counterexample
+	Actor  int8   // who makes it,
+	What   string // and what it is: both are told in a counterexample
 	Choice bool   // need never be made: a client may go on as it is, a fault may not happen
 	Again  bool   // the algorithm repeats itself: there must be no cycle through such a step
 	Wrong  string // what is wrong with the step itself, "" if nothing is
 }
+
+func (s *Step[S]) told() string { return fmt.Sprintf("%d %s", s.Actor, s.What) }
 
 // A Result says what a search has seen.
 type Result struct {
@@ -47,8 +53,9 @@ type fingerprint [2]uint64
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-func fingerprintOf[S comparable](s S) fingerprint {
-	return fingerprint{maphash.Comparable(seeds[0], s), maphash.Comparable(seeds[1], s)}
+//go:norace
+func fingerprintOf[S comparable](s *S) fingerprint {
+	return fingerprint{maphash.Comparable(seeds[0], *s), maphash.Comparable(seeds[1], *s)}
 }
 
 // A search numbers the states in order of discovery.
@@ -57,9 +64,9 @@ type search[S comparable] struct {
 	numbers  map[fingerprint]int32
 	parents  []int32
 	from, to []int32
-	again    []bool // of each edge
-	finished []bool // of each state
-	next     []S    // to be visited
+	again    []bool  // of each edge
+	finished []bool  // of each state
+	next     fifo[S] // to be visited
 }
 
 func (s *search[S]) run() string {
@@ -67,14 +74,9 @@ func (s *search[S]) run() string {
 	if wrong := s.Check(&s.Start); wrong != "" {
 		return wrong
 	}
-	var level []S
-	for n := int32(0); len(s.next) > 0; {
-		level, s.next = s.next, level[:0]
-		for i := range level {
-			if wrong := s.visit(&level[i], n); wrong != "" {
-				return wrong
-			}
-			n++
+	for n := int32(0); int(n) < len(s.parents); n++ {
+		if wrong := s.visit(s.next.pop(), n); wrong != "" {
+			return wrong
 		}
 	}
 	if n, ok := s.stuck(); ok {
@@ -87,9 +89,13 @@ func (s *search[S]) run() string {
 }
 
 // visit looks at all steps from state n.
+//
+//go:norace
 func (s *search[S]) visit(from *S, n int32) string {
 	quiet := true
-	for _, step := range s.Steps(from) {
+	steps := s.Steps(from)
+	for i := range steps {
+		step := &steps[i] // a state is large
 		quiet = quiet && step.Choice
 		known := len(s.parents)
 		to := s.found(&step.State, n)
@@ -98,7 +104,7 @@ func (s *search[S]) visit(from *S, n int32) string {
 			wrong = s.Check(&step.State)
 		}
 		if wrong != "" {
-			return s.told(wrong, n, step.What)
+			return s.told(wrong, n, step.told())
 		}
 		if to != n {
 			s.from, s.to, s.again = append(s.from, n), append(s.to, to), append(s.again, step.Again)
@@ -113,8 +119,10 @@ func (s *search[S]) visit(from *S, n int32) string {
 }
 
 // found returns the number of a state.
+//
+//go:norace
 func (s *search[S]) found(state *S, parent int32) int32 {
-	f := fingerprintOf(*state)
+	f := fingerprintOf(state)
 	n, known := s.numbers[f]
 	if !known {
 		n = int32(len(s.parents))
@@ -124,7 +132,7 @@ func (s *search[S]) found(state *S, parent int32) int32 {
 		s.numbers[f] = n
 		s.parents = append(s.parents, parent)
 		s.finished = append(s.finished, s.Finished(state))
-		s.next = append(s.next, *state)
+		s.next.push(state)
 	}
 	return n
 }
@@ -139,8 +147,8 @@ func (s *search[S]) told(wrong string, n int32, more ...string) string {
 	state := s.Start
 	for k := len(path) - 1; k >= 0; k-- {
 		for _, step := range s.Steps(&state) {
-			if found, ok := s.numbers[fingerprintOf(step.State)]; ok && found == path[k] {
-				lines = append(lines, step.What)
+			if found, ok := s.numbers[fingerprintOf(&step.State)]; ok && found == path[k] {
+				lines = append(lines, step.told())
 				state = step.State
 				break
 			}

@@ -50,18 +50,18 @@ func TestWhatIsWrongIsToldWithTheStepsToIt(t *testing.T) {
 		}
 		return ""
 	}
-	const wrongStep = "wrong\n\tadds one\n\terrs"
+	const wrongStep = "wrong\n\t0 adds one\n\t0 errs"
 	quiet := counter()
 	quiet.Quiet = func(n *int) string { return "quiet" }
 	for name, c := range map[string]struct {
 		m    Model[int]
 		want string
 	}{
-		"a state":                   {bad, "two\n\tadds one\n\tadds one"},
+		"a state":                   {bad, "two\n\t0 adds one\n\t0 adds one"},
 		"a step":                    {more(counter(), 1, Step[int]{State: 2, What: "errs", Wrong: "wrong"}), wrongStep},
 		"a state without a way out": {more(counter(), 1, Step[int]{State: 7, What: "falls"}), "stuck: "},
 		"a cycle":                   {more(counter(), 2, Step[int]{State: 1, What: "back", Again: true}), "livelock: "},
-		"a state in which nothing happens by itself": {quiet, "quiet\n\tadds one\n\tadds one\n\tadds one"},
+		"a state in which nothing happens by itself": {quiet, "quiet\n\t0 adds one\n\t0 adds one\n\t0 adds one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if r := c.m.Search(); !strings.HasPrefix(r.Wrong, c.want) {

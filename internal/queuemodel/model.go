@@ -2,7 +2,6 @@ package queuemodel
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/holdfast-go/holdfast/internal/modelsearch"
 )
@@ -16,6 +15,7 @@ type model struct {
 	members  [][]member                // of each attempt's set
 	modes    bool                      // some are shared
 	steps    []modelsearch.Step[state] // from the state that is looked at
+	refs     []*revision               // those of the state that is reduced
 	overlaps int                       // states in which a newcomer holds beside a revoked holder that believes
 }
 
@@ -50,8 +50,10 @@ func (m *model) start() state {
 }
 
 // step copies s for a step of an attempt, session or lease; the caller makes the change, before the next step.
+//
+//go:norace
 func (m *model) step(s *state, what string, actor int8) *state {
-	m.steps = append(m.steps, modelsearch.Step[state]{State: *s, What: strconv.Itoa(int(actor)) + " " + what})
+	m.steps = append(m.steps, modelsearch.Step[state]{State: *s, Actor: actor, What: what})
 	return &m.last().State
 }
 
@@ -59,6 +61,8 @@ func (m *model) step(s *state, what string, actor int8) *state {
 func (m *model) last() *modelsearch.Step[state] { return &m.steps[len(m.steps)-1] }
 
 // expand finds all steps from s.
+//
+//go:norace
 func (m *model) expand(s *state) []modelsearch.Step[state] {
 	m.steps = m.steps[:0]
 	for i := range m.attempts {

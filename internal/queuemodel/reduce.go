@@ -8,6 +8,8 @@ import (
 // reduce makes states equal that differ in nothing that can still matter: it
 // forgets deleted entries that no read can see, numbers the revisions again, and
 // orders the copies.
+//
+//go:norace
 func (m *model) reduce(s *state) {
 	kept := int8(0)
 	for i := range s.entryCount {
@@ -18,8 +20,9 @@ func (m *model) reduce(s *state) {
 	}
 	clear(s.entries[kept:s.entryCount])
 	s.entryCount = kept
-	copies := s.copies[:s.copyCount]
-	slices.SortFunc(copies, func(a, b enqueueCopy) int { return cmp.Compare(a.order(), b.order()) })
+	if s.copyCount > 1 {
+		slices.SortFunc(s.copies[:s.copyCount], func(a, b enqueueCopy) int { return cmp.Compare(a.order(), b.order()) })
+	}
 
 	if !m.modes {
 		for i := range s.leases {
@@ -38,8 +41,11 @@ func (m *model) reduce(s *state) {
 		}
 	}
 
+	m.findRevisions(s)
 	var used [128]bool
-	m.eachRevision(s, func(r *revision) { used[*r] = true })
+	for _, r := range m.refs {
+		used[*r] = true
+	}
 	var number [128]revision
 	last := revision(0)
 	for r := 1; r < len(used); r++ {
@@ -48,12 +54,16 @@ func (m *model) reduce(s *state) {
 			number[r] = last
 		}
 	}
-	m.eachRevision(s, func(r *revision) { *r = number[*r] })
+	for _, r := range m.refs {
+		*r = number[*r]
+	}
 	s.now = last
 }
 
 // canBeRead reports whether a read of the past can see a deleted entry: one that stood ahead of an
 // entry whose place is not judged yet.
+//
+//go:norace
 func (m *model) canBeRead(s *state, e *entry) bool {
 	for i := range int8(len(m.attempts)) {
 		for k := range 2 * int8(maxMembers) {
@@ -81,33 +91,53 @@ func (m *model) canBeRead(s *state, e *entry) bool {
 	return false
 }
 
-func (m *model) eachRevision(s *state, f func(*revision)) {
+// findRevisions makes refs point to all revisions of a state that are not 0.
+//
+//go:norace
+func (m *model) findRevisions(s *state) {
+	m.refs = m.refs[:0]
 	for i := range s.entryCount {
-		f(&s.entries[i].created)
-		f(&s.entries[i].deleted)
+		m.ref(&s.entries[i].created)
+		m.ref(&s.entries[i].deleted)
 	}
 	for i := range s.copyCount {
 		c := &s.copies[i]
-		f(&c.gate)
-		f(&c.replaces)
-		f(&c.created)
+		m.ref(&c.gate)
+		m.ref(&c.replaces)
+		m.ref(&c.created)
 	}
 	for i := range m.attempts {
 		a := &s.attempts[i]
-		f(&a.gate)
-		f(&a.unanswered)
-		f(&a.replaces)
+		m.ref(&a.gate)
+		m.ref(&a.unanswered)
+		m.ref(&a.replaces)
 		for k := range a.places {
-			a.places[k].eachRevision(f)
-			a.left[k].eachRevision(f)
+			m.refPlace(&a.places[k])
+			m.refPlace(&a.left[k])
 		}
 	}
 	for i := range m.sessions {
-		f(&s.sessions[i].gate)
+		m.ref(&s.sessions[i].gate)
 	}
 	for i := range 2 * m.sessions {
-		f(&s.leases[i].key)
-		f(&s.leases[i].gone)
+		m.ref(&s.leases[i].key)
+		m.ref(&s.leases[i].gone)
+	}
+}
+
+//go:norace
+func (m *model) ref(r *revision) {
+	if *r != 0 {
+		m.refs = append(m.refs, r)
+	}
+}
+
+//go:norace
+func (m *model) refPlace(p *place) {
+	if p.created != 0 {
+		m.ref(&p.created)
+		m.ref(&p.ahead.created)
+		m.ref(&p.seen)
 	}
 }
 
@@ -123,12 +153,4 @@ func (c enqueueCopy) order() (n uint64) {
 		}
 	}
 	return n
-}
-
-func (p *place) eachRevision(f func(*revision)) {
-	if p.created != 0 {
-		f(&p.created)
-		f(&p.ahead.created)
-		f(&p.seen)
-	}
 }

@@ -26,6 +26,8 @@ func (s *scenario) sets() (sets [][]member) {
 
 // place returns a place of an attempt: k counts the places of its present try, and from maxMembers those of an earlier
 // try whose entries are not removed yet.
+//
+//go:norace
 func (s *state) place(i, k int8) *place {
 	if k < maxMembers {
 		return &s.attempts[i].places[k]
@@ -34,6 +36,8 @@ func (s *state) place(i, k int8) *place {
 }
 
 // own returns the entry at a place.
+//
+//go:norace
 func (s *state) own(i, k int8) version {
 	if created := s.place(i, k).created; k < maxMembers {
 		return version{name{i, s.attempts[i].try, k}, created}

@@ -118,7 +118,7 @@ func (m *model) step(s *state, i int8, what string, choice bool, change func(*st
 	change(&t)
 	m.reduce(&t)
 	m.steps = append(m.steps, modelsearch.Step[state]{
-		State: t, What: fmt.Sprintf("%d %s", i, what), Choice: choice, Wrong: m.wrong,
+		State: t, Actor: i, What: what, Choice: choice, Wrong: m.wrong,
 	})
 }
 
