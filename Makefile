@@ -15,7 +15,11 @@ test: ## the root module's tests: seconds, no server
 	go test ./...
 
 .PHONY: race
-race: ## the tests of all modules, under the race detector: minutes
+race: ## README's first test command: the root, and what needs one member of etcd
+	go test -race ./... ./cmd/holdfast/... ./tests/etcd/... ./tests/oracle ./tests/simulation
+
+.PHONY: all
+all: ## the tests of all modules, under the race detector: minutes
 	go test -race work
 
 .PHONY: lint
