@@ -222,8 +222,8 @@ func TestCloseStopsWaitingForAGoroutineThatIsStuckInACallback(t *testing.T) {
 	})
 }
 
-// The revocation takes all of CloseTimeout. The goroutines of the session have a moment left, so that what ends with its
-// last request is not taken for a callback that is stuck.
+// The revocation takes all of CloseTimeout. The goroutines of the session have a moment left, so that what ends with
+// its last request is not taken for a callback that is stuck.
 func TestCloseWaitsForGoroutinesAMomentLongerThanForTheRevocation(t *testing.T) {
 	for late, stuck := range map[time.Duration]bool{time.Second / 2: false, time.Hour: true} {
 		start(t, func(t *testing.T, c *cluster) {

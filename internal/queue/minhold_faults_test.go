@@ -49,7 +49,7 @@ func TestSessionKeepsANameThatEtcdRefusesToMove(t *testing.T) {
 	}
 }
 
-// The first copy of the move is carried out and not answered, and etcd refuses what is sent next: another copy of it, or
+// The first copy of the move is carried out and not answered. etcd refuses what is sent next: another copy of it, or
 // after an error the move once more. So the refusal does not say that the session keeps the name.
 func TestRefusedMoveOfWhichACopyIsUnansweredIsOfUnknownOutcome(t *testing.T) {
 	for name, first := range map[string]etcdfake.Fate{

@@ -58,7 +58,8 @@ func TestViewShowsOfAnEntryWhatIsKnown(t *testing.T) {
 		"reader's mark, foreign": {key: "!s694d7fe4a5d9e103", value: "theirs", want: "theirs", foreign: true},
 		"a candidate's value":    {key: ours, value: value.Encode(), verbatim: true, want: value.Encode()},
 	} {
-		e := View(&mvccpb.KeyValue{Key: []byte("x/" + c.key), Value: []byte(c.value), CreateRevision: 7, Lease: 8}, c.verbatim)
+		kv := &mvccpb.KeyValue{Key: []byte("x/" + c.key), Value: []byte(c.value), CreateRevision: 7, Lease: 8}
+		e := View(kv, c.verbatim)
 		if e.Key != "x/"+c.key || e.Revision != 7 || e.Lease != 8 || e.Value != c.want ||
 			(e.Owner == "me") != c.owner || e.QueuedAt.IsZero() == c.owner || e.Foreign != c.foreign || e.Shared != c.shared {
 			t.Errorf("%s: %+v", name, e)
@@ -125,7 +126,8 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 					q.shared.join(tk, false)
 					line = append(line, tk)
 				}
-				for _, i := range []int{0, 1, view.MaxAhead - ahead - 2, view.MaxAhead - ahead - 1, view.MaxAhead, view.MaxAhead + 1} {
+				bound := view.MaxAhead - ahead - 1
+				for _, i := range []int{0, 1, bound - 1, bound, view.MaxAhead, view.MaxAhead + 1} {
 					if p, want := ln.place(line[i]), min(ahead+1+i, view.MaxAhead); p.Ahead != want || holds == (p.Holder.Key == "") {
 						t.Errorf("number %d in the line: %+v, want %d ahead", i, p, want)
 					}

@@ -54,8 +54,8 @@ func TestRevokedLeaseEndsEveryLockOnIt(t *testing.T) {
 	})
 }
 
-// The watch of the session key hangs, and the next renewal is seconds away. The poll finds that the key is gone with the
-// entries, and has the session ask for its lease.
+// The watch of the session key hangs, and the next renewal is seconds away. The poll finds that the key is gone with
+// the entries, and has the session ask for its lease.
 func TestSessionLearnsOfARevocationByThePoll(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
