@@ -33,12 +33,14 @@ func TestLockFamilyOnARealClusterUnderFaults(t *testing.T) {
 	for range rounds.Long(5, 4, 2) {
 		f.links = append(f.links, cluster.Link(t))
 	}
-	for number := range rounds.Long(12, 2, 1) {
+	const enough = 10 // locks acquired
+	all := rounds.Long(12, 2, 1)
+	for number := 0; number < all || f.stats.Counts[oracle.Granted] < enough && number < all+5; number++ {
 		f.number, f.length = number, time.Duration(rounds.Long(40, 20, 4))*time.Second
 		f.run(t)
 	}
 	t.Logf("\n%v", f.stats)
-	if f.stats.Counts[oracle.Granted] == 0 {
-		t.Error("the test proves nothing: no lock was acquired")
+	if n := f.stats.Counts[oracle.Granted]; n < enough {
+		t.Errorf("the test proves nothing: %d locks were acquired in %d rounds", n, f.stats.Counts["rounds"])
 	}
 }

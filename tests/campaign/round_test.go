@@ -75,6 +75,9 @@ func (f *round) run(t *testing.T) {
 	for i := range f.links {
 		f.workers = append(f.workers, f.start(i, 0, r))
 	}
+	for _, w := range f.workers { // on a busy machine they begin late
+		testkit.Eventually(t, w.id+" has acquired a lock", func() bool { return f.hasHeld(w.id) })
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), f.length)
 	defer cancel()
 	var lanes sync.WaitGroup
@@ -115,6 +118,14 @@ func (f *round) run(t *testing.T) {
 	log, err := raftlog.Read(f.dir)
 	testkit.MustSucceed(t, err)
 	f.judge(t, f.history.between(from, to), log)
+}
+
+// hasHeld reports whether a process has held a lock.
+func (f *round) hasHeld(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.holding[id]
+	return ok
 }
 
 // start starts the process that uses a link.
