@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -93,6 +95,17 @@ func (f *finder) onlyWords(call *ast.CallExpr) bool {
 	return false
 }
 
+// unlocks reports whether a call unlocks a mutex. Without it the next one to lock it waits until the run is stopped, which
+// takes long and tells nothing.
+func (f *finder) unlocks(call *ast.CallExpr) bool {
+	fun, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	obj := f.info.Uses[fun.Sel]
+	return obj != nil && obj.Pkg() != nil && obj.Pkg().Path() == "sync" && strings.HasSuffix(obj.Name(), "Unlock")
+}
+
 // inList reports whether s stands where a block may stand.
 func inList(s ast.Stmt, parent ast.Node) bool {
 	switch parent := parent.(type) {
@@ -110,7 +123,7 @@ func (f *finder) statement(s ast.Stmt, parent ast.Node, stack []ast.Node) {
 	switch s := s.(type) {
 	case *ast.ExprStmt:
 		call, ok := s.X.(*ast.CallExpr)
-		if !ok || f.onlyWords(call) {
+		if !ok || f.onlyWords(call) || f.unlocks(call) {
 			return
 		}
 		if name, ok := call.Fun.(*ast.Ident); ok && name.Name == "panic" {
@@ -121,7 +134,11 @@ func (f *finder) statement(s ast.Stmt, parent ast.Node, stack []ast.Node) {
 		if s.Tok == token.DEFINE || !slices.ContainsFunc(s.Lhs, func(e ast.Expr) bool { return !blank(e) }) {
 			return
 		}
-	case *ast.IncDecStmt, *ast.SendStmt, *ast.DeferStmt, *ast.GoStmt:
+	case *ast.DeferStmt:
+		if f.unlocks(s.Call) {
+			return
+		}
+	case *ast.IncDecStmt, *ast.SendStmt, *ast.GoStmt:
 	case *ast.BranchStmt:
 		if s.Tok == token.GOTO || s.Tok == token.FALLTHROUGH || f.alone(s, parent, stack) {
 			return
@@ -133,8 +150,7 @@ func (f *finder) statement(s ast.Stmt, parent ast.Node, stack []ast.Node) {
 	default:
 		return
 	}
-	_, returns := s.(*ast.ReturnStmt)
-	f.add(s, statements, returns, func(id int) []edit {
+	f.add(s, statements, func(id int) []edit {
 		return f.wrap(s, fmt.Sprintf("if %s.Keep(%d) { ", runtimeName, id), " }")
 	}, f.text(s)+" → dropped")
 }
@@ -167,7 +183,7 @@ func (f *finder) mustBeConstant(e ast.Expr, parent ast.Node) bool {
 func (f *finder) constant(e ast.Expr, value constant.Value, parent ast.Node) {
 	typ := f.info.Types[e].Type
 	if _, ok := parent.(*ast.ReturnStmt); ok && isBool(typ) {
-		f.add(e, conditions, false, f.call(e, "Not"), f.text(e)+" → !"+f.text(e))
+		f.add(e, conditions, f.call(e, "Not"), f.text(e)+" → !"+f.text(e))
 		return
 	}
 	n, exact := constant.Int64Val(constant.ToInt(value))
@@ -177,14 +193,14 @@ func (f *finder) constant(e ast.Expr, value constant.Value, parent ast.Node) {
 	case typ.String() == "time.Duration" && -1000 < n && n < 1000:
 		f.bound(e, "Few")
 	case typ.String() == "time.Duration":
-		f.add(e, constants, false, f.call(e, "Duration"), f.text(e)+" → 2 * "+f.text(e), f.text(e)+" → 0")
+		f.add(e, constants, f.call(e, "Duration"), f.text(e)+" → 2 * "+f.text(e), f.text(e)+" → 0")
 	case ok && basic.Info()&types.IsInteger != 0 && basic.Info()&types.IsUntyped == 0:
 		f.bound(e, "Int["+basic.Name()+"]")
 	}
 }
 
 func (f *finder) bound(e ast.Expr, function string) {
-	f.add(e, constants, false, f.call(e, function), f.text(e)+" → "+f.text(e)+" + 1", f.text(e)+" → "+f.text(e)+" - 1")
+	f.add(e, constants, f.call(e, function), f.text(e)+" → "+f.text(e)+" + 1", f.text(e)+" → "+f.text(e)+" - 1")
 }
 
 func (f *finder) condition(e ast.Expr, parent ast.Node) {
@@ -200,12 +216,12 @@ func (f *finder) condition(e ast.Expr, parent ast.Node) {
 	}
 	text := f.text(e)
 	if wholeTrue, wholeFalse := fixed(e, parent); wholeTrue {
-		f.add(e, conditions, false, f.call(e, "True"), text+" → true")
+		f.add(e, conditions, f.call(e, "True"), text+" → true")
 		if wholeFalse {
-			f.add(e, conditions, false, f.call(e, "False"), text+" → false")
+			f.add(e, conditions, f.call(e, "False"), text+" → false")
 		}
 	} else if wholeFalse {
-		f.add(e, conditions, false, f.call(e, "False"), text+" → false")
+		f.add(e, conditions, f.call(e, "False"), text+" → false")
 	}
 	if binary, ok := e.(*ast.BinaryExpr); ok {
 		f.binary(binary)
@@ -251,16 +267,16 @@ func (f *finder) binary(e *ast.BinaryExpr) {
 	}
 	switch e.Op {
 	case token.EQL:
-		f.add(e, comparisons, false, f.call(e, "Not"), change("!="))
+		f.add(e, comparisons, f.call(e, "Not"), change("!="))
 	case token.NEQ:
-		f.add(e, comparisons, false, f.call(e, "Not"), change("=="))
+		f.add(e, comparisons, f.call(e, "Not"), change("=="))
 	case token.LSS, token.LEQ, token.GTR, token.GEQ:
 		names := ordered[e.Op]
 		if !isOrdered(f.info.Types[e.X].Type) {
-			f.add(e, comparisons, false, f.call(e, "Not"), change(names[2]))
+			f.add(e, comparisons, f.call(e, "Not"), change(names[2]))
 			return
 		}
-		f.add(e, comparisons, false, func(id int) []edit {
+		f.add(e, comparisons, func(id int) []edit {
 			return append(f.call(e, names[0])(id), edit{offset: f.offset(e.OpPos), length: len(e.Op.String()), text: ","})
 		}, change(names[1]), change(names[2]))
 	case token.LAND, token.LOR:
@@ -269,7 +285,7 @@ func (f *finder) binary(e *ast.BinaryExpr) {
 			other = token.LAND
 		}
 		// By De Morgan: a || b is !(!a && !b), and evaluates b only if it must.
-		f.add(e, conditions, false, func(id int) []edit {
+		f.add(e, conditions, func(id int) []edit {
 			return slices.Concat(f.call(e, "Not")(id), f.call(e.X, "Not")(id), f.call(e.Y, "Not")(id))
 		}, change(other.String()))
 	}
@@ -282,10 +298,9 @@ func (f *finder) call(e ast.Expr, function string) func(id int) []edit {
 	}
 }
 
-func (f *finder) add(n ast.Node, kind string, returns bool, edits func(id int) []edit, changes ...string) {
+func (f *finder) add(n ast.Node, kind string, edits func(id int) []edit, changes ...string) {
 	f.places = append(f.places, &place{
-		pos: n.Pos(), line: f.fset.Position(n.Pos()).Line, fn: f.fn, kind: kind, returns: returns,
-		changes: changes, edits: edits,
+		line: f.fset.Position(n.Pos()).Line, fn: f.fn, kind: kind, changes: changes, edits: edits,
 	})
 }
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -119,5 +121,5 @@ func (r *runner) runBatch(id int, batch []*test) result {
 	}
 	// The machine may be busy: only the limit of processor time is narrow.
 	seconds := int(math.Ceil(3 + 4*cpu.Seconds()))
-	return r.run(batch[0].bin, names, 20*time.Second+10*wall, fmt.Sprint("MUTANT=", id), fmt.Sprint("MUTANT_CPU=", seconds))
+	return r.run(batch[0].bin, names, 5*time.Second+10*wall, fmt.Sprint("MUTANT=", id), fmt.Sprint("MUTANT_CPU=", seconds))
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -13,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -77,15 +80,14 @@ type tree struct {
 	runtime string // import path of package mutant in the instrumented copies
 	pkgs    []*pkg
 	exports map[string]string // export data by import path
-	dropped []string          // places that did not compile
 }
 
 // load reads the packages at the paths in targets, relative to root, and numbers their mutants. The files of a target
 // are all of its package's if it names none.
 func load(root, runtime string, targets []target) (*tree, error) {
-	paths := []string{"cmp", "os", "strconv", "syscall", "time"} // what package mutant imports
-	for _, t := range targets {
-		paths = append(paths, "./"+t.pkg)
+	paths := make([]string, len(targets))
+	for i, t := range targets {
+		paths[i] = "./" + t.pkg
 	}
 	all, err := goList(root, append([]string{"-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles,Error"}, paths...)...)
 	if err != nil {
@@ -115,7 +117,7 @@ func (t *tree) parse(l listed, target target) (*pkg, error) {
 	fset := token.NewFileSet()
 	syntax := make([]*ast.File, len(l.GoFiles))
 	for i, name := range l.GoFiles {
-		f := &file{path: filepath.Join(l.Dir, name), name: target.pkg + "/" + name, fset: fset}
+		f := &file{path: filepath.Join(l.Dir, name), name: path.Join(target.pkg, name), fset: fset}
 		f.mutated = len(target.files) == 0 || slices.Contains(target.files, name)
 		var err error
 		if f.source, err = os.ReadFile(f.path); err != nil {
@@ -136,9 +138,7 @@ func (t *tree) parse(l listed, target target) (*pkg, error) {
 			f.find(info)
 		}
 	}
-	// Numbers are given to places before it is known which of them compile, and to the rest once more by load.
-	t.numberOf(p, 1)
-	return p, t.dropWhatDoesNotCompile(p)
+	return p, nil
 }
 
 func (t *tree) importer(fset *token.FileSet) types.ImporterFrom {
@@ -151,33 +151,26 @@ func (t *tree) importer(fset *token.FileSet) types.ImporterFrom {
 	}).(types.ImporterFrom)
 }
 
+// number numbers the mutants of all packages. Those that nothing else distinguishes get a number in their change, too.
 func (t *tree) number() {
-	next := 1
+	next, keys := 1, make(map[string]int)
 	for _, p := range t.pkgs {
-		next = t.numberOf(p, next)
-	}
-}
-
-// numberOf numbers the mutants of p and returns the next number.
-func (t *tree) numberOf(p *pkg, next int) int {
-	keys := make(map[string]int)
-	for _, f := range p.files {
-		for _, pl := range f.places {
-			pl.mutants = nil
-			for _, change := range pl.changes {
-				m := &mutant{
-					id: next, pkg: p, file: f.name, line: pl.line, fn: pl.name(), source: f.line(pl.line), kind: pl.kind,
-					change: change,
+		for _, f := range p.files {
+			for _, pl := range f.places {
+				for _, change := range pl.changes {
+					m := &mutant{
+						id: next, pkg: p, file: f.name, line: pl.line, fn: pl.name(), source: f.line(pl.line), kind: pl.kind,
+						change: change,
+					}
+					if keys[m.key()]++; keys[m.key()] > 1 {
+						m.change = fmt.Sprintf("%s (%d)", change, keys[m.key()])
+					}
+					pl.mutants = append(pl.mutants, m)
+					next++
 				}
-				if keys[m.key()]++; keys[m.key()] > 1 {
-					m.change = fmt.Sprintf("%s (%d)", change, keys[m.key()])
-				}
-				pl.mutants = append(pl.mutants, m)
-				next++
 			}
 		}
 	}
-	return next
 }
 
 func (t *tree) mutants() []*mutant {

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command mutants changes the code in small ways, one at a time, and says which changes no test notices.
 // README.md tells how to read what it prints.
 package main
@@ -32,7 +34,7 @@ var targets = []target{
 type options struct {
 	root, packages, only, with, explained, record, work string
 
-	list, verbose            bool
+	list, again, verbose     bool
 	sample, others, parallel int
 	seed                     uint64
 	slow, time               time.Duration
@@ -51,10 +53,11 @@ func main() {
 	flag.DurationVar(&o.slow, "slow", 10*time.Second, "a test that takes longer judges nothing")
 	flag.IntVar(&o.parallel, "p", 1, "processes at once")
 	flag.DurationVar(&o.time, "time", 0, "judge no further mutant after this time; 0 for no limit")
-	flag.StringVar(&o.record, "record", "", "a `file` to add verdicts to; what it says was killed is not judged again")
+	flag.StringVar(&o.record, "record", "", "a `file` to add verdicts to; what it has a verdict of is not judged again")
+	flag.BoolVar(&o.again, "again", false, "with -record: judge again what has survived")
 	flag.StringVar(&o.work, "work", "", "a `directory` to keep binaries and coverage in for the next run")
 	flag.StringVar(&o.explained, "explained", "tests/mutants/survivors.txt", "the `file` of explained survivors")
-	flag.BoolVar(&o.verbose, "v", false, "print each verdict, and what was left out")
+	flag.BoolVar(&o.verbose, "v", false, "print each verdict")
 	flag.Parse()
 	wrong, err := o.run(os.Stdout, targets)
 	if err != nil {
@@ -80,11 +83,6 @@ func (o *options) run(w io.Writer, targets []target) (wrong int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if o.verbose {
-		for _, d := range t.dropped {
-			fmt.Fprintln(w, "does not compile:", d)
-		}
-	}
 	chosen, err := o.choose(t)
 	if err != nil {
 		return 0, err
@@ -96,11 +94,11 @@ func (o *options) run(w io.Writer, targets []target) (wrong int, err error) {
 		fmt.Fprintln(w, len(chosen), "mutants")
 		return 0, nil
 	}
-	explained, err := readExplained(filepath.Join(root, o.explained))
+	explained, err := readExplained(o.explained)
 	if err != nil {
 		return 0, err
 	}
-	record, killed, err := openRecord(o.record)
+	record, known, err := openRecord(o.record)
 	if err != nil {
 		return 0, err
 	}
@@ -111,7 +109,7 @@ func (o *options) run(w io.Writer, targets []target) (wrong int, err error) {
 	if o.work == "" {
 		defer os.RemoveAll(r.dir)
 	}
-	return o.judge(w, judging{t, r, tests, chosen, explained, killed, record})
+	return o.judge(w, judging{t, r, tests, chosen, explained, known, record})
 }
 
 type judging struct {
@@ -120,7 +118,7 @@ type judging struct {
 	tests     []*test
 	chosen    []*mutant
 	explained map[string]string
-	killed    map[string]verdict // by an earlier run
+	known     map[string]verdict // of an earlier run
 	record    *record
 }
 
@@ -129,7 +127,7 @@ func (o *options) judge(w io.Writer, j judging) (wrong int, err error) {
 	var todo []*mutant
 	var verdicts []verdict
 	for _, m := range j.chosen {
-		if v, ok := j.killed[m.key()]; ok {
+		if v, ok := j.known[m.key()]; ok && (v.killed() || !o.again) {
 			v.m = m
 			verdicts = append(verdicts, v)
 		} else {

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -38,10 +40,8 @@ func (m *mutant) String() string {
 
 // A place is where an instrumented copy asks which mutant is on.
 type place struct {
-	pos     token.Pos
 	line    int
 	fn      *ast.FuncDecl // nil outside of functions
-	returns bool          // it is a return statement
 	kind    string
 	changes []string // one for each of its mutants
 	edits   func(id int) []edit

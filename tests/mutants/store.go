@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -41,11 +43,11 @@ type record struct {
 	f *os.File // nil if verdicts are not kept
 }
 
-// openRecord also returns which mutants the file says were killed.
+// openRecord also returns what the file says of each mutant.
 func openRecord(name string) (*record, map[string]verdict, error) {
-	killed := make(map[string]verdict)
+	known := make(map[string]verdict)
 	if name == "" {
-		return &record{}, killed, nil
+		return &record{}, known, nil
 	}
 	old, err := os.Open(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -60,13 +62,11 @@ func openRecord(name string) (*record, map[string]verdict, error) {
 			if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
 				return nil, nil, fmt.Errorf("%s: %w", name, err)
 			}
-			if v.killed() {
-				killed[v.Key] = v
-			}
+			known[v.Key] = v
 		}
 	}
 	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	return &record{f}, killed, err
+	return &record{f}, known, err
 }
 
 func (r *record) add(v verdict) error {

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux
 
 // Package mutant is compiled into instrumented copies of other packages. Each mutated place of a copy calls one of its
 // functions, which does what the source says unless the place's mutant is on.
