@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,7 +21,7 @@ import (
 type test struct {
 	bin  *binary
 	Name string
-	CPU  time.Duration // processor time, which does not depend on what else the machine does
+	CPU  time.Duration // processor time, without that for starting the binary
 	Wall time.Duration
 	Bad  string // why it judges nothing; empty if it does
 
@@ -28,10 +29,10 @@ type test struct {
 }
 
 // cover runs each test of each binary by itself, and notes which mutants it could tell.
-func (r *runner) cover(bins []*binary, mutants int) ([]*test, error) {
+func (r *runner) cover(bins []*binary, last int) ([]*test, error) {
 	var all []*test
 	for _, b := range bins {
-		tests, err := r.coverBinary(b, mutants)
+		tests, err := r.coverBinary(b, last)
 		if err != nil {
 			return nil, fmt.Errorf("tests of %s: %w", b.pkg, err)
 		}
@@ -40,7 +41,7 @@ func (r *runner) cover(bins []*binary, mutants int) ([]*test, error) {
 	return all, nil
 }
 
-func (r *runner) coverBinary(b *binary, mutants int) ([]*test, error) {
+func (r *runner) coverBinary(b *binary, last int) ([]*test, error) {
 	stored, err := r.stored(b)
 	if err != nil {
 		return nil, err
@@ -56,11 +57,16 @@ func (r *runner) coverBinary(b *binary, mutants int) ([]*test, error) {
 	if err != nil {
 		return nil, err
 	}
+	idle := r.run(b, []string{"^$"}, r.slow)
+	if idle.outcome != survived {
+		return nil, errors.New(idle.output)
+	}
 	tests := make([]*test, len(names))
 	errs := make([]error, len(names))
 	r.each(len(names), func(i int) {
 		tests[i] = &test{bin: b, Name: names[i]}
-		errs[i] = r.coverTest(tests[i], mutants)
+		errs[i] = r.coverTest(tests[i], last)
+		tests[i].CPU = max(0, tests[i].CPU-idle.cpu)
 	})
 	for _, err := range errs {
 		if err != nil {
@@ -79,14 +85,14 @@ func (b *binary) tests() ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-func (r *runner) coverTest(t *test, mutants int) error {
+func (r *runner) coverTest(t *test, last int) error {
 	f, err := os.CreateTemp(r.dir, "seen")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	if err := f.Truncate(int64(mutants + 1)); err != nil {
+	if err := f.Truncate(int64(last + 1)); err != nil {
 		return err
 	}
 	res := r.run(t.bin, []string{t.Name}, r.slow, "MUTANT_SEEN="+f.Name())

@@ -191,16 +191,29 @@ func (f *finder) constant(e ast.Expr, value constant.Value, parent ast.Node) {
 	switch {
 	case !exact || value.Kind() != constant.Int:
 	case typ.String() == "time.Duration" && -1000 < n && n < 1000:
-		f.bound(e, "Few")
+		f.bound(e, "Few", parent)
 	case typ.String() == "time.Duration":
 		f.add(e, constants, f.call(e, "Duration"), f.text(e)+" → 2 * "+f.text(e), f.text(e)+" → 0")
 	case ok && basic.Info()&types.IsInteger != 0 && basic.Info()&types.IsUntyped == 0:
-		f.bound(e, "Int["+basic.Name()+"]")
+		f.bound(e, "Int["+basic.Name()+"]", parent)
 	}
 }
 
-func (f *finder) bound(e ast.Expr, function string) {
-	f.add(e, constants, f.call(e, function), f.text(e)+" → "+f.text(e)+" + 1", f.text(e)+" → "+f.text(e)+" - 1")
+// bound mutates a number. Next to an operator that is mutated as well it leaves out what would be equal: n < 3 is not
+// made n < 4, which is n <= 3.
+func (f *finder) bound(e ast.Expr, function string, parent ast.Node) {
+	changes := []string{f.text(e) + " → " + f.text(e) + " + 1", f.text(e) + " → " + f.text(e) + " - 1"}
+	if around, ok := parent.(*ast.BinaryExpr); ok && around.Y == e {
+		switch around.Op {
+		case token.EQL, token.NEQ:
+			return
+		case token.LSS, token.GEQ:
+			changes[0] = ""
+		case token.LEQ, token.GTR:
+			changes[1] = ""
+		}
+	}
+	f.add(e, constants, f.call(e, function), changes...)
 }
 
 func (f *finder) condition(e ast.Expr, parent ast.Node) {

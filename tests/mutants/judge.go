@@ -27,7 +27,7 @@ func (v verdict) killed() bool {
 }
 
 // judge runs the tests that could tell each mutant, and calls done with each verdict.
-func (r *runner) judge(mutants []*mutant, tests []*test, others int, done func(verdict)) {
+func (r *runner) judge(mutants []*mutant, tests []*test, budget time.Duration, done func(verdict)) {
 	differs, reached := make(map[int][]*test), make(map[int]bool)
 	for _, t := range tests {
 		for _, id := range t.Reached {
@@ -46,7 +46,7 @@ func (r *runner) judge(mutants []*mutant, tests []*test, others int, done func(v
 		v := verdict{Key: m.key(), Outcome: notCovered, m: m}
 		switch {
 		case len(differs[m.id]) > 0:
-			r.judgeBy(&v, differs[m.id], others)
+			r.judgeBy(&v, differs[m.id], budget)
 		case reached[m.id]:
 			v.Outcome = noDiff
 		}
@@ -56,9 +56,9 @@ func (r *runner) judge(mutants []*mutant, tests []*test, others int, done func(v
 	})
 }
 
-// judgeBy runs tests until one fails: those of the mutant's package first, and the quickest first. It leaves out all but
-// the quickest others of the other packages in the root module.
-func (r *runner) judgeBy(v *verdict, tests []*test, others int) {
+// judgeBy runs tests until one fails or the budget is spent: those of the mutant's package first, those of -with last, and
+// the quickest first.
+func (r *runner) judgeBy(v *verdict, tests []*test, budget time.Duration) {
 	rank := func(t *test) int {
 		switch {
 		case t.bin.pkg == v.m.pkg.path:
@@ -70,15 +70,12 @@ func (r *runner) judgeBy(v *verdict, tests []*test, others int) {
 	}
 	tests = slices.Clone(tests)
 	slices.SortFunc(tests, func(a, b *test) int { return cmp.Or(rank(a)-rank(b), cmp.Compare(a.CPU, b.CPU)) })
-	tests = slices.DeleteFunc(tests, func(t *test) bool {
-		if rank(t) != 1 {
-			return false
+	for i, t := range tests {
+		if budget -= t.CPU; budget < 0 && i > 0 {
+			tests, v.Left = tests[:i], len(tests)-i
+			break
 		}
-		if others--; others < 0 {
-			v.Left++
-		}
-		return others < 0
-	})
+	}
 	for _, batch := range batches(tests) {
 		res := r.runBatch(v.m.id, batch)
 		v.Outcome, v.Test = res.outcome, res.test

@@ -79,6 +79,7 @@ type tree struct {
 	root    string // directory of the repository
 	runtime string // import path of package mutant in the instrumented copies
 	pkgs    []*pkg
+	last    int               // the largest number of a mutant
 	exports map[string]string // export data by import path
 }
 
@@ -157,17 +158,22 @@ func (t *tree) number() {
 	for _, p := range t.pkgs {
 		for _, f := range p.files {
 			for _, pl := range f.places {
-				for _, change := range pl.changes {
+				pl.id = next
+				for i, change := range pl.changes {
+					if change == "" {
+						continue
+					}
 					m := &mutant{
-						id: next, pkg: p, file: f.name, line: pl.line, fn: pl.name(), source: f.line(pl.line), kind: pl.kind,
+						id: pl.id + i, pkg: p, file: f.name, line: pl.line, fn: pl.name(), source: f.line(pl.line), kind: pl.kind,
 						change: change,
 					}
 					if keys[m.key()]++; keys[m.key()] > 1 {
 						m.change = fmt.Sprintf("%s (%d)", change, keys[m.key()])
 					}
 					pl.mutants = append(pl.mutants, m)
-					next++
 				}
+				next += len(pl.changes)
+				t.last = next - 1
 			}
 		}
 	}

@@ -5,12 +5,12 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,10 +34,10 @@ var targets = []target{
 type options struct {
 	root, packages, only, with, explained, record, work string
 
-	list, again, verbose     bool
-	sample, others, parallel int
-	seed                     uint64
-	slow, time               time.Duration
+	list, again, verbose bool
+	sample, parallel     int
+	seed                 uint64
+	slow, time, budget   time.Duration
 }
 
 func main() {
@@ -49,7 +49,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "which sample is drawn")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and judge none")
 	flag.StringVar(&o.with, "with", "", "also run the tests of these `patterns` of packages, with commas, after the root's")
-	flag.IntVar(&o.others, "others", 40, "how many tests of other packages than its own judge a mutant, at most")
+	flag.DurationVar(&o.budget, "budget", 3*time.Second, "the processor time for judging one mutant")
 	flag.DurationVar(&o.slow, "slow", 10*time.Second, "a test that takes longer judges nothing")
 	flag.IntVar(&o.parallel, "p", 1, "processes at once")
 	flag.DurationVar(&o.time, "time", 0, "judge no further mutant after this time; 0 for no limit")
@@ -141,7 +141,7 @@ func (o *options) judge(w io.Writer, j judging) (wrong int, err error) {
 			left = len(todo)
 			break
 		}
-		j.r.judge(todo[:n], j.tests, o.others, func(v verdict) {
+		j.r.judge(todo[:n], j.tests, o.budget, func(v verdict) {
 			if o.verbose {
 				fmt.Fprintf(w, "%s by %q, %d tests, %v: %s\n", v.Outcome, v.Test, v.Ran, v.CPU.Round(time.Millisecond), v.m)
 			}
@@ -196,7 +196,7 @@ func (o *options) prepare(w io.Writer, t *tree) (*runner, []*test, error) {
 	fmt.Fprintf(w, "%d mutants; built the tests of %d packages in %v\n", len(t.mutants()), len(bins),
 		time.Since(start).Round(time.Second))
 	start = time.Now()
-	tests, err := r.cover(bins, len(t.mutants()))
+	tests, err := r.cover(bins, t.last)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -219,8 +219,8 @@ func (o *options) choose(t *tree) ([]*mutant, error) {
 		all = slices.DeleteFunc(all, func(m *mutant) bool { return fmt.Sprintf("%s:%d", m.file, m.line) != o.only })
 	}
 	if o.sample > 0 && o.sample < len(all) {
-		draw := rand.New(rand.NewPCG(o.seed, 0))
-		draw.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		// Most of a sample stays the same when the code changes a little.
+		slices.SortFunc(all, func(a, b *mutant) int { return bytes.Compare(o.lot(a), o.lot(b)) })
 		all = all[:o.sample]
 		slices.SortFunc(all, func(a, b *mutant) int { return a.id - b.id })
 	}
@@ -228,6 +228,12 @@ func (o *options) choose(t *tree) ([]*mutant, error) {
 		return nil, errors.New("no mutant is chosen")
 	}
 	return all, nil
+}
+
+// lot is what a mutant draws when a sample is taken.
+func (o *options) lot(m *mutant) []byte {
+	hash := sha256.Sum256(fmt.Append(nil, o.seed, m.key()))
+	return hash[:]
 }
 
 func words(list string) []string {

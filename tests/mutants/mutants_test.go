@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -23,7 +24,6 @@ var want = map[string]string{
 	"sample.go | full | return n >= limit | n >= limit → n < limit":                                     failed,
 	"sample.go | full | return n >= limit | n >= limit → true":                                          failed,
 	"sample.go | full | return n >= limit | n >= limit → false":                                         failed,
-	"sample.go | full | return n >= limit | limit → limit + 1":                                          survived,
 	"sample.go | full | return n >= limit | limit → limit - 1":                                          failed,
 	"sample.go | same | func same(a, b string) bool { return a == b } | a == b → a != b":                failed,
 	"sample.go | same | func same(a, b string) bool { return a == b } | a == b → true":                  noDiff,
@@ -43,7 +43,6 @@ var want = map[string]string{
 	"sample.go | counter.add | if n < 0 { | n < 0 → false":                                              failed,
 	"sample.go | counter.add | if n < 0 { | n < 0 → n <= 0":                                             noDiff,
 	"sample.go | counter.add | if n < 0 { | n < 0 → n >= 0":                                             failed,
-	"sample.go | counter.add | if n < 0 { | 0 → 0 + 1":                                                  survived,
 	"sample.go | counter.add | if n < 0 { | 0 → 0 - 1":                                                  failed,
 	"sample.go | counter.add | c.n = 0 | c.n = 0 → dropped":                                             survived,
 	"sample.go | counter.add | c.n = 0 | 0 → 0 + 1":                                                     survived,
@@ -63,7 +62,6 @@ var want = map[string]string{
 	"sample.go | spin | for n > 0 { | n > 0 → n >= 0":                                                   failed,
 	"sample.go | spin | for n > 0 { | n > 0 → n <= 0":                                                   failed,
 	"sample.go | spin | for n > 0 { | 0 → 0 + 1":                                                        failed,
-	"sample.go | spin | for n > 0 { | 0 → 0 - 1":                                                        failed,
 	"sample.go | spin | n-- | n-- → dropped":                                                            timedOut,
 	"sample.go | spin | sum++ | sum++ → dropped":                                                        failed,
 	"sample.go | notCalled | func notCalled(b bool) bool { return !b } | !b → true":                     notCovered,
@@ -74,7 +72,7 @@ func TestEachKindOfMutantIsJudgedByTheTestsThatCouldTell(t *testing.T) {
 	t.Setenv("GOWORK", "off") // the sample is a module of its own
 	o := options{
 		root: filepath.Join("testdata", "sample"), record: filepath.Join(t.TempDir(), "record"),
-		others: 10, parallel: 2, slow: time.Minute,
+		budget: time.Minute, parallel: 2, slow: time.Minute,
 	}
 	var out strings.Builder
 	wrong, err := o.run(&out, []target{{pkg: "."}})
@@ -163,7 +161,7 @@ func TestSampleIsDrawnByItsSeed(t *testing.T) {
 	p := &pkg{name: "p"}
 	f := &file{}
 	for i := range 100 {
-		f.places = append(f.places, &place{mutants: []*mutant{{id: i + 1, pkg: p, file: "p/a.go", line: i}}})
+		f.places = append(f.places, &place{mutants: []*mutant{{id: i + 1, pkg: p, file: "p/a.go", line: i, change: fmt.Sprint(i)}}})
 	}
 	p.files = []*file{f}
 	draw := func(o options) (ids []int) {

@@ -43,9 +43,10 @@ type place struct {
 	line    int
 	fn      *ast.FuncDecl // nil outside of functions
 	kind    string
-	changes []string // one for each of its mutants
+	changes []string // one for each of its mutants; empty where that is left out
 	edits   func(id int) []edit
 
+	id      int // of its first mutant
 	mutants []*mutant
 }
 
@@ -85,7 +86,7 @@ func (f *file) instrumented(runtime string) []byte {
 	}}
 	var ends []edit
 	for _, p := range f.places {
-		for _, e := range p.edits(p.mutants[0].id) {
+		for _, e := range p.edits(p.id) {
 			if e.closes {
 				ends = append(ends, e)
 			} else {
