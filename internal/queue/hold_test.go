@@ -40,6 +40,23 @@ func TestContextOfAnEndedHoldIsDoneFromTheStart(t *testing.T) {
 	})
 }
 
+func TestContextOfAHoldEndsByItsCancelFunction(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		h := mustAcquire(t, start(t, srv).queue("x"))
+		for _, strict := range []bool{false, true} {
+			ctx, cancel := h.Context(t.Context(), strict)
+			if ctx.Err() != nil {
+				t.Error(ctx.Err())
+			}
+			cancel()
+			if ctx.Err() == nil || len(h.contexts) != 0 {
+				t.Errorf("after cancel the context has ended with %v, and the hold knows %d", ctx.Err(), len(h.contexts))
+			}
+		}
+		mustRelease(t, h)
+	})
+}
+
 // Another client may hold as soon as the entry is gone, so the work must be told before.
 func TestContextsEndBeforeTheEntryIsRemoved(t *testing.T) {
 	for name, end := range map[string]func(h *Hold){
