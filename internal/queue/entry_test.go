@@ -65,6 +65,7 @@ func TestEntryIsRemovedWhenItMayBe(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		q := start(t, srv).queue("x")
 		ahead := &mvccpb.KeyValue{Key: []byte("ahead"), CreateRevision: 3}
+		soon := time.Now().Add(time.Second)
 		for name, c := range map[string]struct {
 			e         *entry
 			removable int // how many comparisons; 0: it may not be removed now
@@ -75,10 +76,10 @@ func TestEntryIsRemovedWhenItMayBe(t *testing.T) {
 			"sent":                                {&entry{stage: sent}, 0, 0, true},
 			"created, its place unknown":          {&entry{stage: created}, 0, 0, true},
 			"behind another":                      {&entry{stage: placed, ahead: ahead}, 2, 0, true},
-			"behind another, a delay has begun":   {&entry{stage: placed, ahead: ahead, delayUntil: time.Now().Add(time.Second)}, 2, 0, true},
+			"behind another, a delay has begun":   {&entry{stage: placed, ahead: ahead, delayUntil: soon}, 2, 0, true},
 			"a permit behind another":             {&entry{stage: placed, ahead: ahead, permit: &permit{}}, 1, 0, true},
 			"first":                               {&entry{stage: placed}, 1, 0, false},
-			"first, its delay runs":               {&entry{stage: placed, delayUntil: time.Now().Add(time.Second)}, 0, time.Second, true},
+			"first, its delay runs":               {&entry{stage: placed, delayUntil: soon}, 0, time.Second, true},
 			"first, its delay ends in a moment":   {&entry{stage: placed, delayUntil: time.Now().Add(1)}, 0, 1, true},
 			"first, its delay ends now":           {&entry{stage: placed, delayUntil: time.Now()}, 1, 0, false},
 			"held":                                {&entry{stage: held}, 1, 0, false},

@@ -32,7 +32,8 @@ func (p *process) reader(t *testing.T, lock string) *FrontReader {
 // bareReader is a reader without a session.
 func bareReader(t *testing.T, cli *clientv3.Client, lock string) *FrontReader {
 	t.Helper()
-	r, err := NewReader(cli, lock, false, ReaderOptions{Kind: "lock", Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock()})
+	o := ReaderOptions{Kind: "lock", Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock()}
+	r, err := NewReader(cli, lock, false, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,9 +28,15 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 			inSet bool
 			want  string
 		}{
-			"no reply":    {&entry{stage: created}, false, "; etcd has not answered the request to queue"},
-			"the delay":   {&entry{stage: placed, delayUntil: time.Now().Add(1)}, false, "; it was first in the queue, and the lock delay had not passed"},
-			"of a set":    {&entry{stage: placed, delayUntil: time.Now().Add(1)}, true, "; it was first in the queue of \"x\", and the lock delay had not passed"},
+			"no reply": {&entry{stage: created}, false, "; etcd has not answered the request to queue"},
+			"the delay": {
+				&entry{stage: placed, delayUntil: time.Now().Add(1)}, false,
+				"; it was first in the queue, and the lock delay had not passed",
+			},
+			"of a set": {
+				&entry{stage: placed, delayUntil: time.Now().Add(1)}, true,
+				"; it was first in the queue of \"x\", and the lock delay had not passed",
+			},
 			"suspended":   {&entry{stage: placed}, false, "; it was first in the queue, and the session was not connected"},
 			"a whole set": {&entry{stage: placed}, true, "; it was first in all queues, and the session was not connected"},
 			"another":     {&entry{stage: placed, ahead: ahead}, false, ""},

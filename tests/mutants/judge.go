@@ -56,8 +56,8 @@ func (r *runner) judge(mutants []*mutant, tests []*test, budget time.Duration, d
 	})
 }
 
-// judgeBy runs tests until one fails or the budget is spent: those of the mutant's package first, those of -with last, and
-// the quickest first.
+// judgeBy runs tests until one fails or the budget is spent: those of the mutant's package first, those of -with last,
+// and the quickest first.
 func (r *runner) judgeBy(v *verdict, tests []*test, budget time.Duration) {
 	rank := func(t *test) int {
 		switch {

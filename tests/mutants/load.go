@@ -42,9 +42,6 @@ type file struct {
 type listed struct {
 	ImportPath, Dir, Export, ForTest string
 	GoFiles, Deps                    []string
-	TestGoFiles, XTestGoFiles        []string
-	Module                           *struct{ Path string }
-	Error                            *struct{ Err string }
 }
 
 func goList(dir string, args ...string) ([]listed, error) {
@@ -90,7 +87,8 @@ func load(root, runtime string, targets []target) (*tree, error) {
 	for i, t := range targets {
 		paths[i] = "./" + t.pkg
 	}
-	all, err := goList(root, append([]string{"-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles,Error"}, paths...)...)
+	what := []string{"-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles"}
+	all, err := goList(root, append(what, paths...)...)
 	if err != nil {
 		return nil, err
 	}

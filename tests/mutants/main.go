@@ -48,7 +48,7 @@ func main() {
 	flag.IntVar(&o.sample, "sample", 0, "judge `n` mutants, drawn at random; 0 for all")
 	flag.Uint64Var(&o.seed, "seed", 1, "which sample is drawn")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and judge none")
-	flag.StringVar(&o.with, "with", "", "also run the tests of these `patterns` of packages, with commas, after the root's")
+	flag.StringVar(&o.with, "with", "", "run tests of these `packages`, too, with commas, after the root's")
 	flag.DurationVar(&o.budget, "budget", 3*time.Second, "the processor time for judging one mutant")
 	flag.DurationVar(&o.slow, "slow", 10*time.Second, "a test that takes longer judges nothing")
 	flag.IntVar(&o.parallel, "p", 1, "processes at once")

@@ -20,52 +20,52 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 // want maps what is changed in the sample to what comes of it.
 var want = map[string]string{
-	"sample.go | full | return n >= limit | n >= limit → n > limit":                                     noDiff, // no test is at the limit
-	"sample.go | full | return n >= limit | n >= limit → n < limit":                                     failed,
-	"sample.go | full | return n >= limit | n >= limit → true":                                          failed,
-	"sample.go | full | return n >= limit | n >= limit → false":                                         failed,
-	"sample.go | full | return n >= limit | limit → limit - 1":                                          failed,
-	"sample.go | same | func same(a, b string) bool { return a == b } | a == b → a != b":                failed,
-	"sample.go | same | func same(a, b string) bool { return a == b } | a == b → true":                  noDiff,
-	"sample.go | same | func same(a, b string) bool { return a == b } | a == b → false":                 failed,
-	"sample.go | both | if a && b { | a && b → a || b":                                                  failed,
-	"sample.go | both | if a && b { | a && b → true":                                                    failed,
-	"sample.go | both | if a && b { | a && b → false":                                                   failed,
-	"sample.go | both | if a && b { | a → true":                                                         noDiff,
-	"sample.go | both | if a && b { | b → true":                                                         failed,
-	"sample.go | both | return 1 | 1 → 1 + 1":                                                           failed,
-	"sample.go | both | return 1 | 1 → 1 - 1":                                                           failed,
-	"sample.go | both | return 0 | 0 → 0 + 1":                                                           failed,
-	"sample.go | both | return 0 | 0 → 0 - 1":                                                           failed,
-	"sample.go | counter.add | c.calls++ | c.calls++ → dropped":                                         failed,
-	"sample.go | counter.add | defer c.note() | defer c.note() → dropped":                               failed,
-	"sample.go | counter.add | if n < 0 { | n < 0 → true":                                               failed,
-	"sample.go | counter.add | if n < 0 { | n < 0 → false":                                              failed,
-	"sample.go | counter.add | if n < 0 { | n < 0 → n <= 0":                                             noDiff,
-	"sample.go | counter.add | if n < 0 { | n < 0 → n >= 0":                                             failed,
-	"sample.go | counter.add | if n < 0 { | 0 → 0 - 1":                                                  failed,
-	"sample.go | counter.add | c.n = 0 | c.n = 0 → dropped":                                             survived,
-	"sample.go | counter.add | c.n = 0 | 0 → 0 + 1":                                                     survived,
-	"sample.go | counter.add | c.n = 0 | 0 → 0 - 1":                                                     survived,
-	`sample.go | counter.add | return errors.New("negative") | return errors.New("negative") → dropped`: failed,
-	"sample.go | counter.add | c.n += n | c.n += n → dropped":                                           failed,
-	"sample.go | counter.note | func (c *counter) note() { c.calls += 10 } | c.calls += 10 → dropped":   failed,
-	"sample.go | counter.note | func (c *counter) note() { c.calls += 10 } | 10 → 10 + 1":               failed,
-	"sample.go | counter.note | func (c *counter) note() { c.calls += 10 } | 10 → 10 - 1":               failed,
-	"sample.go | pause | d := time.Second | time.Second → 2 * time.Second":                              survived,
-	"sample.go | pause | d := time.Second | time.Second → 0":                                            failed,
-	"sample.go | pause | if slow { | slow → true":                                                       failed,
-	"sample.go | pause | if slow { | slow → false":                                                      failed,
-	"sample.go | pause | return 2 * d | 2 → 2 + 1":                                                      survived,
-	"sample.go | pause | return 2 * d | 2 → 2 - 1":                                                      failed,
-	"sample.go | spin | for n > 0 { | n > 0 → false":                                                    failed,
-	"sample.go | spin | for n > 0 { | n > 0 → n >= 0":                                                   failed,
-	"sample.go | spin | for n > 0 { | n > 0 → n <= 0":                                                   failed,
-	"sample.go | spin | for n > 0 { | 0 → 0 + 1":                                                        failed,
-	"sample.go | spin | n-- | n-- → dropped":                                                            timedOut,
-	"sample.go | spin | sum++ | sum++ → dropped":                                                        failed,
-	"sample.go | notCalled | func notCalled(b bool) bool { return !b } | !b → true":                     notCovered,
-	"sample.go | notCalled | func notCalled(b bool) bool { return !b } | !b → false":                    notCovered,
+	"full | return n >= limit | n >= limit → n > limit":                                     noDiff,
+	"full | return n >= limit | n >= limit → n < limit":                                     failed,
+	"full | return n >= limit | n >= limit → true":                                          failed,
+	"full | return n >= limit | n >= limit → false":                                         failed,
+	"full | return n >= limit | limit → limit - 1":                                          failed,
+	"same | func same(a, b string) bool { return a == b } | a == b → a != b":                failed,
+	"same | func same(a, b string) bool { return a == b } | a == b → true":                  noDiff,
+	"same | func same(a, b string) bool { return a == b } | a == b → false":                 failed,
+	"both | if a && b { | a && b → a || b":                                                  failed,
+	"both | if a && b { | a && b → true":                                                    failed,
+	"both | if a && b { | a && b → false":                                                   failed,
+	"both | if a && b { | a → true":                                                         noDiff,
+	"both | if a && b { | b → true":                                                         failed,
+	"both | return 1 | 1 → 1 + 1":                                                           failed,
+	"both | return 1 | 1 → 1 - 1":                                                           failed,
+	"both | return 0 | 0 → 0 + 1":                                                           failed,
+	"both | return 0 | 0 → 0 - 1":                                                           failed,
+	"counter.add | c.calls++ | c.calls++ → dropped":                                         failed,
+	"counter.add | defer c.note() | defer c.note() → dropped":                               failed,
+	"counter.add | if n < 0 { | n < 0 → true":                                               failed,
+	"counter.add | if n < 0 { | n < 0 → false":                                              failed,
+	"counter.add | if n < 0 { | n < 0 → n <= 0":                                             noDiff,
+	"counter.add | if n < 0 { | n < 0 → n >= 0":                                             failed,
+	"counter.add | if n < 0 { | 0 → 0 - 1":                                                  failed,
+	"counter.add | c.n = 0 | c.n = 0 → dropped":                                             survived,
+	"counter.add | c.n = 0 | 0 → 0 + 1":                                                     survived,
+	"counter.add | c.n = 0 | 0 → 0 - 1":                                                     survived,
+	`counter.add | return errors.New("negative") | return errors.New("negative") → dropped`: failed,
+	"counter.add | c.n += n | c.n += n → dropped":                                           failed,
+	"counter.note | func (c *counter) note() { c.calls += 10 } | c.calls += 10 → dropped":   failed,
+	"counter.note | func (c *counter) note() { c.calls += 10 } | 10 → 10 + 1":               failed,
+	"counter.note | func (c *counter) note() { c.calls += 10 } | 10 → 10 - 1":               failed,
+	"pause | d := time.Second | time.Second → 2 * time.Second":                              survived,
+	"pause | d := time.Second | time.Second → 0":                                            failed,
+	"pause | if slow { | slow → true":                                                       failed,
+	"pause | if slow { | slow → false":                                                      failed,
+	"pause | return 2 * d | 2 → 2 + 1":                                                      survived,
+	"pause | return 2 * d | 2 → 2 - 1":                                                      failed,
+	"spin | for n > 0 { | n > 0 → false":                                                    failed,
+	"spin | for n > 0 { | n > 0 → n >= 0":                                                   failed,
+	"spin | for n > 0 { | n > 0 → n <= 0":                                                   failed,
+	"spin | for n > 0 { | 0 → 0 + 1":                                                        failed,
+	"spin | n-- | n-- → dropped":                                                            timedOut,
+	"spin | sum++ | sum++ → dropped":                                                        failed,
+	"notCalled | func notCalled(b bool) bool { return !b } | !b → true":                     notCovered,
+	"notCalled | func notCalled(b bool) bool { return !b } | !b → false":                    notCovered,
 }
 
 func TestEachKindOfMutantIsJudgedByTheTestsThatCouldTell(t *testing.T) {
@@ -94,10 +94,10 @@ func TestEachKindOfMutantIsJudgedByTheTestsThatCouldTell(t *testing.T) {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(want)) {
-		if got[key] != want[key] {
-			t.Errorf("%s:\n\t%q, want %q", key, got[key], want[key])
+		if got["sample.go | "+key] != want[key] {
+			t.Errorf("%s:\n\t%q, want %q", key, got["sample.go | "+key], want[key])
 		}
-		delete(got, key)
+		delete(got, "sample.go | "+key)
 	}
 	for key, outcome := range got {
 		t.Errorf("%s:\n\t%q, and no such mutant is expected", key, outcome)
@@ -142,7 +142,9 @@ func TestListOfSurvivorsIsHeldAgainstTheVerdicts(t *testing.T) {
 func TestReasonsOfSurvivors(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "survivors.txt")
 	for text, want := range map[string]map[string]string{
-		"# title\n\nIt only changes\na pause.\n- a\n- b\n\nA text.\n- c\n": {"a": "It only changes a pause.", "b": "It only changes a pause.", "c": "A text."},
+		"# title\n\nIt only changes\na pause.\n- a\n- b\n\nA text.\n- c\n": {
+			"a": "It only changes a pause.", "b": "It only changes a pause.", "c": "A text.",
+		},
 		"- a\n":                nil,
 		"Why.\n- a\n- a\n":     nil,
 		"Why.\n\n- a\nB.\n- b": {"a": "Why.", "b": "B."},
@@ -161,7 +163,8 @@ func TestSampleIsDrawnByItsSeed(t *testing.T) {
 	p := &pkg{name: "p"}
 	f := &file{}
 	for i := range 100 {
-		f.places = append(f.places, &place{mutants: []*mutant{{id: i + 1, pkg: p, file: "p/a.go", line: i, change: fmt.Sprint(i)}}})
+		m := &mutant{id: i + 1, pkg: p, file: "p/a.go", line: i, change: fmt.Sprint(i)}
+		f.places = append(f.places, &place{mutants: []*mutant{m}})
 	}
 	p.files = []*file{f}
 	draw := func(o options) (ids []int) {

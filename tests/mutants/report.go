@@ -86,7 +86,8 @@ func report(w io.Writer, verdicts []verdict, all []*mutant, explained map[string
 	for _, v := range verdicts {
 		cpu += v.CPU
 	}
-	fmt.Fprintf(w, "\n%d mutants judged in %v, with %v of processor time; %d survivors are explained, %d lines above need work\n",
-		len(verdicts), took.Round(time.Second), cpu.Round(time.Second), len(explained), wrong)
+	fmt.Fprintf(w, "\n%d mutants judged in %v, with %v of processor time\n", len(verdicts), took.Round(time.Second),
+		cpu.Round(time.Second))
+	fmt.Fprintf(w, "%d survivors are explained in the list; %d lines above need work\n", len(explained), wrong)
 	return wrong
 }
