@@ -74,6 +74,25 @@ func TestFirstLossIsFinal(t *testing.T) {
 	}
 }
 
+func TestLossSaysWhyTheRenewalsFailedUnlessItsCauseIsKnown(t *testing.T) {
+	refused, reason := errors.New("connection refused"), errors.New("the session was closed")
+	for _, c := range []struct {
+		cause     holdfast.Cause
+		err, want error
+	}{
+		{holdfast.CauseExpired, nil, refused},
+		{holdfast.CauseExpired, reason, reason},
+		{holdfast.CauseRevoked, nil, nil},
+		{holdfast.CauseRevoked, reason, reason},
+	} {
+		l, _ := granted()
+		l.Failed(refused)
+		if lost := l.Lose(c.cause, c.err); lost.Err != c.want {
+			t.Errorf("%v with %v: the loss says %v, want %v", c.cause, c.err, lost.Err, c.want)
+		}
+	}
+}
+
 func TestRenewalIsTrustedFromItsSendTimeAndForAtMostItsTTL(t *testing.T) {
 	l, now := granted()
 	sent := *now + 3*time.Second

@@ -177,7 +177,7 @@ func (c *committer) cancel(p *pending) bool {
 	defer c.mu.Unlock()
 	n := len(c.batch)
 	c.batch = slices.DeleteFunc(c.batch, func(other *pending) bool { return other == p })
-	if len(c.batch) == 0 && n > 0 {
+	if len(c.batch) == 0 {
 		c.overdue.Stop()
 	}
 	return len(c.batch) < n

@@ -1,15 +1,19 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 // put commits a Txn that puts key, and sends the reply to the channel.
@@ -80,6 +84,108 @@ func TestTxnOfAnUnansweredBatchCountsAsUnanswered(t *testing.T) {
 		r, err := c.commit(t.Context(), txn{queue: "/q/", then: []clientv3.Op{clientv3.OpPut("/q/1", "")}})
 		if err == nil || !r.unanswered || r.unsent {
 			t.Errorf("a batch whose reply was lost: %+v, %v, want it unanswered", r, err)
+		}
+	})
+}
+
+// busy returns a committer with as many requests in flight as make the next Txns wait for a batch.
+func busy(t *testing.T, p *process) *committer {
+	t.Helper()
+	c := &committer{host: p.Host}
+	for i := range maxInFlight {
+		q := fmt.Sprint("/busy", i, "/")
+		put(t, c, q, q+"e")
+	}
+	return c
+}
+
+func TestTxnThatIsAloneInItsBatchIsSentAfterAMillisecond(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		p.Link.Delay(kit.LockDelay)
+		c := busy(t, p)
+		p.Link.Delay(kit.OneWay)
+		began := time.Now()
+		<-put(t, c, "/q/", "/q/1")
+		if took := time.Since(began); took != maxWait+2*kit.OneWay {
+			t.Errorf("answered after %v, want a round trip after %v", took, maxWait)
+		}
+		time.Sleep(2 * kit.LockDelay)
+	})
+}
+
+// The timer of a batch may fire when that was sent already. Then nothing is in flight because of it.
+func TestTimerOfABatchThatWasSentDoesNothing(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		c := &committer{host: start(t, srv).Host}
+		c.flushOverdue()
+		if c.inFlight != 0 {
+			t.Errorf("%d requests in flight, and none was sent", c.inFlight)
+		}
+	})
+}
+
+// Etcd may have carried out a batch before it says that the store is full.
+func TestTxnsOfARefusedBatchHaveTheReplyToWhatWasSentAlone(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		for refusal, fail := range map[error]bool{
+			rpctypes.ErrPermissionDenied: false, // for one of them only
+			rpctypes.ErrNoSpace:          true,  // those that put
+		} {
+			srv.Put("/old", "")
+			c := busy(t, p)
+			p.KV.Refuse(func(ops []clientv3.Op) error {
+				if len(ops) > 1 || fail && ops[0].IsPut() {
+					return refusal
+				}
+				return nil
+			})
+			type outcome struct {
+				reply
+				err error
+			}
+			commit := func(queue string, op clientv3.Op) <-chan outcome {
+				done := make(chan outcome, 1)
+				go func() {
+					r, err := c.commit(t.Context(), txn{queue: queue, then: []clientv3.Op{op}})
+					done <- outcome{r, err}
+				}()
+				return done
+			}
+			putting, deleting := commit("/q/", clientv3.OpPut("/q/1", "")), commit("/r/", clientv3.OpDelete("/old"))
+			del := <-deleting
+			if del.err != nil || !del.succeeded || del.header == nil || len(srv.Keys("/old")) > 0 {
+				t.Errorf("%v: the reply to the deletion is %+v, %v", refusal, del.reply, del.err)
+			}
+			if del.unanswered != fail {
+				t.Errorf("%v: an earlier copy of the deletion may have been carried out: %v, want %v", refusal, del.unanswered,
+					fail)
+			}
+			if p := <-putting; fail && !errors.Is(p.err, refusal) || !fail && (p.err != nil || !p.succeeded || p.header == nil) {
+				t.Errorf("%v: the reply to the put is %+v, %v", refusal, p.reply, p.err)
+			}
+			p.KV.Refuse(nil)
+		}
+	})
+}
+
+// Only a full store makes it worth sending the Txns of a batch again that put nothing.
+func TestDeletionInAnUnansweredBatchIsNotSentAgain(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		c := busy(t, p)
+		var sent sentTxns
+		alone := 0
+		sent.watch(p, func(r *pb.TxnRequest) etcdfake.Fate {
+			if r.Success[0].GetRequestTxn() == nil {
+				alone++
+			}
+			return etcdfake.Fate{LoseReply: true}
+		})
+		r, err := c.commit(t.Context(), txn{queue: "/q/", then: []clientv3.Op{clientv3.OpDelete("/q/1")}})
+		if err == nil || !r.unanswered || alone != 0 || len(sent.take()) == 0 {
+			t.Errorf("%+v, %v; it was sent alone %d times", r, err, alone)
 		}
 	})
 }

@@ -181,7 +181,6 @@ func (e *entry) waiting() *entry {
 
 // sawAll records that all entries of the set stood as they were put, by the reply to a request that was sent then.
 func (e *entry) sawAll(sent time.Time) {
-	e.lookSent = sent
 	for _, m := range e.set {
 		m.lookSent = sent
 	}

@@ -40,6 +40,51 @@ func TestContextOfAnEndedHoldIsDoneFromTheStart(t *testing.T) {
 	})
 }
 
+func TestContextOfAHoldEndsByItsCancelFunction(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		h := mustAcquire(t, start(t, srv).queue("x"))
+		for _, strict := range []bool{false, true} {
+			ctx, cancel := h.Context(t.Context(), strict)
+			if ctx.Err() != nil {
+				t.Error(ctx.Err())
+			}
+			cancel()
+			if ctx.Err() == nil || len(h.contexts) != 0 {
+				t.Errorf("after cancel the context has ended with %v, and the hold knows %d", ctx.Err(), len(h.contexts))
+			}
+		}
+		mustRelease(t, h)
+	})
+}
+
+// A lease may be lost before the timers of a hold run.
+func TestHoldThatEndsBeforeItsTimersRun(t *testing.T) {
+	t.Parallel()
+	h := &Hold{life: &life{idle: &idle{}}}
+	h.takeContexts()
+	if !h.ended {
+		t.Error("it has not ended")
+	}
+}
+
+func TestHoldKnowsTheRevisionAtWhichItWasVerified(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		other := mustAcquire(t, p.queue("x"))
+		if got := other.AcquiredRevision(); got != other.Token().Revision() {
+			t.Errorf("of a free lock it is %d, want that of its entry, %d", got, other.Token().Revision())
+		}
+		waiter := acquireLater(t.Context(), start(t, srv).queue("x"))
+		kit.Queued(t, srv, kit.Entries("x"), 2)
+		mustRelease(t, other)
+		r := granted(t, srv, waiter)
+		if got := r.h.AcquiredRevision(); got <= r.h.Token().Revision() {
+			t.Errorf("after a wait it is %d, want one after the release", got)
+		}
+		mustRelease(t, r.h)
+	})
+}
+
 // Another client may hold as soon as the entry is gone, so the work must be told before.
 func TestContextsEndBeforeTheEntryIsRemoved(t *testing.T) {
 	for name, end := range map[string]func(h *Hold){

@@ -143,7 +143,7 @@ func (e *entry) placePermit(seen permitsSeen, at int64, delay bool) {
 		ahead = nil
 	}
 	e.setPlace(e.rev, ahead, at, delay)
-	if p.far = ahead != nil && !seen.mayHold() && markOf(ahead) == 0; p.far {
+	if p.far = !seen.mayHold() && markOf(ahead) == 0; p.far {
 		return
 	}
 	e.isFirst(at, delay)

@@ -252,7 +252,7 @@ func (e *entry) locate(ctx context.Context) error {
 // not be used: entries behind this one may have the older epoch, and would hold later with smaller tokens. A reader has
 // no token: it is not alone, so nothing could be fenced by one.
 func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
-	if e.q.reader || e.permit != nil {
+	if e.q.reader {
 		return nil
 	}
 	var epoch int64

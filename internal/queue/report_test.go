@@ -5,10 +5,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
@@ -55,5 +59,47 @@ func TestLossDuringAReleaseIsNotLogged(t *testing.T) {
 		if strings.Contains(log.String(), "msg=\"holdfast: lost\"") {
 			t.Errorf("logged:\n%s", log.String())
 		}
+	})
+}
+
+// An operator counts by these how acquisitions end.
+func TestEachAcquisitionThatGetsNoHoldIsCountedByHowItEnded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var metrics kit.Metrics
+		p := start(t, srv, func(o *session.Options) { metrics = kit.CollectMetrics(o) })
+		expect := func(what, outcome string) {
+			t.Helper()
+			n := int64(0)
+			for point, value := range metrics.Points(t) {
+				if strings.Contains(point, "outcome="+outcome) {
+					n += value
+				}
+			}
+			if n != 1 {
+				t.Errorf("%s: %d acquisitions have the outcome %q, want 1: %v", what, n, outcome, metrics.Points(t))
+			}
+		}
+		denied := func(ops []clientv3.Op) error {
+			if slices.ContainsFunc(ops, clientv3.Op.IsPut) {
+				return rpctypes.ErrPermissionDenied
+			}
+			return nil
+		}
+		other := mustAcquire(t, start(t, srv).queue("x"))
+		if _, err := p.queue("x").TryAcquire(t.Context(), Request{}); !errors.Is(err, ErrOccupied) {
+			t.Error(err)
+		}
+		expect("TryAcquire", "occupied")
+		if _, err := p.queue("x").Acquire(kit.Within(t, time.Second), Request{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		expect("Acquire", "canceled")
+		p.KV.Refuse(denied)
+		if _, err := p.set("y", "z").Acquire(t.Context(), Request{}); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Error(err)
+		}
+		p.KV.Refuse(nil)
+		expect("a Set", "failed")
+		mustRelease(t, other)
 	})
 }

@@ -1,0 +1,257 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/fencing"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func (p *process) reader(t *testing.T, lock string) *FrontReader {
+	t.Helper()
+	r, err := p.queue(lock).Reader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// bareReader is a reader without a session.
+func bareReader(t *testing.T, cli *clientv3.Client, lock string) *FrontReader {
+	t.Helper()
+	o := ReaderOptions{Kind: "lock", Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock()}
+	r, err := NewReader(cli, lock, false, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestFrontsAreTheSameIfTheyHaveTheSameEntryAndValue(t *testing.T) {
+	t.Parallel()
+	kv := func(key string, create, mod int64) *mvccpb.KeyValue {
+		return &mvccpb.KeyValue{Key: []byte(key), CreateRevision: create, ModRevision: mod}
+	}
+	for _, c := range []struct {
+		a, b *mvccpb.KeyValue
+		want bool
+	}{
+		{nil, nil, true},
+		{kv("a", 1, 1), nil, false},
+		{nil, kv("a", 1, 1), false},
+		{kv("a", 1, 1), kv("a", 1, 1), true},
+		{kv("a", 1, 1), kv("b", 1, 1), false},
+		{kv("a", 1, 3), kv("a", 2, 3), false},
+		{kv("a", 1, 1), kv("a", 1, 2), false}, // another value
+	} {
+		if got := (Front{Entry: c.a}).same(Front{Entry: c.b}); got != c.want {
+			t.Errorf("%v and %v are the same: %v, want %v", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// The token of an entry has the epoch of the entry's revision, whatever was raised since.
+func TestReaderFindsTheEpochOfAnEarlierRevision(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		r := bareReader(t, srv.Client(), "x")
+		put := func(value string) int64 {
+			srv.Put("holdfast/epoch", value)
+			return srv.History("holdfast/epoch")[len(srv.History("holdfast/epoch"))-1].Revision
+		}
+		at := func(rev int64) (int64, error) { return r.epochAt(t.Context(), srv.Keys(r.epoch), rev) }
+		expect := func(rev, want int64) {
+			t.Helper()
+			if epoch, err := at(rev); epoch != want || err != nil {
+				t.Errorf("epoch at revision %d: %d, %v; want %d", rev, epoch, err, want)
+			}
+		}
+		if r.epoch != "holdfast/epoch" {
+			t.Fatalf("the epoch is at %q", r.epoch)
+		}
+		expect(1, 0) // no epoch was ever set
+		first := put("9223372036854775807")
+		second := put("7")
+		expect(first-1, 0)
+		expect(first, 9223372036854775807)
+		expect(second, 7)
+		expect(second+1, 7)
+
+		srv.Compact()
+		expect(first, 0) // history does not tell
+		expect(second, 7)
+
+		bad := put("seven")
+		if epoch, err := at(bad); epoch != 0 || err == nil || !strings.Contains(err.Error(), "not a number") {
+			t.Errorf("epoch %d, %v", epoch, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if epoch, err := r.epochAt(ctx, srv.Keys(r.epoch), second); epoch != 0 || err == nil {
+			t.Errorf("epoch %d, %v of a read that failed", epoch, err)
+		}
+	})
+}
+
+func TestReadSeesTheHolderWithItsToken(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		r := p.reader(t, "x")
+		if f, err := r.Read(t.Context()); err != nil || f.Entry != nil || f.Revision == 0 {
+			t.Errorf("an empty queue: %+v, %v", f, err)
+		}
+		srv.Put("holdfast/epoch", "3")
+		h := mustAcquireAs(t, p.queue("x"), Request{Data: "data"})
+		f, err := r.Read(t.Context())
+		if err != nil || f.Token != h.Token() || f.Value.Data != "data" {
+			t.Errorf("%+v, %v; want token %v", f, err, h.Token())
+		}
+		if want, err := fencing.NewToken(3, f.Entry.CreateRevision); f.Token != want || err != nil {
+			t.Errorf("token %v, want %v", f.Token, want)
+		}
+	})
+}
+
+func TestReaderEndsWithItsContextItsSessionAndItsClient(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		link := srv.Link()
+		cli := link.Client()
+		bare, p := bareReader(t, cli, "x"), start(t, srv)
+		withSession := p.reader(t, "x")
+		calls := map[string]func(context.Context, *FrontReader) error{
+			"Read": func(ctx context.Context, r *FrontReader) error { _, err := r.Read(ctx); return err },
+			"Follow": func(ctx context.Context, r *FrontReader) error {
+				return r.Follow(ctx, time.Minute, func(Front) {})
+			},
+		}
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		for name, call := range calls {
+			var argument *holdfast.ArgumentError
+			if err := call(nil, bare); !errors.As(err, &argument) { //nolint:staticcheck // that is the fault
+				t.Errorf("%s(nil) = %v", name, err)
+			}
+			if err := call(canceled, bare); err == nil || !errors.Is(err, context.Canceled) {
+				t.Errorf("%s of a canceled context = %v", name, err)
+			}
+		}
+
+		// A Follow that runs ends, too, and so does a Read that is not answered.
+		running := func(ctx context.Context, r *FrontReader, l *etcdfake.Link, end func()) {
+			t.Helper()
+			done := make(chan error, len(calls))
+			go func() { done <- calls["Follow"](ctx, r) }()
+			time.Sleep(time.Second)
+			l.BlackHole()
+			go func() { done <- calls["Read"](ctx, r) }()
+			time.Sleep(kit.Prompt)
+			began := time.Now()
+			end()
+			for range calls {
+				err := <-done
+				if took := time.Since(began); err == nil || took > kit.Prompt {
+					t.Errorf("ended with %v after %v", err, took)
+				}
+				if ctx.Err() == nil && !errors.Is(err, holdfast.ErrClosed) && !errors.Is(err, holdfast.ErrClientClosed) {
+					t.Errorf("ended with %v", err)
+				}
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		running(ctx, withSession, p.Link, stop)
+		p.Heal()
+		running(t.Context(), withSession, p.Link, func() {
+			p.Heal()
+			mustClose(t, p)
+		})
+		running(t.Context(), bare, link, func() { _ = cli.Close() })
+		for name, call := range calls {
+			if err := call(t.Context(), withSession); !errors.Is(err, holdfast.ErrClosed) {
+				t.Errorf("%s after Close of the session = %v", name, err)
+			}
+			if err := call(t.Context(), bare); !errors.Is(err, holdfast.ErrClientClosed) {
+				t.Errorf("%s after Close of the client = %v", name, err)
+			}
+		}
+	})
+}
+
+// listened is a context that counts what listens to its end.
+type listened struct {
+	context.Context
+	now, ever atomic.Int64
+}
+
+// AfterFunc is what package context calls instead of starting a goroutine.
+func (l *listened) AfterFunc(f func()) func() bool {
+	l.now.Add(1)
+	l.ever.Add(1)
+	inner := context.AfterFunc(l.Context, f)
+	var once atomic.Bool
+	return func() bool {
+		if once.CompareAndSwap(false, true) {
+			l.now.Add(-1)
+		}
+		return inner()
+	}
+}
+
+// Value hides the context inside, which package context would listen to directly.
+func (l *listened) Value(any) any { return nil }
+
+func (l *listened) nothingListens(t *testing.T, what string) {
+	t.Helper()
+	if l.ever.Load() == 0 || l.now.Load() != 0 {
+		t.Errorf("%s: of %d that listened to the end of the session %d still do: each call costs memory for as long as it",
+			what, l.ever.Load(), l.now.Load())
+	}
+}
+
+// A session and a client live for long.
+func TestReaderLeavesNothingThatListensToTheEndOfTheSession(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		r := start(t, srv).reader(t, "x")
+		open := &listened{Context: r.open}
+		r.open = open
+		if _, err := r.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		open.nothingListens(t, "Read")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- r.Follow(ctx, time.Minute, func(Front) {}) }()
+		time.Sleep(time.Hour)
+		if n := open.now.Load(); n > 3 {
+			t.Errorf("Follow has %d that listen after an hour", n)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		open.nothingListens(t, "Follow")
+	})
+}
+
+func TestValuesThatAreNotOursAreTheDataOfACandidate(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		r := bareReader(t, srv.Client(), "x")
+		for i, value := range []string{"", "plain", fmt.Sprint(`{"owner":`)} {
+			if got := r.valueOf(&mvccpb.KeyValue{Value: []byte(value)}); got != (Value{Data: value}) {
+				t.Errorf("%d: %q is read as %+v", i, value, got)
+			}
+		}
+	})
+}

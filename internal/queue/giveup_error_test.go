@@ -1,0 +1,122 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		q := start(t, srv).queue("x")
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		ahead := &mvccpb.KeyValue{Key: []byte("ahead"), CreateRevision: 3}
+		for name, c := range map[string]struct {
+			e     *entry
+			inSet bool
+			want  string
+		}{
+			"no reply": {&entry{stage: created}, false, "; etcd has not answered the request to queue"},
+			"the delay": {
+				&entry{stage: placed, delayUntil: time.Now().Add(1)}, false,
+				"; it was first in the queue, and the lock delay had not passed",
+			},
+			"of a set": {
+				&entry{stage: placed, delayUntil: time.Now().Add(1)}, true,
+				"; it was first in the queue of \"x\", and the lock delay had not passed",
+			},
+			"suspended":   {&entry{stage: placed}, false, "; it was first in the queue, and the session was not connected"},
+			"a whole set": {&entry{stage: placed}, true, "; it was first in all queues, and the session was not connected"},
+			"another":     {&entry{stage: placed, ahead: ahead}, false, ""},
+			"a delay that does not count yet": {
+				&entry{stage: placed, ahead: ahead, delayUntil: time.Now().Add(1)}, false, "",
+			},
+		} {
+			c.e.q, c.e.ticket = q, &ticket{q: q, inSet: c.inSet}
+			if got := c.e.describeWait(canceled); got != c.want {
+				t.Errorf("%s: %q, want %q", name, got, c.want)
+			}
+			if got := c.e.describeWait(t.Context()); got != "" {
+				t.Errorf("%s, of a call that was not canceled: %q", name, got)
+			}
+		}
+	})
+}
+
+func TestCallWithoutALeaseSaysSo(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		p.Link.BlackHole()
+		time.Sleep(kit.TTL)
+		_, err := p.queue("x").Acquire(kit.Within(t, time.Second), Request{})
+		if err == nil || !strings.Contains(err.Error(), "; the session had no lease") {
+			t.Errorf("%v", err)
+		}
+		p.Heal()
+		p.KV.Refuse(nil)
+		time.Sleep(kit.TTL)
+		if h := mustAcquire(t, p.queue("x")); h != nil {
+			mustRelease(t, h)
+		}
+	})
+}
+
+func TestErrorOfACallThatTheEndOfItsSessionOrClientEnded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		denied := rpctypes.ErrPermissionDenied
+		check := func(what string, q *Queue, ctx context.Context, err, want error) {
+			t.Helper()
+			if got := q.closedErr(ctx, err); got != want {
+				t.Errorf("%s: %v becomes %v, want %v", what, err, got, want)
+			}
+		}
+		open, closed := start(t, srv), start(t, srv)
+		mustClose(t, closed)
+		cli := srv.Client()
+		sess, err := session.New(t.Context(), cli, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = cli.Close()
+		ofClient := New(lease.Open(sess.Ref()), "lock", "x")
+		check("open", open.queue("x"), t.Context(), denied, denied)
+		check("open", open.queue("x"), t.Context(), nil, nil)
+		check("session closed", closed.queue("x"), t.Context(), denied, holdfast.ErrClosed)
+		check("session closed", closed.queue("x"), t.Context(), nil, nil)
+		check("session closed", closed.queue("x"), canceled, context.Canceled, context.Canceled)
+		check("session closed", closed.queue("x"), t.Context(), holdfast.ErrClientClosed, holdfast.ErrClientClosed)
+		check("client closed", ofClient, t.Context(), denied, holdfast.ErrClientClosed)
+		check("client closed", ofClient, canceled, context.Canceled, context.Canceled)
+		check("client closed", ofClient, t.Context(), nil, nil)
+		_ = sess.Close(t.Context())
+	})
+}
+
+// The context of a call and its session may end together: then the context has ended it.
+func TestCallThatIsCanceledBeforeItsPutIsAnsweredHasNoPlace(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		p.PlanAll("enqueue", silence)
+		_, err := p.queue("x").Acquire(kit.Within(t, time.Second), Request{})
+		place, bare := WithoutPlace(err)
+		if place.Known() || !errors.Is(bare, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "etcd has not answered the request to queue") {
+			t.Errorf("%+v, %v", place, err)
+		}
+		p.Plan(nil)
+	})
+}

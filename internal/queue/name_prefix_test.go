@@ -1,0 +1,37 @@
+package queue
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNamesAndPrefixes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text, name, prefix string // what the errors say; empty: valid
+	}{
+		{"", "is empty", "is empty"},
+		{"x", "", ""},
+		{"a/b", "", ""},
+		{"a//b", "has an empty segment", ""},
+		{"/a", "has an empty segment", ""},
+		{"a/", "has an empty segment", ""},
+		{"a/@b", "reserved", ""},
+		{"a@/b", "", ""},
+		{strings.Repeat("x", maxName), "", ""},
+		{strings.Repeat("x", maxName+1), "is longer than 512 bytes", "is longer than 512 bytes"},
+	} {
+		for what, got := range map[string]struct {
+			err  error
+			want string
+		}{"name": {CheckName("lock", c.text), c.name}, "prefix": {checkPrefix("lock", c.text), c.prefix}} {
+			text := ""
+			if got.err != nil {
+				text = got.err.Error()
+			}
+			if (got.want == "") != (text == "") || !strings.Contains(text, got.want) {
+				t.Errorf("%s %.20q: %v, want %q", what, c.text, got.err, got.want)
+			}
+		}
+	}
+}

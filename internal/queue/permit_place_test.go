@@ -1,0 +1,228 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// permitAt is a permit as a read sees it.
+func permitAt(rev int64, weight int, mark int64) *mvccpb.KeyValue {
+	kv := &mvccpb.KeyValue{
+		Key:            fmt.Appendf(nil, "%s%d-%x-AAAAAAAAAAAAAAAA", permitsX, weight, rev),
+		CreateRevision: rev, ModRevision: rev,
+	}
+	if mark != 0 {
+		kv.Value = []byte(Value{Queued: time.Now(), Mark: mark}.Encode())
+	}
+	return kv
+}
+
+func TestWeightIsReadFromTheKey(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]int{
+		"3-5eed-A": 3, "1-5eed-A": 1, "0-5eed-A": 0, "-1-5eed-A": 0, "x-5eed-A": 0, "": 0, "7": 7,
+		fmt.Sprintf("%d-5eed-A", MaxPermits): MaxPermits, fmt.Sprintf("%d-5eed-A", MaxPermits+1): 0,
+	} {
+		if got := weightOf(permitsX + key); got != want {
+			t.Errorf("the weight of %q is %d, want %d", key, got, want)
+		}
+	}
+}
+
+// Where a permit is put decides what it waits for, and what it knows of those that went before.
+func TestPlaceOfAPermit(t *testing.T) {
+	const rev, weight = 50, 2
+	old := []*mvccpb.KeyValue{permitAt(10, 2, 0), permitAt(20, 2, 0), permitAt(30, 2, 0)}
+	limit := func(limit, high int) permits { return permits{limit: limit, high: high, mod: 5} }
+	for name, c := range map[string]struct {
+		ahead    []*mvccpb.KeyValue
+		limit    permits
+		at       int64
+		delay    bool
+		far      bool
+		holds    bool
+		base     int64
+		due      int64
+		youngest *mvccpb.KeyValue
+	}{
+		"nothing ahead":               {limit: limit(2, 2), at: 50, holds: true, base: 50},
+		"room beside others":          {ahead: old[:2], limit: limit(6, 6), at: 50, holds: true, base: 50},
+		"the first waiter":            {ahead: old[:2], limit: limit(4, 4), at: 50, base: 50},
+		"the first, found later":      {ahead: old[:2], limit: limit(4, 4), at: 70, base: 70},
+		"the first, queued again":     {ahead: old[:2], limit: limit(4, 4), at: 50, delay: true, due: 50},
+		"behind one that waits":       {ahead: old, limit: limit(4, 4), at: 50, far: true},
+		"that may hold by the past":   {ahead: old, limit: limit(4, 6), at: 50, base: 50},
+		"behind one that has a mark":  {ahead: old, limit: limit(4, 4), at: 50, base: 50, youngest: permitAt(40, 2, 9)},
+		"behind one that waits there": {ahead: old, limit: limit(4, 4), at: 50, far: true, youngest: permitAt(40, 2, 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				e := &entry{q: start(t, srv).permits(4, weight), rev: rev, permit: &permit{weight: weight}}
+				seen := permitsSeen{ahead: c.ahead, limit: c.limit, youngest: c.youngest}
+				if seen.youngest == nil && len(c.ahead) > 0 {
+					seen.youngest = c.ahead[len(c.ahead)-1]
+				}
+				e.placePermit(seen, c.at, c.delay)
+				p := e.permit
+				if e.stage != placed || (e.ahead == nil) != c.holds || !c.holds && e.ahead != seen.youngest || p.far != c.far {
+					t.Fatalf("stage %v behind %v, far %v", e.stage, e.ahead, p.far)
+				}
+				if p.weight != weight || p.limit != c.limit || p.base != c.base || p.due != c.due {
+					t.Errorf("%+v, want limit %v, base %d, due %d", p, c.limit, c.base, c.due)
+				}
+				if c.far {
+					return
+				}
+				if !p.known || p.heard != c.at || p.sum != 2*len(c.ahead) || len(p.ahead) != len(c.ahead) {
+					t.Errorf("%+v, want to know of %d ahead at %d", p, len(c.ahead), c.at)
+				}
+				if got := !e.delayUntil.IsZero(); got != c.delay {
+					t.Errorf("the lock delay has begun: %v", got)
+				}
+			})
+		})
+	}
+}
+
+// A read of the past sees what stood ahead then, whatever was put or deleted since.
+func TestPermitsAreReadAsTheyStood(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		setLimit(t, srv, 3, 3)
+		one, two, three := kit.JoinPermit(t, srv, permitsX, 1), kit.JoinPermit(t, srv, permitsX, 1),
+			kit.JoinPermit(t, srv, permitsX, 1)
+		at := srv.Keys(three.Key)[0].CreateRevision
+		two.Release()
+		three.Release()
+		four := kit.JoinPermit(t, srv, permitsX, 1)
+		q := p.permits(3, 1)
+		look := func(maxCreate, at int64) (keys []string, youngest string) {
+			resp, err := q.read(t.Context(), q.lookAtPermits(maxCreate, at, q.knownLimit())...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen, err := q.permitsIn(t.Context(), resp.Responses, q.knownLimit())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen.youngest != nil {
+				youngest = string(seen.youngest.Key)
+			}
+			return kit.KeysOf(seen.ahead), youngest
+		}
+		expect := func(maxCreate, at int64, want ...*kit.Peer) {
+			t.Helper()
+			keys, youngest := look(maxCreate, at)
+			last := ""
+			for i, peer := range want {
+				if last = peer.Key; i >= len(keys) || keys[i] != last {
+					t.Errorf("up to %d at %d: %v, want %s at %d", maxCreate, at, keys, last, i)
+				}
+			}
+			if len(keys) != len(want) || youngest != last {
+				t.Errorf("up to %d at %d: %v, the youngest is %s, want %d and %s", maxCreate, at, keys, youngest, len(want), last)
+			}
+		}
+		expect(0, 0, one, four)
+		expect(at, at, one, two, three)
+		expect(at-1, at, one, two)
+		expect(at, 0, one)
+	})
+}
+
+func TestPermitKnowsUpToWhereRevokedOnesWereWaitedFor(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		q := start(t, srv).permits(3, 1)
+		gone := []goneAhead{{"entry", "session", 8}}
+		for name, c := range map[string]struct {
+			p           permit
+			delay       time.Duration
+			served, all int64
+		}{
+			"all that it heard":           {permit{base: 5, heard: 9}, 0, 9, 9},
+			"one is to be judged":         {permit{base: 5, heard: 9, gone: gone}, 0, 5, 9},
+			"the delay runs":              {permit{base: 5, due: 7, heard: 9}, 1, 5, 9},
+			"the delay is over":           {permit{base: 5, due: 7, heard: 9, gone: gone}, 0, 7, 9},
+			"unknown, one to be judged":   {permit{heard: 9, gone: gone}, 0, 0, 0},
+			"unknown, and the delay runs": {permit{due: 7, heard: 9}, 1, 0, 0},
+		} {
+			e := &entry{q: q, permit: &c.p, delayUntil: time.Now().Add(c.delay)}
+			if got := e.served(); got != c.served {
+				t.Errorf("%s: served up to %d, want %d", name, got, c.served)
+			}
+			if got := e.servedWith(9); got != c.all {
+				t.Errorf("%s: once that is judged, up to %d, want %d", name, got, c.all)
+			}
+		}
+	})
+}
+
+// A session has several permits, and etcd bounds the comparisons of a Txn.
+func TestEachSessionThatHasGoneIsComparedOnce(t *testing.T) {
+	t.Parallel()
+	var p permit
+	for i := range maxJudged {
+		for _, key := range []string{"a", "b"} {
+			p.gone = append(p.gone, goneAhead{key: key, session: fmt.Sprint("session", i)})
+		}
+	}
+	if cmps, ok := p.sessionsStand(); len(cmps) != maxJudged || !ok {
+		t.Errorf("%d comparisons, %v; want %d", len(cmps), ok, maxJudged)
+	}
+	p.gone = append(p.gone, goneAhead{session: "one more"})
+	if _, ok := p.sessionsStand(); ok {
+		t.Errorf("%d sessions are compared in one Txn", maxJudged+1)
+	}
+}
+
+func TestLimitsOfSemaphores(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		for limit, ok := range map[int]bool{-1: false, 0: false, 1: true, MaxPermits: true, MaxPermits + 1: false} {
+			if err := NewSemaphore(p.Host, "x", limit).Err(); (err == nil) != ok {
+				t.Errorf("limit %d: %v", limit, err)
+			}
+		}
+		if err := NewSemaphore(p.Host, "a//b", 0).Err(); !errors.As(err, new(*holdfast.NameError)) {
+			t.Errorf("of a bad name and a bad limit: %v, want the name first", err)
+		}
+	})
+}
+
+func TestLimitThatCannotBeReadOrPutIsAnError(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		q := p.permits(3, 1)
+		denied := func(put bool) func(ops []clientv3.Op) error {
+			return func(ops []clientv3.Op) error {
+				if ops[0].IsPut() == put {
+					return rpctypes.ErrPermissionDenied
+				}
+				return nil
+			}
+		}
+		p.KV.Refuse(denied(true))
+		if err := q.Resize(t.Context(), 5); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("Resize without the right to write: %v", err)
+		}
+		p.KV.Refuse(nil)
+		setLimit(t, srv, 3, 3)
+		if err := q.Resize(t.Context(), 5); err != nil {
+			t.Errorf("Resize: %v", err)
+		}
+		mustClose(t, p)
+		if n, err := q.Limit(t.Context()); n != 0 || !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Limit of a closed session: %d, %v", n, err)
+		}
+	})
+}

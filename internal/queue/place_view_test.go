@@ -1,0 +1,191 @@
+package queue
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/view"
+)
+
+func TestViewOfAnEntry(t *testing.T) {
+	t.Parallel()
+	ours := "holdfast/lock/x/@/5eed-AAAAAAAAAAAAAAAA"
+	value := Value{Queued: time.Now(), Data: "data", Identity: lease.Identity{Owner: "me"}}.Encode()
+	long := strings.Repeat("v", MaxData+1)
+	for name, c := range map[string]struct {
+		key, value string
+		verbatim   bool
+		want       view.Entry
+	}{
+		"ours":                        {ours, value, false, view.Entry{Owner: "me", Value: "data"}},
+		"ours, of another form":       {ours, "plain", false, view.Entry{}},
+		"a candidate's, verbatim":     {ours, value, true, view.Entry{Value: value}},
+		"plain, verbatim":             {ours, "plain", true, view.Entry{Value: "plain"}},
+		"of another client":           {"x/5eed", "plain", false, view.Entry{Value: "plain", Foreign: true}},
+		"of another client, too long": {"x/5eed", long, false, view.Entry{Value: long[:MaxData], Foreign: true}},
+		"of another client, our form": {"x/5eed", value, false, view.Entry{Owner: "me", Value: "data", Foreign: true}},
+	} {
+		got := View(&mvccpb.KeyValue{Key: []byte(c.key), Value: []byte(c.value)}, c.verbatim)
+		if got.Owner != c.want.Owner || got.Value != c.want.Value || got.Foreign != c.want.Foreign {
+			t.Errorf("%s: owner %q, value %.20q, foreign %v", name, got.Owner, got.Value, got.Foreign)
+		}
+	}
+}
+
+func TestTokenOfAnEntryInAView(t *testing.T) {
+	t.Parallel()
+	kv := &mvccpb.KeyValue{CreateRevision: 20}
+	token := func(epoch int64) fencing.Token {
+		token, err := fencing.NewToken(epoch, 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	for value, want := range map[string]fencing.Token{"": token(0), "9": token(9), "12": token(12), "nine": 0} {
+		var epoch []*mvccpb.KeyValue
+		if value != "" {
+			epoch = []*mvccpb.KeyValue{{Value: []byte(value), ModRevision: 20}}
+		}
+		if got := tokenOf(kv, epoch); got != want {
+			t.Errorf("with epoch %q: %v, want %v", value, got, want)
+		}
+	}
+	if got := tokenOf(kv, []*mvccpb.KeyValue{{Value: []byte("9"), ModRevision: 21}}); got != 0 {
+		t.Errorf("with an epoch that was raised since: %v", got)
+	}
+}
+
+// What the put has read says who holds only where that is certain.
+func TestPlaceByTheReplyToThePut(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		kv := &mvccpb.KeyValue{Key: []byte("ahead"), CreateRevision: 3}
+		for _, c := range []struct {
+			q      *Queue
+			count  int64
+			known  bool
+			holder bool
+		}{
+			{p.queue("x"), 0, false, false},
+			{p.queue("x"), 1, true, true},
+			{p.queue("x"), 2, true, false},
+			{p.readers("x"), 1, true, false}, // a writer ahead of a reader may wait for other readers
+			{p.readers("x"), 2, true, false},
+		} {
+			tk := c.q.newTicket(Request{})
+			e := &entry{q: c.q, ticket: tk, rev: 9}
+			e.sawAhead(&pb.RangeResponse{Count: c.count, Kvs: []*mvccpb.KeyValue{kv}}, nil)
+			place := tk.knownAhead()
+			if place.Known() != c.known || place.Ahead != int(c.count) || (place.Holder.Key != "") != c.holder {
+				t.Errorf("%d ahead, of a reader %v: %+v", c.count, c.q.reader, place)
+			}
+		}
+	})
+}
+
+func TestPlaceCountsNoMoreThanItsBound(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		q := start(t, srv).queue("x")
+		for count, want := range map[int64]int{
+			view.MaxAhead - 1: view.MaxAhead - 1, view.MaxAhead: view.MaxAhead, view.MaxAhead + 5: view.MaxAhead,
+		} {
+			if got := (ahead{count: count, at: time.Now()}).place(q).Ahead; got != want {
+				t.Errorf("%d ahead are told as %d, want %d", count, got, want)
+			}
+		}
+		var tickets []*ticket
+		var ln *line
+		for range view.MaxAhead + 3 {
+			tk := q.newTicket(Request{})
+			tickets = append(tickets, tk)
+			ln = q.shared.join(tk, false)
+		}
+		q.shared.mu.Lock()
+		defer q.shared.mu.Unlock()
+		for i, want := range map[int]int{0: 0, 1: 1, 2: 2, view.MaxAhead: view.MaxAhead, view.MaxAhead + 2: view.MaxAhead} {
+			if got := ln.aheadLocked(tickets[i]); got != want {
+				t.Errorf("%d are ahead of the caller at %d, want %d", got, i, want)
+			}
+		}
+		if got := ln.aheadLocked(nil); got != view.MaxAhead {
+			t.Errorf("%d are ahead of one that does not join, want %d", got, view.MaxAhead)
+		}
+		q.shared.mu.Unlock()
+		if got := ln.place(tickets[view.MaxAhead+2]); got.Ahead != view.MaxAhead || !got.Known() {
+			t.Errorf("the last one has the place %+v", got)
+		}
+		q.shared.mu.Lock()
+	})
+}
+
+func TestPlaceIsStaleThatWasNotSeenWhenTheCallEnded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		most := 2 * giveUpWait
+		for age, want := range map[time.Duration]bool{0: false, most: false, most + 1: true, time.Hour: true} {
+			if got := stale(view.Place{Seen: time.Now().Add(-age)}).Stale; got != want {
+				t.Errorf("a place that was seen %v ago is stale: %v", age, got)
+			}
+		}
+		if stale(view.Place{}).Stale {
+			t.Error("an unknown place is stale")
+		}
+	})
+}
+
+// An entry that holds, or that nothing is ahead of, has nothing to find out when it leaves.
+func TestOnlyAnEntryThatWaitsLooksWhoIsAhead(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		q := start(t, srv).queue("x")
+		kv := &mvccpb.KeyValue{Key: []byte("ahead"), CreateRevision: 3}
+		for _, c := range []struct {
+			e    *entry
+			want int
+		}{
+			{&entry{q: q, rev: 9, stage: created}, 0},
+			{&entry{q: q, rev: 9, stage: placed}, 0},
+			{&entry{q: q, rev: 9, stage: placed, ahead: kv}, lookedAhead},
+			{&entry{q: q, rev: 9, stage: held}, 0},
+			{&entry{q: q, rev: 9, stage: held, ahead: kv}, 0},
+		} {
+			if n := len(c.e.look()); n != c.want {
+				t.Errorf("at stage %v, behind %v: %d operations, want %d", c.e.stage, c.e.ahead, n, c.want)
+			}
+		}
+	})
+}
+
+// Everything that a hold has made ends at the moment of the loss, also if the work never asks.
+func TestEachHoldOfALeaseEndsWithIt(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		for range 2 { // the second time under the next lease
+			var contexts []context.Context
+			for _, name := range []string{"x", "y", "z"} {
+				ctx, cancel := mustAcquire(t, p.queue(name)).Context(t.Context(), false)
+				defer cancel()
+				contexts = append(contexts, ctx)
+			}
+			ofAll := p.Host.Lease()
+			srv.Revoke(p.Sess.Lease())
+			<-ofAll.Context().Done()
+			began := time.Now()
+			for _, ctx := range contexts {
+				<-ctx.Done()
+			}
+			if took := time.Since(began); took > kit.OneWay {
+				t.Errorf("the holds ended %v after their lease", took)
+			}
+			time.Sleep(kit.TTL)
+		}
+	})
+}
