@@ -13,43 +13,6 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// The key of an attempt is used again unless a copy of its put was not answered.
-func TestKeyIsUsedAgainIfEachCopyOfItsPutWasAnswered(t *testing.T) {
-	for name, c := range map[string]struct {
-		stage  stage
-		open   int64 // by how much the gate of an unanswered copy is older than the present one; -1: all were answered
-		reused bool
-	}{
-		"nothing was sent":                            {unsent, -1, true},
-		"released, all answered":                      {held, -1, true},
-		"released, a copy unanswered at an old gate":  {held, 1, false},
-		"released, a copy unanswered at this gate":    {held, 0, false},
-		"never answered, at this gate":                {sent, 0, false},
-		"never answered, at an old gate":              {sent, 1, false},
-		"refused, and not answered what stands there": {sent, -1, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
-				q, lease := p.queue("x"), p.Host.Lease()
-				e := q.shared.keys.newEntry(q, lease)
-				e.reach(c.stage)
-				if c.open >= 0 {
-					e.unansweredAt = lease.Gate() - c.open
-				}
-				e.finish()
-				if reused := q.shared.keys.newEntry(q, lease).key == e.key; reused != c.reused {
-					t.Errorf("the key was used again: %v", reused)
-				}
-				time.Sleep(time.Minute)
-				if n := q.used(); n != 1 { // that of the entry made last
-					t.Errorf("%d keys are in use, want 1", n)
-				}
-			})
-		})
-	}
-}
-
 func TestStageOnlyGrows(t *testing.T) {
 	e := &entry{}
 	for _, to := range []stage{sent, placed, sent, held, placed, ended, held} {
