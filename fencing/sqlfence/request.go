@@ -3,6 +3,7 @@ package sqlfence
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
@@ -81,7 +82,8 @@ func (r *request) attempt(ctx context.Context) (again bool, err error) {
 		}
 	}
 	if err := r.raise(ctx, SQLTx(tx)); err != nil {
-		return !r.refused && r.g.transient(err), err
+		again := r.g.transient(err) || errors.Is(err, errRaiseLost) && r.savepointGone(ctx, tx)
+		return !r.refused && again, err
 	}
 	if err := r.work(ctx, tx); err != nil {
 		return r.workFailed(ctx, tx, err)
