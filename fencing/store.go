@@ -27,8 +27,9 @@ type Store interface {
 	//   - [ErrFull], ctx's error, or that of the storage.
 	//
 	// If effect ran, Do returns its error, or that of a commit after it. It must commit nothing if
-	// effect failed. If it knows that nothing was done, the error Is [ErrNotDone]. Refusals are
-	// recorded by Do's caller.
+	// effect failed; if effect may have committed something by itself, the error Is
+	// holdfast.ErrOutcomeUnknown. If Do knows that nothing was done, the error Is [ErrNotDone].
+	// Refusals are recorded by Do's caller.
 	Do(ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error) error
 }
 

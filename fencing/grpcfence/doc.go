@@ -25,4 +25,11 @@
 //
 // A refusal, or an unknown outcome, is a status with an errdetails.ErrorInfo of [Domain], which the
 // client interceptors turn into an *[Error]. docs/fencing.md lists the status codes.
+//
+// # Retries
+//
+// A retryPolicy on UNAVAILABLE may run a handler twice under one token, and equal tokens pass. This
+// package says UNAVAILABLE only if nothing was done; gRPC says it also if the connection broke after
+// the handler's work. Send an idempotency key with each call, which the handler records with its work,
+// or set no policy and repeat what Is fencing.ErrNotDone.
 package grpcfence

@@ -1,6 +1,7 @@
 package grpcfence_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -60,8 +61,35 @@ func holding(name string, token int64) context.Context {
 type service struct {
 	put func(ctx context.Context, x string) error // nil: succeeds
 
-	mu     sync.Mutex // protects landed
+	mu     sync.Mutex // protects the following fields
 	landed []fencing.Claim
+	conns  []net.Conn
+}
+
+// cut ends all connections to the service.
+func (s *service) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, conn := range s.conns {
+		conn.Close()
+	}
+	s.conns = nil
+}
+
+// accepting notes the connections of a service.
+type accepting struct {
+	net.Listener
+	s *service
+}
+
+func (a accepting) Accept() (net.Conn, error) {
+	conn, err := a.Listener.Accept()
+	if err == nil {
+		a.s.mu.Lock()
+		defer a.s.mu.Unlock()
+		a.s.conns = append(a.s.conns, conn)
+	}
+	return conn, err
 }
 
 func (s *service) land(ctx context.Context) {
@@ -142,7 +170,7 @@ func start(t testing.TB, svc *service, g *grpcfence.Server) (connect func(...grp
 		grpc.WaitForHandlers(true))
 	srv.RegisterService(&desc, svc)
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }() // joined by the cleanup
+	go func() { served <- srv.Serve(accepting{l, svc}) }() // joined by the cleanup
 	var conns []*grpc.ClientConn
 	t.Cleanup(func() {
 		for _, conn := range conns {
@@ -227,13 +255,14 @@ func servers(o *grpcfence.Options) map[string]*grpcfence.Server {
 // transaction is a store that rolls back if its effect fails.
 type transaction struct {
 	commit     error
+	left       error // joined to that of the effect; nil: "rolled back"
 	rolledBack bool
 }
 
 func (x *transaction) Do(ctx context.Context, _ string, _ fencing.Claim, effect func(context.Context) error) error {
 	if err := effect(ctx); err != nil {
 		x.rolledBack = true
-		return errors.Join(errors.New("rolled back"), err)
+		return errors.Join(cmp.Or(x.left, errors.New("rolled back")), err)
 	}
 	return x.commit
 }

@@ -40,7 +40,8 @@ type Server struct {
 }
 
 // NewGuard returns the guard: the handler runs as the effect of store's Do. Its error fails the
-// effect, so that a transaction is rolled back. If the commit fails, the status is that of [ToStatus].
+// effect, so that a transaction is rolled back. If the commit fails, or the handler has ended the
+// transaction by itself, the status is that of [ToStatus].
 // A stream's messages are sent before the commit: only the status says that the work is done.
 //
 // A nil opts means all defaults. NewGuard panics with a *holdfast.ArgumentError if store or resourceOf
@@ -147,12 +148,8 @@ func (s *Server) do(
 func (s *Server) guarded(
 	ctx context.Context, resource string, c fencing.Claim, effect func(ctx context.Context, again readmit) error,
 ) error {
-	var own error // the handler's status, which is returned unchanged
-	err := fence.Serve(ctx, s.store, resource, c, func(ctx context.Context) error {
-		own = effect(ctx, nil)
-		return own
-	})
-	if own != nil || err == nil {
+	own, err := fence.Serve(ctx, s.store, resource, c, func(ctx context.Context) error { return effect(ctx, nil) })
+	if err == nil {
 		return own
 	}
 	return s.refuse(ctx, resource, c, err)

@@ -3,6 +3,8 @@ package grpcfence_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
@@ -167,6 +170,24 @@ func TestHandlersErrorFailsTheEffect(t *testing.T) {
 }
 
 // brokenStore is a store that never calls the effect.
+// The handler has ended the transaction by itself, so its own status is not to be believed.
+func TestErrorOfAHandlerThatCommittedByItselfIsAnUnknownOutcome(t *testing.T) {
+	silenceLog(t)
+	left := fmt.Errorf("the transaction had ended: %w", holdfast.ErrOutcomeUnknown)
+	svc := &service{put: func(context.Context, string) error { return status.Error(codes.Aborted, "own words") }}
+	conn, _ := serve(t, svc, grpcfence.NewGuard(&transaction{left: left}, resourceOf, nil), grpcfence.Client{})
+	err := put(holding("lock/a", 5), conn, "a")
+	if status.Code(err) != codes.Unknown || !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func silenceLog(t *testing.T) {
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { slog.SetDefault(old) })
+}
+
 type brokenStore struct{ err error }
 
 func (b brokenStore) Do(context.Context, string, fencing.Claim, func(context.Context) error) error {

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
@@ -56,6 +57,46 @@ func TestCallThatHadNoEffectIsRepeatedByTheClient(t *testing.T) {
 	conn := repeating(t, svc, grpcfence.NewRequire(resourceOf, nil))
 	if err := put(holding("lock/a", 5), conn, "a"); err != nil || calls.Load() != 2 {
 		t.Errorf("%d calls, %v", calls.Load(), err)
+	}
+}
+
+// UNAVAILABLE is also what gRPC itself says of a connection that broke after the effect. The retry has the same
+// claim, so no guard refuses it: only an idempotency key tells it from a second order.
+func TestRetryPolicyRepeatsAnEffectWhoseReplyWasLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		keyed bool
+		want  int64
+	}{"without a key": {false, 2}, "with an idempotency key": {true, 1}} {
+		t.Run(name, func(t *testing.T) {
+			var counter atomic.Int64
+			done := map[string]bool{} // protected by the guard, as a table in the guarded transaction would be
+			svc := &service{}
+			svc.put = func(ctx context.Context, _ string) error {
+				claim, _ := fencing.ClaimFromContext(ctx)
+				for _, key := range metadata.ValueFromIncomingContext(ctx, "idempotency-key") {
+					key = fmt.Sprint(claim, key)
+					if done[key] {
+						return nil
+					}
+					done[key] = true
+				}
+				if counter.Add(1) == 1 {
+					svc.cut() // before the reply
+				}
+				return nil
+			}
+			ctx := holding("lock/a", 5)
+			if c.keyed {
+				ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", "order 1")
+			}
+			guard := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, nil)
+			if err := put(ctx, repeating(t, svc, guard), "a"); err != nil {
+				t.Error(err)
+			}
+			if n := counter.Load(); n != c.want {
+				t.Errorf("one call made the counter %d, want %d", n, c.want)
+			}
+		})
 	}
 }
 

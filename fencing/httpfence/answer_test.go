@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -193,6 +194,33 @@ func TestHandlerThatAnswersAnErrorCommitsNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The handler has ended the transaction by itself, so its own answer, "nothing was done", is not to be believed.
+func TestErrorOfAHandlerThatCommittedByItselfIsAnUnknownOutcome(t *testing.T) {
+	silenceLog(t)
+	committed := fmt.Errorf("the transaction had ended: %w", holdfast.ErrOutcomeUnknown)
+	store := storeFunc(func(ctx context.Context, effect func(context.Context) error) error {
+		return errors.Join(committed, effect(ctx))
+	})
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(409) })
+	resp := sendClaim(httpfence.Handler(h, store, byPath, nil), "5")
+	if err := httpfence.CheckResponse(resp); resp.StatusCode != 500 || !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		t.Errorf("got %d, %v", resp.StatusCode, err)
+	}
+}
+
+// storeFunc is a store that is a function.
+type storeFunc func(ctx context.Context, effect func(context.Context) error) error
+
+func (f storeFunc) Do(ctx context.Context, _ string, _ fencing.Claim, effect func(context.Context) error) error {
+	return f(ctx, effect)
+}
+
+func silenceLog(t *testing.T) {
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { slog.SetDefault(old) })
 }
 
 func TestHandlerThatPanicsCommitsAndAnswersNothing(t *testing.T) {

@@ -18,10 +18,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (*http.Reques
 	if r.ContentLength > limit {
 		return r, tooLong(limit)
 	}
-	var body bytes.Buffer
-	if r.ContentLength > 0 {
-		body.Grow(int(r.ContentLength) + bytes.MinRead) // with less, ReadFrom would grow it again
-	}
+	var body bytes.Buffer // grows with what arrives: a declared length costs the client nothing
 	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
 		if errors.As(err, new(*http.MaxBytesError)) {
 			return r, tooLong(limit)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -93,6 +94,27 @@ func TestBodyThatCannotBeReadInFullIsRefused(t *testing.T) {
 	h = httpfence.Handler(&e, fencing.NewMemoryStore(nil), byPath, &httpfence.Options{MaxBody: -1})
 	if resp := ask(strings.NewReader(strings.Repeat("x", 5<<20)), -1); resp.StatusCode != 200 {
 		t.Errorf("got %d", resp.StatusCode)
+	}
+}
+
+// A client that declares a long body and sends little of it must not cost the server a buffer of that length.
+func TestBodyTakesMemoryAsItArrives(t *testing.T) {
+	h := httpfence.Handler(&effects{}, fencing.NewMemoryStore(nil), byPath, nil)
+	const clients, declared = 100, 4 << 20
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range clients {
+		r := httptest.NewRequest("PUT", "/r/a", io.MultiReader(strings.NewReader("x"), brokenOff{}))
+		r.ContentLength = declared
+		r.Header.Set("Fencing-Name", "lock/a")
+		r.Header.Set("Fencing-Token", "5")
+		if resp := answered(h, r); resp.StatusCode != 400 {
+			t.Fatalf("got %d", resp.StatusCode)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / clients; each > declared/16 {
+		t.Errorf("a body of one byte that is declared to have %d took %d bytes", declared, each)
 	}
 }
 

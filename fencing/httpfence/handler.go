@@ -2,7 +2,6 @@ package httpfence
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -25,7 +24,9 @@ type Options struct {
 	AllowMissing bool
 
 	// MaxBody is how many bytes of the request body [Handler] reads before it asks the store. A longer
-	// body gets 413. Default 4 MiB. Negative: nothing is read ahead; then set http.Server.ReadTimeout.
+	// body gets 413. Default 4 MiB. Negative: nothing is read ahead. Set http.Server.ReadTimeout in any
+	// case: it ends slow clients, each of which keeps what it has sent in memory, or, if nothing is
+	// read ahead, the resource.
 	MaxBody int64
 
 	// MaxAnswer is how many bytes of the response body [Handler] holds back until the
@@ -48,7 +49,8 @@ const (
 //
 //   - Below status 400 the store commits. If the commit fails, what [Error] makes of it is sent in
 //     place of the response.
-//   - From 400 on the effect fails, so that a transaction is rolled back.
+//   - From 400 on the effect fails, so that a transaction is rolled back. If h has ended it by itself,
+//     an unknown outcome is sent in place of the response, and logged.
 //   - If h panics, nothing is committed or sent, and the panic continues.
 //
 // Do not wrap it in http.TimeoutHandler: see docs/fencing.md. A nil opts means all defaults. Handler
@@ -63,11 +65,14 @@ func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts *O
 			return
 		}
 		a := &answer{to: w, limit: m.opts.MaxAnswer}
-		err = fence.Serve(r.Context(), store, resource, c, func(ctx context.Context) error {
+		own, err := fence.Serve(r.Context(), store, resource, c, func(ctx context.Context) error {
 			h.ServeHTTP(a, r.WithContext(ctx))
 			return a.failed()
 		})
-		if err != nil && !errors.Is(err, errStatus) {
+		if own != nil && own != errStatus {
+			err = own
+		}
+		if err != nil {
 			m.refuse(w, r, resource, c, err)
 			return
 		}

@@ -16,6 +16,11 @@ import (
 // by its key, and compute in the statement. The row must exist: an INSERT has no mark to compare with.
 // What [Guard.Do] does beyond that is yours: Check before the statement and the commit, the meaning of
 // a failed commit, and the same lock for all writers, whose name is not recorded.
+//
+// MySQL counts the rows that an UPDATE has changed, unless the connection sets CLIENT_FOUND_ROWS
+// (clientFoundRows=true in go-sql-driver's DSN). Set it if a trigger of the table inserts into a table
+// with AUTO_INCREMENT: otherwise [Column.Stale] takes an UPDATE that matched the row and left all its
+// values as they were for a stale one.
 type Column struct {
 	dialect Dialect
 	name    string
@@ -66,6 +71,7 @@ func (c *Column) Stale(res sql.Result, resource string, token fencing.Token) err
 	if rows > 0 {
 		return nil
 	}
+	unless := ""
 	if c.dialect == MySQL {
 		id, err := res.LastInsertId()
 		if err != nil {
@@ -74,7 +80,8 @@ func (c *Column) Stale(res sql.Result, resource string, token fencing.Token) err
 		if id == int64(token) {
 			return nil
 		}
+		unless = ", unless it changed nothing and a trigger inserted a row: then set clientFoundRows"
 	}
-	return fmt.Errorf("sqlfence: write to %s with token %v: refused, there is no row with a mark not above it: %w",
-		names.Quote(resource), token, fencing.ErrStale)
+	return fmt.Errorf("sqlfence: write to %s with token %v: refused, there is no row with a mark not above it%s: %w",
+		names.Quote(resource), token, unless, fencing.ErrStale)
 }

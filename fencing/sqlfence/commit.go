@@ -34,28 +34,24 @@ func (r *request) commit(ctx context.Context, tx *sql.Tx) (again bool, err error
 // repeat it would do that twice.
 func (r *request) workFailed(ctx context.Context, tx *sql.Tx, err error) (again bool, _ error) {
 	s := &r.m.sql
-	var gone error
 	// After an error with which the database ends a transaction, a missing savepoint says
 	// nothing about fn.
-	if s.release != "" && ctx.Err() == nil && !r.m.dialect.endsTx(err) {
-		if _, gone = tx.ExecContext(ctx, s.release); gone != nil && !r.connectionAnswers(ctx, tx) {
-			gone = nil
-		}
-	}
-	if rerr := tx.Rollback(); errors.Is(rerr, sql.ErrTxDone) {
-		gone = rerr
-	}
+	gone := ctx.Err() == nil && !r.m.dialect.endsTx(err) && r.savepointGone(ctx, tx)
+	lost := tx.Rollback()
+	gone = gone || errors.Is(lost, sql.ErrTxDone)
 	again = r.g.transient(err)
 	// A failed transaction answers no queries, so PostgreSQL is asked after its end.
-	if s.status != "" && gone == nil && ctx.Err() == nil {
+	if s.status != "" && !gone && ctx.Err() == nil {
 		var status sql.NullString
 		serr := r.g.db.QueryRowContext(ctx, s.status, r.id).Scan(&status)
-		if serr == nil && status.String != "aborted" {
-			gone = fmt.Errorf("it is %q", status.String)
+		if serr == nil && status.String == "in progress" && lost != nil {
+			return false, fmt.Errorf("%v: nothing is committed: the connection was lost, and PostgreSQL has not noticed "+
+				"yet: until then the mark's row stays locked: %w", r, err)
 		}
+		gone = serr == nil && status.String != "aborted"
 		again = again && serr == nil
 	}
-	if gone != nil && ctx.Err() == nil {
+	if gone && ctx.Err() == nil {
 		return false, fmt.Errorf("%v: %w: %w", r, ErrTxEnded, err)
 	}
 	return again, err
@@ -78,7 +74,7 @@ func (r *request) verifyTx(ctx context.Context, tx *sql.Tx) (again bool, _ error
 	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, ErrTxEnded) || r.connectionAnswers(ctx, tx) {
 		return false, fmt.Errorf("%v: %w: %w", r, ErrTxEnded, err)
 	}
-	return false, r.failed(ctx, "verify the transaction (did fn leave rows open?)", err)
+	return false, r.failed(ctx, "verify the transaction (the connection was lost, or fn left rows open)", err)
 }
 
 var errOtherTx = fmt.Errorf("%w: its connection has another one, or none", ErrTxEnded)
@@ -98,6 +94,17 @@ func (r *request) sameTx(ctx context.Context, tx *sql.Tx) error {
 		return errOtherTx
 	}
 	return nil
+}
+
+// savepointGone reports whether the connection answers and the savepoint from before the raise is
+// gone, and with it the transaction. PostgreSQL has no savepoint.
+func (r *request) savepointGone(ctx context.Context, tx *sql.Tx) bool {
+	release := r.m.sql.release
+	if release == "" {
+		return false
+	}
+	_, err := tx.ExecContext(ctx, release)
+	return err != nil && r.connectionAnswers(ctx, tx)
 }
 
 func (r *request) connectionAnswers(ctx context.Context, tx *sql.Tx) bool {

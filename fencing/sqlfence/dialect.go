@@ -1,6 +1,7 @@
 package sqlfence
 
 import (
+	"crypto/rand"
 	"fmt"
 	"strings"
 
@@ -68,8 +69,14 @@ type statements struct {
 	mark statement
 
 	// floor reads the floor (see Guard.Expire) for a resource that had no row: the
-	// committed value, not that of a snapshot.
-	floor string
+	// committed value, not that of a snapshot. addFloor comes before it, and adds the row
+	// of a floor that refuses no token if there is none: what does not exist cannot be
+	// locked, so the first floor of a table could be missed. A new table has no such row,
+	// because the one in a dump would collide with it.
+	addFloor, floor string
+
+	// raiseFloor raises the floor to a token, if it is below it or there is none.
+	raiseFloor statement
 
 	// lift raises a mark that is below the floor to the floor.
 	lift statement
@@ -83,6 +90,8 @@ type statements struct {
 	//   - With prepared statements, a MariaDB Galera node can give up a transaction for
 	//     that of another node without an error. A new transaction follows. So the
 	//     savepoint comes before the raise.
+	//
+	// Its name cannot be guessed: a rollback to it in fn would undo the raise unnoticed.
 	savepoint, release string
 
 	// id returns the transaction's id, in PostgreSQL. raise returns it too. After a
@@ -155,17 +164,27 @@ func (d Dialect) now() string {
 	return "CAST(strftime('%s', 'now') AS INTEGER)"
 }
 
+const (
+	neutralFloor = "(resource, lock_name, token) VALUES ('', '', 1)"
+	newFloor     = "(resource, lock_name, token) VALUES ('', '', {token}) "
+)
+
 // statements returns the statements for a table, given by its quoted name.
 func (d Dialect) statements(table string) statements {
+	savepoint := "holdfast_" + rand.Text()[:10]
 	s := statements{
-		savepoint: "SAVEPOINT holdfast_guard",
-		release:   "RELEASE SAVEPOINT holdfast_guard",
+		savepoint: "SAVEPOINT " + savepoint,
+		release:   "RELEASE SAVEPOINT " + savepoint,
+		addFloor:  "INSERT INTO " + table + " " + neutralFloor + " ON CONFLICT DO NOTHING",
 		floor:     "SELECT token FROM " + table + " WHERE resource = ''",
 		lift:      d.statement("UPDATE " + table + " SET token = {token} WHERE resource = {resource} AND token < {token}"),
 	}
 	insert := "(resource, lock_name, token, raises, raised_at) " +
 		"VALUES ({resource}, {name}, {first}, 1, " + d.now() + ") "
 	if d == MySQL {
+		s.addFloor = "INSERT IGNORE INTO " + table + " " + neutralFloor
+		s.raiseFloor = d.statement("INSERT INTO " + table + " " + newFloor + "ON DUPLICATE KEY UPDATE " +
+			"token = GREATEST(token, {token}), raises = raises + 1")
 		// The number of affected rows does not tell whether the mark was raised, so it
 		// is read back. VALUES() is deprecated in MySQL, and MariaDB does not know its
 		// replacement, so values are passed again where they are needed. Assignments
@@ -186,6 +205,8 @@ func (d Dialect) statements(table string) statements {
 		s.id, s.status = "SELECT "+id, "SELECT txid_status($1)"
 		s.floor += " FOR SHARE"
 	}
+	s.raiseFloor = d.statement("INSERT INTO " + table + " AS f " + newFloor + "ON CONFLICT (resource) DO UPDATE SET " +
+		"token = CASE WHEN f.token < {token} THEN {token} ELSE f.token END, raises = f.raises + 1")
 	// excluded is the row of the INSERT.
 	s.raise = d.statement("INSERT INTO " + table + " AS f " + insert + "ON CONFLICT (resource) DO UPDATE SET " +
 		"lock_name = CASE WHEN f.lock_name = '' AND f.token BETWEEN {low} AND {token} " +

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
@@ -12,8 +13,9 @@ var (
 	// ErrTxEnded means that fn ended its transaction: by COMMIT or ROLLBACK, by a statement that
 	// commits implicitly (MySQL's ALTER TABLE), or by ignoring an error with which the database ended
 	// it (a deadlock; in PostgreSQL any error). What came before may be committed, and later
-	// statements may have taken effect unguarded. If fn returned an error, errors.Is finds it, too.
-	ErrTxEnded = errors.New("the transaction had ended before it could be committed")
+	// statements may have taken effect unguarded. It Is holdfast.ErrOutcomeUnknown as well, and if fn
+	// returned an error, errors.Is finds it, too.
+	ErrTxEnded error = txEnded{}
 
 	// ErrRewound means that the resource has seen a larger token than that of the present holder: etcd
 	// was restored from a backup (see fencing.BumpEpoch), or the resource is written under several
@@ -26,6 +28,11 @@ var (
 	// fencing.ErrStale as well, and errors.As finds a *fencing.MarkError with the floor.
 	ErrExpired = errors.New("fencing token is from before expired marks")
 )
+
+type txEnded struct{}
+
+func (txEnded) Error() string        { return "the transaction had ended before it could be committed" }
+func (txEnded) Is(target error) bool { return target == holdfast.ErrOutcomeUnknown }
 
 type rewoundError struct{ below *fencing.MarkError }
 

@@ -16,7 +16,8 @@ import (
 // The largest deleted mark becomes the floor of the table: resources without a mark refuse tokens up
 // to it with [ErrExpired]. So idle should be longer than any lock is held without a write. Only marks
 // below source's token are deleted; for that, all locks of the table must be in one etcd and
-// namespace.
+// namespace. Each mark is deleted by its key, in transactions of up to 1,000, and each of these waits
+// for writers of its resources only.
 //
 // Errors: *holdfast.ArgumentError (idle is not positive), fencing.ErrNoToken, the error of source's
 // Check, or that of the database; then marks may have been deleted.
@@ -28,47 +29,111 @@ func (g *Guard) Expire(ctx context.Context, source fencing.Source, idle time.Dur
 	if err := c.check(); err != nil {
 		return 0, fmt.Errorf("sqlfence: no marks were expired: %w", err)
 	}
-	// At READ COMMITTED, InnoDB locks only the deleted rows, and no gaps.
-	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
-	if g.m.dialect == SQLite {
-		opts = nil // it has a single level
-	}
-	err = g.inTx(ctx, opts, func(tx *sql.Tx) (err error) {
-		deleted, err = g.expire(ctx, tx, int64(c.claim.Token), max(1, int64(idle/time.Second)))
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("sqlfence: expire marks: %w", withContext(ctx, err))
+	if deleted, err = g.expire(ctx, c.claim.Token, max(1, int64(idle/time.Second))); err != nil {
+		return deleted, fmt.Errorf("sqlfence: expire marks: %w", withContext(ctx, err))
 	}
 	return deleted, nil
 }
 
-func (g *Guard) expire(ctx context.Context, tx *sql.Tx, token, idle int64) (deleted int64, err error) {
+func (g *Guard) expire(ctx context.Context, token fencing.Token, idle int64) (deleted int64, err error) {
 	d, table := g.m.dialect, g.m.table
-	// Placeholders differ by dialect; these are numbers, made in this function.
-	idleRows := fmt.Sprintf(" FROM %s WHERE resource <> '' AND token < %d AND raised_at > 0 AND raised_at < %s - %d",
-		table, token, d.now(), idle)
-	// Rows from before the column existed become idle from now on. As the first
-	// statement, this makes SQLite's transaction begin with a write.
-	if _, err := tx.ExecContext(ctx, "UPDATE "+table+" SET raised_at = "+d.now()+" WHERE raised_at = 0"); err != nil {
+	// Rows from before the column existed become idle from now on.
+	const unknown = "raised_at = 0"
+	touch := d.statement("UPDATE " + table + " SET raised_at = " + d.now() + " WHERE resource = {resource} AND " + unknown)
+	if _, err := g.changeMarks(ctx, unknown, touch, nil); err != nil {
 		return 0, err
 	}
-	var largest int64
-	err = tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(token), 0)"+idleRows).Scan(&largest)
-	if err != nil || largest == 0 {
-		return 0, err
+	// Placeholders differ by dialect; these are numbers, made in this function. A row that was
+	// raised in the meantime stays.
+	isIdle := fmt.Sprintf("raised_at > 0 AND raised_at < %s - %d", d.now(), idle)
+	remove := d.statement("DELETE FROM " + table + " WHERE resource = {resource} AND token = {token} AND " + isIdle)
+	// The floor is committed before the marks are gone. Writers, which lock their own row and then
+	// the floor, never wait for one that waits for them.
+	return g.changeMarks(ctx, fmt.Sprintf("token < %d AND %s", token, isIdle), remove, func(largest fencing.Token) error {
+		values := &arguments{argToken: int64(largest) + 1}
+		raise := &g.m.sql.raiseFloor
+		return g.inTx(ctx, g.readCommitted(), func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, raise.query, raise.bind(values)...)
+			return err
+		})
+	})
+}
+
+// marksInTx is how many marks one transaction of Expire changes.
+const marksInTx = 1000
+
+// changeMarks runs change for each mark that meets a condition, until there is none, and returns how
+// many rows it has changed. Before the first change of a transaction it calls before, if that is not
+// nil, with the largest mark. change names a mark by its key: a statement that searches the table
+// would, in InnoDB, lock each row that it looks at, and the gaps between them.
+func (g *Guard) changeMarks(
+	ctx context.Context, where string, change statement, before func(largest fencing.Token) error,
+) (changed int64, err error) {
+	query := fmt.Sprintf("SELECT resource, token FROM %s WHERE resource <> '' AND %s LIMIT %d",
+		g.m.table, where, marksInTx)
+	for {
+		marks, err := g.marks(ctx, query)
+		if err != nil || len(marks) == 0 {
+			return changed, err
+		}
+		var largest fencing.Token
+		for _, mark := range marks {
+			largest = max(largest, mark.claim.Token)
+		}
+		if before != nil {
+			if err := before(largest); err != nil {
+				return changed, err
+			}
+		}
+		n := int64(0)
+		err = g.inTx(ctx, g.readCommitted(), func(tx *sql.Tx) error {
+			for _, mark := range marks {
+				res, err := tx.ExecContext(ctx, change.query, change.bind(mark.arguments())...)
+				if err != nil {
+					return err
+				}
+				rows, err := res.RowsAffected()
+				if err != nil {
+					return err
+				}
+				n += rows
+			}
+			return nil
+		})
+		if err != nil {
+			return changed, err
+		}
+		if changed += n; n == 0 {
+			return changed, nil // all were raised in the meantime
+		}
 	}
-	// A row that was raised above largest in the meantime stays.
-	res, err := tx.ExecContext(ctx, fmt.Sprintf("DELETE%s AND token <= %d", idleRows, largest))
-	if err != nil {
-		return 0, err
+}
+
+// marks returns the committed marks that a query finds.
+func (g *Guard) marks(ctx context.Context, query string) (marks []claimant, err error) {
+	err = g.inTx(ctx, nil, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, query)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			mark := claimant{m: &g.m}
+			if err := rows.Scan(&mark.resource, (*int64)(&mark.claim.Token)); err != nil {
+				return err
+			}
+			marks = append(marks, mark)
+		}
+		return rows.Err()
+	})
+	return marks, err
+}
+
+// readCommitted lets PostgreSQL wait for a writer of a row where a snapshot would make it fail. The
+// others need no level: MySQL writes nothing at this one if binlog_format is STATEMENT.
+func (g *Guard) readCommitted() *sql.TxOptions {
+	if g.m.dialect == Postgres {
+		return &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	}
-	// The floor is locked last, because first writers lock their own row and then the
-	// floor.
-	raiseFloor := fmt.Sprintf("UPDATE %s SET token = %d, raises = raises + 1 WHERE resource = '' AND token < %d",
-		table, largest+1, largest+1)
-	if _, err := tx.ExecContext(ctx, raiseFloor); err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
+	return nil
 }

@@ -61,8 +61,8 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 // panics, the transaction is rolled back. A Do within fn, with fn's context, that would wait for fn's
 // own transaction is a *holdfast.ArgumentError.
 //
-// nil means that work and mark are committed. Of the errors only holdfast.ErrOutcomeUnknown and
-// [ErrTxEnded] leave open whether something was written. Before fn is called:
+// nil means that work and mark are committed. Of the errors only holdfast.ErrOutcomeUnknown, which
+// [ErrTxEnded] Is as well, leaves open whether something was written. Before fn is called:
 //
 //   - *holdfast.ArgumentError, *fencing.ClaimError: an argument, the resource or the holder's name is
 //     invalid.
@@ -76,7 +76,9 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 //
 // After fn:
 //
-//   - its own error, unchanged, if fn has not ended the transaction: rolled back;
+//   - its own error, if fn has not ended the transaction: rolled back, or, if the connection was lost,
+//     once the database notices; until then the resource stays locked. PostgreSQL is asked, and the
+//     error then says so; otherwise it is unchanged;
 //   - the error of source's Check: rolled back;
 //   - [ErrTxEnded], and fn's own error if it returned one;
 //   - holdfast.ErrOutcomeUnknown: the commit was not answered. It may take effect later, but not after

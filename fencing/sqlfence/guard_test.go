@@ -38,6 +38,9 @@ func TestSourceThatCannotWriteIsRefusedWithoutAQuery(t *testing.T) {
 		if !errors.Is(err, c.want) || !errors.Is(err, fencing.ErrNotDone) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
+		if h, ok := c.source.(*holder); ok && !strings.Contains(err.Error(), "with token "+h.token.String()+":") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	for name, c := range map[string]fencing.Claim{
 		"nothing": {}, "no name": {Token: 5}, "no token": {Name: "job"}, "negative": {Name: "job", Token: -1},

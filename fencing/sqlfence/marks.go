@@ -130,10 +130,11 @@ func (c *claimant) check() error {
 	if isNil(c.source) {
 		return fencing.ErrNoToken
 	}
+	c.claim.Token = c.source.Token() // first, because errors name it
 	if err := c.source.Check(); err != nil {
 		return err
 	}
-	if c.claim.Token = c.source.Token(); c.claim.Token <= 0 {
+	if c.claim.Token <= 0 {
 		return fencing.ErrNoToken
 	}
 	if h, ok := c.source.(fencing.Holder); ok {
@@ -188,18 +189,21 @@ func (c *claimant) raise(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// errRaiseLost means that the mark is not what it was raised to a moment ago: a Galera
-// node has given up the transaction; see statements.savepoint.
-var errRaiseLost = errors.New("the database rolled back the transaction after the mark was raised")
+// errRaiseLost means that the mark is not what it was raised to a moment ago. Either a Galera
+// node has given up the transaction (see statements.savepoint), or something in the
+// database drops the raise, and always will.
+var errRaiseLost = errors.New("the mark is not what it was raised to: the database gave up the transaction unasked, " +
+	"or a trigger, a rule or a proxy drops writes to the table of marks")
 
 // checkFloor is for a resource that had no mark: its mark may have expired.
 func (c *claimant) checkFloor(ctx context.Context, tx Tx, values *arguments) error {
 	s := &c.m.sql
 	var floor fencing.Token
-	err := tx.Run(ctx, s.floor, nil, []any{(*int64)(&floor)})
+	err := tx.Run(ctx, s.addFloor, nil, nil)
+	if err == nil {
+		err = tx.Run(ctx, s.floor, nil, []any{(*int64)(&floor)})
+	}
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return c.failed(ctx, "read the floor", c.m.outdated(err))
 	case err != nil:
 		return c.failed(ctx, "read the floor", err)
 	case c.claim.Token >= floor:

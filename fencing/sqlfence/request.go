@@ -83,7 +83,8 @@ func (r *request) attempt(ctx context.Context) (again bool, err error) {
 		}
 	}
 	if err := r.raise(ctx, SQLTx(tx)); err != nil {
-		return !r.refused && r.g.transient(err), err
+		again := r.g.transient(err) || errors.Is(err, errRaiseLost) && r.savepointGone(ctx, tx)
+		return !r.refused && again, err
 	}
 	if err := r.work(ctx, tx); err != nil {
 		return r.workFailed(ctx, tx, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -69,16 +68,10 @@ func (g *Guard) EnsureSchema(ctx context.Context) error {
 
 func (g *Guard) checkSchema(ctx context.Context) error {
 	const columns = "resource, lock_name, token, raises, raised_at"
-	var floor int
-	query := "SELECT COUNT(*) FROM (SELECT " + columns + " FROM " + g.m.table + " WHERE resource = '') AS f"
-	err := g.inTx(ctx, nil, func(tx *sql.Tx) error { return tx.QueryRowContext(ctx, query).Scan(&floor) })
-	if err == nil && floor == 0 {
-		err = errNoFloor
-	}
-	return err
+	var none int
+	query := "SELECT COUNT(*) FROM (SELECT " + columns + " FROM " + g.m.table + " WHERE 1 = 0) AS f"
+	return g.inTx(ctx, nil, func(tx *sql.Tx) error { return tx.QueryRowContext(ctx, query).Scan(&none) })
 }
-
-var errNoFloor = errors.New("the row of the floor is missing")
 
 // explainSchema returns a *SchemaError instead of err if the table is of an older
 // version.

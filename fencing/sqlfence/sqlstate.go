@@ -122,8 +122,7 @@ func (d Dialect) endsTx(err error) bool {
 
 // transient reports whether the whole transaction may be repeated.
 func (g *Guard) transient(err error) bool {
-	return err != nil && (errors.Is(err, errRaiseLost) || g.m.dialect.gaveUp(err) ||
-		g.opts.Transient != nil && g.opts.Transient(err))
+	return err != nil && (g.m.dialect.gaveUp(err) || g.opts.Transient != nil && g.opts.Transient(err))
 }
 
 // refusedCommit reports whether the error of a commit proves that nothing was

@@ -3,33 +3,44 @@ package fence
 import (
 	"context"
 	"errors"
+	"log/slog"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
 // Serve runs effect in s for a claim that was presented to this process. The
-// effect's context carries the claim.
+// effect's context carries the claim. At most one of its errors is not nil:
 //
-// If effect failed, Serve returns its error unchanged. Otherwise it returns that of
-// s, marked with fencing.ErrNotDone if effect did not run.
+//   - own is that of the effect, unchanged: the client gets the effect's answer;
+//   - err is that of s, marked with fencing.ErrNotDone if effect did not run: it takes
+//     the place of the answer. If effect failed, and s cannot tell that nothing of it is
+//     committed, it Is holdfast.ErrOutcomeUnknown.
+//
+// An unknown outcome is logged, because its cause is not sent to the client.
 func Serve(
 	ctx context.Context, s fencing.Store, resource string, c fencing.Claim, effect func(ctx context.Context) error,
-) error {
+) (own, err error) {
 	e := &recorded{effect: effect}
-	err := s.Do(fencing.NewClaimContext(ctx, c), resource, c, e.run)
-	switch {
-	case e.err != nil:
-		return e.err
-	case e.ran:
-		return err
-	case err == nil:
+	err = s.Do(fencing.NewClaimContext(ctx, c), resource, c, e.run)
+	if e.err != nil && (errors.Is(e.err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, holdfast.ErrOutcomeUnknown)) {
+		return e.err, nil
+	}
+	if e.ran {
+		if VerdictOf(err) == OutcomeUnknown {
+			slog.ErrorContext(ctx, "fencing: the outcome of a guarded request is unknown",
+				"resource", resource, "name", c.Name, "token", c.Token, "error", err)
+		}
+		return nil, err
+	}
+	if err == nil {
 		err = errNotRun
 	}
-	if errors.Is(err, fencing.ErrNotDone) {
-		return err
+	if !errors.Is(err, fencing.ErrNotDone) {
+		err = fencing.NotDone(err)
 	}
-	return fencing.NotDone(err)
+	return nil, err
 }
 
 var errNotRun = errors.New("fencing: the store returned nil without running the effect")

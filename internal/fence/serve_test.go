@@ -1,11 +1,15 @@
 package fence_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/fence"
@@ -30,24 +34,34 @@ func TestServeTellsTheEffectsErrorFromTheStores(t *testing.T) {
 			return err
 		}
 	}
+	leave := func(err error) storeFunc {
+		return func(ctx context.Context, effect func(context.Context) error) error {
+			return errors.Join(err, effect(ctx))
+		}
+	}
+	unknown := fmt.Errorf("the effect has committed: %w", holdfast.ErrOutcomeUnknown)
+	silenceLog(t)
 	skip := func(err error) storeFunc {
 		return func(context.Context, func(context.Context) error) error { return err }
 	}
 	for name, c := range map[string]struct {
 		store   storeFunc
 		effect  error
-		want    error // exactly, unless notDone
+		own     error // exactly
+		want    error
 		notDone bool
 	}{
-		"fine":                    {run(nil), nil, nil, false},
-		"effect fails":            {run(nil), own, own, false},
-		"commit fails":            {run(commit), nil, commit, false},
-		"store does not run it":   {skip(commit), nil, commit, true},
-		"store is full":           {skip(fencing.ErrFull), nil, fencing.ErrFull, true},
-		"store returns nil early": {skip(nil), nil, nil, true},
+		"fine":                                   {run(nil), nil, nil, nil, false},
+		"effect fails":                           {run(nil), own, own, nil, false},
+		"effect fails, and left something there": {leave(unknown), own, nil, unknown, false},
+		"outcome of the effect is unknown":       {run(nil), unknown, unknown, nil, false},
+		"commit fails":                           {run(commit), nil, nil, commit, false},
+		"store does not run it":                  {skip(commit), nil, nil, commit, true},
+		"store is full":                          {skip(fencing.ErrFull), nil, nil, fencing.ErrFull, true},
+		"store returns nil early":                {skip(nil), nil, nil, nil, true},
 	} {
 		var got fencing.Claim
-		err := fence.Serve(t.Context(), c.store, "r", claim(7), func(ctx context.Context) error {
+		own, err := fence.Serve(t.Context(), c.store, "r", claim(7), func(ctx context.Context) error {
 			got, _ = fencing.ClaimFromContext(ctx)
 			return c.effect
 		})
@@ -57,10 +71,34 @@ func TestServeTellsTheEffectsErrorFromTheStores(t *testing.T) {
 			}
 			continue
 		}
-		if err != c.want || got != claim(7) {
-			t.Errorf("%s: %v, claim %v", name, err, got)
+		if own != c.own || !errors.Is(err, c.want) || (err == nil) != (c.want == nil) || got != claim(7) {
+			t.Errorf("%s: %v, %v, claim %v", name, own, err, got)
 		}
 	}
+}
+
+// The client is not told why the outcome is unknown, so the server's operator must be.
+func TestUnknownOutcomeIsLoggedWithItsCause(t *testing.T) {
+	var log bytes.Buffer
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(old)
+	for cause, says := range map[error]bool{errors.New("disk on fire"): true, fencing.NotDone(errors.New("busy")): false} {
+		log.Reset()
+		store := storeFunc(func(ctx context.Context, effect func(context.Context) error) error {
+			return errors.Join(effect(ctx), cause)
+		})
+		_, err := fence.Serve(t.Context(), store, "r", claim(7), func(context.Context) error { return nil })
+		if !errors.Is(err, cause) || strings.Contains(log.String(), cause.Error()) != says {
+			t.Errorf("%v: %v, logged %q", cause, err, &log)
+		}
+	}
+}
+
+func silenceLog(t *testing.T) {
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { slog.SetDefault(old) })
 }
 
 func TestOnlyRefusalsOfTheClaimAreRecorded(t *testing.T) {

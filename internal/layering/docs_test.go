@@ -208,11 +208,12 @@ func TestGuidesShowRealExamples(t *testing.T) {
 		examples string
 		pieces   int
 	}{
-		"docs/choosing.md":   {"locker/example_choosing_test.go", 1},
-		"docs/cron.md":       {"locker/example_cron_test.go", 3},
-		"docs/kubernetes.md": {"election/example_kubernetes_test.go", 1},
-		"docs/migrating.md":  {"locker/example_migrating_test.go", 3},
-		"docs/operations.md": {"locker/example_operations_test.go", 1},
+		"docs/choosing.md":      {"locker/example_choosing_test.go", 1},
+		"docs/cron.md":          {"locker/example_cron_test.go", 3},
+		"docs/kubernetes.md":    {"election/example_kubernetes_test.go", 1},
+		"docs/migrating.md":     {"locker/example_migrating_test.go", 3},
+		"docs/operations.md":    {"locker/example_operations_test.go", 1},
+		"docs/object-stores.md": {"fencing/example_objectstore_test.go", 3},
 	} {
 		pieces := strings.Split(read(t, c.examples), "\n// guide: ")
 		if len(pieces) != c.pieces+2 { // what is before the first marker, the examples, what is after the last

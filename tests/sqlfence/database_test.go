@@ -306,6 +306,18 @@ func (s *server) connector(t testing.TB, name string, foundRows bool) driver.Con
 	return c
 }
 
+// connectorWith returns a connector whose sessions set variables.
+func (s *server) connectorWith(t testing.TB, name string, variables map[string]string) driver.Connector {
+	t.Helper()
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Net, cfg.Addr, cfg.DBName, cfg.Params = "root", "unix", s.socket(), name, variables
+	c, err := mysql.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // sqlState returns the SQLSTATE of an error of PostgreSQL.
 func sqlState(err error) string {
 	var e *pgconn.PgError

@@ -2,7 +2,9 @@ package sqlfence_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -67,6 +69,80 @@ func TestExpiredMarkLetsNoStaleTokenIn(t *testing.T) {
 			t.Errorf("after the commit: %v", err)
 		}
 	})
+}
+
+// MySQL refuses to write at READ COMMITTED if its log of changes has statements. At the default level a search of the
+// table would lock all of it.
+func TestMarksExpireWithALogOfStatementsAndBesideWriters(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		const resources = 5
+		for i := range resources {
+			if err := g.Do(t.Context(), fmt.Sprint(i), fencing.Token(5), d.write("r", 5, "")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.exec(t, "UPDATE holdfast_fence SET raised_at = 1000 WHERE resource IN (?, ?)", d.resource("0"), d.resource("4"))
+		d.exec(t, "UPDATE holdfast_fence SET raised_at = 0 WHERE resource = ?", d.resource("3"))
+		expiring := d.db
+		if d.dialect == sqlfence.MySQL {
+			expiring = d.pool(t, mariadb.connectorWith(t, d.id, map[string]string{"binlog_format": "'STATEMENT'"}))
+		}
+		err := g.Do(t.Context(), "2", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			if err := d.write("r", 5, "")(ctx, tx); err != nil {
+				return err
+			}
+			n, err := d.guardOver(t, expiring, nil).Expire(deadline(t), fencing.Token(20), time.Hour)
+			if err != nil || n != 2 {
+				t.Errorf("%d marks expired while another resource is written, %v; want 2", n, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The first floor of a table comes between the snapshot of a transaction and its raise.
+func TestFirstFloorIsNotMissedByAnOlderSnapshot(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		d.exec(t, "INSERT INTO holdfast_fence (resource, lock_name, token, raised_at) VALUES (?, ?, 7, 1000)",
+			d.resource("r"), d.resource(""))
+		tx, err := d.db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		var n int
+		if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM holdfast_fence").Scan(&n); err != nil || n != 1 {
+			t.Fatalf("%d rows, %v", n, err)
+		}
+		if n, err := g.Expire(t.Context(), fencing.Token(20), time.Hour); n != 1 || err != nil {
+			t.Fatalf("%d marks expired, %v", n, err)
+		}
+		err = g.Raise(t.Context(), sqlfence.SQLTx(tx), "r", fencing.Token(5))
+		if !errors.Is(err, sqlfence.ErrExpired) && sqlState(err) != "40001" {
+			t.Errorf("a token below the floor: %v", err)
+		}
+	})
+}
+
+func TestAllIdleMarksExpire(t *testing.T) {
+	d := newDatabase(t, kinds[0])
+	g := d.guard(t, nil)
+	const marks = 2500
+	d.exec(t, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "+
+		"INSERT INTO holdfast_fence (resource, lock_name, token, raised_at) SELECT 'job ' || i, '', i, 1000 FROM n", marks)
+	n, err := g.Expire(t.Context(), fencing.Token(marks+1), time.Hour)
+	left := d.number(t, "SELECT COUNT(*) FROM holdfast_fence WHERE resource <> ''")
+	if err != nil || n != marks || left != 0 {
+		t.Errorf("%d of %d marks expired, %d are left, %v", n, marks, left, err)
+	}
+	if err := g.Do(t.Context(), "job 1", fencing.Token(marks), neverCalled(t)); !errors.Is(err, sqlfence.ErrExpired) {
+		t.Errorf("the largest expired token: %v", err)
+	}
 }
 
 // Marks expire all the time while writers with present and stale tokens compete.

@@ -45,8 +45,7 @@ func newMariaDBWithLog(t *testing.T, port int) *server {
 		name: "MariaDB", packages: "mariadb-server", user: "mysql", done: make(chan struct{}),
 		find: findMariaDB, install: installMariaDB, ready: "ready for connections", quickly: syscall.SIGKILL,
 		command: func(s *server, paths []string) *exec.Cmd {
-			cmd := runMariaDB(s, paths)
-			cmd.Args = append(cmd.Args, "--log-bin="+filepath.Join(s.dir, "log"), "--binlog-format=MIXED")
+			cmd := runMariaDBWithLog(s, paths)
 			if port != 0 {
 				return withArgs(cmd, "--server-id=1", "--skip-networking=0", "--bind-address=127.0.0.1",
 					"--port="+strconv.Itoa(port))

@@ -50,7 +50,7 @@ var (
 	}
 	mariadb = &server{
 		name: "MariaDB", packages: "mariadb-server", user: "mysql", done: make(chan struct{}),
-		find: findMariaDB, install: installMariaDB, command: runMariaDB,
+		find: findMariaDB, install: installMariaDB, command: runMariaDBWithLog,
 		ready: "ready for connections", quickly: syscall.SIGKILL,
 	}
 )
@@ -203,6 +203,13 @@ func runMariaDB(s *server, paths []string) *exec.Cmd {
 		"--skip-networking", "--skip-name-resolve",
 		"--max-connections=200", "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0",
 		"--log-warnings=2") // the lowest level at which it logs that it is ready
+}
+
+// runMariaDBWithLog keeps a log of changes, as a server with replicas does.
+func runMariaDBWithLog(s *server, paths []string) *exec.Cmd {
+	cmd := runMariaDB(s, paths)
+	cmd.Args = append(cmd.Args, "--log-bin="+filepath.Join(s.dir, "log"), "--binlog-format=MIXED")
+	return cmd
 }
 
 // socket returns the path of MariaDB's socket.

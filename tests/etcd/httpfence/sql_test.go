@@ -41,7 +41,7 @@ func TestHandlerWithADatabase(t *testing.T) {
 		}
 		return n
 	}
-	answer, rollBack := 200, false // what the handler does
+	answer, end := 200, (*sql.Tx).Commit // what the handler does; nil: it leaves the end to the guard
 	increment := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tx, ok := sqlfence.TxFromContext(r.Context())
 		if !ok {
@@ -51,8 +51,8 @@ func TestHandlerWithADatabase(t *testing.T) {
 		if _, err := tx.ExecContext(r.Context(), "UPDATE counter SET n = n + 1"); err != nil {
 			t.Error(err)
 		}
-		if rollBack {
-			if err := tx.Rollback(); err != nil {
+		if end != nil {
+			if err := end(tx); err != nil {
 				t.Error(err)
 			}
 		}
@@ -63,20 +63,21 @@ func TestHandlerWithADatabase(t *testing.T) {
 	defer srv.Close()
 
 	for _, step := range []struct {
-		what     string
-		answer   int
-		rollBack bool
-		token    fencing.Token
-		status   int
-		is       error
-		count    int
+		what   string
+		answer int
+		end    func(*sql.Tx) error
+		token  fencing.Token
+		status int
+		is     error
+		count  int
 	}{
-		{"handler answers 409", 409, false, 7, 409, nil, 0},
-		{"handler ends the transaction", 200, true, 7, 500, holdfast.ErrOutcomeUnknown, 0},
-		{"handler succeeds", 200, false, 7, 200, nil, 1},
-		{"stale token", 200, false, 5, 412, fencing.ErrStale, 1},
+		{"handler answers 409", 409, nil, 7, 409, nil, 0},
+		{"handler ends the transaction", 200, (*sql.Tx).Rollback, 7, 500, holdfast.ErrOutcomeUnknown, 0},
+		{"handler succeeds", 200, nil, 7, 200, nil, 1},
+		{"stale token", 200, nil, 5, 412, fencing.ErrStale, 1},
+		{"handler commits and answers 409", 409, (*sql.Tx).Commit, 7, 500, holdfast.ErrOutcomeUnknown, 2},
 	} {
-		answer, rollBack = step.answer, step.rollBack
+		answer, end = step.answer, step.end
 		status, err := put(t, srv, step.token)
 		if status != step.status || !errors.Is(err, step.is) || count() != step.count {
 			t.Errorf("%s: %d, %v; the counter is %d", step.what, status, err, count())

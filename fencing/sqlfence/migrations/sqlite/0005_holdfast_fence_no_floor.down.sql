@@ -1,0 +1,2 @@
+-- For going back to a version of the library that needs this row.
+INSERT OR IGNORE INTO holdfast_fence (resource, lock_name, token) VALUES ('', '', 1);
