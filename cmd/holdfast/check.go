@@ -21,6 +21,7 @@ it is not. It writes nothing but a lease, which it revokes.
     members      each endpoint answers, has a leader, is no learner; the endpoints are
                  all members of the cluster
     version      each server has the fixes that holdfast relies on
+    roles        where auth is on, each server keeps users to their roles
     alarms       no alarm is raised (NOSPACE, CORRUPT)
     space        the database is below 80 % of its quota
     permission   the user may do what --for tells: use a lock, tree, sem or election,
@@ -58,6 +59,9 @@ type checker struct {
 
 	report func(finding)
 	failed bool
+
+	leaking []string // what is said of servers that do not keep users to their roles
+	auth    bool     // is known to be on
 }
 
 func (c *checker) ok(check, format string, args ...any) {

@@ -38,6 +38,7 @@ func (c *checker) members(ctx context.Context, timeout time.Duration) {
 		answered[status.Header.MemberId] = status
 		c.member(endpoint, status)
 	}
+	c.roles(ctx, timeout)
 	listed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	list, err := c.cli.MemberList(listed)
@@ -62,14 +63,45 @@ func (c *checker) members(ctx context.Context, timeout time.Duration) {
 	c.size(voters, missing)
 }
 
-// silent judges why a member does not tell its status. etcd 3.6 tells it to the role root only.
+// silent judges why a member does not tell its status. Up to 3.6.11 etcd 3.6 tells it to the role root only.
 func (c *checker) silent(endpoint string, err error) {
 	if exitCode(err) == exitDenied {
+		if errors.Is(err, rpctypes.ErrPermissionDenied) {
+			c.auth = true
+			c.leaks("a server refuses its version to this user, as none with the fix of GHSA-xg4h-6gfc-h4m8 does: upgrade it")
+		}
 		c.warn("members", fmt.Sprintf("%s does not tell this user its version, alarms and space: %v", endpoint, err), asRoot)
 		return
 	}
 	c.warn("members", fmt.Sprintf("%s does not answer: %v", endpoint, err),
 		"Start the member, or remove it from --endpoints. Sessions survive it while the others are a quorum.")
+}
+
+// leaks notes that there is a server that does not keep users to their roles. Servers of one version say the same.
+func (c *checker) leaks(text string) {
+	if !slices.Contains(c.leaking, text) {
+		c.leaking = append(c.leaking, text)
+	}
+}
+
+// roles warns of servers that do not keep users to their roles, where auth is on. That costs no lock.
+func (c *checker) roles(ctx context.Context, timeout time.Duration) {
+	if c.leaking == nil {
+		return
+	}
+	advice := "Until all are upgraded keep nothing secret in this etcd."
+	if !c.auth {
+		asked, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		status, err := c.cli.AuthStatus(asked)
+		switch {
+		case err == nil && !status.Enabled:
+			return
+		case err != nil && exitCode(err) != exitDenied: // some versions tell it to root only: then it is on
+			advice += fmt.Sprintf(" Whether auth is on could not be asked: %v", err)
+		}
+	}
+	c.warn("roles", strings.Join(c.leaking, "; "), advice)
 }
 
 // size judges how many members there are.
@@ -95,6 +127,9 @@ func (c *checker) member(endpoint string, status *clientv3.StatusResponse) {
 		c.fail("version", endpoint+": "+err.Error(), "Upgrade this server before you rely on a lock.")
 	} else {
 		c.ok("version", "%s: %s", endpoint, status.Version)
+	}
+	if err := session.CheckServerRoles(status.Version); err != nil {
+		c.leaks(err.Error())
 	}
 	if status.Leader == 0 {
 		c.fail("members", endpoint+" has no leader", "A quorum of the members must run and reach each other.")
