@@ -43,7 +43,8 @@ An entry, one holder or waiter:
            entries (the holder or holders, then those who wait, in their order)
 "watch":   event ("queued", "acquired", "released", "left", "lost", "gone",
            "taken", "kicked", "removed"), revision, waiting (a count), entry (without ttl_seconds)
-"kick":    name, token, forced, free (false: it still holds), holder (an entry)
+"kick":    name, token, forced, free (false: it still holds), let_go (false: it was
+           taken away, or its lease has ended), holder (an entry)
 "epoch":   namespace, epoch
 "check":   check, result ("ok", "warning", "failed", "info"), detail, advice; the
            last line has fit (true or false) instead
