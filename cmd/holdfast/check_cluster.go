@@ -140,8 +140,9 @@ func (c *checker) member(endpoint string, status *clientv3.StatusResponse) {
 	for _, problem := range status.Errors {
 		switch {
 		case strings.Contains(problem, etcdserverpb.AlarmType_NOSPACE.String()):
-			c.fail("alarms", endpoint+": "+problem, "Nothing new can be locked. Compact and defragment, then run "+
-				"\"etcdctl alarm disarm\"; or raise --quota-backend-bytes.")
+			c.fail("alarms", endpoint+": "+problem, "Nothing new can be locked; what is held is renewed and released. Run "+
+				"\"etcdctl compact REVISION\", \"etcdctl defrag --cluster\", then \"etcdctl alarm disarm\"; or raise "+
+				"--quota-backend-bytes. Meanwhile \"kick\" cannot write: \"etcdctl lease revoke LEASE\" ends a holder.")
 		case strings.Contains(problem, etcdserverpb.AlarmType_CORRUPT.String()):
 			c.fail("alarms", endpoint+": "+problem, "Members disagree about their data: replace the one that is wrong.")
 		case !strings.Contains(problem, "no leader"): // said above

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,8 @@ A holder that reaches etcd learns of it within two seconds. Its contexts end, it
 says why, and the lock is free when its work has ended: nothing overlaps. "holdfast
 run" sends SIGTERM to its command, and SIGKILL after --drain. A holder that hangs or is
 cut off from etcd is not affected. See which client holds with "holdfast show" first, and
-give the --token that it shows: then no other holder is asked by mistake.
+give the --token that it shows: then no other holder is asked by mistake. Where the epoch
+was raised and etcd's history is compacted, show gives the entry's revision instead.
 
 --force takes the lock away from a holder that does not let go. It is asked first, and
 a few seconds later the next one may hold. A holder that is connected to etcd has been
@@ -120,7 +122,7 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	case token == 0 && len(holders) > 1:
 		return usage("%d clients hold %s: give the --token of one, see \"holdfast show\"", len(holders), k.lock())
 	case token == 0:
-		token = h.Token
+		token = cmp.Or(h.Token, fencing.Token(h.Revision)) // the epoch may not be known any more
 	default:
 		if i := slices.IndexFunc(holders, has(token)); i >= 0 {
 			h = holders[i]

@@ -25,7 +25,8 @@ An entry, one holder or waiter:
                     below the path that was asked for: its own path
     queued_at       when it queued, RFC 3339, by the clock of its process
     held_at         since when it holds, likewise; absent in the first second
-    token           its fencing token, a string of digits
+    token           its fencing token, a string of digits; where it is absent,
+                    "kick" takes the revision
     revision        etcd's revision that created it: the order of the queue
     lease           its lease, in hex as etcdctl has it
     ttl_seconds     until its lease expires unless it is renewed

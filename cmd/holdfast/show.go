@@ -165,8 +165,11 @@ func details(e admin.Entry) (lines []string) {
 	if e.Weight > 0 {
 		add("weight", strconv.Itoa(e.Weight))
 	}
-	if e.Token > 0 {
+	switch {
+	case e.Token > 0:
 		add("token", e.Token.String())
+	case e.Weight == 0: // a permit has none
+		add("token", fmt.Sprintf("not known any more; kick takes its revision: --token %d", e.Revision))
 	}
 	switch {
 	case e.Lease == 0:

@@ -113,6 +113,30 @@ func TestKickOfADeadHolderSaysThatItHasNotLetGo(t *testing.T) {
 	}
 }
 
+// A holder that queued before the epoch was raised has no known token once etcd's history is compacted.
+func TestHolderWhoseEpochIsCompactedIsKickedByItsRevision(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	for _, named := range []bool{true, false} {
+		name := fmt.Sprint("named-", named)
+		lk := hold(t, open(t, srv.Client(t), "host-1:77"), name)
+		epoch := fmt.Sprint(lk.Token().Epoch() + 1)
+		holdfast(t, srv.Endpoints(), "epoch", "bump", epoch).exits(0)
+		srv.Compact(t)
+		revision := fmt.Sprint(lk.Token().Revision())
+		show := holdfast(t, srv.Endpoints(), "show", name).exits(0).stdout.String()
+		if !strings.Contains(show, "--token "+revision+"\n") {
+			t.Errorf("show:\n%s\nwant --token %s", show, revision)
+		}
+		args := []string{"kick", name, "--reason=r", "--wait=0"}
+		if named {
+			args = append(args, "--token="+revision)
+		}
+		holdfast(t, srv.Endpoints(), args...).exits(0)
+		<-lk.Done()
+	}
+}
+
 func TestKickOfWhatCannotBeKicked(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

@@ -5,6 +5,9 @@ package cmd
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -170,11 +173,22 @@ func TestCheckOfAFullStore(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t, etcdtest.Options{Configure: func(c *embed.Config) { c.QuotaBackendBytes = 1 << 20 }})
 	cli := srv.Client(t)
+	hold(t, open(t, srv.Client(t), ""), "held")
 	for value := strings.Repeat("x", 1<<14); ; {
 		if _, err := cli.Put(deadline(t), "filler", value); errors.Is(err, rpctypes.ErrNoSpace) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
+		}
+	}
+	// What cannot be done points to the check.
+	for _, args := range [][]string{
+		{"run", "x", "--", "true"}, {"elect", "x", "--", "true"}, {"kick", "held", "--reason=r"},
+	} {
+		p := holdfast(t, srv.Endpoints(), args...).exits(1)
+		if said := p.stderr.String(); strings.Count(said, `"holdfast check" says`) != 1 ||
+			strings.Contains(said, "outcome unknown") {
+			t.Errorf("%v: %s", args, said)
 		}
 	}
 	found := findings(t, holdfast(t, srv.Endpoints(), "check", "-o", "json").exits(1))
@@ -184,6 +198,29 @@ func TestCheckOfAFullStore(t *testing.T) {
 	if len(found["space warning"]) != 1 || len(found["members warning"]) != 1 {
 		t.Errorf("space, members: %v", found)
 	}
+	remedy := commandsOf(t, filepath.Join("..", "..", "docs", "client.md"), "## When the store is full")
+	if _, err := exec.LookPath("etcdctl"); err != nil {
+		t.Skip("no etcdctl: apt-get install etcd-client")
+	}
+	begin(t, exec.Command("sh", "-ec", remedy), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS="+srv.Endpoints()[0]).exits(0)
+	holdfast(t, srv.Endpoints(), "run", "x", "--", "true").exits(0)
+	holdfast(t, srv.Endpoints(), "kick", "held", "--reason=r", "--wait=0").exits(0)
+}
+
+// commandsOf returns the commands of the first block of shell below a heading.
+func commandsOf(t *testing.T, file, heading string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, below, _ := strings.Cut(string(text), "\n"+heading+"\n")
+	_, block, _ := strings.Cut(below, "```sh\n")
+	commands, _, ok := strings.Cut(block, "```")
+	if !ok {
+		t.Fatalf("%s has no commands below %q", file, heading)
+	}
+	return commands
 }
 
 func TestCheckOfASlowConnection(t *testing.T) {
