@@ -114,6 +114,63 @@ func TestCheckOfAFitCluster(t *testing.T) {
 	holdfast(t, cluster.Endpoints(), "check", "--command-timeout=500ms").exits(69)
 }
 
+// On a healthy cluster a check as a user with a role that only reads is no failure: it tells what the user may do.
+func TestCheckJudgesWhatTheUserMayDo(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	const password = "secret"
+	cli := srv.Client(t)
+	ctx := deadline(t)
+	for role, prefixes := range map[string][]string{
+		"inspectors": {"holdfast/lock/", "holdfast/tree/", "holdfast/election/", "holdfast/session/"},
+		"observers":  {"holdfast/election/"},
+	} {
+		grants := []func() error{
+			func() error { _, err := cli.RoleAdd(ctx, role); return err },
+			func() error { _, err := cli.UserAdd(ctx, role, password); return err },
+			func() error { _, err := cli.UserGrantRole(ctx, role, role); return err },
+		}
+		for _, key := range append([]string{"holdfast/epoch"}, prefixes...) {
+			end := ""
+			if strings.HasSuffix(key, "/") {
+				end = clientv3.GetPrefixRangeEnd(key)
+			}
+			grants = append(grants, func() error {
+				_, err := cli.RoleGrantPermission(ctx, role, key, end, clientv3.PermissionType(clientv3.PermRead))
+				return err
+			})
+		}
+		for _, grant := range grants {
+			if err := grant(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	enableAuth(t, cli, password)
+	for user, c := range map[string]struct {
+		args []string
+		code int
+		ok   string
+	}{
+		"inspectors":   {nil, 0, "for observe, inspect"},
+		"observers":    {nil, 0, "for observe"},
+		"inspectors ":  {[]string{"--for=inspect"}, 0, "for inspect"},
+		"inspectors  ": {[]string{"--for=lock"}, 1, ""},
+		"nothing":      {nil, 1, ""},
+		"root":         {nil, 0, "for lock, tree, sem, election, observe, inspect, admin, epoch"},
+	} {
+		args := []string{"check", "-o", "json", "--ttl=600s", "--user=" + strings.TrimSpace(user) + ":" + password}
+		found := findings(t, holdfast(t, srv.Endpoints(), append(args, c.args...)...).exits(c.code))
+		ok := ""
+		for _, f := range found["permission ok"] {
+			ok += f.Detail
+		}
+		if ok != c.ok || (len(found["permission failed"]) > 0) != (c.code != 0) {
+			t.Errorf("user %s %v: %q, want %q: %v", user, c.args, ok, c.ok, found)
+		}
+	}
+}
+
 // What a check advises is what makes the cluster fit.
 func TestPermissionsThatCheckAdvisesMakeItFit(t *testing.T) {
 	t.Parallel()
