@@ -82,7 +82,8 @@ const (
 	CauseExpired Cause = iota + 1
 	// CauseRevoked: etcd says that the lease does not exist.
 	CauseRevoked
-	// CauseEntryDeleted: the entry of the lock or term is gone from etcd. Usually it was deleted by hand. After a
+	// CauseEntryDeleted: the entry of the lock or term is gone from etcd. Usually it was deleted by hand. Or it was
+	// removed while this process was paused: then the record for the Auditor, or the log, has CauseRemoved. After a
 	// refused write the lease may have been revoked instead, which the session reports next.
 	CauseEntryDeleted
 	// CauseClusterChanged: the endpoints now lead to another etcd cluster.
@@ -149,7 +150,8 @@ func (c Cause) explain() string {
 			"(revoked by hand, or by a deposed etcd leader; or etcd was restored)"
 	case CauseEntryDeleted:
 		return "its entry is gone from etcd " +
-			"(deleted by another client; or the lease was revoked, which the session will report next)"
+			"(deleted by hand; or removed by an administrator, whom the record of this loss then names; " +
+			"or the lease was revoked, which the session will report next)"
 	case CauseClusterChanged:
 		return "the endpoints lead to another etcd cluster now"
 	case CauseClosed:

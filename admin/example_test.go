@@ -133,16 +133,13 @@ func ExampleClient_Remove() {
 			}
 		case admin.Removed:
 			fmt.Println(ev.Entry.Notice)
-			if !ev.Entry.Notice.Until.IsZero() { // the entry was moved, and goes then; or now, as its process is ended
-				sess.Close(ctx)
-			}
+			sess.Close(ctx) // its process is ended; otherwise the name would be free a few seconds later
 		case admin.Released:
 			fmt.Println("free")
 			return
 		}
 	}
 	// Output:
-	// being removed by "jane": "host is wedged"
 	// being removed by "jane": "host is wedged"
 	// free
 }

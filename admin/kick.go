@@ -66,6 +66,9 @@ func (e *HolderError) Unwrap() error { return e.Err }
 // them. If it is the first of this queue and still waits in another one, it gives up its place in all of them once
 // it looks, within 30 seconds, and queues again at the back. Leaders of elections take no requests: ErrNotTold.
 //
+// Where Entry.Token is 0, the epoch was raised after the holder queued and etcd has compacted what it was before: then
+// give fencing.Token(Entry.Revision).
+//
 // nil means that the request stands in the entry, this one or that of an earlier Kick or Remove, and
 // not that the holder knows of it. Watch tells how it goes on.
 //
@@ -130,7 +133,8 @@ func (c *Client) newRequest(
 		return nil, err
 	}
 	if token <= 0 {
-		return nil, &holdfast.ArgumentError{Argument: "token", Reason: "is not that of an acquisition: see Entry.Token"}
+		return nil, &holdfast.ArgumentError{Argument: "token", Reason: "is not that of an acquisition: see Entry.Token, " +
+			"and Entry.Revision where that is 0"}
 	}
 	if bad := badText(reason); reason == "" || bad != "" {
 		if reason == "" {
@@ -174,11 +178,12 @@ func (r *request) ask(ctx context.Context) error {
 		if h.entry.Released() && !r.notice.Removed { // MinHold keeps its name; no holder would read the notice
 			return &HolderError{Token: r.token, Err: ErrNotHeld, Holder: h.entry}
 		}
-		if h.all(func(n queue.Notice) bool { return n.Given() && (n.Removed || !r.notice.Removed) }) {
+		asked := func(n queue.Notice) bool { return n.Given() && (n.Removed || !r.notice.Removed) }
+		if h.all(asked) {
 			r.told = true
 			return nil
 		}
-		return r.write(ctx, func(queue.Notice) queue.Notice { return r.notice }, clientv3.WithIgnoreLease())
+		return r.write(ctx, func(queue.Notice) queue.Notice { return r.notice }, asked, clientv3.WithIgnoreLease())
 	})
 }
 
@@ -238,8 +243,12 @@ func (r *request) view(ctx context.Context, kv *mvccpb.KeyValue, epoch []*mvccpb
 	return e, err
 }
 
-// write changes the notices in the holder's entries if those are as find has read them.
-func (r *request) write(ctx context.Context, notice func(queue.Notice) queue.Notice, opts ...clientv3.OpOption) error {
+// write changes the notices in the holder's entries if those are as find has read them. written tells a notice that was
+// changed.
+func (r *request) write(
+	ctx context.Context, notice func(queue.Notice) queue.Notice, written func(queue.Notice) bool,
+	opts ...clientv3.OpOption,
+) error {
 	var unchanged []clientv3.Cmp
 	var puts []clientv3.Op
 	for _, w := range r.holder.writable {
@@ -254,6 +263,16 @@ func (r *request) write(ctx context.Context, notice func(queue.Notice) queue.Not
 	}
 	resp, open, err := attempt.Once(ctx, r.sender, attempt.Write, send)
 	switch {
+	case err != nil && !open && !etcderr.Pending(err) && etcderr.Classify(err) == etcderr.Unknown:
+		// So a full store refuses, but also answers the one request that has filled it, and that it has carried out. A
+		// read tells which it was.
+		found := r.find(ctx)
+		if found == nil && r.holder.all(written) {
+			r.told = true
+			return nil
+		}
+		r.unanswered = r.unanswered || found != nil
+		return err
 	case err != nil:
 		r.unanswered = r.unanswered || open || etcderr.Classify(err) == etcderr.Unknown
 		return etcderr.WithConnection(r.client.ActiveConnection(), err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -100,46 +101,82 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 	})
 }
 
-// A role that may only read, and etcd's other refusals, are told at once and leave nothing open.
+// A role that may only read, a full store, and etcd's other refusals are told at once and leave nothing open.
 func TestKickThatEtcdRefusesSaysSo(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
-		a, _ := newSession(t, srv, "a")
-		lk := mustLock(t, a, "job")
-		cli := srv.Link().Client()
-		cli.KV = readOnlyKV{cli.KV}
-		err := admin.New(cli, nil).Kick(t.Context(), admin.Lock, "job", lk.Token(), "deploy")
-		if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
-			t.Errorf("Kick: %v", err)
-		}
-		if err := lk.Check(); err != nil {
-			t.Error(err)
+	for _, refusal := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrNoSpace} {
+		inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
+			a, _ := newSession(t, srv, "a")
+			lk := mustLock(t, a, "job")
+			cli := srv.Link().Client()
+			cli.KV = &refusingKV{KV: cli.KV, err: refusal}
+			adm := admin.New(cli, &admin.Options{Auditor: audit.Func(func(_ context.Context, r audit.Record) {
+				t.Errorf("recorded, though nothing was done: %v", r.Err)
+			})})
+			for what, call := range map[string]func(context.Context, admin.Kind, string, fencing.Token, string) error{
+				"kick": adm.Kick, "remove": adm.Remove,
+			} {
+				err := call(t.Context(), admin.Lock, "job", lk.Token(), "deploy")
+				if !errors.Is(err, refusal) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			if err := lk.Check(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The write that fills a store is carried out, and answered like a refusal. What stands in the entry tells.
+func TestKickThatHasFilledTheStoreSucceeds(t *testing.T) {
+	whileHeld(t, func(t *testing.T, j *job) {
+		cli := j.ops.link.Client()
+		cli.KV = &refusingKV{KV: cli.KV, err: rpctypes.ErrNoSpace, after: true}
+		j.mustKick(t)
+		ends(t, j.lk, holdfast.CauseKicked)
+		mustRemove(t, j.ops, j.lk) // two writes, each of which is answered so
+		q, err := j.ops.Show(t.Context(), admin.Lock, "job")
+		if h, _ := q.Holder(); err != nil || h.Notice.Until.IsZero() || len(j.ops.records) != 2 {
+			t.Errorf("%+v, %v, records %v", h, err, j.ops.records)
 		}
 	})
 }
 
-// readOnlyKV refuses Txns that write, as etcd does to a role that may only read.
-type readOnlyKV struct{ clientv3.KV }
+// refusingKV answers Txns that write with an error, without or after carrying them out.
+type refusingKV struct {
+	clientv3.KV
+	err   error
+	after bool
+}
 
-func (kv readOnlyKV) Txn(ctx context.Context) clientv3.Txn { return &readOnlyTxn{Txn: kv.KV.Txn(ctx)} }
+func (kv *refusingKV) Txn(ctx context.Context) clientv3.Txn {
+	return &refusedTxn{Txn: kv.KV.Txn(ctx), kv: kv}
+}
 
-type readOnlyTxn struct {
+type refusedTxn struct {
 	clientv3.Txn
+	kv     *refusingKV
 	writes bool
 }
 
-func (t *readOnlyTxn) If(cmps ...clientv3.Cmp) clientv3.Txn { t.Txn = t.Txn.If(cmps...); return t }
+func (t *refusedTxn) If(cmps ...clientv3.Cmp) clientv3.Txn { t.Txn = t.Txn.If(cmps...); return t }
 
-func (t *readOnlyTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+func (t *refusedTxn) Then(ops ...clientv3.Op) clientv3.Txn {
 	t.writes = slices.ContainsFunc(ops, clientv3.Op.IsPut)
 	t.Txn = t.Txn.Then(ops...)
 	return t
 }
 
-func (t *readOnlyTxn) Commit() (*clientv3.TxnResponse, error) {
-	if t.writes {
-		return nil, rpctypes.ErrPermissionDenied
+func (t *refusedTxn) Commit() (*clientv3.TxnResponse, error) {
+	switch {
+	case !t.writes:
+		return t.Txn.Commit()
+	case t.kv.after:
+		if _, err := t.Txn.Commit(); err != nil {
+			return nil, err
+		}
 	}
-	return t.Txn.Commit()
+	return nil, t.kv.err
 }
 
 func TestBadInputOfAKickIsRefusedBeforeAnyRequest(t *testing.T) {

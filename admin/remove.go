@@ -35,7 +35,7 @@ import (
 //
 // nil means that the entry was moved, or that the holder has let go. If Remove or its process ends in
 // between, the holder has been asked, as by Kick, and nothing else has happened; it may be repeated.
-// Errors are those of Kick.
+// The token and the errors are those of Kick.
 func (c *Client) Remove(ctx context.Context, kind Kind, name string, token fencing.Token, reason string) error {
 	return c.remove(ctx, token, reason, func() (place, error) { return c.named(kind, name) })
 }
@@ -72,7 +72,7 @@ func (r *request) move(ctx context.Context) error {
 			return nil // it has let go, or the lease has ended
 		case err != nil:
 			return err
-		case r.holder.all(func(n queue.Notice) bool { return !n.Until.IsZero() }):
+		case r.holder.all(moved):
 			r.unanswered = false
 			return nil // moved, by an unanswered request or by another administrator
 		}
@@ -83,10 +83,14 @@ func (r *request) move(ctx context.Context) error {
 			return fmt.Errorf("grant a lease: %w", etcderr.WithConnection(r.client.ActiveConnection(), err))
 		}
 		until := time.Now().Add(time.Duration(lease.TTL) * time.Second)
-		err = r.write(ctx, func(n queue.Notice) queue.Notice { n.Until = until; return n }, clientv3.WithLease(lease.ID))
+		putUntil := func(n queue.Notice) queue.Notice { n.Until = until; return n }
+		err = r.write(ctx, putUntil, moved, clientv3.WithLease(lease.ID))
 		if etcderr.Classify(err) == etcderr.LeaseGone {
 			err = backoff.Again(err)
 		}
 		return err
 	})
 }
+
+// moved reports whether the entry with that notice was moved.
+func moved(n queue.Notice) bool { return !n.Until.IsZero() }

@@ -1,12 +1,14 @@
 package admin_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -90,6 +92,36 @@ func TestTokenIsThatOfTheEpochWhenTheEntryQueued(t *testing.T) {
 		}
 		if q.Entries[0].Token != lk.Token() || q.Entries[1].Token>>48 != 3 {
 			t.Errorf("tokens %v and %v, the holder's is %v", q.Entries[0].Token, q.Entries[1].Token, lk.Token())
+		}
+	})
+}
+
+// The epoch that a holder has queued under is not known once etcd has compacted it. Its revision names it then.
+func TestHolderWhoseEpochIsCompactedIsKickedAndRemovedByItsRevision(t *testing.T) {
+	whileHeld(t, func(t *testing.T, j *job) {
+		if _, err := fencing.BumpEpoch(t.Context(), j.srv.Link().Client(), "", 3, nil); err != nil {
+			t.Fatal(err)
+		}
+		j.srv.Compact()
+		q, err := j.ops.Show(t.Context(), admin.Lock, "job")
+		h, _ := q.Holder()
+		if err != nil || h.Token != 0 {
+			t.Fatalf("token %v, %v: the epoch is known", h.Token, err)
+		}
+		if err := j.ops.Kick(t.Context(), admin.Lock, "job", h.Token, "deploy"); !strings.Contains(
+			err.Error(), "Entry.Revision") {
+			t.Errorf("without a token: %v", err)
+		}
+		by := fencing.Token(h.Revision)
+		if err := j.ops.Kick(t.Context(), admin.Lock, "job", by+1, "deploy"); !errors.Is(err, admin.ErrNotHeld) {
+			t.Errorf("by another revision: %v", err)
+		}
+		if err := j.ops.Kick(t.Context(), admin.Lock, "job", by, "deploy"); err != nil {
+			t.Fatal(err)
+		}
+		ends(t, j.lk, holdfast.CauseKicked)
+		if err := j.ops.Remove(t.Context(), admin.Lock, "job", by, "wedged"); err != nil {
+			t.Error(err)
 		}
 	})
 }

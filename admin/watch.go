@@ -32,7 +32,8 @@ const (
 	Taken What = "taken"
 	// Kicked: an administrator has asked the holder to let go; see Entry.Notice.
 	Kicked What = "kicked"
-	// Removed: an administrator is taking the lock away from its holder; see Entry.Notice.
+	// Removed: an administrator is taking the lock away from its holder; see Entry.Notice. Released follows, at once or
+	// in a few seconds.
 	Removed What = "removed"
 	// Released: the entry was first, and was removed alone: by its holder, by hand, or because MinHold has passed or a
 	// Remove was completed.

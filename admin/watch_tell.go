@@ -71,7 +71,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoc
 			return nil
 		}
 		switch {
-		case before.Released(): // it no longer stood on the lease of its session
+		case before.Released(), !before.Notice.Until.IsZero(): // it no longer stood on the lease of its session
 			how = Released
 		case how == Released && !w.holders[before.Revision]:
 			how = Left
@@ -176,8 +176,10 @@ func (w *watcher) modified(before, now Entry, rev int64) error {
 			return err
 		}
 	}
+	told := before.Notice
+	told.Until = now.Notice.Until // the second step of a removal
 	switch {
-	case now.Notice == before.Notice:
+	case now.Notice == told:
 		return nil
 	case now.Notice.Removed:
 		return w.tell(Event{What: Removed, Entry: now, Revision: rev})

@@ -138,7 +138,7 @@ func TestWatchTellsThatALockWasRemoved(t *testing.T) {
 				break
 			}
 		}
-		want := []admin.What{admin.Queued, admin.Acquired, admin.Removed, admin.Removed, admin.Released} // asked, moved
+		want := []admin.What{admin.Queued, admin.Acquired, admin.Removed, admin.Released}
 		if !slices.Equal(told, want) {
 			t.Errorf("told %v, want %v", told, want)
 		}
@@ -146,5 +146,25 @@ func TestWatchTellsThatALockWasRemoved(t *testing.T) {
 		if len(srv.Keys(key)) != 1 {
 			t.Error("the holder's session key is gone")
 		}
+	})
+}
+
+// The session of the holder is gone before the lease of the removal ends. The entry did not go with the session.
+func TestWatchTellsTheEndOfARemovalAlsoAfterTheSessionOfTheHolder(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		a, link := newSession(t, srv, "a")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		lk := mustLock(t, a, "job")
+		told := watch(t, adm.Watch(ctx, admin.Lock, "job"))
+		expect(t, told, "queued a 0, acquired a 0")
+		link.BlackHole()
+		mustRemove(t, newAdministrator(srv, "ops"), lk)
+		srv.Revoke(lk.Lease())
+		expect(t, told, "removed a 0")
+		time.Sleep(toldWithin + slack)
+		expect(t, told, "released a 0")
+		cancel()
+		expect(t, told, "error: context canceled")
 	})
 }

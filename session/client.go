@@ -9,10 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
@@ -58,13 +60,15 @@ func ClientConfig(endpoints ...string) clientv3.Config {
 }
 
 // NewClient is clientv3.New with an error that says why it failed: it Is etcderr.ErrNotConnected and
-// has the reason, such as an untrusted certificate. Close the client after its sessions.
+// has the reason, such as an untrusted certificate. The client's errors also say which certificate of cfg.TLS has
+// expired, and that a server asks for one and there is none. Close the client after its sessions.
 //
 // clientv3.New connects in the background, and waits only to log in (Username and Password) or to ask
 // for versions (RejectOldCluster). Otherwise the first call that waits, such as New, reports the
 // reason.
 //
-// ctx and cfg.DialTimeout bound the call, cfg.Context the client's life. Other errors:
+// ctx and cfg.DialTimeout bound the call, cfg.Context the client's life. Until then the login is repeated while etcd
+// changes its leader or cannot be reached. Other errors:
 // rpctypes.ErrAuthFailed (wrong user or password), clientv3.ErrOldCluster, and *holdfast.ArgumentError
 // for a cfg without Endpoints, or with a Username and no Password. No error contains the password.
 func NewClient(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, error) {
@@ -81,9 +85,13 @@ func NewClient(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, erro
 		life = context.Background()
 	}
 	life, cancel := context.WithCancel(life)
-	start := &startup{ctx: ctx}
+	start, shown := &startup{ctx: ctx}, &certificate{}
 	cfg.Context = life
-	cfg.DialOptions = append(slices.Clip(cfg.DialOptions), grpc.WithChainUnaryInterceptor(start.intercept))
+	if cfg.TLS != nil {
+		cfg.TLS = shown.watch(cfg.TLS)
+	}
+	cfg.DialOptions = append(slices.Clip(cfg.DialOptions),
+		grpc.WithChainUnaryInterceptor(start.intercept, shown.intercept))
 
 	stop := context.AfterFunc(ctx, cancel)
 	cli, err := clientv3.New(cfg)
@@ -136,8 +144,8 @@ func withoutUser(endpoint string) string {
 	return host
 }
 
-// startup finds out why the requests of clientv3.New fail. Only an interceptor sees their connection: it is closed
-// when New returns the error.
+// startup repeats the requests of clientv3.New, and finds out why they fail. Only an interceptor sees their connection:
+// it is closed when New returns the error.
 type startup struct {
 	ctx context.Context // NewClient's
 
@@ -146,23 +154,41 @@ type startup struct {
 	why      error
 }
 
+// intercept repeats a request until its context ends, for up to DialTimeout. etcd's client gives up after
+// MaxUnaryRetries, which are over before a cluster has elected another leader.
 func (s *startup) intercept(
 	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
 	opts ...grpc.CallOption,
 ) error {
-	err := invoke(ctx, method, req, reply, cc, opts...)
-	if err != nil && ctx.Err() != nil {
-		s.explain(ctx, cc)
+	once := func(ctx context.Context) error { return invoke(ctx, method, req, reply, cc, opts...) }
+	if s.isFinished() {
+		return once(ctx)
 	}
-	return err
+	var refused error // the latest reply of etcd
+	err := backoff.Retry(ctx, backoff.Policy{}, func(ctx context.Context) error {
+		err := once(ctx)
+		if err != nil && ctx.Err() == nil {
+			refused = rpctypes.Error(err)
+		}
+		return err
+	})
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	s.explain(ctx, cc, refused)
+	return status.FromContextError(ctx.Err()).Err()
 }
 
-// explain remembers why cc is not connected, for the end of ctx or of NewClient's context, which canceled ctx.
-func (s *startup) explain(ctx context.Context, cc *grpc.ClientConn) {
+func (s *startup) isFinished() bool {
 	s.mu.Lock()
-	finished := s.finished
-	s.mu.Unlock()
-	if finished {
+	defer s.mu.Unlock()
+	return s.finished
+}
+
+// explain remembers why cc is not connected, or what etcd has replied, for the end of ctx or of NewClient's context,
+// which canceled ctx.
+func (s *startup) explain(ctx context.Context, cc *grpc.ClientConn, refused error) {
+	if s.isFinished() {
 		return
 	}
 	ended := backoff.ContextErr(s.ctx)
@@ -170,9 +196,15 @@ func (s *startup) explain(ctx context.Context, cc *grpc.ClientConn) {
 		ended = ctx.Err()
 	}
 	why := etcderr.WithConnection(cc, ended)
+	if !errors.Is(why, etcderr.ErrNotConnected) {
+		why = nil
+		if refused != nil {
+			why = fmt.Errorf("%w; last error: %w", ended, refused)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.why == nil && errors.Is(why, etcderr.ErrNotConnected) {
+	if s.why == nil {
 		s.why = why
 	}
 }

@@ -3,15 +3,23 @@ package session_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -112,6 +120,57 @@ func TestNewClientReturnsWhenItsContextEnds(t *testing.T) {
 			t.Errorf("no endpoint in %v", err)
 		}
 	}
+}
+
+// etcd refuses logins while it changes its leader, for longer than etcd's client repeats them.
+func TestNewClientTriesOnWhileEtcdChangesItsLeader(t *testing.T) {
+	for name, c := range map[string]struct {
+		refuses time.Duration
+		want    error // nil: a client
+	}{"for a while": {3 * time.Second, nil}, "for longer than DialTimeout": {time.Hour, context.DeadlineExceeded}} {
+		bubble.Test(t, func(t *testing.T) {
+			begin := time.Now()
+			listener := bufconn.Listen(1 << 16)
+			server := grpc.NewServer()
+			pb.RegisterAuthServer(server, login{until: begin.Add(c.refuses)})
+			served := make(chan struct{})
+			go func() { // joined below
+				defer close(served)
+				_ = server.Serve(listener)
+			}()
+			defer func() { server.Stop(); <-served }()
+			cfg := session.ClientConfig("passthrough:///fake")
+			cfg.Username, cfg.Password = "service", "swordfish"
+			cfg.DialOptions = append(cfg.DialOptions, grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+			cli, err := session.NewClient(t.Context(), cfg)
+			took := time.Since(begin)
+			if c.want == nil {
+				if err != nil || took < c.refuses || took > c.refuses+2*time.Second {
+					t.Fatalf("%s: after %v: %v", name, took, err)
+				}
+				_ = cli.Close()
+				return
+			}
+			if !errors.Is(err, c.want) || took > 6*time.Second || !strings.Contains(err.Error(), "leader changed") ||
+				errors.Is(err, etcderr.ErrNotConnected) {
+				t.Errorf("%s: after %v: %v", name, took, err)
+			}
+		})
+	}
+}
+
+// login refuses logins for a while.
+type login struct {
+	pb.UnimplementedAuthServer
+	until time.Time
+}
+
+func (l login) Authenticate(context.Context, *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+	if time.Now().Before(l.until) {
+		return nil, rpctypes.ErrGRPCLeaderChanged
+	}
+	return &pb.AuthenticateResponse{Token: "token"}, nil
 }
 
 // A request on a half-open connection does not hang until its context ends: the client gives up the connection 13 s

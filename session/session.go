@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -54,7 +55,8 @@ type Session struct {
 //
 // Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is sent; otherwise etcd's error, joined with
 // ctx's. Test for etcderr.ErrNotConnected, holdfast.ErrClientClosed, and rpctypes.ErrPermissionDenied (of the session
-// key; the message has the etcdctl command that grants it). After an error there is nothing to close.
+// key; the message has the etcdctl command that grants it), rpctypes.ErrNoSpace (the store is full). After an error
+// there is nothing to close.
 func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, error) {
 	if ctx == nil {
 		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -92,6 +94,9 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		s.lease, err = s.grantOnce(ctx)
 		return err
 	})
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		err = fmt.Errorf("%w: the store of etcd is full; \"holdfast check\" says what to do", err)
+	}
 	if err != nil {
 		s.cancel()
 		return nil, fmt.Errorf("holdfast: no session: %w", err)

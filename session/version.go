@@ -2,19 +2,40 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcderr"
 )
 
-// patched has, for each release line of etcd that began with a certain bug, the patch release that fixes it. With the
-// bug, a member could answer a linearizable read with stale data after a pause, and such reads confirm renewals. Lines
-// before the first are too old; lines after the last never had the bug.
-var patched = []version{{3, 5, 28}, {3, 6, 9}}
+// patched is the fix of a bug in etcd: for each release line that began with the bug, the patch release without it.
+// Lines before the first have the bug; lines after the last never had it.
+type patched []version
+
+var (
+	// freshReads: without this fix a member may answer a linearizable read with stale data after a pause, and such reads
+	// confirm renewals.
+	freshReads = patched{{3, 5, 28}, {3, 6, 9}}
+
+	// keptRoles is the fix of GHSA-xg4h-6gfc-h4m8: a watch of all keys from one on was permitted as if it were of that
+	// one key.
+	keptRoles = patched{{3, 5, 33}, {3, 6, 14}, {3, 7, 1}}
+)
+
+func (p patched) String() string {
+	var list []string
+	for _, v := range p {
+		list = append(list, v.String())
+	}
+	return strings.Join(list, ", ") + " or newer"
+}
 
 // version is a release of etcd: major, minor, patch.
 type version [3]int
@@ -40,30 +61,45 @@ func parseVersion(text string) (v version, prerelease, ok bool) {
 	return v, prerelease, true
 }
 
-// tooOld reports whether a server of that version may answer a linearizable read with stale data. It returns false
-// for a version that cannot be parsed.
-func tooOld(text string) bool {
+// lackedBy reports whether a server of that version lacks the fix; false for a version that cannot be parsed.
+func (p patched) lackedBy(text string) bool {
 	v, prerelease, ok := parseVersion(text)
 	if !ok {
 		return false
 	}
-	for _, min := range patched {
+	for _, min := range p {
 		if v[0] == min[0] && v[1] == min[1] {
 			return v[2] < min[2] || v[2] == min[2] && prerelease
 		}
 	}
-	return v[0] < patched[0][0] || v[0] == patched[0][0] && v[1] < patched[0][1]
+	return v[0] < p[0][0] || v[0] == p[0][0] && v[1] < p[0][1]
 }
 
 // CheckServerVersion returns nil if a session may rely on an etcd server of this version, as its Status reports it, and
 // otherwise an error that says why not and which versions are supported. A version that cannot be parsed is accepted.
-// New logs the same as a warning.
+// New logs the same as a warning. It does not judge whether etcd keeps its roles: see CheckServerRoles.
 func CheckServerVersion(version string) error {
-	if !tooOld(version) {
+	if !freshReads.lackedBy(version) {
 		return nil
 	}
 	return fmt.Errorf("unsupported etcd version %s: linearizable reads may return stale data, so a lost lock may still "+
-		"look held; upgrade to %v, %v or newer", version, patched[0], patched[1])
+		"look held; upgrade to %v", version, freshReads)
+}
+
+// leak is what a server without keptRoles allows.
+const leak = "a user who may read one key may watch every key behind it (GHSA-xg4h-6gfc-h4m8)"
+
+// CheckServerRoles returns nil if an etcd server of this version keeps its users to their roles, where etcd's auth is
+// on, and otherwise an error that says which versions do. Before 3.5.33, 3.6.14 and 3.7.1 it does not
+// (GHSA-xg4h-6gfc-h4m8): who may read one key, such as NAMESPACE/epoch, may watch every key behind it, those of other
+// applications, too. Locks and fenced writes are not affected. A version that cannot be parsed is accepted.
+//
+// New asks such a server whether auth is on, and logs the same as a warning if it is.
+func CheckServerRoles(version string) error {
+	if !keptRoles.lackedBy(version) {
+		return nil
+	}
+	return fmt.Errorf("etcd %s does not keep users to their roles: %s; upgrade to %v", version, leak, keptRoles)
 }
 
 // warnOfOldServers asks as many times for a version as there are endpoints, and logs which servers are too old.
@@ -72,7 +108,8 @@ func (s *Session) warnOfOldServers(ctx context.Context) {
 	if ask == nil {
 		return // not a whole client
 	}
-	var old []string
+	var stale, leaking []string
+	auth := false // it is known to be on
 	for _, endpoint := range s.client.Endpoints() {
 		attempt, cancel := context.WithTimeout(ctx, s.opts.Retry.Attempt)
 		status, err := ask.Status(attempt, endpoint)
@@ -81,19 +118,49 @@ func (s *Session) warnOfOldServers(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
+		case errors.Is(err, rpctypes.ErrPermissionDenied): // servers with the fix answer every user
+			auth = true
+			leaking = append(leaking, endpoint+" does not tell this user its version")
 		case err != nil:
 			s.opts.Logger.Debug("holdfast: could not query etcd server version", "endpoint", endpoint, "error", err)
-		case tooOld(status.Version):
+		default:
 			if status.Header != nil {
 				endpoint = fmt.Sprintf("member %x", status.Header.MemberId)
 			}
-			old = append(old, endpoint+" is "+status.Version)
+			if freshReads.lackedBy(status.Version) {
+				stale = append(stale, endpoint+" is "+status.Version)
+			}
+			if keptRoles.lackedBy(status.Version) {
+				leaking = append(leaking, endpoint+" is "+status.Version)
+			}
 		}
 	}
-	if old != nil {
+	if stale != nil {
 		s.opts.Logger.Warn("holdfast: unsupported etcd version: linearizable reads may return stale data, "+
-			"so a lost lock may still look held; upgrade",
-			"servers", old, "need", fmt.Sprintf("%v, %v or newer", patched[0], patched[1]))
+			"so a lost lock may still look held; upgrade", "servers", stale, "need", freshReads.String())
+	}
+	if leaking != nil && (auth || s.authIsOn(ctx)) {
+		s.opts.Logger.Warn("holdfast: this etcd does not keep users to their roles: "+leak+"; upgrade",
+			"servers", leaking, "need", keptRoles.String())
+	}
+}
+
+// authIsOn asks whether etcd's auth is on. Some versions tell it to root only, and refuse other users: then it is on.
+func (s *Session) authIsOn(ctx context.Context) bool {
+	if s.client.Auth == nil {
+		return false // not a whole client
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Retry.Attempt)
+	defer cancel()
+	status, err := s.client.AuthStatus(ctx)
+	switch {
+	case err == nil:
+		return status.Enabled
+	case etcderr.Classify(err) == etcderr.Unauthorised:
+		return true
+	default:
+		s.opts.Logger.Debug("holdfast: could not ask etcd whether auth is on", "error", err)
+		return false
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/session"
@@ -21,7 +22,8 @@ import (
 type versions struct {
 	clientv3.Maintenance // nil: a session calls Status only
 
-	of map[string]string
+	of   map[string]string
+	auth authStatus
 
 	mu    sync.Mutex // protects what follows
 	asked []string
@@ -37,17 +39,36 @@ func (v *versions) Status(ctx context.Context, endpoint string) (*clientv3.Statu
 		return nil, ctx.Err()
 	case "refuse":
 		return nil, errors.New("refused")
+	case "deny":
+		return nil, rpctypes.ErrPermissionDenied
 	default:
 		return (*clientv3.StatusResponse)(&pb.StatusResponse{Version: version}), nil
 	}
 }
 
+// authStatus answers whether auth is on.
+type authStatus struct {
+	clientv3.Auth // nil: a session calls AuthStatus only
+
+	on  bool
+	err error
+}
+
+func (a authStatus) AuthStatus(context.Context) (*clientv3.AuthStatusResponse, error) {
+	return (*clientv3.AuthStatusResponse)(&pb.AuthStatusResponse{Enabled: a.on}), a.err
+}
+
 // logOf opens a session with servers of these versions, waits two minutes, closes it, and returns the lines of its log.
 func logOf(t *testing.T, c *cluster, of map[string]string, endpoints ...string) (lines []string, v *versions) {
 	t.Helper()
-	cli := c.dial(t)
 	v = &versions{of: of}
-	cli.Maintenance = v
+	return v.log(t, c, endpoints...), v
+}
+
+func (v *versions) log(t *testing.T, c *cluster, endpoints ...string) []string {
+	t.Helper()
+	cli := c.dial(t)
+	cli.Maintenance, cli.Auth = v, v.auth
 	cli.SetEndpoints(append([]string{cli.Endpoints()[0]}, endpoints...)...)
 	v.of[cli.Endpoints()[0]] = "3.7.3"
 	var log bytes.Buffer
@@ -65,7 +86,7 @@ func logOf(t *testing.T, c *cluster, of map[string]string, endpoints ...string) 
 	if err := sess.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	return strings.Split(strings.TrimSpace(log.String()), "\n"), v
+	return strings.Split(strings.TrimSpace(log.String()), "\n")
 }
 
 func TestUnsupportedServersAreLoggedOnce(t *testing.T) {
@@ -113,6 +134,42 @@ func TestVersionThatIsNotAnsweredHidesNoOther(t *testing.T) {
 			t.Errorf("%q", lines)
 		}
 	})
+}
+
+// GHSA-xg4h-6gfc-h4m8 matters where auth is on, and that is asked of servers that lack the fix only.
+func TestServersThatDoNotKeepUsersToTheirRolesAreLoggedWhereAuthIsOn(t *testing.T) {
+	for version, leaks := range map[string]bool{
+		"3.4.36": true, "3.5.28": true, "3.5.32": true, "3.5.33-rc.0": true, "3.5.33": false, "3.5.35": false,
+		"3.6.9": true, "3.6.13": true, "3.6.14": false, "3.7.0": true, "3.7.0-rc.0": true, "3.7.1": false, "3.8.0": false,
+		"not a version": false,
+		"deny":          true, // servers with the fix tell every user their version
+	} {
+		if version != "deny" && (session.CheckServerRoles(version) != nil) != leaks {
+			t.Errorf("CheckServerRoles(%q): %v", version, session.CheckServerRoles(version))
+		}
+		for name, auth := range map[string]authStatus{
+			"on": {on: true}, "off": {}, "refused": {err: rpctypes.ErrPermissionDenied}, "no user": {err: rpctypes.ErrUserEmpty},
+			"not answered": {err: errors.New("refused")},
+		} {
+			on := auth.on || errors.Is(auth.err, rpctypes.ErrPermissionDenied) || errors.Is(auth.err, rpctypes.ErrUserEmpty)
+			want := leaks && (on || version == "deny")
+			start(t, func(t *testing.T, c *cluster) {
+				v := &versions{of: map[string]string{"passthrough:///a": version}, auth: auth}
+				warned := 0
+				for _, line := range v.log(t, c, "passthrough:///a") {
+					if strings.Contains(line, "level=WARN") && strings.Contains(line, "GHSA-xg4h-6gfc-h4m8") {
+						warned++
+						if !strings.Contains(line, "/a ") || !strings.Contains(line, "3.5.33, 3.6.14, 3.7.1 or newer") {
+							t.Errorf("the warning lacks the server or what is needed: %s", line)
+						}
+					}
+				}
+				if warned != map[bool]int{true: 1}[want] {
+					t.Errorf("version %s, auth %s: %d warnings, want one: %v", version, name, warned, want)
+				}
+			})
+		}
+	}
 }
 
 // A session that is opened and closed at once does not wait for the replies, and one whose client has no

@@ -21,11 +21,12 @@ it is not. It writes nothing but a lease, which it revokes.
     members      each endpoint answers, has a leader, is no learner; the endpoints are
                  all members of the cluster
     version      each server has the fixes that holdfast relies on
+    roles        where auth is on, each server keeps users to their roles
     alarms       no alarm is raised (NOSPACE, CORRUPT)
     space        the database is below 80 % of its quota
-    permission   the user may do what --for tells: use a lock, tree, sem or election,
-                 inspect (ls, show, watch), admin (kick), epoch; --name limits that
-                 to one lock or election
+    permission   what the user may do; with --for: it may do that: use a lock, tree,
+                 sem or election, observe elections, inspect (ls, show, watch), admin
+                 (kick), epoch; --name limits that to one lock or election
     commit       how long a write takes until a quorum has it, of --samples
     renewal      how long a renewal of a lease and the read that proves it take
     TTL          whether --ttl suits these times
@@ -58,6 +59,9 @@ type checker struct {
 
 	report func(finding)
 	failed bool
+
+	leaking []string // what is said of servers that do not keep users to their roles
+	auth    bool     // is known to be on
 }
 
 func (c *checker) ok(check, format string, args ...any) {
@@ -85,7 +89,7 @@ func newCheck(a *app) *cobra.Command {
 		Use: "check [flags]", Short: "Check whether this etcd cluster is fit", Long: checkHelp, Example: checkExamples,
 		Args: exactly(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := c.validate(); err != nil {
+			if err := c.validate(cmd.Flags().Changed("for")); err != nil {
 				return err
 			}
 			out := cmd.OutOrStdout()
@@ -108,22 +112,21 @@ func newCheck(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&c.needs, "for", []string{"lock", "election"},
-		"what the user needs to do")
+	f.StringSliceVar(&c.needs, "for", nil, "what the user needs to do (default: find out what it may)")
 	f.StringVar(&c.name, "name", "", "the only lock or election that the user needs")
 	f.DurationVar(&c.ttl, "ttl", session.DefaultTTL, "the TTL that sessions will have")
 	f.IntVar(&c.samples, "samples", 10, "how often to measure")
 	return cmd
 }
 
-func (c *checker) validate() error {
+func (c *checker) validate(chosen bool) error {
 	for _, need := range c.needs {
 		if permissions[need] == nil {
-			return usage("--for has %q, which is none of %s", need, purposes)
+			return usage("--for has %q, which is none of %s", need, strings.Join(purposes, ", "))
 		}
 	}
-	if len(c.needs) == 0 {
-		return usage("--for is empty: give some of %s", purposes)
+	if chosen && len(c.needs) == 0 {
+		return usage("--for is empty: give some of %s", strings.Join(purposes, ", "))
 	}
 	if c.samples < 1 || c.ttl < time.Second {
 		return usage("--samples must be at least 1, --ttl at least 1s")

@@ -38,6 +38,7 @@ func (c *checker) members(ctx context.Context, timeout time.Duration) {
 		answered[status.Header.MemberId] = status
 		c.member(endpoint, status)
 	}
+	c.roles(ctx, timeout)
 	listed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	list, err := c.cli.MemberList(listed)
@@ -62,14 +63,45 @@ func (c *checker) members(ctx context.Context, timeout time.Duration) {
 	c.size(voters, missing)
 }
 
-// silent judges why a member does not tell its status. etcd 3.6 tells it to the role root only.
+// silent judges why a member does not tell its status. Up to 3.6.11 etcd 3.6 tells it to the role root only.
 func (c *checker) silent(endpoint string, err error) {
 	if exitCode(err) == exitDenied {
+		if errors.Is(err, rpctypes.ErrPermissionDenied) {
+			c.auth = true
+			c.leaks("a server refuses its version to this user, as none with the fix of GHSA-xg4h-6gfc-h4m8 does: upgrade it")
+		}
 		c.warn("members", fmt.Sprintf("%s does not tell this user its version, alarms and space: %v", endpoint, err), asRoot)
 		return
 	}
 	c.warn("members", fmt.Sprintf("%s does not answer: %v", endpoint, err),
 		"Start the member, or remove it from --endpoints. Sessions survive it while the others are a quorum.")
+}
+
+// leaks notes that there is a server that does not keep users to their roles. Servers of one version say the same.
+func (c *checker) leaks(text string) {
+	if !slices.Contains(c.leaking, text) {
+		c.leaking = append(c.leaking, text)
+	}
+}
+
+// roles warns of servers that do not keep users to their roles, where auth is on. That costs no lock.
+func (c *checker) roles(ctx context.Context, timeout time.Duration) {
+	if c.leaking == nil {
+		return
+	}
+	advice := "Until all are upgraded keep nothing secret in this etcd."
+	if !c.auth {
+		asked, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		status, err := c.cli.AuthStatus(asked)
+		switch {
+		case err == nil && !status.Enabled:
+			return
+		case err != nil && exitCode(err) != exitDenied: // some versions tell it to root only: then it is on
+			advice += fmt.Sprintf(" Whether auth is on could not be asked: %v", err)
+		}
+	}
+	c.warn("roles", strings.Join(c.leaking, "; "), advice)
 }
 
 // size judges how many members there are.
@@ -96,6 +128,9 @@ func (c *checker) member(endpoint string, status *clientv3.StatusResponse) {
 	} else {
 		c.ok("version", "%s: %s", endpoint, status.Version)
 	}
+	if err := session.CheckServerRoles(status.Version); err != nil {
+		c.leaks(err.Error())
+	}
 	if status.Leader == 0 {
 		c.fail("members", endpoint+" has no leader", "A quorum of the members must run and reach each other.")
 	}
@@ -105,8 +140,9 @@ func (c *checker) member(endpoint string, status *clientv3.StatusResponse) {
 	for _, problem := range status.Errors {
 		switch {
 		case strings.Contains(problem, etcdserverpb.AlarmType_NOSPACE.String()):
-			c.fail("alarms", endpoint+": "+problem, "Nothing new can be locked. Compact and defragment, then run "+
-				"\"etcdctl alarm disarm\"; or raise --quota-backend-bytes.")
+			c.fail("alarms", endpoint+": "+problem, "Nothing new can be locked; what is held is renewed and released. Run "+
+				"\"etcdctl compact REVISION\", \"etcdctl defrag --cluster\", then \"etcdctl alarm disarm\"; or raise "+
+				"--quota-backend-bytes. Meanwhile \"kick\" cannot write: \"etcdctl lease revoke LEASE\" ends a holder.")
 		case strings.Contains(problem, etcdserverpb.AlarmType_CORRUPT.String()):
 			c.fail("alarms", endpoint+": "+problem, "Members disagree about their data: replace the one that is wrong.")
 		case !strings.Contains(problem, "no leader"): // said above
@@ -127,106 +163,4 @@ func (c *checker) member(endpoint string, status *clientv3.StatusResponse) {
 	default:
 		c.ok("space", "%s of %d MiB", used, quota/mib)
 	}
-}
-
-// need is a permission.
-type need struct {
-	key        string // or prefix
-	prefix     bool
-	permission string // read, readwrite
-}
-
-// purposes are the values of --for.
-const purposes = "lock, tree, sem, election, inspect, admin, epoch"
-
-// permissions are those that docs/client.md lists, for each value of --for.
-var permissions = map[string]func(namespace, name string) []need{
-	"lock":     func(ns, name string) []need { return entriesOf(ns, "lock", name) },
-	"tree":     func(ns, _ string) []need { return entriesOf(ns, "tree", "") }, // a path needs those above, too
-	"sem":      func(ns, name string) []need { return entriesOf(ns, "sem", name) },
-	"election": func(ns, name string) []need { return entriesOf(ns, "election", name) },
-	"admin": func(ns, _ string) []need {
-		return []need{{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "readwrite"}, {ns + "/tree/", true, "readwrite"}}
-	},
-	"inspect": func(ns, name string) []need {
-		return []need{
-			{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "read"}, {ns + "/tree/", true, "read"},
-			{ns + "/election/", true, "read"}, {ns + "/session/", true, "read"},
-		}
-	},
-	"epoch": func(ns, _ string) []need { return []need{{ns + "/epoch", false, "readwrite"}} },
-}
-
-func entriesOf(ns, kind, name string) []need {
-	prefix := ns + "/" + kind + "/"
-	if name != "" {
-		prefix += name + "/@" // the limit of a semaphore is beside its entries
-	}
-	return []need{{ns + "/epoch", false, "read"}, {ns + "/session/", true, "readwrite"}, {prefix, true, "readwrite"}}
-}
-
-// wanted are the permissions for all of --for. A role has one permission for a key: the larger one is wanted.
-func (c *checker) wanted() (all []need) {
-	for _, purpose := range c.needs {
-		for _, n := range permissions[purpose](c.namespace, c.name) {
-			same := func(other need) bool { return other.key == n.key }
-			if i := slices.IndexFunc(all, same); i < 0 {
-				all = append(all, n)
-			} else if n.permission == "readwrite" {
-				all[i] = n
-			}
-		}
-	}
-	return all
-}
-
-func (c *checker) permissions(ctx context.Context, timeout time.Duration) {
-	granted := true
-	for _, n := range c.wanted() {
-		asked, cancel := context.WithTimeout(ctx, timeout)
-		_, err := n.probe(asked, c.cli)
-		cancel()
-		if err == nil || errors.Is(err, rpctypes.ErrNoSpace) {
-			continue // a full store is told by its alarm
-		}
-		granted = false
-		flag := ""
-		if n.prefix {
-			flag = "--prefix "
-		}
-		advice := fmt.Sprintf("etcdctl role grant-permission %sROLE %s %s", flag, n.permission, n.key)
-		if exitCode(err) != exitDenied {
-			advice = ""
-		}
-		c.fail("permission", fmt.Sprintf("%s %s: %v", n.permission, n.key, err), advice)
-	}
-	if granted {
-		c.ok("permission", "for %s", strings.Join(c.needs, ", "))
-	}
-	if !c.secure {
-		c.warn("permission", "the connection is not encrypted: what passes by can be read and changed",
-			"Use https:// endpoints and --cacert.")
-	}
-}
-
-// probe asks for a permission and returns how long that took. etcd checks the permissions of both branches of a
-// transaction, and the branch with the put is never taken: no key has a create revision below 0. With a put in it the
-// transaction goes through etcd's log like any write, although it changes nothing.
-func (n need) probe(ctx context.Context, cli *clientv3.Client) (time.Duration, error) {
-	key := n.key
-	if n.prefix {
-		key += "check"
-	}
-	get := clientv3.OpGet(key, clientv3.WithCountOnly())
-	if n.prefix {
-		get = clientv3.OpGet(n.key, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
-	}
-	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
-	ops := []clientv3.Op{get}
-	if n.permission == "readwrite" {
-		ops = append(ops, clientv3.OpPut(key, ""))
-	}
-	begun := time.Now()
-	_, err := cli.Txn(ctx).If(never).Then(ops...).Commit()
-	return time.Since(begun), withConnection(cli, err)
 }

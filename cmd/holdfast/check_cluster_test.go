@@ -2,9 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // A member that refuses its status to a user runs: nothing is to be started.
@@ -16,5 +21,56 @@ func TestMemberThatRefusesItsStatusIsNotTakenForStopped(t *testing.T) {
 		if said.Result != "warning" || (said.Advice == asRoot) != refused {
 			t.Errorf("%v: %+v", err, said)
 		}
+	}
+}
+
+// authStatus answers whether auth is on.
+type authStatus struct {
+	clientv3.Auth // nil: a check calls AuthStatus only
+
+	on  bool
+	err error
+}
+
+func (a authStatus) AuthStatus(context.Context) (*clientv3.AuthStatusResponse, error) {
+	return (*clientv3.AuthStatusResponse)(&etcdserverpb.AuthStatusResponse{Enabled: a.on}), a.err
+}
+
+// GHSA-xg4h-6gfc-h4m8 is told where auth is on, or may be.
+func TestServersThatDoNotKeepUsersToTheirRolesAreToldWhereAuthIsOn(t *testing.T) {
+	refused := errors.New("refused")
+	for name, c := range map[string]struct {
+		version string // "": refused to this user
+		auth    authStatus
+		says    string // "": nothing
+	}{
+		"auth is on":           {"3.7.0", authStatus{on: true}, "3.7.0 does not keep users to their roles"},
+		"auth is off":          {"3.7.0", authStatus{}, ""},
+		"not for this user":    {"3.6.13", authStatus{err: rpctypes.ErrPermissionDenied}, "3.6.13 does not keep"},
+		"not answered":         {"3.5.32", authStatus{err: refused}, "Whether auth is on could not be asked: refused"},
+		"version with the fix": {"3.7.1", authStatus{on: true}, ""},
+		"version refused":      {"", authStatus{err: refused}, "refuses its version to this user"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var said []string
+			check := &checker{cli: &clientv3.Client{Auth: c.auth}, report: func(f finding) {
+				if f.Check == "roles" {
+					said = append(said, f.Result+" "+f.Detail+" "+f.Advice)
+				}
+			}}
+			for range 3 { // of one version, so it is said once
+				if c.version == "" {
+					check.silent("etcd-0:2379", rpctypes.ErrPermissionDenied)
+				} else {
+					check.member("etcd-0:2379", &clientv3.StatusResponse{Version: c.version, Leader: 1})
+				}
+			}
+			check.roles(t.Context(), time.Minute)
+			all := strings.Join(said, "\n")
+			if len(said) != map[bool]int{true: 1}[c.says != ""] || !strings.Contains(all, c.says) ||
+				strings.Count(all, "GHSA-xg4h-6gfc-h4m8") > 1 || check.failed {
+				t.Errorf("said %q, want %q", said, c.says)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,14 +25,16 @@ A holder that reaches etcd learns of it within two seconds. Its contexts end, it
 says why, and the lock is free when its work has ended: nothing overlaps. "holdfast
 run" sends SIGTERM to its command, and SIGKILL after --drain. A holder that hangs or is
 cut off from etcd is not affected. See which client holds with "holdfast show" first, and
-give the --token that it shows: then no other holder is asked by mistake.
+give the --token that it shows: then no other holder is asked by mistake. Where the epoch
+was raised and etcd's history is compacted, show gives the entry's revision instead.
 
 --force takes the lock away from a holder that does not let go. It is asked first, and
 a few seconds later the next one may hold. A holder that is connected to etcd has been
 told by then, and "holdfast run" has killed its command. But a holder that is paused or
 cut off goes on until it continues, or until its own clock ends its lease, after up to
 its TTL. Only a store that compares fencing tokens refuses what it writes. Without one
-rather stop its process first, or wait for its TTL.
+rather stop its process first, or wait for its TTL. In the end kick says whether the
+holder has let go.
 
 Holders that are no processes of holdfast, and leaders of elections, take no requests:
 stop their processes, or revoke their lease (etcdctl lease revoke LEASE), which has the
@@ -68,7 +71,7 @@ func newKick(a *app) *cobra.Command {
 			}
 			return a.withClient(cmd.Context(), func(cli *clientv3.Client) error {
 				adm := admin.New(cli, &admin.Options{Namespace: a.namespace, Owner: operator()})
-				return k.run(cmd.Context(), a, cmd.OutOrStdout(), adm)
+				return k.run(cmd.Context(), a, cmd.OutOrStdout(), adm, cli)
 			})
 		},
 	}
@@ -97,10 +100,11 @@ type kickJSON struct {
 	Token  fencing.Token `json:"token,omitzero"`
 	Forced bool          `json:"forced"`
 	Free   bool          `json:"free"`
+	LetGo  *bool         `json:"let_go,omitempty"`
 	Holder *entryJSON    `json:"holder,omitempty"`
 }
 
-func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Client) error {
+func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Client, cli *clientv3.Client) error {
 	asking, cancel := a.bounded(ctx)
 	defer cancel()
 	q, err := k.place.show(asking, adm)
@@ -118,7 +122,7 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	case token == 0 && len(holders) > 1:
 		return usage("%d clients hold %s: give the --token of one, see \"holdfast show\"", len(holders), k.lock())
 	case token == 0:
-		token = h.Token
+		token = cmp.Or(h.Token, fencing.Token(h.Revision)) // the epoch may not be known any more
 	default:
 		if i := slices.IndexFunc(holders, has(token)); i >= 0 {
 			h = holders[i]
@@ -136,18 +140,28 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 		return err
 	}
 	entry := asJSON(h)
-	did := kickJSON{k.place.name, token, k.force, false, &entry}
+	did := kickJSON{Name: k.place.name, Token: token, Forced: k.force, Holder: &entry}
+	how := unknownEnd
 	if k.wait > 0 {
 		waiting, cancel := context.WithTimeout(ctx, k.wait)
 		defer cancel()
-		did.Free, err = k.letGo(waiting, adm, token)
+		did.Free, err = k.awaitEnd(waiting, adm, token)
 		if err != nil && ctx.Err() != nil {
 			return err
 		}
+		if did.Free {
+			how = a.ending(ctx, cli, h, q.Revision)
+		}
 	}
 	switch {
-	case did.Free:
+	case did.Free && how == letGo:
+		did.LetGo = new(true)
 		return k.print(a, out, did, "%s has let go of %s", owner(h, 0), k.lock())
+	case did.Free && how == leaseEnded:
+		did.LetGo = new(false)
+		return k.print(a, out, did, takenAway, k.lock(), owner(h, 0))
+	case did.Free:
+		return k.print(a, out, did, "%s does not hold %s any more", owner(h, 0), k.lock())
 	case k.wait == 0:
 		return k.print(a, out, did, "%s was asked to let go of %s", owner(h, 0), k.lock())
 	}
@@ -179,8 +193,8 @@ func has(token fencing.Token) func(admin.Entry) bool {
 	return func(e admin.Entry) bool { return e.Revision == token.Revision() }
 }
 
-// letGo waits until the token is not that of a holder any more.
-func (k *kicker) letGo(ctx context.Context, adm *admin.Client, token fencing.Token) (bool, error) {
+// awaitEnd waits until the token is not that of a holder any more.
+func (k *kicker) awaitEnd(ctx context.Context, adm *admin.Client, token fencing.Token) (bool, error) {
 	looks := time.NewTicker(200 * time.Millisecond)
 	defer looks.Stop()
 	for {

@@ -81,8 +81,10 @@ type summaryJSON struct {
 // because it is what the next command needs.
 func (a *app) list(ctx context.Context, w io.Writer, adm *admin.Client, prefix string, kinds []admin.Kind) error {
 	p := printer{w: w}
-	const row = "%-8s %7v  %7s  %-28s  %s\n"
-	header := sync.OnceFunc(func() { p.f(row, "KIND", "WAITING", "FOR", "HOLDER", "NAME") })
+	const row = "%-8s %7v  %7s  %-*s  %s\n"
+	width := wider(columns(w), 28)
+	pad := max(28, width)
+	header := sync.OnceFunc(func() { p.f(row, "KIND", "WAITING", "FOR", pad, "HOLDER", "NAME") })
 	for _, kind := range kinds {
 		for s, err := range adm.List(ctx, kind, prefix) {
 			if err != nil {
@@ -96,7 +98,7 @@ func (a *app) list(ctx context.Context, w io.Writer, adm *admin.Client, prefix s
 				continue
 			}
 			header()
-			p.f(row, s.Kind, s.Waiting, age(heldSince(s.Holder), time.Now()), owner(s.Holder, 28), clean(s.Name, 0))
+			p.f(row, s.Kind, s.Waiting, age(heldSince(s.Holder), time.Now()), pad, owner(s.Holder, width), clean(s.Name, 0))
 			if p.err != nil {
 				return p.err
 			}
@@ -118,8 +120,10 @@ type sessionJSON struct {
 
 func (a *app) listSessions(ctx context.Context, w io.Writer, adm *admin.Client) error {
 	p := printer{w: w}
-	const row = "%-16s  %7v  %-24s  %s\n"
-	header := sync.OnceFunc(func() { p.f(row, "LEASE", "PID", "HOST", "OWNER") })
+	const row = "%-16s  %7v  %-*s  %s\n"
+	width := wider(columns(w), 24)
+	pad := max(24, width)
+	header := sync.OnceFunc(func() { p.f(row, "LEASE", "PID", pad, "HOST", "OWNER") })
 	for s, err := range adm.Sessions(ctx) {
 		if err != nil {
 			return err
@@ -132,7 +136,7 @@ func (a *app) listSessions(ctx context.Context, w io.Writer, adm *admin.Client) 
 			continue
 		}
 		header()
-		p.f(row, hex(e), s.PID, clean(s.Host, 24), owner(e, 0))
+		p.f(row, hex(e), s.PID, pad, clean(s.Host, width), owner(e, 0))
 	}
 	if a.output == "table" {
 		header()

@@ -49,6 +49,11 @@ func outputIsClosed(err error) bool {
 // hintFor says what to do about an error of etcd that does not say so itself.
 func hintFor(err error) string {
 	switch {
+	case strings.Contains(err.Error(), "holdfast check"):
+		return ""
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return "the store of etcd is full: \"holdfast check\" says what to do; " +
+			"keys can be deleted and leases revoked all the same"
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
 		return "\"holdfast check\" with --for and this user tells which permission is missing"
 	case errors.Is(err, rpctypes.ErrUserEmpty):

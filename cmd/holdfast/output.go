@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/term"
 
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -25,7 +28,8 @@ An entry, one holder or waiter:
                     below the path that was asked for: its own path
     queued_at       when it queued, RFC 3339, by the clock of its process
     held_at         since when it holds, likewise; absent in the first second
-    token           its fencing token, a string of digits
+    token           its fencing token, a string of digits; where it is absent,
+                    "kick" takes the revision
     revision        etcd's revision that created it: the order of the queue
     lease           its lease, in hex as etcdctl has it
     ttl_seconds     until its lease expires unless it is renewed
@@ -43,7 +47,8 @@ An entry, one holder or waiter:
            entries (the holder or holders, then those who wait, in their order)
 "watch":   event ("queued", "acquired", "released", "left", "lost", "gone",
            "taken", "kicked", "removed"), revision, waiting (a count), entry (without ttl_seconds)
-"kick":    name, token, forced, free (false: it still holds), holder (an entry)
+"kick":    name, token, forced, free (false: it still holds), let_go (false: it was
+           taken away, or its lease has ended), holder (an entry)
 "epoch":   namespace, epoch
 "check":   check, result ("ok", "warning", "failed", "info"), detail, advice; the
            last line has fit (true or false) instead
@@ -109,32 +114,63 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// clean returns text that came from etcd so that it cannot move the cursor, and with at most width characters.
+// columns is the width of a terminal, or 0 for a pipe or a file: there nothing is cut.
+func columns(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+		return width
+	}
+	return 80
+}
+
+// room is what is left of some columns, at least a few; 0, no limit, if there is none.
+func room(columns, taken int) int {
+	if columns == 0 {
+		return 0
+	}
+	return max(8, columns-taken)
+}
+
+// wider is the width of a column that is some characters wide on a terminal of 80, and gets half of what is more.
+func wider(columns, at80 int) int {
+	if columns == 0 {
+		return 0
+	}
+	return at80 + max(0, columns-80)/2
+}
+
+// clean returns text that came from etcd so that it cannot move the cursor, and with at most width characters; 0: all.
+// It is cut in the middle: pods of one Deployment differ at the end, and processes of one host, too.
 func clean(text string, width int) string {
 	quoted := strconv.QuoteToGraphic(text)
 	if !utf8.ValidString(text) || quoted != `"`+text+`"` {
 		text = quoted
 	}
-	if width > 0 && utf8.RuneCountInString(text) > width {
-		runes := []rune(text)
-		text = string(runes[:width-1]) + "…"
+	if width <= 0 || utf8.RuneCountInString(text) <= width {
+		return text
 	}
-	return text
+	runes := []rune(text)
+	head := (width - 1) / 2
+	return string(runes[:head]) + "…" + string(runes[len(runes)-(width-1-head):])
 }
 
-// owner is who an entry belongs to, in at most width characters.
+// owner is who an entry belongs to, in at most width characters. A candidate of election.NewAt, as one of another
+// client, has its value only.
 func owner(e admin.Entry, width int) string {
 	switch {
-	case e.Foreign && e.Value != "":
+	case e.Owner != "":
+		return clean(e.Owner, width)
+	case e.Host != "":
+		return clean(fmt.Sprintf("%s:%d", e.Host, e.PID), width)
+	case e.Value != "" && !e.Shared: // that of a reader is a path
 		return clean(e.Value, width)
 	case e.Foreign:
 		return clean("another client", width)
-	case e.Owner == "" && e.Host == "":
-		return clean("(anonymous)", width)
-	case e.Owner == "":
-		return clean(fmt.Sprintf("%s:%d", e.Host, e.PID), width)
 	default:
-		return clean(e.Owner, width)
+		return clean("(anonymous)", width)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +57,8 @@ func newShow(a *app) *cobra.Command {
 				if all {
 					rows = len(q.Entries)
 				}
-				_, err = fmt.Fprint(cmd.OutOrStdout(), strings.Join(describe(q, rows, time.Now()), "\n")+"\n")
+				out := cmd.OutOrStdout()
+				_, err = fmt.Fprint(out, strings.Join(describe(q, rows, time.Now(), columns(out)), "\n")+"\n")
 				if err == nil && len(q.Entries) == 0 {
 					_, err = fmt.Fprintln(cmd.ErrOrStderr(), p.elsewhere())
 				}
@@ -98,9 +100,9 @@ func queueAsJSON(q admin.Queue) queueJSON {
 	return j
 }
 
-// describe is a queue in lines of at most 80 columns, except for keys, the name and the path of a tree lock below it,
-// which are not shortened. It shows at most rows waiters.
-func describe(q admin.Queue, rows int, now time.Time) []string {
+// describe is a queue in lines for a terminal of some columns, except for keys, the name and the path of a tree lock
+// below it, which are not shortened. It shows at most rows waiters.
+func describe(q admin.Queue, rows int, now time.Time, columns int) []string {
 	title := fmt.Sprintf("%s %s", q.Kind, clean(q.Name, 0))
 	if q.Kind == admin.Semaphore {
 		title = fmt.Sprintf("semaphore %s, limit %d", clean(q.Name, 0), q.Limit)
@@ -109,28 +111,29 @@ func describe(q admin.Queue, rows int, now time.Time) []string {
 	if !held {
 		return []string{title + ": free"}
 	}
-	lines := []string{title, "  held by   " + owner(h, 66), "  since     " + heldText(h, now)}
-	lines = slices.Concat(lines, details(h), []string{fmt.Sprintf("  waiting   %d", q.Waiting())})
+	lines := []string{title, "  held by   " + owner(h, room(columns, 12)), "  since     " + heldText(h, now)}
+	lines = slices.Concat(lines, details(h, columns), []string{fmt.Sprintf("  waiting   %d", q.Waiting())})
 	if len(q.Entries) == 1 {
 		return lines
 	}
 	holding := len(q.Holders())
-	const row = "%6v  %-20s  %7s  %4s  %s"
+	const row, before = "%6v  %-20s  %7s  %4s  %s", 45
 	lines = append(lines, "", fmt.Sprintf(row, "PLACE", "QUEUED", "FOR", "TTL", "OWNER"))
 	for i, e := range q.Entries[1:min(len(q.Entries), rows+1)] {
 		at := "-"
 		if !e.QueuedAt.IsZero() {
 			at = exact(e.QueuedAt)
 		}
-		place, who := strconv.Itoa(i+2-holding), owner(e, 35)
+		place, more := strconv.Itoa(i+2-holding), ""
 		switch {
 		case e.Shared && e.Value != "":
-			who = fmt.Sprintf("%s: %s", owner(e, 14), clean(e.Value, 20))
+			more = ": " + clean(e.Value, room(columns, before+15))
 		case e.Weight > 0:
-			who = fmt.Sprintf("%s, weight %d", owner(e, 22), e.Weight)
+			more = fmt.Sprintf(", weight %d", e.Weight)
 		case i+1 < holding: // another reader
-			who = fmt.Sprintf("%s, token %v", owner(e, 20), e.Token)
+			more = fmt.Sprintf(", token %v", e.Token)
 		}
+		who := owner(e, room(columns, before+utf8.RuneCountInString(more))) + more
 		if i+1 < holding {
 			place = "holds"
 		}
@@ -150,23 +153,27 @@ func heldText(e admin.Entry, now time.Time) string {
 }
 
 // details is what a holder's entry says beyond owner and time.
-func details(e admin.Entry) (lines []string) {
+func details(e admin.Entry, columns int) (lines []string) {
 	add := func(name, text string) { lines = append(lines, fmt.Sprintf("  %-8s  %s", name, text)) }
 	switch {
-	case e.Value == "" || e.Foreign:
+	case e.Value == "":
 	case e.Shared:
 		add("path", clean(e.Value, 0))
-	default:
-		add("value", clean(e.Value, 66))
+	case e.Owner != "" || e.Host != "": // otherwise it stands for the owner
+		add("value", clean(e.Value, room(columns, 12)))
 	}
 	if e.Host != "" {
-		add("process", fmt.Sprintf("pid %d on %s", e.PID, clean(e.Host, 50)))
+		pid := fmt.Sprintf("pid %d on ", e.PID)
+		add("process", pid+clean(e.Host, room(columns, 12+len(pid))))
 	}
 	if e.Weight > 0 {
 		add("weight", strconv.Itoa(e.Weight))
 	}
-	if e.Token > 0 {
+	switch {
+	case e.Token > 0:
 		add("token", e.Token.String())
+	case e.Weight == 0: // a permit has none
+		add("token", fmt.Sprintf("not known any more; kick takes its revision: --token %d", e.Revision))
 	}
 	switch {
 	case e.Lease == 0:
@@ -184,8 +191,9 @@ func details(e admin.Entry) (lines []string) {
 		if n.Removed {
 			what = "and is being removed"
 		}
-		add("asked", fmt.Sprintf("%s, by %s at %s", what, clean(n.By, 20), exact(n.At)))
-		add("", clean(n.Reason, 66))
+		at := " at " + exact(n.At)
+		add("asked", what+", by "+clean(n.By, room(columns, 12+len(what+", by "+at)))+at)
+		add("", clean(n.Reason, room(columns, 12)))
 	}
 	add("key", clean(e.Key, 0))
 	return lines

@@ -80,6 +80,7 @@ type eventJSON struct {
 }
 
 func (a *app) printEvents(w io.Writer, events iter.Seq2[admin.Event, error]) error {
+	width := columns(w)
 	for ev, err := range events {
 		if err != nil {
 			return err
@@ -87,7 +88,7 @@ func (a *app) printEvents(w io.Writer, events iter.Seq2[admin.Event, error]) err
 		if a.output == "json" {
 			err = printJSON(w, eventJSON{ev.What, ev.Revision, ev.Waiting, asJSON(ev.Entry)})
 		} else {
-			_, err = fmt.Fprintln(w, eventLine(ev, time.Now()))
+			_, err = fmt.Fprintln(w, eventLine(ev, time.Now(), width))
 		}
 		if err != nil {
 			return err
@@ -96,16 +97,20 @@ func (a *app) printEvents(w io.Writer, events iter.Seq2[admin.Event, error]) err
 	return nil
 }
 
-// eventLine is an event in at most 80 columns. The time is ours: etcd's history has none.
-func eventLine(ev admin.Event, now time.Time) string {
-	line := fmt.Sprintf("%s  %-8s  %-26s", exact(now), ev.What, owner(ev.Entry, 26))
-	return fmt.Sprintf("%s  rev %d, %d wait", line, ev.Revision, ev.Waiting)
+// eventLine is an event in some columns. The time is ours: etcd's history has none.
+func eventLine(ev admin.Event, now time.Time, columns int) string {
+	who := owner(ev.Entry, max(26, room(columns, 54))) // of 80 columns, 22 are for the numbers
+	if columns == 0 {
+		who = owner(ev.Entry, 0)
+	}
+	return fmt.Sprintf("%s  %-8s  %-26s  rev %d, %d wait", exact(now), ev.What, who, ev.Revision, ev.Waiting)
 }
 
 // screen is what a live view shows.
 type screen struct {
 	queue  admin.Queue
 	events []string // the latest ones
+	width  int
 }
 
 // liveView redraws the terminal at each event, and each second so that times go on.
@@ -166,7 +171,7 @@ func (s *screen) apply(ev admin.Event, now time.Time) {
 	case admin.Released, admin.Left, admin.Lost, admin.Gone:
 	}
 	s.queue.Entries, s.queue.Revision = entries, ev.Revision
-	s.events = append(s.events, eventLine(ev, now))
+	s.events = append(s.events, eventLine(ev, now, s.width))
 	s.events = s.events[max(0, len(s.events)-keptEvents):]
 }
 
@@ -176,7 +181,8 @@ func (s *screen) draw(out *os.File, now time.Time) error {
 	if err != nil || width <= 0 || height <= 0 {
 		width, height = 80, 24
 	}
-	lines := describe(s.queue, max(1, height-12-len(s.events)), now)
+	s.width = width
+	lines := describe(s.queue, max(1, height-12-len(s.events)), now, width)
 	lines = append(lines, "")
 	lines = append(lines, s.events...)
 	lines = append(lines, "", fmt.Sprintf("%s   Ctrl-C ends this view, nothing else", exact(now)))

@@ -48,6 +48,11 @@ func (n Notice) cause() holdfast.Cause {
 	return holdfast.CauseKicked
 }
 
+// kick says who has written the notice, and why.
+func (n Notice) kick() *holdfast.KickError {
+	return &holdfast.KickError{By: n.By, Reason: n.Reason, At: n.At}
+}
+
 // toldWithin is Value.ToldWithin of a session with that lock delay: the first entry of
 // a queue may have to wait for the delay before it holds, and two seconds later its
 // holder has been told.
@@ -130,7 +135,7 @@ func (h *Hold) sawEntry(kv *mvccpb.KeyValue) {
 	}
 	n := v.Notice
 	lost := h.lost(n.cause())
-	lost.Err = &holdfast.KickError{By: n.By, Reason: n.Reason, At: n.At}
+	lost.Err = n.kick()
 	if h.stop(lost) {
 		h.entry.log().Warn("holdfast: an administrator has ended a hold; its entry stays until it is released",
 			"token", h.entry.token, "cause", lost.Cause.String(), "by", n.By, "reason", n.Reason)

@@ -71,6 +71,7 @@ func (h *Hold) recordEnd() {
 	}
 	switch {
 	case lost != nil:
+		lost = h.fromHistory(lost)
 		r := h.record(audit.Lost, h.until)
 		r.Held, r.Err = held, lost
 		h.tell(r) // if there is no auditor, as a warning in the log

@@ -5,6 +5,7 @@ package cmd
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -33,7 +34,9 @@ func TestKickedCommandEndsInOrderAndKeepsTheLockMeanwhile(t *testing.T) {
 	holdfast(t, srv.Endpoints(), "run", "--try", "x", "--", "true").exits(75)
 	holdfast(t, srv.Endpoints(), "kick", "x", "--reason=again", "--wait=300ms").exits(75)
 	create(t, file)
-	k.exits(0)
+	if out := k.exits(0).stdout.String(); !strings.Contains(out, " has let go of lock x\n") {
+		t.Errorf("kick: %s", out)
+	}
 	p.exits(79)
 	p.prints(p.stderr, "INC-7")
 	srv.WaitForKeys(t, "holdfast/", 0)
@@ -64,12 +67,74 @@ func TestForcedKickKillsTheCommand(t *testing.T) {
 	srv := etcdtest.Start(t)
 	p := holdfast(t, srv.Endpoints(), run(ignoresTERM, "--ttl=60s", "x")...)
 	pid := p.pidOf("pid")
-	holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r", "--force").exits(0)
+	k := holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r", "--force").exits(0)
 	if !gone(pid) {
 		t.Error("the lock is free, and the command runs")
 	}
+	if out := k.stdout.String(); !strings.Contains(out, " has let go of lock x\n") {
+		t.Errorf("kick: %s", out)
+	}
 	p.exits(79)
 	srv.WaitForKeys(t, "holdfast/", 0)
+}
+
+// A holder that is stopped has not let go, and kick does not say so. When it goes on it says who has removed its lock.
+func TestForcedKickOfAStoppedHolderSaysThatItHasNotLetGo(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	p := holdfast(t, srv.Endpoints(), run(ignoresTERM, "--ttl=300s", "x")...)
+	pid := p.pidOf("pid")
+	p.signal(syscall.SIGSTOP)
+	k := holdfast(t, srv.Endpoints(), "kick", "x", "--reason", "because of INC-7", "--force").exits(0)
+	if out := k.stdout.String(); strings.Contains(out, "has let go") || !strings.Contains(out, "has not let go") {
+		t.Errorf("kick: %s", out)
+	}
+	if gone(pid) {
+		t.Error("the command has ended, so this is another case")
+	}
+	p.signal(syscall.SIGCONT)
+	p.exits(79)
+	if said := p.stderr.String(); !strings.Contains(said, "cause=removed") || !strings.Contains(said, "INC-7") {
+		t.Errorf("the holder: %s", said)
+	}
+}
+
+// A dead holder has not let go either: its lease has ended.
+func TestKickOfADeadHolderSaysThatItHasNotLetGo(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	p := holdfast(t, srv.Endpoints(), run(ignoresTERM, "--ttl=5s", "--drain=1h", "x")...)
+	p.pidOf("pid")
+	k := holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r", "--wait=1m", "-o=json")
+	p.prints(p.stdout, "TERM\n")
+	p.signal(syscall.SIGSTOP) // it no longer renews
+	if out := k.exits(0).stdout.String(); !strings.Contains(out, `"free":true,"let_go":false`) {
+		t.Errorf("kick: %s", out)
+	}
+}
+
+// A holder that queued before the epoch was raised has no known token once etcd's history is compacted.
+func TestHolderWhoseEpochIsCompactedIsKickedByItsRevision(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	for _, named := range []bool{true, false} {
+		name := fmt.Sprint("named-", named)
+		lk := hold(t, open(t, srv.Client(t), "host-1:77"), name)
+		epoch := fmt.Sprint(lk.Token().Epoch() + 1)
+		holdfast(t, srv.Endpoints(), "epoch", "bump", epoch).exits(0)
+		srv.Compact(t)
+		revision := fmt.Sprint(lk.Token().Revision())
+		show := holdfast(t, srv.Endpoints(), "show", name).exits(0).stdout.String()
+		if !strings.Contains(show, "--token "+revision+"\n") {
+			t.Errorf("show:\n%s\nwant --token %s", show, revision)
+		}
+		args := []string{"kick", name, "--reason=r", "--wait=0"}
+		if named {
+			args = append(args, "--token="+revision)
+		}
+		holdfast(t, srv.Endpoints(), args...).exits(0)
+		<-lk.Done()
+	}
 }
 
 func TestKickOfWhatCannotBeKicked(t *testing.T) {

@@ -5,6 +5,9 @@ package cmd
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +114,63 @@ func TestCheckOfAFitCluster(t *testing.T) {
 	holdfast(t, cluster.Endpoints(), "check", "--command-timeout=500ms").exits(69)
 }
 
+// On a healthy cluster a check as a user with a role that only reads is no failure: it tells what the user may do.
+func TestCheckJudgesWhatTheUserMayDo(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	const password = "secret"
+	cli := srv.Client(t)
+	ctx := deadline(t)
+	for role, prefixes := range map[string][]string{
+		"inspectors": {"holdfast/lock/", "holdfast/tree/", "holdfast/election/", "holdfast/session/"},
+		"observers":  {"holdfast/election/"},
+	} {
+		grants := []func() error{
+			func() error { _, err := cli.RoleAdd(ctx, role); return err },
+			func() error { _, err := cli.UserAdd(ctx, role, password); return err },
+			func() error { _, err := cli.UserGrantRole(ctx, role, role); return err },
+		}
+		for _, key := range append([]string{"holdfast/epoch"}, prefixes...) {
+			end := ""
+			if strings.HasSuffix(key, "/") {
+				end = clientv3.GetPrefixRangeEnd(key)
+			}
+			grants = append(grants, func() error {
+				_, err := cli.RoleGrantPermission(ctx, role, key, end, clientv3.PermissionType(clientv3.PermRead))
+				return err
+			})
+		}
+		for _, grant := range grants {
+			if err := grant(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	enableAuth(t, cli, password)
+	for user, c := range map[string]struct {
+		args []string
+		code int
+		ok   string
+	}{
+		"inspectors":   {nil, 0, "for observe, inspect"},
+		"observers":    {nil, 0, "for observe"},
+		"inspectors ":  {[]string{"--for=inspect"}, 0, "for inspect"},
+		"inspectors  ": {[]string{"--for=lock"}, 1, ""},
+		"nothing":      {nil, 1, ""},
+		"root":         {nil, 0, "for lock, tree, sem, election, observe, inspect, admin, epoch"},
+	} {
+		args := []string{"check", "-o", "json", "--ttl=600s", "--user=" + strings.TrimSpace(user) + ":" + password}
+		found := findings(t, holdfast(t, srv.Endpoints(), append(args, c.args...)...).exits(c.code))
+		ok := ""
+		for _, f := range found["permission ok"] {
+			ok += f.Detail
+		}
+		if ok != c.ok || (len(found["permission failed"]) > 0) != (c.code != 0) {
+			t.Errorf("user %s %v: %q, want %q: %v", user, c.args, ok, c.ok, found)
+		}
+	}
+}
+
 // What a check advises is what makes the cluster fit.
 func TestPermissionsThatCheckAdvisesMakeItFit(t *testing.T) {
 	t.Parallel()
@@ -170,11 +230,22 @@ func TestCheckOfAFullStore(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t, etcdtest.Options{Configure: func(c *embed.Config) { c.QuotaBackendBytes = 1 << 20 }})
 	cli := srv.Client(t)
+	hold(t, open(t, srv.Client(t), ""), "held")
 	for value := strings.Repeat("x", 1<<14); ; {
 		if _, err := cli.Put(deadline(t), "filler", value); errors.Is(err, rpctypes.ErrNoSpace) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
+		}
+	}
+	// What cannot be done points to the check.
+	for _, args := range [][]string{
+		{"run", "x", "--", "true"}, {"elect", "x", "--", "true"}, {"kick", "held", "--reason=r"},
+	} {
+		p := holdfast(t, srv.Endpoints(), args...).exits(1)
+		if said := p.stderr.String(); strings.Count(said, `"holdfast check" says`) != 1 ||
+			strings.Contains(said, "outcome unknown") {
+			t.Errorf("%v: %s", args, said)
 		}
 	}
 	found := findings(t, holdfast(t, srv.Endpoints(), "check", "-o", "json").exits(1))
@@ -184,6 +255,29 @@ func TestCheckOfAFullStore(t *testing.T) {
 	if len(found["space warning"]) != 1 || len(found["members warning"]) != 1 {
 		t.Errorf("space, members: %v", found)
 	}
+	remedy := commandsOf(t, filepath.Join("..", "..", "docs", "client.md"), "## When the store is full")
+	if _, err := exec.LookPath("etcdctl"); err != nil {
+		t.Skip("no etcdctl: apt-get install etcd-client")
+	}
+	begin(t, exec.Command("sh", "-ec", remedy), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS="+srv.Endpoints()[0]).exits(0)
+	holdfast(t, srv.Endpoints(), "run", "x", "--", "true").exits(0)
+	holdfast(t, srv.Endpoints(), "kick", "held", "--reason=r", "--wait=0").exits(0)
+}
+
+// commandsOf returns the commands of the first block of shell below a heading.
+func commandsOf(t *testing.T, file, heading string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, below, _ := strings.Cut(string(text), "\n"+heading+"\n")
+	_, block, _ := strings.Cut(below, "```sh\n")
+	commands, _, ok := strings.Cut(block, "```")
+	if !ok {
+		t.Fatalf("%s has no commands below %q", file, heading)
+	}
+	return commands
 }
 
 func TestCheckOfASlowConnection(t *testing.T) {

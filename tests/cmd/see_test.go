@@ -83,7 +83,7 @@ func last(line string) string {
 	return fields[len(fields)-1]
 }
 
-func TestShowOfABusyQueueFits80Columns(t *testing.T) {
+func TestShowOfABusyQueueFitsTheTerminalAndIsWholeInAPipe(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	hold(t, open(t, srv.Client(t), "the-holder-on-a-host-with-quite-a-long-name.example.com:12345"), "busy")
@@ -93,22 +93,29 @@ func TestShowOfABusyQueueFits80Columns(t *testing.T) {
 	}
 	queue(t, srv, "busy", owners...)
 
-	out := holdfast(t, srv.Endpoints(), "show", "busy").exits(0).stdout.String()
+	w := onTerminal(t, srv.Endpoints(), "show", "busy")
+	out := w.exits(0).stdout.String()
 	shown := 0
 	for line := range strings.Lines(out) {
-		line = strings.TrimSuffix(line, "\n")
+		line = strings.TrimRight(line, "\r\n")
 		if n := utf8.RuneCountInString(line); n > 80 && !strings.HasPrefix(line, "  key ") {
 			t.Errorf("%d columns: %s", n, line)
 		}
 		if strings.Contains(line, "waiter-") {
-			if !strings.Contains(line, fmt.Sprintf("waiter-%d-", shown)) {
-				t.Errorf("line %q, want waiter %d", line, shown)
+			if !strings.Contains(line, fmt.Sprintf("waiter-%d-", shown)) || !strings.HasSuffix(line, ":12345") {
+				t.Errorf("line %q, want waiter %d, cut in the middle", line, shown)
 			}
 			shown++
 		}
 	}
 	if shown != 20 || !strings.Contains(out, "and 5 more") || !strings.Contains(out, "waiting   25") {
 		t.Errorf("%d waiters in\n%s\nwant 20, \"and 5 more\", \"waiting   25\"", shown, out)
+	}
+	for _, args := range [][]string{{"show", "busy"}, {"ls"}} {
+		const owner = "the-holder-on-a-host-with-quite-a-long-name.example.com:12345"
+		if out := holdfast(t, srv.Endpoints(), args...).exits(0).stdout.String(); !strings.Contains(out, owner) {
+			t.Errorf("%v cuts the owner in a pipe:\n%s", args, out)
+		}
 	}
 	all := holdfast(t, srv.Endpoints(), "show", "--all", "busy").exits(0).stdout.String()
 	if n := strings.Count(all, "waiter-"); n != 25 {

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// need is a permission.
+type need struct {
+	key        string // or prefix
+	prefix     bool
+	permission string // read, readwrite
+}
+
+// purposes are the values of --for.
+var purposes = []string{"lock", "tree", "sem", "election", "observe", "inspect", "admin", "epoch"}
+
+// permissions are those that docs/client.md lists, for each value of --for.
+var permissions = map[string]func(namespace, name string) []need{
+	"lock":     func(ns, name string) []need { return entriesOf(ns, "lock", name) },
+	"tree":     func(ns, _ string) []need { return entriesOf(ns, "tree", "") }, // a path needs those above, too
+	"sem":      func(ns, name string) []need { return entriesOf(ns, "sem", name) },
+	"election": func(ns, name string) []need { return entriesOf(ns, "election", name) },
+	"admin": func(ns, _ string) []need {
+		return []need{{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "readwrite"}, {ns + "/tree/", true, "readwrite"}}
+	},
+	"inspect": func(ns, name string) []need {
+		return []need{
+			{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "read"}, {ns + "/tree/", true, "read"},
+			{ns + "/election/", true, "read"}, {ns + "/session/", true, "read"},
+		}
+	},
+	"observe": func(ns, name string) []need {
+		entries := entriesOf(ns, "election", name)[2]
+		return []need{{ns + "/epoch", false, "read"}, {entries.key, true, "read"}}
+	},
+	"epoch": func(ns, _ string) []need { return []need{{ns + "/epoch", false, "readwrite"}} },
+}
+
+func entriesOf(ns, kind, name string) []need {
+	prefix := ns + "/" + kind + "/"
+	if name != "" {
+		prefix += name + "/@" // the limit of a semaphore is beside its entries
+	}
+	return []need{{ns + "/epoch", false, "read"}, {ns + "/session/", true, "readwrite"}, {prefix, true, "readwrite"}}
+}
+
+// wanted are the permissions for some purposes. A role has one permission for a key: the larger one is wanted.
+func (c *checker) wanted(goals []string) (all []need) {
+	for _, purpose := range goals {
+		for _, n := range permissions[purpose](c.namespace, c.name) {
+			same := func(other need) bool { return other.key == n.key }
+			if i := slices.IndexFunc(all, same); i < 0 {
+				all = append(all, n)
+			} else if n.permission == "readwrite" {
+				all[i] = n
+			}
+		}
+	}
+	return all
+}
+
+// usual is what a user is told to lack that may do nothing.
+var usual = []string{"lock", "election"}
+
+// permissions judges what --for tells. Without it, it finds out what the user may do: each role is good for something.
+func (c *checker) permissions(ctx context.Context, timeout time.Duration) {
+	answers := make(map[need]error)
+	ask := func(n need) error {
+		if _, asked := answers[n]; !asked {
+			asking, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			_, answers[n] = n.probe(asking, c.cli)
+		}
+		if errors.Is(answers[n], rpctypes.ErrNoSpace) {
+			return nil // a full store is told by its alarm
+		}
+		return answers[n]
+	}
+	if len(c.needs) > 0 {
+		c.judge(c.needs, ask)
+	} else {
+		c.findOut(ask)
+	}
+	if !c.secure {
+		c.warn("permission", "the connection is not encrypted: what passes by can be read and changed",
+			"Use https:// endpoints and --cacert.")
+	}
+}
+
+// findOut tells what the user may do, and fails if that is nothing.
+func (c *checker) findOut(ask func(need) error) {
+	var may, not []string
+	for _, purpose := range purposes {
+		lacks := func(n need) bool { return exitCode(ask(n)) == exitDenied }
+		if slices.ContainsFunc(permissions[purpose](c.namespace, c.name), lacks) {
+			not = append(not, purpose)
+		} else {
+			may = append(may, purpose)
+		}
+	}
+	if len(may) == 0 {
+		c.judge(usual, ask)
+		c.info("permission", "a user with a role for one name needs --name, one with another role --for")
+		return
+	}
+	c.judge(may, ask) // etcd may have failed to answer
+	if len(not) > 0 {
+		c.info("permission", "not for "+strings.Join(not, ", ")+"; \"holdfast check --for\" tells what is missing")
+	}
+}
+
+// judge tells whether the user may do something.
+func (c *checker) judge(goals []string, ask func(need) error) {
+	granted := true
+	for _, n := range c.wanted(goals) {
+		err := ask(n)
+		if err == nil {
+			continue
+		}
+		granted = false
+		flag := ""
+		if n.prefix {
+			flag = "--prefix "
+		}
+		advice := fmt.Sprintf("etcdctl role grant-permission %sROLE %s %s", flag, n.permission, n.key)
+		if exitCode(err) != exitDenied {
+			advice = ""
+		}
+		c.fail("permission", fmt.Sprintf("%s %s: %v", n.permission, n.key, err), advice)
+	}
+	if granted {
+		c.ok("permission", "for %s", strings.Join(goals, ", "))
+	}
+}
+
+// probe asks for a permission and returns how long that took. etcd checks the permissions of both branches of a
+// transaction, and the branch with the put is never taken: no key has a create revision below 0. With a put in it the
+// transaction goes through etcd's log like any write, although it changes nothing.
+func (n need) probe(ctx context.Context, cli *clientv3.Client) (time.Duration, error) {
+	key := n.key
+	if n.prefix {
+		key += "check"
+	}
+	get := clientv3.OpGet(key, clientv3.WithCountOnly())
+	if n.prefix {
+		get = clientv3.OpGet(n.key, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	}
+	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
+	ops := []clientv3.Op{get}
+	if n.permission == "readwrite" {
+		ops = append(ops, clientv3.OpPut(key, ""))
+	}
+	begun := time.Now()
+	_, err := cli.Txn(ctx).If(never).Then(ops...).Commit()
+	return time.Since(begun), withConnection(cli, err)
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/admin"
+)
+
+// ending is how a holder's entry has gone.
+type ending int
+
+const (
+	unknownEnd ending = iota // the history is compacted, or may not be read
+	letGo                    // removed alone: by its holder, or by hand
+	leaseEnded               // with the lease that it stood on; perhaps its holder does not know
+)
+
+const takenAway = `%s is free, but %s has not let go of it. If its process is
+stopped or cut off from etcd, it believes that it holds until it continues, or for up
+to its TTL: stop the process. Only a store that compares fencing tokens refuses what
+it writes.`
+
+// ending returns how the entry of a holder has gone that stood at revision seen.
+//
+// A removal has moved the entry to a lease of its own: if that still lives, the entry was released. Otherwise the entry
+// stood on the lease of its session, which takes the session key along at the same revision.
+func (a *app) ending(ctx context.Context, cli *clientv3.Client, holder admin.Entry, seen int64) ending {
+	if holder.Released() {
+		return letGo
+	}
+	ctx, cancel := a.bounded(ctx)
+	defer cancel()
+	lease := holder.Lease
+	end := deletion(ctx, cli, holder.Key, seen, &lease)
+	switch {
+	case end == 0:
+		return unknownEnd
+	case lease != holder.Lease:
+		left, err := cli.TimeToLive(ctx, lease)
+		if err != nil {
+			return unknownEnd
+		}
+		return endingIf(left.TTL >= 0)
+	default:
+		key := fmt.Sprintf("%s/session/%x", a.namespace, int64(lease))
+		resp, err := cli.Get(ctx, key, clientv3.WithRev(end), clientv3.WithCountOnly())
+		if err != nil {
+			return unknownEnd
+		}
+		return endingIf(resp.Count > 0)
+	}
+}
+
+func endingIf(leaseLives bool) ending {
+	if leaseLives {
+		return letGo
+	}
+	return leaseEnded
+}
+
+// deletion returns the revision at which a key was deleted that stood at revision seen, and notes the lease that it
+// stood on last. 0: that is not known.
+func deletion(ctx context.Context, cli *clientv3.Client, key string, seen int64, lease *clientv3.LeaseID) int64 {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx)) // ends the watch
+	defer cancel()
+	for past := range cli.Watch(ctx, key, clientv3.WithRev(seen+1)) {
+		for _, ev := range past.Events {
+			if ev.Type == mvccpb.DELETE {
+				return ev.Kv.ModRevision
+			}
+			*lease = clientv3.LeaseID(ev.Kv.Lease)
+		}
+	}
+	return 0
+}
