@@ -195,8 +195,8 @@ func (r *deposedRound) depose(t *testing.T) {
 		}()
 	}
 	// So long that a session which counted the next acknowledgement would trust its lease for a second too long: the
-	// successor was elected a second or two after the pause and lets the lease expire a TTL after that, and the request was
-	// sent up to three seconds ago. And so short that few holders are lost yet: the others go on renewing.
+	// successor was elected a second or two after the pause and lets the lease expire a TTL after that, and the request
+	// was sent up to three seconds ago. And so short that few holders are lost yet: the others go on renewing.
 	<-time.After(deposedTTL * 5 / 8)
 	leader, err := r.cluster.Leader(deadline(t))
 	must(err)

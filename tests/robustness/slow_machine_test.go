@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A finding is what a measurement of real time has shown: of holdfast, and of the machine in the same moment, by clients
-// that do without holdfast.
+// A finding is what a measurement of real time has shown: of holdfast, and of the machine in the same moment, by
+// clients that do without holdfast.
 type finding struct {
 	wrong string // what holdfast must not do, or ""
 	slow  string // why that may be the machine's fault, or "" if it was quick enough
