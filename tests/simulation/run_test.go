@@ -173,7 +173,18 @@ func (s *simulation) checkRecovery() {
 	}
 	recovered.Wait()
 	idleSince := s.now()
-	time.Sleep(s.idle())
+	time.Sleep(5 * time.Second) // for what is still to be removed
+	before := make([]int, len(s.processes))
+	for i, p := range s.processes {
+		before[i] = p.sent()
+	}
+	idle := s.idle()
+	time.Sleep(idle)
+	for i, p := range s.processes {
+		if n := p.sent() - before[i]; n > mostIdle*int(idle/time.Second) {
+			s.fail("session %d: %d requests were sent in %v in which it was idle", p.id, n, idle)
+		}
+	}
 	s.checkNoEntries("while the sessions are open", idleSince)
 	s.checkEnded()
 	for _, p := range s.processes {
@@ -184,6 +195,10 @@ func (s *simulation) checkRecovery() {
 	time.Sleep(5 * time.Hour)
 	s.checkNoEntries("after all sessions were closed", idleSince)
 }
+
+// mostIdle is how many requests a second an idle session may send: several times its renewals, of which each is proved.
+// A loop that sends one after the other sends a hundred.
+const mostIdle = 30
 
 // idle draws how long the sessions stay open when all is done. Two minutes, in which most late requests arrive, cost as
 // much as all before.

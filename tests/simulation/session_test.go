@@ -42,6 +42,14 @@ type process struct {
 
 func (c *process) name() string { return fmt.Sprint("session ", c.id) }
 
+// sent returns how many requests it has sent.
+func (c *process) sent() (n int) {
+	for _, of := range c.link.Count() {
+		n += of
+	}
+	return n
+}
+
 // session returns the session that is open, or the last one.
 func (c *process) session() *session.Session { return c.sess.Load() }
 
