@@ -2,6 +2,7 @@ package httpfence
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"

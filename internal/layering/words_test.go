@@ -2,6 +2,7 @@ package layering
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -22,19 +23,26 @@ func TestCommentsAndDocumentsUseTheWordsOfTheGlossary(t *testing.T) {
 	if len(words) < 10 {
 		t.Fatalf("words in the last column of the glossary: %q", words)
 	}
-	unwanted := regexp.MustCompile(`(?i)\b(` + strings.Join(words, "|") + `)\b`)
+	whole := regexp.MustCompile(`(?i)\b(` + strings.Join(words, "|") + `)\b`)
+	unwanted := func(text string) []string {
+		lower := strings.ToLower(text)
+		if !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(lower, word) }) {
+			return nil // as a rule; to say so by the expression takes fifty times as long
+		}
+		return whole.FindAllString(text, -1)
+	}
 	for _, document := range documents(t) {
 		if document == "CHANGELOG.md" {
 			continue // it has old names
 		}
 		text := strings.Replace(read(t, document), glossary, "", 1)
-		for _, found := range unwanted.FindAllString(text, -1) {
+		for _, found := range unwanted(text) {
 			t.Errorf("%s says %q; see the glossary in DESIGN.md", document, found)
 		}
 	}
 	for _, file := range sources(t).parsed {
 		for _, comment := range file.Comments {
-			for _, found := range unwanted.FindAllString(strings.Join(strings.Fields(comment.Text()), " "), -1) {
+			for _, found := range unwanted(strings.Join(strings.Fields(comment.Text()), " ")) {
 				t.Errorf("%v: the comment says %q; see the glossary in DESIGN.md",
 					sources(t).fset.Position(comment.Pos()), found)
 			}

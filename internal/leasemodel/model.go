@@ -7,6 +7,8 @@ import (
 	"strings"
 )
 
+// Functions that each step passes through are marked go:norace, as in modelsearch: one goroutine searches.
+
 const (
 	ttl       = 3 // of the lease
 	maxTerms  = 3
@@ -94,6 +96,8 @@ type step struct {
 }
 
 // step copies s for a step; the caller makes the change, before the next step.
+//
+//go:norace
 func (m *model) step(s *state, format string, args ...any) *state {
 	what := format
 	if len(args) > 0 {
@@ -106,6 +110,8 @@ func (m *model) step(s *state, format string, args ...any) *state {
 // search visits all states, breadth first, so that a counterexample is as short as can be. It returns the latest
 // trusted-until of all of them, and the steps to the first one in which the session trusts a lease that is gone, "" if
 // there is none.
+//
+//go:norace
 func (m *model) search() (states int, latest int8, wrong string) {
 	start := state{term: 1, trusted: ttl}
 	start.expiry[1] = ttl // granted at the moment the request was sent: the shortest it can live
@@ -146,6 +152,8 @@ func (m *model) trace(found []state, parents []int32, n int32) string {
 }
 
 // expand finds all steps from s.
+//
+//go:norace
 func (m *model) expand(s *state) []step {
 	m.steps = m.steps[:0]
 	if s.now >= s.trusted && m.broken != lossIsNotFinal {
@@ -167,6 +175,8 @@ func (m *model) expand(s *state) []step {
 
 // reduce makes states equal that differ in nothing that can still matter: the order of copies, and what a deposed
 // leader knows of a lease that it does not renew any more.
+//
+//go:norace
 func (m *model) reduce(s *state) {
 	slices.SortFunc(s.renewals[:m.copies], compare)
 	slices.SortFunc(s.reads[:m.copies], compare)
@@ -177,6 +187,7 @@ func (m *model) reduce(s *state) {
 	}
 }
 
+//go:norace
 func compare(a, b request) int {
 	return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.sent, b.sent), cmp.Compare(a.term, b.term))
 }

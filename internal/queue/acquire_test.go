@@ -11,19 +11,15 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// step is less than a message takes, so that atEveryMoment puts several offsets between
-// any two messages.
-const step = kit.OneWay / 2
-
-// atEveryMoment runs a test for each offset from a start to an end: between messages, and
-// several times at the instant at which a message arrives, when Go decides which of the
-// two is first.
+// atEveryMoment runs a test for each offset from a start to an end: several times at the instant at which a message
+// arrives, when Go decides which of the two is first, and once between messages. Messages that begin at a multiple of
+// OneWay arrive at one, so that all offsets between two of them are one case.
 func atEveryMoment(
 	t *testing.T, from, to time.Duration, f func(t *testing.T, srv *etcdfake.Server, offset time.Duration),
 ) {
 	t.Helper()
-	for at := from; at <= to; at += step {
-		for _, offset := range []time.Duration{at + 17*time.Microsecond, at, at, at} {
+	for at := from; at <= to; at += kit.OneWay {
+		for _, offset := range []time.Duration{at, at, at, at + kit.OneWay/2} {
 			t.Run(fmt.Sprint(offset), func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) { f(t, srv, offset) })
 			})

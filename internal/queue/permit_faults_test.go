@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -21,6 +22,9 @@ import (
 func TestCanceledWaitersOfASemaphoreLeaveNothing(t *testing.T) {
 	for at := time.Duration(0); at < 40*kit.OneWay; at += kit.OneWay / 2 {
 		for who := range 3 {
+			if bubble.Race && who != int(2*at/kit.OneWay)%3 {
+				continue // each moment for one of them; CI tests all without the race detector
+			}
 			t.Run(fmt.Sprintf("waiter %d at %v", who, at), func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					ctx := kit.Within(t, time.Minute)

@@ -63,13 +63,13 @@ func TestSetEndsAsAWhole(t *testing.T) {
 		},
 		"MaxHold": {
 			end:   func(*testing.T, *etcdfake.Server, *process, []*Hold) {},
-			cause: holdfast.CauseMaxHold, within: time.Hour,
+			cause: holdfast.CauseMaxHold, within: 5 * time.Minute,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
-				holds := mustAcquireSet(t, p.set("x", "y", "!z"), Request{MaxHold: time.Hour})
+				holds := mustAcquireSet(t, p.set("x", "y", "!z"), Request{MaxHold: 5 * time.Minute})
 				var contexts []context.Context
 				for _, h := range holds {
 					ctx, cancel := h.Context(context.Background(), false)

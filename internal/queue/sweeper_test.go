@@ -44,10 +44,8 @@ func giveUpMany(t *testing.T, p *process, n int, d time.Duration) {
 // attempts have ended. None is answered.
 func TestTenThousandAttemptsGivenUpInSilenceLeaveTheSessionKeyAlone(t *testing.T) {
 	n := 10_000
-	if testing.Short() {
+	if testing.Short() || bubble.Race { // the race detector makes it ten times slower
 		n = 500
-	} else if bubble.Race { // ten times slower, with few goroutines at a time
-		n = 2_000
 	}
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestClientConfigReachesARealEtcd(t *testing.T) {
+	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli, err := clientv3.New(session.ClientConfig(srv.Endpoints()...))
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 // As in the tests with etcdfake: a loss is reported before etcd expires the lease.
 func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
+	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -67,6 +68,7 @@ func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
 
 // The watch of the session key reports the loss, not a renewal.
 func TestLeaseRevokedInARealEtcdIsToldAtOnce(t *testing.T) {
+	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -30,6 +30,7 @@ func (a aged) Status(ctx context.Context, endpoint string) (*clientv3.StatusResp
 }
 
 func TestVersionIsAskedOfARealServer(t *testing.T) {
+	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
 	real, warned := make(chan string, 1), make(chan string, 10)

@@ -1,4 +1,4 @@
-package httpfence_test
+package sqlfence_test
 
 import (
 	"database/sql"
@@ -8,12 +8,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	_ "modernc.org/sqlite"
-
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+	"github.com/holdfast-go/holdfast/internal/fencetest"
 )
 
 // The response to the client agrees with what the database has committed.
@@ -23,7 +22,7 @@ func TestHandlerWithADatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	var j journal // of both the store and the middleware: each refusal must be recorded once
+	var j fencetest.Journal // of both the store and the middleware: each refusal must be recorded once
 	g, err := sqlfence.New(db, sqlfence.SQLite, &sqlfence.Options{Auditor: &j})
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +77,7 @@ func TestHandlerWithADatabase(t *testing.T) {
 		{"handler commits and answers 409", 409, (*sql.Tx).Commit, 7, 500, holdfast.ErrOutcomeUnknown, 2},
 	} {
 		answer, end = step.answer, step.end
-		status, err := put(t, srv, step.token)
+		status, err := putOverHTTP(t, srv, step.token)
 		if status != step.status || !errors.Is(err, step.is) || count() != step.count {
 			t.Errorf("%s: %d, %v; the counter is %d", step.what, status, err, count())
 		}
@@ -86,4 +85,21 @@ func TestHandlerWithADatabase(t *testing.T) {
 	if got := j.Take(); len(got) != 1 || got[0].Holder == "" || got[0].Mark != 7 {
 		t.Errorf("recorded %+v", got)
 	}
+}
+
+// putOverHTTP sends a request to srv as a holder. The error is that of CheckResponse.
+func putOverHTTP(t *testing.T, srv *httptest.Server, token fencing.Token) (status int, err error) {
+	t.Helper()
+	ctx := fencing.NewContext(t.Context(), &holder{name: "lock/a", token: token})
+	req, err := http.NewRequestWithContext(ctx, "PUT", srv.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &httpfence.Transport{Base: srv.Client().Transport}}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode, httpfence.CheckResponse(resp)
 }
