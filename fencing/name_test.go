@@ -2,6 +2,7 @@ package fencing_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -54,4 +55,25 @@ func FuzzName(f *testing.F) {
 			t.Errorf("text %q: %q, %v", s, name, err)
 		}
 	})
+}
+
+func TestLettersDigitsAndSomeMarksStandForThemselves(t *testing.T) {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/:@+"
+	for b := range 256 {
+		name := string([]byte{byte(b)})
+		want := fmt.Sprintf("%%%02X", b)
+		if strings.Contains(plain, name) {
+			want = name
+		}
+		if got := fencing.EscapeName(name); got != want {
+			t.Errorf("byte %#x is written %q, want %q", b, got, want)
+		}
+	}
+	for _, text := range []string{"%", "%4", "a%2", "%zz", "%2", "%41", "a b"} {
+		var claim *fencing.ClaimError
+		if name, err := fencing.UnescapeName(text); name != "" || !errors.As(err, &claim) ||
+			!strings.Contains(claim.Reason, "is not an escaped name") {
+			t.Errorf("%q is read as %q, %v", text, name, err)
+		}
+	}
 }

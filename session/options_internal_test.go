@@ -13,7 +13,7 @@ func TestOptionsAtTheirBounds(t *testing.T) {
 	}{
 		"the zero value":             {Options{}, true},
 		"the smallest TTL":           {Options{TTL: minTTL}, true},
-		"below the smallest TTL":     {Options{TTL: minTTL - time.Second}, false},
+		"a negative TTL":             {Options{TTL: -time.Second}, false},
 		"the largest TTL":            {Options{TTL: maxTTL}, true},
 		"above the largest TTL":      {Options{TTL: maxTTL + time.Second}, false},
 		"a TTL with a fraction":      {Options{TTL: minTTL + time.Millisecond}, false},

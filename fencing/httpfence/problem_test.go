@@ -3,9 +3,11 @@ package httpfence_test
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 )
 
@@ -15,11 +17,13 @@ func TestOtherResponsesAreNotRefusals(t *testing.T) {
 		status     int
 		mime, body string
 	}{
-		"handler's own 412":     {412, "text/plain", "If-Match"},
-		"another API's problem": {412, problem, `{"type":"about:blank","status":412}`},
-		"malformed problem":     {412, problem, `{`},
-		"success":               {200, problem, `{"type":"` + httpfence.TypeStale + `"}`},
-		"no body":               {412, problem, ""},
+		"handler's own 412":       {412, "text/plain", "If-Match"},
+		"another API's problem":   {412, problem, `{"type":"about:blank","status":412}`},
+		"malformed problem":       {412, problem, `{`},
+		"success":                 {200, problem, `{"type":"` + httpfence.TypeStale + `"}`},
+		"no body":                 {412, problem, ""},
+		"no problem, by its type": {412, "text/plain", `{"type":"` + httpfence.TypeStale + `"}`},
+		"no type at all":          {412, "", `{"type":"` + httpfence.TypeStale + `"}`},
 	} {
 		resp := &http.Response{
 			StatusCode: c.status, Header: http.Header{"Content-Type": {c.mime}}, Body: io.NopCloser(strings.NewReader(c.body)),
@@ -30,5 +34,15 @@ func TestOtherResponsesAreNotRefusals(t *testing.T) {
 		if got, err := io.ReadAll(resp.Body); string(got) != c.body || err != nil {
 			t.Errorf("%s: the body reads %q afterwards, %v", name, got, err)
 		}
+	}
+}
+
+// The handler may have named the length of the answer that it wanted to give.
+func TestErrorSaysNothingOfTheLengthOfAnotherAnswer(t *testing.T) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Length", "5")
+	httpfence.Error(w, httptest.NewRequest(http.MethodGet, "/", nil), fencing.ErrNoToken)
+	if length := w.Header().Get("Content-Length"); length != "" || w.Body.Len() <= 5 {
+		t.Errorf("a body of %d bytes has the length %q", w.Body.Len(), length)
 	}
 }
