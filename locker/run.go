@@ -7,13 +7,13 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// RecordRun records in etcd that a recurring job has run under this lock: its slot, which says which run it was, by
-// which process and when. within says how soon the next run is expected; 0: nothing is said. Then Mutex.LastRun,
-// "holdfast show", package admin, and metrics of each process that calls one of the two methods, tell when the job has
-// not run for too long, also while no process runs. See docs/cron.md.
+// RecordRun records in etcd that a recurring job has run under this lock: when, by which process, and its slot, which
+// says which run it was. The next run is due within that time; 0: it is not known when. Mutex.LastRun, "holdfast show"
+// and package admin read the record, and processes that call one of these two methods report it as a metric. So it is
+// seen that the job has not run for too long, also when no process is up. See docs/cron.md.
 //
-// Call it when the work is done. It is a fenced write, so an earlier holder cannot undo it, and it tries until ctx ends.
-// An error that Is holdfast.ErrLost says that the lock was lost and nothing was recorded, one that Is
+// Call it when the work is done. It is a fenced write, so a former holder cannot undo it. It tries until ctx ends. An
+// error that Is holdfast.ErrLost says that the lock was lost and nothing was recorded; one that Is
 // holdfast.ErrOutcomeUnknown that it may have been. *holdfast.ArgumentError: a slot of more than 256 bytes, a negative
 // time, or a lock made with NewMutexAt.
 //

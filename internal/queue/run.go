@@ -46,8 +46,8 @@ func RunIn(kv *mvccpb.KeyValue) (view.Run, bool) {
 	}, true
 }
 
-// RecordRun records that the job of this name has run, on behalf of its holder and only while that holds, and that it is
-// expected again within that time; 0: that is not known. It tries until it is done, h is lost, or ctx ends.
+// RecordRun records for h, and only while h holds this name, that its job has run and is due again within that time; 0:
+// it is not known when. It tries until ctx ends.
 func (q *Queue) RecordRun(ctx context.Context, h fencing.Holder, slot string, within time.Duration) error {
 	if err := q.usable(ctx); err != nil {
 		return err
@@ -75,8 +75,8 @@ func (q *Queue) RecordRun(ctx context.Context, h fencing.Holder, slot string, wi
 	return nil
 }
 
-// tryRecord puts the value, unless an earlier try has. Each put compares what was read just before. So a copy of it that
-// arrives late does not replace what a later call has put.
+// tryRecord puts the value, unless an earlier try has put it. Each put compares what was read just before it: so a copy
+// that arrives late does not replace what a later call has put.
 func (q *Queue) tryRecord(ctx context.Context, w *fencing.FencedWriter, value string) error {
 	key := RunKey(q.entries)
 	resp, err := q.get(ctx, clientv3.OpGet(key))
@@ -108,7 +108,7 @@ func (q *Queue) tryRecord(ctx context.Context, w *fencing.FencedWriter, value st
 
 var errRunMoved = errors.New("another record was put meanwhile")
 
-// LastRun reads the last run that was recorded for this name, the zero Run if there is none, and reports it as a metric.
+// LastRun reads the last run that was recorded for this name, the zero Run if there is none. It reports it as a metric.
 func (q *Queue) LastRun(ctx context.Context) (view.Run, error) {
 	if err := q.usable(ctx); err != nil {
 		return view.Run{}, err

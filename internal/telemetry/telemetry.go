@@ -7,9 +7,9 @@
 //
 // No span or metric carries the name of a lock or the text of an error, which may
 // quote one: names have no bounded number of values, and not every backend may see
-// them. A user's function may add attributes (see [Options]). The exception are the
-// metrics of recurring jobs: without a name nobody could tell which job is overdue, and
-// there is one only for a name whose runs the user has recorded.
+// them. A user's function may add attributes (see [Options]). The metrics of
+// recurring jobs carry a name, because an alert must say which job is overdue. There are
+// such metrics only for names whose runs the user records.
 package telemetry
 
 import (
