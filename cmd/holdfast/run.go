@@ -54,9 +54,9 @@ The command has our stdin, stdout, stderr and environment, and in addition:
 
 SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the command's
 process group; holdfast then waits for the command. While holdfast still waits for
-the lock, the first four end it, and its place in the queue is given up. On a
-terminal the command is in the foreground. Ctrl-Z stops both; when they go on, the
-command is killed if the lock was lost meanwhile.
+the lock, the first four end it, and its place in the queue is given up. Under nohup
+SIGHUP ends neither. On a terminal the command is in the foreground. Ctrl-Z stops
+both; when they go on, the command is killed if the lock was lost meanwhile.
 
 Machines start a cron job within seconds of each other, not at once. If the first one
 is done before the second one starts, --try alone lets both run. With --min-hold the
