@@ -34,6 +34,9 @@ type Queue struct {
 	Revision int64
 	Limit    int     // of a semaphore; 0 for other kinds, or if none stands in etcd
 	Entries  []Entry // the holder or holders, then those who wait, in the order in which they will hold
+
+	// LastRun is the last run that was recorded for the name (locker.Lock.RecordRun), also while no client holds it.
+	LastRun view.Run
 }
 
 // Holder returns the first entry, and false if the queue is empty.
@@ -109,7 +112,9 @@ func (c *Client) show(ctx context.Context, at func() (place, error)) (Queue, err
 	if err != nil {
 		return Queue{}, fmt.Errorf("show %v: %w", p, err)
 	}
-	return Queue{Kind: p.kind, Name: p.name, Revision: l.revision, Limit: l.limit, Entries: l.entries}, nil
+	return Queue{
+		Kind: p.kind, Name: p.name, Revision: l.revision, Limit: l.limit, Entries: l.entries, LastRun: l.lastRun,
+	}, nil
 }
 
 // limitKey is the key of the limit of a semaphore with those entries.
@@ -124,6 +129,7 @@ type listing struct {
 	second   []Entry // the readers' entries of locks that can be downgraded, while their writers' entries are in entries
 	revision int64
 	limit    int // of a semaphore
+	lastRun  view.Run
 }
 
 // list reads all entries of a queue in order, at one revision.
@@ -157,8 +163,11 @@ func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 				clientv3.WithMinCreateRev(from), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
 			clientv3.OpGet(c.namespace + "/epoch"),
 		}
-		if p.kind == Semaphore {
+		switch {
+		case p.kind == Semaphore:
 			ops = append(ops, clientv3.OpGet(limitKey(p.entries)))
+		case !p.foreign:
+			ops = append(ops, clientv3.OpGet(queue.RunKey(p.entries)))
 		}
 		resp, err := c.read(ctx, ops...)
 		if errors.Is(err, rpctypes.ErrCompacted) { // between two pages
@@ -170,8 +179,8 @@ func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 		}
 		if l.revision == 0 {
 			l.revision, epoch = resp.Header.Revision, resp.Responses[1].GetResponseRange().Kvs
-			if p.kind == Semaphore && resp.Responses[2].GetResponseRange().Count > 0 {
-				l.limit = queue.LimitIn(resp.Responses[2].GetResponseRange().Kvs[0])
+			if len(ops) > 2 && resp.Responses[2].GetResponseRange().Count > 0 {
+				l.readThird(p, resp.Responses[2].GetResponseRange().Kvs[0])
 			}
 		}
 		page := resp.Responses[0].GetResponseRange()
@@ -193,6 +202,15 @@ func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 		more = page.More && len(page.Kvs) > 0
 	}
 	return l, nil
+}
+
+// readThird reads what stands beside the entries: the limit of a semaphore, the last run of any other name.
+func (l *listing) readThird(p place, kv *mvccpb.KeyValue) {
+	if p.kind == Semaphore {
+		l.limit = queue.LimitIn(kv)
+		return
+	}
+	l.lastRun, _ = queue.RunIn(kv) // whatever stands there otherwise, it is not a run; Mutex.LastRun says so
 }
 
 // has reports whether one of the last two entries has that key.

@@ -125,3 +125,37 @@ func TestHolderWhoseEpochIsCompactedIsKickedAndRemovedByItsRevision(t *testing.T
 		}
 	})
 }
+
+func TestShowTellsTheLastRunOfAJobAlsoWhileItsNameIsFree(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		a, _ := newSession(t, srv, "a")
+		lk, _ := queueUp(t, "nightly", a)
+		for _, held := range []bool{true, false} {
+			if !held {
+				if err := lk.Unlock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := lk.RecordRun(t.Context(), "2026-03-29", time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			q, err := adm.Show(t.Context(), admin.Lock, "nightly")
+			r := q.LastRun
+			if err != nil || r.Slot != "2026-03-29" || r.Owner != "a" || r.Token != lk.Token() || r.Due.Sub(r.At) != time.Hour {
+				t.Errorf("held %v: %+v, %v", held, r, err)
+			}
+			if text := r.String(); !strings.Contains(text, `slot "2026-03-29", owner "a"`) || !strings.Contains(text, "due by") {
+				t.Error(text)
+			}
+			if _, isHeld := q.Holder(); isHeld != held || len(q.Entries) > 1 {
+				t.Errorf("the record is no entry: %+v", q.Entries)
+			}
+		}
+		for s, err := range adm.List(t.Context(), admin.Lock, "") {
+			t.Errorf("no name has entries: %+v, %v", s, err)
+		}
+		srv.Put("holdfast/lock/nightly/@run", "by hand")
+		if q, err := adm.Show(t.Context(), admin.Lock, "nightly"); err != nil || q.LastRun.Known() {
+			t.Errorf("%+v, %v", q.LastRun, err)
+		}
+	})
+}

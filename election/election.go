@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // MaxValue is the largest candidate's value, in bytes. Every observer reads it: use it for an identity or an address.
@@ -67,6 +68,10 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 	}
 	return newTerm(e, hold, value), nil
 }
+
+// LastRun reads what Term.RecordRun has recorded last in this election: by one request, and without leading. It is the
+// zero Run if nothing is recorded.
+func (e *Election) LastRun(ctx context.Context) (view.Run, error) { return e.queue.LastRun(ctx) }
 
 func (e *Election) request(value string) queue.Request {
 	return queue.Request{Data: value, Auditor: e.opts.Auditor}

@@ -101,6 +101,12 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 	return nil
 }
 
+// RecordRun records in etcd that a recurring job of the leader has run, as locker.Lock.RecordRun does for a lock, with
+// its errors. The key is NAMESPACE/election/NAME/@run.
+func (t *Term) RecordRun(ctx context.Context, slot string, within time.Duration) error {
+	return t.election.queue.RecordRun(ctx, t, slot, within)
+}
+
 // Resign ends the term, whatever is returned, and removes its entry: nil; holdfast.ErrLost, if the term was lost
 // before; or holdfast.ErrOutcomeUnknown, if ctx ended before etcd answered. Then the session keeps removing the entry,
 // or it expires with the lease. If ctx has ended already, Resign waits for at most session.Options.CloseTimeout.

@@ -240,3 +240,22 @@ func TestTwoYieldsOfOneTermAreOneCandidate(t *testing.T) {
 		t.Errorf("one: %v, the other: %v", won.err, refused.err)
 	}
 }
+
+func TestLeaderRecordsTheRunsOfItsJob(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		term := campaign(t, s.election(), "v")
+		if err := term.RecordRun(deadline(t), "2026-03-29", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if err := term.Resign(deadline(t)); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := s.other(t).LastRun(deadline(t)); err != nil || r.Slot != "2026-03-29" || r.Token != term.Token() {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if err := term.RecordRun(deadline(t), "2026-03-30", 0); !errors.Is(err, holdfast.ErrReleased) {
+			t.Errorf("after the term: %v", err)
+		}
+	})
+}

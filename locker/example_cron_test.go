@@ -7,10 +7,7 @@ import (
 	"log"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast/election"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -19,21 +16,27 @@ import (
 
 // guide: slots
 
-func runSlot(ctx context.Context, cli *clientv3.Client, sess *session.Session, slot time.Time) error {
+func runSlot(ctx context.Context, sess *session.Session, slot string) error {
 	mu := locker.NewMutex(sess, "cron/report")
 	return mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
-		const key = "cron/report/last-run"
-		this := slot.UTC().Format(time.RFC3339) // such texts are in the order of their times
-		last, err := cli.Get(ctx, key)
-		if err != nil || len(last.Kvs) > 0 && string(last.Kvs[0].Value) >= this {
+		last, err := mu.LastRun(ctx)
+		if err != nil || last.Slot >= slot {
 			return err // nil: another process has run it
 		}
 		if err := report(ctx, slot); err != nil {
 			return err // the next process runs it
 		}
-		_, err = fencing.NewFencedWriter(lk).Put(ctx, key, this)
-		return err
+		return lk.RecordRun(ctx, slot, 26*time.Hour) // the next run is overdue after that
 	})
+}
+
+// guide: night
+
+// night is the slot of a job that is due at that time of each day, by the clocks of the place that now is in. It is a
+// date there, such as "2026-03-29".
+func night(now time.Time, at time.Duration) string {
+	wall := time.Date(now.Year(), now.Month(), now.Day(), now.Hour(), now.Minute(), now.Second(), 0, time.UTC)
+	return wall.Add(-at).Format(time.DateOnly)
 }
 
 // guide: leader
@@ -46,8 +49,11 @@ func runTicker(ctx context.Context, sess *session.Session, me string) error {
 		for {
 			select {
 			case at := <-tick.C:
-				if err := report(ctx, at); err != nil {
+				slot := at.UTC().Format(time.RFC3339)
+				if err := report(ctx, slot); err != nil {
 					log.Print("report: ", err) // and again at the next tick
+				} else if err := t.RecordRun(ctx, slot, 5*time.Minute); err != nil {
+					log.Print("report: ", err)
 				}
 			case <-ctx.Done(): // deposed, or the end of the program
 				return nil
@@ -60,7 +66,9 @@ func runTicker(ctx context.Context, sess *session.Session, me string) error {
 
 func runTick(ctx context.Context, sess *session.Session, interval time.Duration) error {
 	mu := locker.NewMutex(sess, "cron/report").With(locker.Options{MinHold: interval - 5*time.Second})
-	err := mu.TryDo(ctx, func(ctx context.Context, _ *locker.Lock) error { return report(ctx, time.Now()) })
+	err := mu.TryDo(ctx, func(ctx context.Context, _ *locker.Lock) error {
+		return report(ctx, time.Now().UTC().Format(time.RFC3339))
+	})
 	if errors.Is(err, locker.ErrLocked) {
 		return nil // another process runs it, or has run it
 	}
@@ -70,19 +78,19 @@ func runTick(ctx context.Context, sess *session.Session, interval time.Duration)
 // guide: end
 
 // report is the job.
-func report(ctx context.Context, _ time.Time) error {
+var report = func(ctx context.Context, _ string) error {
 	fmt.Println("run")
 	return ctx.Err()
 }
 
 // Two processes run the job of each slot; whichever is later finds that it has run.
 func ExampleMutex_Do_cronSlots() {
-	cli, mine, theirs, end := example()
+	_, mine, theirs, end := example()
 	defer end()
 
-	slot := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC) // time.Now().Truncate(interval), at its tick
+	slot := night(time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC), 90*time.Minute)
 	for _, sess := range []*session.Session{mine, theirs} {
-		if err := runSlot(context.Background(), cli, sess, slot); err != nil {
+		if err := runSlot(context.Background(), sess, slot); err != nil {
 			log.Fatal(err)
 		}
 	}

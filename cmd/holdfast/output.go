@@ -44,7 +44,9 @@ An entry, one holder or waiter:
            entry without token and ttl_seconds)
 "ls --sessions": owner, host, pid, lease, revision
 "show":    kind, name, revision, held, waiting (a count), limit (of a semaphore),
-           entries (the holder or holders, then those who wait, in their order)
+           entries (the holder or holders, then those who wait, in their order),
+           last_run (of a job whose runs are recorded): at, slot, token, owner, host,
+           pid, due (when the next one is), overdue
 "watch":   event ("queued", "acquired", "released", "left", "lost", "gone",
            "taken", "kicked", "removed"), revision, waiting (a count), entry (without ttl_seconds)
 "kick":    name, token, forced, free (false: it still holds), let_go (false: it was

@@ -54,15 +54,21 @@ The command has our stdin, stdout, stderr and environment, and in addition:
 
 SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the command's
 process group; holdfast then waits for the command. While holdfast still waits for
-the lock, the first four end it, and its place in the queue is given up. On a
-terminal the command is in the foreground. Ctrl-Z stops both; when they go on, the
-command is killed if the lock was lost meanwhile.
+the lock, the first four end it, and its place in the queue is given up. Under nohup
+SIGHUP ends neither. On a terminal the command is in the foreground. Ctrl-Z stops
+both; when they go on, the command is killed if the lock was lost meanwhile.
 
 Machines start a cron job within seconds of each other, not at once. If the first one
 is done before the second one starts, --try alone lets both run. With --min-hold the
 name stays taken for that long after it was acquired, whatever becomes of the command:
 choose more than the machines are apart, and at least 5 s less than the interval.
-With --quiet nothing is printed, and so nothing mailed, where the job runs elsewhere.
+With --quiet nothing is printed, and so nothing mailed, where the job runs elsewhere;
+with --skip-code 0 that is no failure either.
+
+A machine that is down tells nothing. With --expect 26h a run that ends with 0 is
+recorded in etcd, and that another one is due within that time. "holdfast show NAME"
+has the last run; "holdfast show --overdue NAME" exits with 1 when the next one is
+late, because the command fails, every machine skips it, or none is up.
 
 What the command leaves running in the background when it ends goes on without the
 lock. A "run" of the same lock inside the command is refused: it would wait for its
@@ -71,8 +77,9 @@ own end.
 "holdfast help exit-codes" lists the exit codes.`
 
 const runExamples = `  holdfast run billing/job-7 -- ./job --verbose
-  holdfast run --try nightly -- ./backup.sh || [ $? = 75 ]   # skip if it runs elsewhere
+  holdfast run --try --skip-code 0 nightly -- ./backup.sh   # skip if it runs elsewhere
   holdfast run --try --quiet --min-hold 30m nightly -- /opt/backup.sh   # in a crontab
+  holdfast run --try --quiet --min-hold 30m --expect 26h nightly -- /opt/backup.sh   # and recorded
   holdfast run --wait 1m deploy -- make deploy
   holdfast run --max-hold 1h report -- ./report
   holdfast run x -- sh -c 'exec ./job --token "$HOLDFAST_TOKEN"'
@@ -126,9 +133,12 @@ func newRun(a *app) *cobra.Command {
 		sessionFlags
 		try, quiet bool
 
-		wait time.Duration
-		min  time.Duration
-		at   bool
+		wait   time.Duration
+		min    time.Duration
+		expect time.Duration
+		at     bool
+
+		skipCode int
 	}
 	s := &supervisor{signals: a.signals}
 	cmd := &cobra.Command{
@@ -145,6 +155,13 @@ func newRun(a *app) *cobra.Command {
 				return usage("--wait is %v: leave it out to wait without end; --try does not wait", o.wait)
 			case o.min < 0:
 				return usage("--min-hold is %v, which is negative", o.min)
+			case o.skipCode < 0 || o.skipCode > 255:
+				return usage("--skip-code is %d, not from 0 to 255", o.skipCode)
+			case o.expect < 0:
+				return usage("--expect is %v, which is negative", o.expect)
+			case o.expect > 0 && o.at:
+				return usage("--expect records the run at a key of its own, which etcd's clients below a prefix would wait for: " +
+					"use a name without --at")
 			}
 			return a.withSession(cmd.Context(), &o.sessionFlags, func(sess *session.Session) error {
 				mu := locker.NewMutex(sess, args[0])
@@ -161,14 +178,19 @@ func newRun(a *app) *cobra.Command {
 						"use another name, or --try", clean(args[0], 0))
 				}
 				lk, err := acquire(cmd.Context(), mu, o.try, o.wait)
-				if o.quiet && exitCode(err) == exitNotAcquired {
-					return &exitError{code: exitNotAcquired}
-				}
-				if err != nil {
+				switch skipped := exitCode(err) == exitNotAcquired; {
+				case skipped && o.quiet:
+					return &exitError{code: o.skipCode}
+				case skipped:
+					return &exitError{o.skipCode, err}
+				case err != nil:
 					return err
 				}
 				s.sess = sess
 				code, why, err := s.run(lk)
+				if o.expect > 0 && code == 0 && why == nil && err == nil {
+					record(lk, o.expect)
+				}
 				return finish(lk, code, why, err)
 			})
 		},
@@ -176,8 +198,10 @@ func newRun(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&o.try, "try", false, "do not wait: exit with 75 if the lock is held or waited for")
 	f.DurationVar(&o.wait, "wait", 0, "how `long` to wait before exiting with 75 (default without end)")
-	f.BoolVar(&o.quiet, "quiet", false, "say nothing when exiting with 75: cron mails what is said")
+	f.BoolVar(&o.quiet, "quiet", false, "say nothing where the lock is not acquired: cron mails what is said")
+	f.IntVar(&o.skipCode, "skip-code", exitNotAcquired, "exit `code` where the lock is not acquired")
 	f.DurationVar(&o.min, "min-hold", 0, "how `long` the name stays taken, also when the command has ended before")
+	f.DurationVar(&o.expect, "expect", 0, "record a run that succeeds; the next one is due within this `time`")
 	f.DurationVar(&s.maxHold, "max-hold", 0, "how `long` the command may run (default without end)")
 	s.addFlags(cmd)
 	o.addFlags(cmd)
@@ -248,6 +272,15 @@ func acquire(ctx context.Context, mu *locker.Mutex, try bool, wait time.Duration
 		return nil, &exitError{exitNotAcquired, err}
 	default:
 		return nil, err
+	}
+}
+
+// record records in etcd that the command has run. That it cannot is no reason to say that the command has failed.
+func record(lk *locker.Lock, expect time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	if err := lk.RecordRun(ctx, "", expect); err != nil {
+		fmt.Fprintln(os.Stderr, "holdfast: the command has ended with 0, but its run may not be recorded:", err)
 	}
 }
 

@@ -25,6 +25,10 @@ The first of them is shown as its holder, the others with "holds" as their place
 A tree lock is shared at each path above its own: "show --kind tree billing" shows
 those who hold paths below billing, and which.
 
+Of a job that is done again and again, "show" has the last run that was recorded
+(run --expect), and by when the next one is due. With --overdue it prints nothing if
+all is well, and exits with 1 if that time is over, or if no run is recorded.
+
 A lock that is free is no error: "show" says so and exits with 0. Any name that is
 not in use is free, a misspelled one too, so a hint on stderr says where to look.`
 
@@ -33,11 +37,12 @@ const showExamples = `  holdfast show billing/job-7
   holdfast show --kind sem uploads
   holdfast show --at /app/locks/report       # what etcdctl lock /app/locks/report locks
   holdfast show billing/job-7 -o json | jq .held
+  holdfast show --overdue nightly            # in a crontab, which mails what is said
   holdfast show --all billing/job-7 | less   # a queue of thousands`
 
 func newShow(a *app) *cobra.Command {
 	var p place
-	var all bool
+	var all, late bool
 	cmd := &cobra.Command{
 		Use: "show NAME [flags]", Short: "Show who holds a lock and who waits", Long: showHelp, Example: showExamples,
 		Args: exactly(1, "one NAME"),
@@ -50,6 +55,9 @@ func newShow(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if late {
+					return overdue(q, time.Now())
+				}
 				if a.output == "json" {
 					return printJSON(cmd.OutOrStdout(), queueAsJSON(q))
 				}
@@ -59,7 +67,7 @@ func newShow(a *app) *cobra.Command {
 				}
 				out := cmd.OutOrStdout()
 				_, err = fmt.Fprint(out, strings.Join(describe(q, rows, time.Now(), columns(out)), "\n")+"\n")
-				if err == nil && len(q.Entries) == 0 {
+				if err == nil && len(q.Entries) == 0 && !q.LastRun.Known() {
 					_, err = fmt.Fprintln(cmd.ErrOrStderr(), p.elsewhere())
 				}
 				return err
@@ -68,6 +76,7 @@ func newShow(a *app) *cobra.Command {
 	}
 	p.addFlags(cmd, "lock, tree, sem or election")
 	cmd.Flags().BoolVar(&all, "all", false, "show every waiter, not the first 20")
+	cmd.Flags().BoolVar(&late, "overdue", false, "say nothing unless a run is overdue; then exit with 1")
 	return cmd
 }
 
@@ -88,12 +97,16 @@ type queueJSON struct {
 	Held     bool        `json:"held"`
 	Waiting  int         `json:"waiting"`
 	Limit    int         `json:"limit,omitempty"`
+	LastRun  *runJSON    `json:"last_run,omitempty"`
 	Entries  []entryJSON `json:"entries"`
 }
 
 func queueAsJSON(q admin.Queue) queueJSON {
 	_, held := q.Holder()
-	j := queueJSON{q.Kind, q.Name, q.Revision, held, q.Waiting(), q.Limit, make([]entryJSON, 0, len(q.Entries))}
+	j := queueJSON{
+		q.Kind, q.Name, q.Revision, held, q.Waiting(), q.Limit, runAsJSON(q.LastRun, time.Now()),
+		make([]entryJSON, 0, len(q.Entries)),
+	}
 	for _, e := range q.Entries {
 		j.Entries = append(j.Entries, asJSON(e))
 	}
@@ -109,10 +122,11 @@ func describe(q admin.Queue, rows int, now time.Time, columns int) []string {
 	}
 	h, held := q.Holder()
 	if !held {
-		return []string{title + ": free"}
+		return append([]string{title + ": free"}, describeRun(q.LastRun, now)...)
 	}
 	lines := []string{title, "  held by   " + owner(h, room(columns, 12)), "  since     " + heldText(h, now)}
-	lines = slices.Concat(lines, details(h, columns), []string{fmt.Sprintf("  waiting   %d", q.Waiting())})
+	waiting := []string{fmt.Sprintf("  waiting   %d", q.Waiting())}
+	lines = slices.Concat(lines, details(h, columns), describeRun(q.LastRun, now), waiting)
 	if len(q.Entries) == 1 {
 		return lines
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	_ "time/tzdata"
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
@@ -203,6 +204,61 @@ func TestNewLockerRefusesBadArguments(t *testing.T) {
 		}
 		if _, err := gocronlock.NewLocker(nil, nil); !errors.As(err, &bad) || bad.Argument != "sess" {
 			t.Errorf("%v", err)
+		}
+	})
+}
+
+// What the README says of gocron's CronJob. In Berlin clocks are set forward on 26 March 2000.
+func TestCronJobLeavesOutATimeThatClocksSkip(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, _ *etcdfake.Server) {
+		berlin, err := time.LoadLocation("Europe/Berlin")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cron, err := gocron.NewScheduler(gocron.WithLocation(berlin))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cron.Start()
+		for spec, want := range map[string][]string{
+			"30 2 26 3 *":            {"2001-03-26 02:30 +0200", "2002-03-26 02:30 +0100"},
+			"CRON_TZ=UTC 0 1 26 3 *": {"2000-03-26 03:00 +0200", "2001-03-26 03:00 +0200"},
+		} {
+			job, err := cron.NewJob(gocron.CronJob(spec, false), gocron.NewTask(func() {}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, err := job.NextRuns(2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, at := range next {
+				got = append(got, at.In(berlin).Format("2006-01-02 15:04 -0700"))
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %v, want %v", spec, got, want)
+			}
+		}
+		if err := cron.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTaskRecordsItsRun(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		m := start(t, srv, 0)
+		l := m.locker(t, gocronlock.LockerOptions{})
+		var recorded error
+		m.schedule(t, everyMinute(), l.Task("report", func(ctx context.Context, lk *locker.Lock) error {
+			recorded = lk.RecordRun(ctx, "", 2*time.Minute)
+			return recorded
+		}), gocron.WithDistributedLocker(l))
+		time.Sleep(90 * time.Second)
+		r, err := locker.NewMutex(m.sess, "gocron/report").LastRun(t.Context())
+		if err != nil || recorded != nil || r.Due.Sub(r.At) != 2*time.Minute || time.Since(r.At) > time.Minute {
+			t.Errorf("%v, %v, %v", r, err, recorded)
 		}
 	})
 }

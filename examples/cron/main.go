@@ -31,7 +31,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -44,10 +43,7 @@ var (
 	ttl      = flag.Duration("ttl", session.DefaultTTL, "how long a scheduler that crashes keeps its place")
 )
 
-const (
-	lockName = "examples/cron"
-	lastRun  = "examples/cron/last-run" // a key: the latest slot that was run
-)
+const lockName = "examples/cron"
 
 func main() { demo.Main(run) }
 
@@ -56,7 +52,8 @@ func run(ctx context.Context, d *demo.Demo) error {
 		return errors.New("--interval must be whole seconds")
 	}
 	d.Header()
-	first := time.Now().Truncate(*interval) // at the start the present slot, which may not have been run
+	// At the start it is the present slot, which may not have been run. Slots of local time are in docs/cron.md.
+	first := time.Now().UTC().Truncate(*interval)
 	all, ctx := errgroup.WithContext(ctx)
 	for name := range strings.SplitSeq(*names, ",") {
 		all.Go(func() error { return schedule(ctx, d, name, first) })
@@ -92,11 +89,11 @@ func runSlot(ctx context.Context, d *demo.Demo, sess *session.Session, name stri
 	mu := locker.NewMutex(sess, lockName)
 	return mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error { // ctx ends when the lock is lost
 		this := slot.UTC().Format(time.RFC3339) // such texts are in the order of their times
-		last, err := sess.Client().Get(ctx, lastRun)
+		last, err := mu.LastRun(ctx)
 		if err != nil {
 			return err
 		}
-		if len(last.Kvs) > 0 && string(last.Kvs[0].Value) >= this {
+		if last.Slot >= this {
 			d.Row(name, lk.Token(), demo.Dim, "%s: finds that it has been run", clock(slot))
 			return nil
 		}
@@ -104,8 +101,7 @@ func runSlot(ctx context.Context, d *demo.Demo, sess *session.Session, name stri
 		if err := job(ctx, slot); err != nil {
 			return err
 		}
-		_, err = fencing.NewFencedWriter(lk).Put(ctx, lastRun, this) // not before: a crash in the job leaves no record
-		return err
+		return lk.RecordRun(ctx, this, 2**interval) // not before: a crash in the job leaves no record
 	})
 }
 

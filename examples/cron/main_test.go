@@ -9,6 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/examples/internal/demotest"
 )
 
+const lastRun = "holdfast/lock/" + lockName + "/@run"
+
 func TestMain(m *testing.M) { demotest.Main(m, main) }
 
 func TestEachSlotRunsOnce(t *testing.T) {

@@ -209,7 +209,7 @@ func TestGuidesShowRealExamples(t *testing.T) {
 		pieces   int
 	}{
 		"docs/choosing.md":      {"locker/example_choosing_test.go", 1},
-		"docs/cron.md":          {"locker/example_cron_test.go", 3},
+		"docs/cron.md":          {"locker/example_cron_test.go", 4},
 		"docs/kubernetes.md":    {"election/example_kubernetes_test.go", 1},
 		"docs/migrating.md":     {"locker/example_migrating_test.go", 3},
 		"docs/operations.md":    {"locker/example_operations_test.go", 1},

@@ -23,6 +23,8 @@ var mayReadNow = map[string]string{
 var mayUseTheWall = map[string]string{
 	"internal/queue/value.go millis":       "the queueing time in an entry's value, for display",
 	"internal/queue/value.go Value.String": "for display",
+	"internal/telemetry/run.go seconds":    "for display",
+	"view/run.go Run.String":               "for display",
 	"view/view.go Entry.String":            "for display",
 	"view/view.go Place.String":            "for display",
 }

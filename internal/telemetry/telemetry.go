@@ -7,7 +7,9 @@
 //
 // No span or metric carries the name of a lock or the text of an error, which may
 // quote one: names have no bounded number of values, and not every backend may see
-// them. A user's function may add attributes (see [Options]).
+// them. A user's function may add attributes (see [Options]). The metrics of
+// recurring jobs carry a name, because an alert must say which job is overdue. There are
+// such metrics only for names whose runs the user records.
 package telemetry
 
 import (
@@ -47,6 +49,9 @@ type Telemetry struct {
 	ambiguous metric.Int64Counter
 	sweeps    metric.Int64Counter
 	polls     metric.Int64Counter
+
+	ran metric.Float64Gauge
+	due metric.Float64Gauge
 }
 
 // New creates the instruments. If the SDK refuses one, OpenTelemetry's error
@@ -86,6 +91,11 @@ func New(o Options) *Telemetry {
 			metric.WithDescription("Unanswered requests that look for the entries of held locks and terms."))),
 		sweeps: orNothing(m.Int64Counter("holdfast.sweeps", metric.WithUnit("{entry}"),
 			metric.WithDescription("Entries that etcd refused to remove; the session retries until it can or the lease ends."))),
+
+		ran: orNothing(m.Float64Gauge("holdfast.run.time", metric.WithUnit("s"),
+			metric.WithDescription("When a recurring job was last recorded to have run, in seconds since 1970."))),
+		due: orNothing(m.Float64Gauge("holdfast.run.due", metric.WithUnit("s"),
+			metric.WithDescription("When the next run of a recurring job is overdue, in seconds since 1970."))),
 	}
 }
 
@@ -106,6 +116,7 @@ func orNothing[T any](instrument T, err error) T {
 // Attribute keys.
 const (
 	kindKey     = attribute.Key("holdfast.kind")     // lock, election, session
+	nameKey     = attribute.Key("holdfast.name")     // of a lock or election whose runs are recorded
 	outcomeKey  = attribute.Key("holdfast.outcome")  // how it ended
 	causeKey    = attribute.Key("holdfast.cause")    // of a loss
 	stateKey    = attribute.Key("holdfast.state")    // of a session

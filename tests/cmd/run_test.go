@@ -306,6 +306,15 @@ func TestMinHoldKeepsTheNameTakenAfterTheCommand(t *testing.T) {
 		t.Errorf("entries: %v", kvs)
 	}
 	holdfast(t, srv.Endpoints(), "run", "--try", "--min-hold=1h", "x", "--", "true").exits(75)
+	p := holdfast(t, srv.Endpoints(), "run", "--try", "--skip-code=0", "x", "--", "echo", "ran").exits(0)
+	if p.stdout.String() != "" || !strings.Contains(p.stderr.String(), "held") {
+		t.Errorf("stdout %q, stderr %q", p.stdout, p.stderr)
+	}
+	p = holdfast(t, srv.Endpoints(), "run", "--try", "--quiet", "--skip-code=9", "x", "--", "true").exits(9)
+	if p.stderr.String() != "" {
+		t.Errorf("--quiet says %q", p.stderr)
+	}
+	holdfast(t, srv.Endpoints(), "run", "--try", "--skip-code=256", "x", "--", "true").exits(64)
 	holdfast(t, srv.Endpoints(), "run", "--min-hold=-1s", "y", "--", "true").exits(64)
 }
 

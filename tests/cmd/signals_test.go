@@ -5,6 +5,7 @@ package cmd
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"syscall"
 	"testing"
 
@@ -26,6 +27,11 @@ func TestSignalWhileRunWaitsGivesUpItsPlace(t *testing.T) {
 
 func TestSignalsAreForwardedToTheCommand(t *testing.T) {
 	t.Parallel()
+	// If this test runs under nohup, it ignores SIGHUP, and each process that it starts would do so, too. A signal that it
+	// listens to has its default disposition in them.
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
 	srv := etcdtest.Start(t)
 	p := holdfast(t, srv.Endpoints(), "run", "x", "--", "sh", "-c", `
 		for s in HUP INT QUIT USR1 USR2; do trap "echo got $s" $s; done
@@ -46,6 +52,27 @@ func TestSignalsAreForwardedToTheCommand(t *testing.T) {
 	if kvs := srv.Keys(t, "holdfast/"); len(kvs) != 0 {
 		t.Errorf("left in etcd: %v", kvs)
 	}
+}
+
+// As any program that nohup starts. What decides is that the first SIGHUP came before the command was started.
+func TestHangupEndsNothingUnderNohup(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	lk := hold(t, open(t, srv.Client(t), "other"), "x")
+	p := begin(t, exec.Command("nohup", program, "run", "x", "--", "sh", "-c", `
+		trap 'echo got USR1; exit 3' USR1
+		echo ready
+		while :; do sleep 0.02; done`), "ETCDCTL_ENDPOINTS="+srv.Endpoints()[0])
+	srv.WaitForKeys(t, entries, 2)
+	p.signal(syscall.SIGHUP)
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	p.prints(p.stdout, "ready")
+	p.signal(syscall.SIGHUP)
+	p.signal(syscall.SIGUSR1)
+	p.prints(p.stdout, "got USR1")
+	p.exits(3)
 }
 
 func TestSignalEndsACommandThatIsStopped(t *testing.T) {

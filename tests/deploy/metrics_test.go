@@ -77,7 +77,10 @@ func exported(t *testing.T) series {
 		}
 
 		link.LoseReply("Txn", 1, codes.Unavailable)
-		lk := lock()                 // holdfast.replies.ambiguous
+		lk := lock()                                                      // holdfast.replies.ambiguous
+		if err := lk.RecordRun(t.Context(), "1", time.Hour); err != nil { // holdfast.run.time, holdfast.run.due
+			t.Error(err)
+		}
 		time.Sleep(20 * time.Second) // renewals
 
 		link.Plan(func(c etcdfake.Call) etcdfake.Fate {

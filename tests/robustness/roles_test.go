@@ -54,6 +54,13 @@ var duties = map[string]duty{
 	"take one lock": {[]string{"job-7"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return contend(ctx, locker.NewMutex(sess, "billing/job-7"))
 	})},
+	"record a run": {[]string{"job-7"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		mu := locker.NewMutex(sess, "billing/job-7")
+		return mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
+			_, err := mu.LastRun(ctx)
+			return errors.Join(err, lk.RecordRun(ctx, "2026-03-29", time.Hour))
+		})
+	})},
 	"take permits": {[]string{"semaphores"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		s := locker.NewSemaphore(sess, "billing/workers", 2)
 		nothing := func(context.Context, *locker.Permit) error { return nil }

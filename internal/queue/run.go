@@ -1,0 +1,162 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/view"
+)
+
+// RunKey is the key of the last run of the name with those entries. Roles for a name's entries include it, and it is no
+// entry: those are below NAME/@/.
+func RunKey(entries string) string { return strings.TrimSuffix(entries, "/") + "run" }
+
+// encodedRun is a view.Run as it is written in etcd: JSON, as the values of entries.
+type encodedRun struct {
+	V int `json:"v"`
+	lease.Identity
+	Slot  string        `json:"slot,omitempty"`
+	At    time.Time     `json:"at"`
+	Due   time.Time     `json:"due,omitzero"`
+	Token fencing.Token `json:"token"`
+}
+
+// RunIn returns the run that the value of a RunKey says, and false if it says none.
+func RunIn(kv *mvccpb.KeyValue) (view.Run, bool) {
+	var enc encodedRun
+	if len(kv.Value) > maxValue || json.Unmarshal(kv.Value, &enc) != nil || enc.V < valueFormat || !plausible(enc.At) ||
+		max(len(enc.Slot), len(enc.Owner), len(enc.Host)) > MaxText {
+		return view.Run{}, false
+	}
+	return view.Run{
+		Slot: enc.Slot, At: millis(enc.At), Due: millis(enc.Due), Token: enc.Token,
+		Owner: enc.Owner, Host: enc.Host, PID: enc.PID,
+	}, true
+}
+
+// RecordRun records for h, and only while h holds this name, that its job has run and is due again within that time; 0:
+// it is not known when. It tries until ctx ends.
+func (q *Queue) RecordRun(ctx context.Context, h fencing.Holder, slot string, within time.Duration) error {
+	if err := q.usable(ctx); err != nil {
+		return err
+	}
+	now := time.Now()
+	enc := encodedRun{V: valueFormat, Identity: q.host.Identity(), Slot: slot, At: millis(now), Token: h.Token()}
+	if within > 0 {
+		enc.Due = millis(now.Add(within))
+	}
+	if err := errors.Join(q.keepsRuns(), checkRun(slot, within, enc.Due)); err != nil {
+		return err
+	}
+	value, err := json.Marshal(enc)
+	if err != nil {
+		return err
+	}
+	open, cancel := withSession(ctx, q.host)
+	defer cancel()
+	w := fencing.NewFencedWriter(h)
+	err = q.retry(open, func(ctx context.Context) error { return q.tryRecord(ctx, w, string(value)) })
+	if err != nil {
+		return fmt.Errorf("record the run of %v: %w", q, q.closedErr(ctx, err))
+	}
+	q.host.Telemetry().Ran(q.kind, q.name, enc.At, enc.Due)
+	return nil
+}
+
+// tryRecord puts the value, unless an earlier try has put it. Each put compares what was read just before it: so a copy
+// that arrives late does not replace what a later call has put.
+func (q *Queue) tryRecord(ctx context.Context, w *fencing.FencedWriter, value string) error {
+	key := RunKey(q.entries)
+	resp, err := q.get(ctx, clientv3.OpGet(key))
+	if err != nil {
+		return err
+	}
+	var mod int64
+	if kv := first(resp.Kvs); kv != nil {
+		if string(kv.Value) == value {
+			return nil
+		}
+		mod = kv.ModRevision
+	}
+	ctx, cancel := context.WithTimeout(ctx, q.host.RetryPolicy().Attempt)
+	defer cancel()
+	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", mod)
+	put, err := w.Txn(ctx).If(unchanged).Then(clientv3.OpPut(key, value)).Commit()
+	switch {
+	case errors.Is(err, holdfast.ErrLost):
+		return backoff.Final(err)
+	case errors.Is(err, holdfast.ErrSuspended), errors.Is(err, holdfast.ErrOutcomeUnknown):
+		return backoff.Again(err)
+	case err == nil && !put.Succeeded:
+		return backoff.Again(errRunMoved)
+	default:
+		return err
+	}
+}
+
+var errRunMoved = errors.New("another record was put meanwhile")
+
+// LastRun reads the last run that was recorded for this name, the zero Run if there is none. It reports it as a metric.
+func (q *Queue) LastRun(ctx context.Context) (view.Run, error) {
+	if err := q.usable(ctx); err != nil {
+		return view.Run{}, err
+	}
+	if err := q.keepsRuns(); err != nil {
+		return view.Run{}, err
+	}
+	open, cancel := withSession(ctx, q.host)
+	defer cancel()
+	resp, err := q.get(open, clientv3.OpGet(RunKey(q.entries)))
+	if err != nil {
+		return view.Run{}, fmt.Errorf("read the last run of %v: %w", q, q.closedErr(ctx, err))
+	}
+	kv := first(resp.Kvs)
+	if kv == nil {
+		return view.Run{}, nil
+	}
+	r, ok := RunIn(kv)
+	if !ok {
+		return view.Run{}, fmt.Errorf("the last run of %v at %s is %.64q, which holdfast has not written: delete it",
+			q, names.Quote(string(kv.Key)), kv.Value)
+	}
+	q.host.Telemetry().Ran(q.kind, q.name, r.At, r.Due)
+	return r, nil
+}
+
+// keepsRuns reports why no run can be recorded for this name, or nil. Below a foreign prefix etcd's own clients would
+// take the record for an entry, and wait for it.
+func (q *Queue) keepsRuns() error {
+	if !q.foreign {
+		return nil
+	}
+	return &holdfast.ArgumentError{
+		Argument: "receiver", Reason: "is of a foreign prefix, below which every key is an entry: no run can be recorded",
+	}
+}
+
+func checkRun(slot string, within time.Duration, due time.Time) error {
+	switch {
+	case len(slot) > MaxText:
+		return &holdfast.ArgumentError{Argument: "slot", Reason: fmt.Sprintf("is longer than %d bytes", MaxText)}
+	case cut(slot) != slot:
+		return &holdfast.ArgumentError{Argument: "slot", Reason: "is not UTF-8"}
+	case within < 0:
+		return &holdfast.ArgumentError{Argument: "within", Reason: "is negative"}
+	case !due.IsZero() && !plausible(due):
+		return &holdfast.ArgumentError{Argument: "within", Reason: "is too long"}
+	default:
+		return nil
+	}
+}
