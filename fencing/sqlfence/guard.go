@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"reflect"
+	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -17,6 +18,7 @@ type Guard struct {
 	readMark   statement // as committed, without a lock
 	deleteMark statement
 	opts       Options
+	hasFloor   atomic.Bool // the table has a floor, see addFloor
 }
 
 // New returns a guard for db. It sends nothing; see [Guard.EnsureSchema]. A nil opts

@@ -26,8 +26,8 @@ func (r *request) do(ctx context.Context, retry *backoff.Policy) error {
 	}
 	// Here the transaction has ended, so etcd may be asked: no writer waits for an RPC
 	// while a row is locked.
-	var below *fencing.MarkError
-	if errors.As(err, &below) {
+	// Not what is below ErrExpired: that explains itself.
+	if below, ok := err.(*fencing.MarkError); ok { //nolint:errorlint
 		err = r.explain(ctx, below)
 	}
 	if !r.callerAudits {
@@ -69,6 +69,7 @@ func (r *request) attempt(ctx context.Context) (again bool, err error) {
 	if err := backoff.ContextErr(ctx); err != nil {
 		return false, fencing.NotDone(fmt.Errorf("%v: not sent: %w", r, err))
 	}
+	r.g.addFloor(ctx)
 	tx, err := r.g.db.BeginTx(ctx, &sql.TxOptions{Isolation: r.g.opts.Isolation})
 	if err != nil {
 		return r.g.transient(err), r.failed(ctx, "begin", err)
@@ -90,6 +91,17 @@ func (r *request) attempt(ctx context.Context) (again bool, err error) {
 		return r.workFailed(ctx, tx, err)
 	}
 	return r.commit(ctx, tx)
+}
+
+// addFloor adds the floor to a table that has none, once for each Guard. A transaction that added it would keep the first
+// writes of all resources waiting, also one within its own work. If this fails, the transaction says why.
+func (g *Guard) addFloor(ctx context.Context) {
+	if g.hasFloor.Load() {
+		return
+	}
+	if _, err := g.db.ExecContext(ctx, g.m.sql.addFloor); err == nil {
+		g.hasFloor.Store(true)
+	}
 }
 
 func (r *request) work(ctx context.Context, tx *sql.Tx) error {
