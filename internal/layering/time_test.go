@@ -12,10 +12,11 @@ import (
 // deadlines above all, must use Options.Clock: it counts while the machine sleeps, does not jump when the wall clock is
 // set, and tests can replace it.
 var mayReadNow = map[string]string{
-	"session/clock.go MonotonicClock":         "is the clock: the difference of two monotonic readings",
-	"session/renew.go Session.renewOnce":      "duration of a renewal, for telemetry",
-	"session/session.go Session.TrustedUntil": "for display",
-	"session/events.go Session.publish":       "Event.At, for display",
+	"session/clock.go MonotonicClock":          "is the clock: the difference of two monotonic readings",
+	"session/renew.go Session.renewOnce":       "duration of a renewal, for telemetry",
+	"session/session.go Session.TrustedUntil":  "for display",
+	"session/events.go Session.publish":        "Event.At, for display",
+	"session/certificate.go certificate.watch": "whether a certificate has expired, for the text of an error",
 }
 
 // mayUseTheWall maps the functions that may read the wall clock to their purpose. They never compare it, because it
@@ -23,6 +24,7 @@ var mayReadNow = map[string]string{
 var mayUseTheWall = map[string]string{
 	"internal/queue/value.go millis":       "the queueing time in an entry's value, for display",
 	"internal/queue/value.go Value.String": "for display",
+	"session/certificate.go problemWith":   "when a certificate expired, for the text of an error",
 	"view/view.go Entry.String":            "for display",
 	"view/view.go Place.String":            "for display",
 }
