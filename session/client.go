@@ -154,24 +154,32 @@ type startup struct {
 	why      error
 }
 
-// intercept repeats a request until its context ends, for up to DialTimeout. etcd's client gives up after
-// MaxUnaryRetries, which are over before a cluster has elected another leader.
+// authenticate is the login. Its constant in etcdserverpb is new in 3.7.
+const authenticate = "/etcdserverpb.Auth/Authenticate"
+
+// intercept repeats the login until its context ends, for up to DialTimeout. etcd's client gives up after
+// MaxUnaryRetries, which are over before a cluster has elected another leader. Nothing else is repeated: explain asks
+// the same connection.
 func (s *startup) intercept(
 	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
 	opts ...grpc.CallOption,
 ) error {
-	once := func(ctx context.Context) error { return invoke(ctx, method, req, reply, cc, opts...) }
-	if s.isFinished() {
-		return once(ctx)
-	}
 	var refused error // the latest reply of etcd
-	err := backoff.Retry(ctx, backoff.Policy{}, func(ctx context.Context) error {
-		err := once(ctx)
+	once := func(ctx context.Context) error {
+		err := invoke(ctx, method, req, reply, cc, opts...)
 		if err != nil && ctx.Err() == nil {
 			refused = rpctypes.Error(err)
 		}
 		return err
-	})
+	}
+	if method != authenticate || s.isFinished() {
+		err := once(ctx)
+		if err != nil && ctx.Err() != nil {
+			s.explain(ctx, cc, nil)
+		}
+		return err
+	}
+	err := backoff.Retry(ctx, backoff.Policy{}, once)
 	if err == nil || ctx.Err() == nil {
 		return err
 	}

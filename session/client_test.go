@@ -132,7 +132,7 @@ func TestNewClientTriesOnWhileEtcdChangesItsLeader(t *testing.T) {
 			begin := time.Now()
 			listener := bufconn.Listen(1 << 16)
 			server := grpc.NewServer()
-			pb.RegisterAuthServer(server, login{until: begin.Add(c.refuses)})
+			pb.RegisterAuthServer(server, &login{until: begin.Add(c.refuses)})
 			served := make(chan struct{})
 			go func() { // joined below
 				defer close(served)
@@ -166,7 +166,7 @@ type login struct {
 	until time.Time
 }
 
-func (l login) Authenticate(context.Context, *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+func (l *login) Authenticate(context.Context, *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
 	if time.Now().Before(l.until) {
 		return nil, rpctypes.ErrGRPCLeaderChanged
 	}

@@ -183,7 +183,37 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// certificates writes a CA, and a certificate for 127.0.0.1 that is valid for servers and clients.
+// A server that refuses a client certificate closes the connection, and gRPC tells the error of one member: of the one
+// that is down, perhaps. The command has the certificate, and says what is wrong with it.
+func TestBadClientCertificateIsNamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ca, cert, key := certificates(t, dir)
+	srv := etcdtest.Start(t, etcdtest.Options{Configure: func(c *embed.Config) {
+		c.ClientTLSInfo = transport.TLSInfo{CertFile: cert, KeyFile: key, TrustedCAFile: ca, ClientCertAuth: true}
+		https := []url.URL{{Scheme: "https", Host: c.ListenClientUrls[0].Host}}
+		c.ListenClientUrls, c.AdvertiseClientUrls = https, https
+	}})
+	down := etcdtest.Start(t)
+	down.Stop()
+	expired := []string{"ETCDCTL_CERT=" + filepath.Join(dir, "expired.pem"), "ETCDCTL_KEY=" + key}
+	for want, env := range map[string][]string{
+		`the client certificate "CN=billing-1" (serial 3) expired at 20`:             expired,
+		"has asked for a client certificate, and Config.TLS has none":                nil,
+		"has asked for a client certificate, and Config.TLS has none, as it logs in": {"ETCDCTL_USER=root:secret"},
+	} {
+		want, _, _ = strings.Cut(want, ", as it")
+		endpoints := "ETCDCTL_ENDPOINTS=https://" + srv.Endpoints()[0] + ",https://" + down.Endpoints()[0]
+		env = append(env, "ETCDCTL_CACERT="+ca, endpoints)
+		p := with(t, env, "show", "x", "--command-timeout=3s", "--dial-timeout=3s").exits(69)
+		if !strings.Contains(p.stderr.String(), want) {
+			t.Errorf("stderr %q, want %q", p.stderr, want)
+		}
+	}
+}
+
+// certificates writes a CA, a certificate for 127.0.0.1 that is valid for servers and clients, and beside it one for a
+// client that has expired, expired.pem, with the same key.
 func certificates(t *testing.T, dir string) (ca, cert, key string) {
 	t.Helper()
 	write := func(name, kind string, der []byte) string {
@@ -219,6 +249,14 @@ func certificates(t *testing.T, dir string) (ca, cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	old := *leaf
+	old.SerialNumber, old.Subject = big.NewInt(3), pkix.Name{CommonName: "billing-1"}
+	old.NotBefore, old.NotAfter = from.Add(-time.Hour), from
+	oldDER, err := x509.CreateCertificate(rand.Reader, &old, authority, &leafKey.PublicKey, caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("expired.pem", "CERTIFICATE", oldDER)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(leafKey)
 	if err != nil {
 		t.Fatal(err)
