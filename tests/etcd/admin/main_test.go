@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/admin"
-	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
@@ -24,7 +23,7 @@ func open(t testing.TB, cli *clientv3.Client, owner string) *session.Session {
 	return testkit.Open(t, cli, session.Options{Owner: owner})
 }
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 func mustLock(t testing.TB, mu *locker.Mutex) *locker.Lock {
 	t.Helper()

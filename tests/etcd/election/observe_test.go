@@ -272,7 +272,8 @@ func TestObserveReadsOnlyWhenTheLeaderChanges(t *testing.T) {
 	link := srv.Link(t)
 	other := newElection(t, srv.Client(t), session.Options{})
 	leader := campaign(t, other, "leader")
-	told := observe(t, newElection(t, link.Client(), session.Options{TTL: 600 * time.Second}))
+	el := newElection(t, link.Client(), session.Options{TTL: 600 * time.Second})
+	told := observe(t, el.With(election.Options{MaxAge: time.Hour})) // it also reads each third of that
 	expect(t, told, "leader")
 	before := settled(t, link)
 	for range 20 {

@@ -146,7 +146,9 @@ func TestProclaimWithoutAnEntryEndsTheTerm(t *testing.T) {
 		"lease revoked": func(srv *etcdtest.Server, _ *clientv3.Client, term *election.Term) { srv.Revoke(t, term.Lease()) },
 	} {
 		srv := etcdtest.Start(t)
-		term := campaign(t, newElection(t, srv.Client(t), session.Options{TTL: 60 * time.Second}), "v")
+		// A session that hears that its key is gone has a quarter of LockDelay to ask whether the lease is.
+		el := newElection(t, srv.Client(t), session.Options{TTL: 60 * time.Second, LockDelay: time.Minute})
+		term := campaign(t, el, "v")
 		remove(srv, srv.Client(t), term)
 		err := term.Proclaim(deadline(t), "other")
 		var lost *holdfast.LostError

@@ -7,7 +7,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
@@ -19,7 +18,7 @@ var (
 	eventually = testkit.Eventually
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // mustLock acquires a lock that is free or soon will be.
 func mustLock(t *testing.T, mu *locker.Mutex) *locker.Lock {

@@ -3,6 +3,7 @@ package testkit
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"testing"
 	"time"
@@ -11,8 +12,18 @@ import (
 
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/session"
 )
+
+// Main runs the tests of a package that mostly wait, for etcd and for leases to end: more of them side by side than there
+// are processors. The flag -parallel decides otherwise.
+func Main(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	leak.Main(m)
+}
 
 // Open starts a session and closes it with the test, whether its link is healed or not. Without a Logger it logs
 // nothing.
