@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// MaxValue is the largest candidate's value, in bytes. Every observer reads it: use it for an identity or an address.
+// MaxValue is the size of the largest candidate's value: 65,536 bytes. Every observer reads it: use it for an identity
+// or an address.
 const MaxValue = queue.MaxData
 
 // Election is the name of an election, with its policies. It is immutable, does no I/O when made, and may be copied and

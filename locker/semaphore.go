@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// MaxPermits is the largest limit of a Semaphore.
+// MaxPermits is the largest limit of a Semaphore: 1,024.
 const MaxPermits = queue.MaxPermits
 
 // Semaphore is the name of a semaphore: up to n permits of it are held at a time, by all processes together. It is

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// MaxSet is the largest number of names in a Set: etcd limits the operations of one transaction.
+// MaxSet is the largest number of names in a Set, 63: etcd limits the operations of one transaction.
 const MaxSet = queue.MaxSet
 
 // Set is the names of several locks that are acquired together: all of them, or none. It is immutable, does no I/O when

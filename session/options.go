@@ -18,7 +18,7 @@ import (
 const (
 	// DefaultTTL is the TTL of a lease when Options.TTL is zero.
 	DefaultTTL = 15 * time.Second
-	// DefaultNamespace is the namespace when Options.Namespace is empty.
+	// DefaultNamespace is the namespace when Options.Namespace is empty: "holdfast".
 	DefaultNamespace = names.DefaultNamespace
 
 	minTTL = time.Second

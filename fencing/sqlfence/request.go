@@ -93,8 +93,8 @@ func (r *request) attempt(ctx context.Context) (again bool, err error) {
 	return r.commit(ctx, tx)
 }
 
-// addFloor adds the floor to a table that has none, once for each Guard. A transaction that added it would keep the first
-// writes of all resources waiting, also one within its own work. If this fails, the transaction says why.
+// addFloor adds the floor to a table that has none, once for each Guard. A transaction that added it would keep the
+// first writes of all resources waiting, also one within its own work. If this fails, the transaction says why.
 func (g *Guard) addFloor(ctx context.Context) {
 	if g.hasFloor.Load() {
 		return

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -87,6 +88,45 @@ func TestAddingHoldfastKeepsVersionsAndAddsOnlyListedModules(t *testing.T) {
 					t.Errorf("the service links %s, which is for tests or servers", path)
 				}
 			}
+			m.run(t, "go", "build", "-o", os.DevNull, ".")
+		})
+	}
+}
+
+// What a README says of getting its module works beside a clone, before that is released. The program of the first one
+// is built with it.
+func TestCommandsThatGetAModuleWork(t *testing.T) {
+	for _, readme := range []string{"README.md", "contrib/gocronlock/README.md", "contrib/kubelock/README.md"} {
+		t.Run(readme, func(t *testing.T) {
+			checkout, err := filepath.Abs("../..")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(filepath.Join(checkout, readme))
+			if err != nil {
+				t.Fatal(err)
+			}
+			begins := regexp.MustCompile(`(?ms)^go mod edit .*?^go get [^\n]*`)
+			commands := begins.FindString(string(text))
+			if commands == "" {
+				t.Fatalf("%s does not say how to get its module", readme)
+			}
+			m := newModule(t, nil, nil)
+			beside := filepath.Join(filepath.Dir(m.dir), "holdfast")
+			if err := os.Symlink(checkout, beside); err != nil {
+				t.Fatal(err)
+			}
+			defer os.Remove(beside)
+			m.run(t, "sh", "-e", "-c", commands)
+			if readme != "README.md" {
+				return
+			}
+			_, program, _ := strings.Cut(string(text), "```go\n")
+			program, _, _ = strings.Cut(program, "```")
+			if err := os.WriteFile(filepath.Join(m.dir, "main.go"), []byte(program), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			m.run(t, "go", "mod", "tidy")
 			m.run(t, "go", "build", "-o", os.DevNull, ".")
 		})
 	}

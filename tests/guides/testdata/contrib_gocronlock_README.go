@@ -1,0 +1,9 @@
+package page
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/fencing"
+)
+
+func report(context.Context, fencing.Token) error { return nil }

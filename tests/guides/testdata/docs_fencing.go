@@ -1,0 +1,3 @@
+package page
+
+var n1 string

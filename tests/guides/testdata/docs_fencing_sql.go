@@ -1,0 +1,8 @@
+package page
+
+import "github.com/jackc/pgx/v5"
+
+var (
+	pgxTx      pgx.Tx
+	amount, id int64
+)
