@@ -77,8 +77,12 @@ func (w *worker) lead(ctx context.Context) {
 // work waits for a lock that the others want, too, and tries another, again and again. What fails is counted.
 func (w *worker) work(ctx context.Context) {
 	something := func(ctx context.Context, _ *locker.Lock) error { return pause(ctx, rand.N(50*time.Millisecond)) }
+	recorded := func(ctx context.Context, lk *locker.Lock) error {
+		return lk.RecordRun(ctx, time.Now().UTC().Format("15:04"), time.Minute)
+	}
 	for ctx.Err() == nil {
 		_ = w.mutex("report").Do(ctx, something)
+		_ = w.mutex("minutely").Do(ctx, recorded)
 		_ = w.mutex("invoice").TryDo(ctx, something)
 		_ = pause(ctx, rand.N(100*time.Millisecond))
 	}
