@@ -37,10 +37,13 @@ func TestCampaignReturnsATermWhoseEntryExists(t *testing.T) {
 	}
 	leader, err := el.Leader(deadline(t))
 	want := election.Leader{
-		Token: term.Token(), Value: "node-1", Key: term.Key(), Lease: sess.Lease(), Revision: int64(term.Token()),
+		Token: term.Token(), Value: "node-1", Key: term.Key(), Lease: sess.Lease(),
 	}
 	want.Host, want.PID, want.Owner, want.Queued = leader.Host, os.Getpid(), leader.Owner, leader.Queued
-	if err != nil || leader != want || leader.Queued.IsZero() {
+	// A second later its entry is put again, with the time since when it leads.
+	want.Since, want.Revision = leader.Since, leader.Revision
+	again := leader.Revision > int64(term.Token())
+	if err != nil || leader != want || leader.Queued.IsZero() || leader.Since.IsZero() == again {
 		t.Errorf("Leader %+v, %v, want %+v", leader, err, want)
 	}
 	ctx, cancel := term.WithContext(t.Context())

@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
@@ -250,7 +251,8 @@ func TestObserveWatchesFromNow(t *testing.T) {
 		return false
 	})
 	other := newElection(t, srv.Client(t), session.Options{})
-	told := observe(t, newElection(t, link.Client(), session.Options{}))
+	patient := session.Options{Retry: backoff.Policy{Attempt: 4900 * time.Millisecond}} // that long a watch may take
+	told := observe(t, newElection(t, link.Client(), patient))
 	expect(t, told, "")
 	for range 5 {
 		term := campaign(t, other, "v")

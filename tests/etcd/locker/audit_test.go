@@ -16,7 +16,7 @@ import (
 // Each hold gets one record of its grant and one of its end, with the cause.
 func TestEveryHoldIsAuditedFromGrantToEnd(t *testing.T) {
 	srv := etcdtest.Start(t)
-	sess, err := session.New(t.Context(), srv.Client(t), nil)
+	sess, err := session.New(t.Context(), srv.Client(t), &session.Options{LockDelay: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -285,7 +285,7 @@ func TestReentrantLocksKeepOneEntryUntilTheLastUnlock(t *testing.T) {
 func TestErrorsNameTheLockTheLeaseAndTheState(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	sess := open(t, srv.Client(t), session.Options{})
+	sess := open(t, srv.Client(t), session.Options{LockDelay: time.Minute})
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	_, err := locker.NewMutex(sess, "x").Lock(soon(t, 20*time.Millisecond))
 	for _, want := range []string{`lock "x"`, fmt.Sprintf("%x", int64(sess.Lease())), "connected", "deadline exceeded"} {

@@ -208,7 +208,9 @@ func TestSetWhoseLeaseIsRevokedIsToldBeforeTheNextHolds(t *testing.T) {
 		t.Error(err)
 	}
 	var lost *holdfast.LostError
-	if err := set.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Cause != holdfast.CauseRevoked {
+	// On a busy machine the time to ask whether the lease is gone may not suffice.
+	err = set.Unlock(deadline(t))
+	if !errors.As(err, &lost) || lost.Cause != holdfast.CauseRevoked && lost.Cause != holdfast.CauseKeyDeleted {
 		t.Errorf("Unlock: %v", err)
 	}
 }

@@ -76,6 +76,7 @@ func TestLeaseRevokedInARealEtcdIsToldAtOnce(t *testing.T) {
 	events := newRecorder()
 	sess, err := session.New(ctx, link.Client(), &session.Options{
 		TTL: 600 * time.Second, OnStateChange: events.tell, Logger: slog.New(slog.DiscardHandler),
+		LockDelay: time.Minute, // a quarter of it is for the question whether the lease is gone
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Main runs the tests of a package that mostly wait, for etcd and for leases to end: more of them at a time than there
-// are processors. The flag -parallel decides otherwise.
+// Main runs the tests of a package that mostly wait, for etcd and for leases to end: more of them side by side than
+// there are processors. The flag -parallel decides otherwise.
 func Main(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
