@@ -70,7 +70,7 @@ func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts *O
 			h.ServeHTTP(a, r.WithContext(ctx))
 			return a.failed()
 		})
-		if own != nil && own != errStatus {
+		if own != nil && own != errStatus { //nolint:errorlint // as the handler returned it, not what was made of it
 			err = own
 		}
 		if err != nil {

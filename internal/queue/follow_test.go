@@ -105,10 +105,9 @@ func TestFollowTellsEachChangeOfTheFrontOnce(t *testing.T) {
 		f.expect(t, "its new value", revision(kit.Entries("x")+"b"))
 		srv.Put(kit.Entries("x")+"a", "waits")
 		srv.Put(kit.Entries("x")+"a", "waits, and says so")
-		second := revision(kit.Entries("x") + "a")
 		srv.Delete(kit.Entries("x") + "a")
 		srv.Put(kit.Entries("x")+"a", "again")
-		second = revision(kit.Entries("x") + "a")
+		second := revision(kit.Entries("x") + "a")
 		f.expect(t, "entries behind the front")
 		if n := p.Counts()["read"]; n != 0 {
 			t.Errorf("%d reads for events that say all", n)

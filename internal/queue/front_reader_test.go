@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -248,7 +247,7 @@ func TestReaderLeavesNothingThatListensToTheEndOfTheSession(t *testing.T) {
 func TestValuesThatAreNotOursAreTheDataOfACandidate(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		r := bareReader(t, srv.Client(), "x")
-		for i, value := range []string{"", "plain", fmt.Sprint(`{"owner":`)} {
+		for i, value := range []string{"", "plain", `{"owner":`} {
 			if got := r.valueOf(&mvccpb.KeyValue{Value: []byte(value)}); got != (Value{Data: value}) {
 				t.Errorf("%d: %q is read as %+v", i, value, got)
 			}

@@ -99,8 +99,6 @@ func TestPermitsThatAreHeldTogetherFitIntoTheLimit(t *testing.T) {
 				weight = 1
 			}
 			b := s.at(2000).queuePermit("b1", weight)
-			if c.newest {
-			}
 			s.at(gone).delete(a, c.cause)
 			var d attempt
 			var hd *Hold

@@ -80,6 +80,7 @@ func Draw(sess *session.Session, names []string, r *rand.Rand, kind Kind, who st
 		rw := locker.NewRWMutex(sess, name).With(o)
 		return either(false, nil, rw.LockDowngradable),
 			[]oracle.Part{oracle.LockPart(name, false), oracle.LockPart(name, true)}
+	case Writer, Kinds:
 	}
 	return Mutex(locker.NewMutex(sess, name).With(o), try), []oracle.Part{oracle.LockPart(name, false)}
 }
