@@ -91,6 +91,21 @@ func TestRunOfAFormerHolderIsNotRecorded(t *testing.T) {
 	})
 }
 
+// The entry is deleted by hand, so etcd is the first to tell.
+func TestRunThatEtcdRefusesSaysThatTheLockIsLost(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		mu := locker.NewMutex(kit.Start(t, srv).Sess, "nightly")
+		lk := mustLock(t, mu)
+		srv.Delete(lk.Key())
+		if err := lk.RecordRun(kit.Within(t, time.Minute), "1", 0); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("recorded with %v", err)
+		}
+		if r := lastRun(t, mu); r.Known() {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 func TestRunIsNotRecordedAfterARelease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		lk := mustLock(t, locker.NewMutex(kit.Start(t, srv).Sess, "nightly"))

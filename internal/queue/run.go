@@ -66,8 +66,7 @@ func (q *Queue) RecordRun(ctx context.Context, h fencing.Holder, slot string, wi
 	}
 	open, cancel := withSession(ctx, q.host)
 	defer cancel()
-	w := fencing.NewFencedWriter(h)
-	err = q.retry(open, func(ctx context.Context) error { return q.tryRecord(ctx, w, string(value)) })
+	err = q.retry(open, func(ctx context.Context) error { return q.tryRecord(ctx, h, string(value)) })
 	if err != nil {
 		return fmt.Errorf("record the run of %v: %w", q, q.closedErr(ctx, err))
 	}
@@ -77,7 +76,7 @@ func (q *Queue) RecordRun(ctx context.Context, h fencing.Holder, slot string, wi
 
 // tryRecord puts the value, unless an earlier try has put it. Each put compares what was read just before it: so a copy
 // that arrives late does not replace what a later call has put.
-func (q *Queue) tryRecord(ctx context.Context, w *fencing.FencedWriter, value string) error {
+func (q *Queue) tryRecord(ctx context.Context, h fencing.Holder, value string) error {
 	key := RunKey(q.entries)
 	resp, err := q.get(ctx, clientv3.OpGet(key))
 	if err != nil {
@@ -93,8 +92,10 @@ func (q *Queue) tryRecord(ctx context.Context, w *fencing.FencedWriter, value st
 	ctx, cancel := context.WithTimeout(ctx, q.host.RetryPolicy().Attempt)
 	defer cancel()
 	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", mod)
-	put, err := w.Txn(ctx).If(unchanged).Then(clientv3.OpPut(key, value)).Commit()
+	put, err := fencing.NewFencedWriter(h).Txn(ctx).If(unchanged).Then(clientv3.OpPut(key, value)).Commit()
 	switch {
+	case errors.Is(err, fencing.ErrStale): // that has ended the hold
+		return backoff.Final(errors.Join(err, h.Check()))
 	case errors.Is(err, holdfast.ErrLost):
 		return backoff.Final(err)
 	case errors.Is(err, holdfast.ErrSuspended), errors.Is(err, holdfast.ErrOutcomeUnknown):
