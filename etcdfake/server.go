@@ -67,8 +67,8 @@ func New(opts *Options) *Server {
 	return s
 }
 
-// Client returns a client on a new Link, and closes both when the test ends. The client's own Close closes the link, too,
-// and returns context.Canceled. A program has Link().Client().
+// Client returns a client on a new Link, and closes both when the test ends. Closing the client closes the link, too,
+// and returns context.Canceled. Without a test, use Link and Link.Client.
 func (s *Server) Client(t testing.TB) *clientv3.Client {
 	t.Helper()
 	l := s.Link()

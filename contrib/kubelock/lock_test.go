@@ -224,11 +224,12 @@ func TestNewRefusesBadArguments(t *testing.T) {
 		if _, err := kubelock.New(nil, "x", "a", nil); !errors.As(err, &argument) || argument.Argument != "cli" {
 			t.Errorf("%v", err)
 		}
-		if _, err := kubelock.New(srv.Client(t), "x", "", nil); !errors.As(err, &argument) || argument.Argument != "identity" {
+		_, err := kubelock.New(srv.Client(t), "x", "", nil)
+		if !errors.As(err, &argument) || argument.Argument != "identity" {
 			t.Errorf("%v", err)
 		}
 		o := &kubelock.Options{Namespace: "a/b"}
-		_, err := kubelock.New(srv.Client(t), "x", "a", o)
+		_, err = kubelock.New(srv.Client(t), "x", "a", o)
 		if !errors.As(err, &argument) || argument.Argument != "Options.Namespace" {
 			t.Errorf("%v", err)
 		}
