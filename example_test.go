@@ -32,7 +32,7 @@ func closeBooks(ctx context.Context, cli *clientv3.Client) error {
 func Example() {
 	srv := etcdfake.New(nil) // your etcd
 	defer srv.Close()
-	cli := srv.Client()
+	cli := srv.Link().Client()
 
 	ctx := context.Background()
 	if err := closeBooks(ctx, cli); err != nil {

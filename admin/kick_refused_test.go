@@ -32,16 +32,16 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		const prefix = "/legacy/job"
-		grant, err := srv.Client().Grant(t.Context(), 3600)
+		grant, err := srv.Client(t).Grant(t.Context(), 3600)
 		if err != nil {
 			t.Fatal(err)
 		}
-		foreign, err := srv.Client().Put(t.Context(), prefix+"/694d81ab", "", clientv3.WithLease(grant.ID))
+		foreign, err := srv.Client(t).Put(t.Context(), prefix+"/694d81ab", "", clientv3.WithLease(grant.ID))
 		if err != nil {
 			t.Fatal(err)
 		}
 		const older = `{"v":1,"owner":"old","mode":"exclusive","queued_at":"2026-02-03T04:05:06.007Z"}`
-		old, err := srv.Client().Put(t.Context(), "holdfast/lock/old/@/694d81ab-AAAAAAAAAAAAAAAA", older)
+		old, err := srv.Client(t).Put(t.Context(), "holdfast/lock/old/@/694d81ab-AAAAAAAAAAAAAAAA", older)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,7 +57,7 @@ func TestListHoldsOnePageInMemory(t *testing.T) {
 	const names, most = 100_000, 8 << 20
 	srv := etcdfake.New(nil)
 	defer srv.Close()
-	cli := srv.Client()
+	cli := srv.Client(t)
 	kv := &manyNames{KV: cli.KV, names: names}
 	cli.KV = kv
 	live := func() int64 {

@@ -120,7 +120,7 @@ func TestWatchMissesNothingWhileItIsInterrupted(t *testing.T) {
 // revoked puts an entry of a client with that owner, and revokes its lease.
 func revoked(t *testing.T, srv *etcdfake.Server, lock, owner string) {
 	t.Helper()
-	cli := srv.Client()
+	cli := srv.Client(t)
 	grant, err := cli.Grant(t.Context(), 60)
 	if err != nil {
 		t.Fatal(err)

@@ -164,7 +164,7 @@ func TestPanicOfAnAbandonedFunctionEndsTheProcess(t *testing.T) {
 		}
 		return
 	}
-	sess := open(t, etcdfake.New(nil).Client(), session.Options{})
+	sess := open(t, etcdfake.New(nil).Client(t), session.Options{})
 	el := election.New(sess, "x").With(opts{DrainTimeout: time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	release := make(chan struct{})

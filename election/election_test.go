@@ -53,7 +53,7 @@ func TestTwoHundredCandidatesLeadInTurnAndEachIsWokenOnce(t *testing.T) {
 		for i := range els {
 			els[i] = election.New(open(t, link.Client(), long), "x")
 		}
-		leader := campaign(t, election.New(open(t, srv.Client(), long), "x"), "first")
+		leader := campaign(t, election.New(open(t, srv.Client(t), long), "x"), "first")
 		time.Sleep(time.Second) // the watches of the session keys are created
 		before := link.Count()
 		sent := func() map[string]int {

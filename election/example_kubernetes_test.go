@@ -60,7 +60,7 @@ func ExampleElection_Run_kubernetes() {
 	ctx, sigterm := context.WithCancel(context.Background())
 	probes := http.NewServeMux()
 	ended := make(chan error)
-	go func() { ended <- run(ctx, srv.Client(), "scheduler-1", probes) }()
+	go func() { ended <- run(ctx, srv.Link().Client(), "scheduler-1", probes) }()
 	<-leading
 	for _, path := range []string{"/readyz", "/leader", "/livez"} {
 		w := httptest.NewRecorder()

@@ -18,7 +18,7 @@ import (
 // connect starts a session, as a program does once.
 func connect() (sess *session.Session, close func()) {
 	srv := etcdfake.New(nil) // your etcd
-	sess, err := session.New(context.Background(), srv.Client(), nil)
+	sess, err := session.New(context.Background(), srv.Link().Client(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}

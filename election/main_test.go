@@ -63,7 +63,7 @@ func (s *sim) election() *election.Election { return election.New(s.sess, "x") }
 
 // other returns election "x" on a session with its own client.
 func (s *sim) other(t *testing.T) *election.Election {
-	return election.New(open(t, s.srv.Client(), session.Options{}), "x")
+	return election.New(open(t, s.srv.Client(t), session.Options{}), "x")
 }
 
 // entries returns the entries of election "x" after all goroutines have come to

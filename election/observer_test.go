@@ -104,7 +104,7 @@ func TestObserverThatGetsNoReplyIsNotStarted(t *testing.T) {
 // BenchmarkObserverCurrent measures one question to an Observer.
 func BenchmarkObserverCurrent(b *testing.B) {
 	srv := newServer(b)
-	o := startObserver(b, election.New(open(b, srv.Client(), session.Options{}), "x"))
+	o := startObserver(b, election.New(open(b, srv.Client(b), session.Options{}), "x"))
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
@@ -115,7 +115,7 @@ func BenchmarkObserverCurrent(b *testing.B) {
 
 func TestObserverCurrentDoesNotAllocate(t *testing.T) {
 	srv := newServer(t)
-	o := startObserver(t, election.New(open(t, srv.Client(), session.Options{}), "x"))
+	o := startObserver(t, election.New(open(t, srv.Client(t), session.Options{}), "x"))
 	if n := testing.AllocsPerRun(1000, func() { _ = o.Current() }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

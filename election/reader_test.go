@@ -17,10 +17,10 @@ import (
 func TestReaderReadsOtherNamespacesAndPrefixes(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
-	sess := open(t, srv.Client(), session.Options{Namespace: "other"})
+	sess := open(t, srv.Client(t), session.Options{Namespace: "other"})
 	campaign(t, election.New(sess, "x"), "named")
 	campaign(t, election.NewAt(sess, "/legacy/x"), "at a prefix")
-	cli := srv.Client()
+	cli := srv.Client(t)
 	for value, r := range map[string]*election.Reader{
 		"named":       election.NewReader(cli, "x").With(election.ReaderOptions{Namespace: "other"}),
 		"at a prefix": election.NewReaderAt(cli, "/legacy/x"),

@@ -124,7 +124,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	})
 	t.Run("with a session that stays lost", func(t *testing.T) {
 		simulate(t, func(t *testing.T, s *sim) {
-			sess := open(t, s.srv.Client(), session.Options{StayLost: true})
+			sess := open(t, s.srv.Client(t), session.Options{StayLost: true})
 			err := election.New(sess, "x").Run(deadline(t), "v", func(ctx context.Context, term *election.Term) error {
 				s.srv.Revoke(term.Lease())
 				<-ctx.Done()

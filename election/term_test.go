@@ -212,7 +212,7 @@ func TestTwoYieldsOfOneTermAreOneCandidate(t *testing.T) {
 	var yielding atomic.Bool
 	var both sync.WaitGroup
 	both.Add(2)
-	sess := open(t, newServer(t).Client(), session.Options{Attributes: func(string, string) []attribute.KeyValue {
+	sess := open(t, newServer(t).Client(t), session.Options{Attributes: func(string, string) []attribute.KeyValue {
 		if yielding.Load() { // both have seen the term held, neither has ended it
 			both.Done()
 			both.Wait()

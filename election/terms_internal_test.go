@@ -16,7 +16,7 @@ import (
 // term that has ended: by Resign, by the return of its function, or by a loss while that ran.
 func TestSessionForgetsItsTermsWhenTheyHaveEnded(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		sess, err := session.New(t.Context(), srv.Client(), &session.Options{
+		sess, err := session.New(t.Context(), srv.Client(t), &session.Options{
 			Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {

@@ -12,7 +12,7 @@ func TestBubbleHasVirtualTimeAndClosesTheServerLast(t *testing.T) {
 	var srv *etcdfake.Server
 	etcdfake.Test(t, func(t *testing.T, s *etcdfake.Server) {
 		srv = s
-		cli, virtual := srv.Client(), time.Now()
+		cli, virtual := srv.Client(t), time.Now()
 		time.Sleep(time.Hour)
 		if d := time.Since(virtual); d != time.Hour {
 			t.Errorf("slept for %v", d)

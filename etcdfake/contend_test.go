@@ -26,7 +26,7 @@ const (
 // open opens a session on its own client, and closes it with the test.
 func open(t *testing.T, srv *etcdfake.Server) *session.Session {
 	t.Helper()
-	sess, err := session.New(t.Context(), srv.Client(), &session.Options{
+	sess, err := session.New(t.Context(), srv.Client(t), &session.Options{
 		Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -68,7 +68,7 @@ func TestRevokeHolderLosesTheLockAndTheLeadership(t *testing.T) {
 
 func TestRevokeHolderRevokesTheOldestEntry(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		cli := srv.Client()
+		cli := srv.Client(t)
 		for _, key := range []string{"queue/b", "queue/a", "queue/c"} {
 			lease, err := cli.Grant(t.Context(), 60)
 			if err != nil {

@@ -59,7 +59,7 @@ func ExampleServer_Occupy() {
 	t := new(testing.T)
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		release := srv.Occupy("holdfast/lock/nightly/@/")
-		sess, err := session.New(t.Context(), srv.Client(), &session.Options{
+		sess, err := session.New(t.Context(), srv.Client(t), &session.Options{
 			Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -66,8 +67,14 @@ func New(opts *Options) *Server {
 	return s
 }
 
-// Client returns a client on a new Link. Its Close closes the link and returns context.Canceled.
-func (s *Server) Client() *clientv3.Client { return s.Link().Client() }
+// Client returns a client on a new Link, and closes both when the test ends. Closing the client closes the link, too,
+// and returns context.Canceled. Without a test, use Link and Link.Client.
+func (s *Server) Client(t testing.TB) *clientv3.Client {
+	t.Helper()
+	l := s.Link()
+	t.Cleanup(l.Close)
+	return l.Client()
+}
 
 // Close closes all links and stops the timers of all leases.
 func (s *Server) Close() {

@@ -118,7 +118,7 @@ func TestConcurrentBumpsEndAtTheHighest(t *testing.T) {
 	e := newEtcd(t)
 	var wg sync.WaitGroup
 	for i := range 8 {
-		cli := e.Client()
+		cli := e.Client(t)
 		wg.Go(func() {
 			got, err := fencing.BumpEpoch(t.Context(), cli, "", int64(i+1), &journal{})
 			if err != nil || got < int64(i+1) {
@@ -189,7 +189,7 @@ func ExampleBumpEpoch() {
 	srv := etcdfake.New(nil) // your etcd
 	defer srv.Close()
 	for _, atLeast := range []int64{2, 1} {
-		epoch, err := fencing.BumpEpoch(context.Background(), srv.Client(), "holdfast", atLeast, quiet)
+		epoch, err := fencing.BumpEpoch(context.Background(), srv.Link().Client(), "holdfast", atLeast, quiet)
 		fmt.Println("at least", atLeast, "→", epoch, err)
 	}
 	// Output:

@@ -262,7 +262,7 @@ func TestReadComputeWrite(t *testing.T) {
 func ExampleEtcdMarks_Commit() {
 	srv := etcdfake.New(nil) // your etcd; the lock may be in another one
 	defer srv.Close()
-	cli := srv.Client()
+	cli := srv.Link().Client()
 	marks, err := fencing.NewEtcdMarks(cli, nil)
 	if err != nil {
 		panic(err)

@@ -56,7 +56,7 @@ type etcd struct {
 func newEtcd(t testing.TB) *etcd {
 	srv := etcdfake.New(nil)
 	t.Cleanup(srv.Close)
-	return &etcd{srv, srv.Link(), srv.Client()}
+	return &etcd{srv, srv.Link(), srv.Client(t)}
 }
 
 // put writes a key without faults, and returns the revision.

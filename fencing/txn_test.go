@@ -153,7 +153,7 @@ func ExampleFencedWriter_Txn() {
 	srv := etcdfake.New(nil) // your etcd
 	defer srv.Close()
 	ctx := context.Background()
-	sess, err := session.New(ctx, srv.Client(), nil)
+	sess, err := session.New(ctx, srv.Link().Client(), nil)
 	if err != nil {
 		panic(err)
 	}

@@ -273,7 +273,7 @@ func ExampleFencedWriter() {
 	srv := etcdfake.New(nil) // your etcd
 	defer srv.Close()
 	ctx := context.Background()
-	sess, err := session.New(ctx, srv.Client(), &session.Options{Logger: slog.New(slog.DiscardHandler)})
+	sess, err := session.New(ctx, srv.Link().Client(), &session.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		panic(err)
 	}

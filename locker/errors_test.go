@@ -73,7 +73,7 @@ func TestErrReentrantSaysWhichOfSeveralNamesIsHeld(t *testing.T) {
 // A closed client is told before the session has noticed, whatever the call sends.
 func TestEveryCallOverAClosedClientSaysSo(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		cli := srv.Client()
+		cli := srv.Client(t)
 		sess := open(t, cli, session.Options{})
 		sem := locker.NewSemaphore(sess, "x", 2)
 		permit := mustPermit(t, sem, 1)

@@ -22,7 +22,7 @@ import (
 func example() (cli *clientv3.Client, mine, theirs *session.Session, end func()) {
 	ctx := context.Background()
 	srv := etcdfake.New(nil)
-	cli = srv.Client()
+	cli = srv.Link().Client()
 	var err error
 	for _, sess := range []**session.Session{&mine, &theirs} {
 		if *sess, err = session.New(ctx, cli, nil); err != nil {

@@ -31,7 +31,7 @@ const ownAllocations = 82
 func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 	srv := etcdfake.New(nil)
 	defer srv.Close()
-	cli := srv.Client()
+	cli := srv.Client(t)
 	sess := open(t, cli, session.Options{TTL: 600 * time.Second})
 	mu := locker.NewMutex(sess, "x")
 	ctx := kit.Within(t, time.Minute)
@@ -134,7 +134,7 @@ func BenchmarkFreeLockInTheClient(b *testing.B) {
 func answeredClient(b *testing.B) (*clientv3.Client, *answeredKV) {
 	srv := etcdfake.New(nil)
 	b.Cleanup(srv.Close)
-	return srv.Client(), &answeredKV{}
+	return srv.Client(b), &answeredKV{}
 }
 
 // answeredKV answers that each Txn was carried out and has found nothing.
@@ -209,7 +209,7 @@ func (kv *answeredKV) measure(b *testing.B, cli *clientv3.Client, op func() erro
 func progressing(t testing.TB) *locker.Lock {
 	srv := etcdfake.New(nil)
 	t.Cleanup(srv.Close)
-	sess := open(t, srv.Client(), session.Options{TTL: 600 * time.Second})
+	sess := open(t, srv.Client(t), session.Options{TTL: 600 * time.Second})
 	mu := locker.NewMutex(sess, "x").With(locker.Options{MaxIdle: time.Hour})
 	lk, err := mu.Lock(t.Context())
 	if err != nil {

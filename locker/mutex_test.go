@@ -191,7 +191,7 @@ func TestPrefixThatEndsInASlashIsLoggedOnceUnlessItIsMeant(t *testing.T) {
 						return true
 					})
 				}))
-				sess = open(t, srv.Client(), session.Options{
+				sess = open(t, srv.Client(t), session.Options{
 					Clock: session.MonotonicClock(), Logger: log, TrailingSlash: c.meant,
 				})
 				for _, prefix := range c.prefixes {

@@ -75,7 +75,7 @@ func TestKickedHoldIsNotSharedAndItsLastUnlockFreesTheName(t *testing.T) {
 		mu := locker.NewMutex(p.Sess, "x").With(reentrant)
 		outer := mustLock(t, mu)
 		inner := again(t, mu, outer)
-		ops := admin.New(srv.Client(), nil)
+		ops := admin.New(srv.Client(t), nil)
 		if err := ops.Kick(t.Context(), admin.Lock, "x", outer.Token(), "deploy"); err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ func TestClosedIsTheLastEvent(t *testing.T) {
 			srv := etcdfake.New(nil)
 			t.Cleanup(srv.Close)
 			var states []holdfast.State
-			s, err := New(t.Context(), srv.Client(), &Options{
+			s, err := New(t.Context(), srv.Client(t), &Options{
 				Clock: MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 				OnStateChange: func(ev Event) { states = append(states, ev.State) },
 			})

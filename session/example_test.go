@@ -14,7 +14,7 @@ import (
 
 func exampleClient() (*clientv3.Client, func()) {
 	srv := etcdfake.New(nil)
-	return srv.Client(), srv.Close
+	return srv.Link().Client(), srv.Close
 }
 
 func ExampleNew() {

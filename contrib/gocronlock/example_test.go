@@ -17,7 +17,7 @@ import (
 // example returns a session. A service makes its own with session.NewClient and session.New.
 func example() (sess *session.Session, end func()) {
 	srv := etcdfake.New(nil)
-	sess, err := session.New(context.Background(), srv.Client(), nil)
+	sess, err := session.New(context.Background(), srv.Link().Client(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}

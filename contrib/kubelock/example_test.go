@@ -20,7 +20,7 @@ import (
 func ExampleLock() {
 	srv := etcdfake.New(nil)
 	defer srv.Close()
-	cli := srv.Client() // a service makes one with session.NewClient
+	cli := srv.Link().Client() // a service makes one with session.NewClient
 
 	lock, err := kubelock.New(cli, "shop/operator", "pod-1_8f14e45f", &kubelock.Options{
 		Logger: slog.New(slog.DiscardHandler),
@@ -54,7 +54,7 @@ func ExampleNewRunnable() {
 	srv := etcdfake.New(nil)
 	defer srv.Close()
 	ctx, stop := context.WithCancel(context.Background())
-	sess, err := session.New(ctx, srv.Client(), nil)
+	sess, err := session.New(ctx, srv.Link().Client(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -134,7 +134,7 @@ func TestTermsAreFenced(t *testing.T) {
 			t.Errorf("released, but its holder is still there: %v", keys)
 		}
 
-		if _, err := fencing.BumpEpoch(ctx, srv.Client().KV, "", 1, nil); err != nil {
+		if _, err := fencing.BumpEpoch(ctx, srv.Client(t).KV, "", 1, nil); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := a.Get(ctx); err != nil {
@@ -224,15 +224,16 @@ func TestNewRefusesBadArguments(t *testing.T) {
 		if _, err := kubelock.New(nil, "x", "a", nil); !errors.As(err, &argument) || argument.Argument != "cli" {
 			t.Errorf("%v", err)
 		}
-		if _, err := kubelock.New(srv.Client(), "x", "", nil); !errors.As(err, &argument) || argument.Argument != "identity" {
+		_, err := kubelock.New(srv.Client(t), "x", "", nil)
+		if !errors.As(err, &argument) || argument.Argument != "identity" {
 			t.Errorf("%v", err)
 		}
 		o := &kubelock.Options{Namespace: "a/b"}
-		_, err := kubelock.New(srv.Client(), "x", "a", o)
+		_, err = kubelock.New(srv.Client(t), "x", "a", o)
 		if !errors.As(err, &argument) || argument.Argument != "Options.Namespace" {
 			t.Errorf("%v", err)
 		}
-		if _, err := kubelock.New(srv.Client(), "x/@", "a", nil); !errors.As(err, &name) {
+		if _, err := kubelock.New(srv.Client(t), "x/@", "a", nil); !errors.As(err, &name) {
 			t.Errorf("%v", err)
 		}
 	})

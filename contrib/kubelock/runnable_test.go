@@ -17,7 +17,7 @@ import (
 
 func newElection(t *testing.T, srv *etcdfake.Server, name string) *election.Election {
 	t.Helper()
-	sess, err := session.New(t.Context(), srv.Client(), &session.Options{
+	sess, err := session.New(t.Context(), srv.Client(t), &session.Options{
 		Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

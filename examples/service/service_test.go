@@ -12,6 +12,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/leak"
@@ -64,6 +65,7 @@ func newSession(t *testing.T, cli *clientv3.Client) *session.Session {
 	t.Helper()
 	sess, err := session.New(t.Context(), cli, &session.Options{
 		TTL: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		Clock: session.MonotonicClock(), // the default one reads real time, also in virtual time
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -138,3 +140,47 @@ func TestServiceStopsBeforeAnotherProcessHoldsItsLock(t *testing.T) {
 }
 
 // guide ends
+
+// slow returns a client whose requests take time, as a service's do.
+func slow(srv *etcdfake.Server) *clientv3.Client {
+	link := srv.Link()
+	link.Delay(time.Millisecond)
+	return link.Client()
+}
+
+// virtual begins
+
+func TestServiceStopsWhenItsLockIsTakenAway(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		const entries = "holdfast/lock/export/@/"
+		svc := startExporter(t, slow(srv))
+		time.Sleep(time.Second) // virtual: it exports
+		first := srv.Keys(entries)[0]
+
+		// A service that loops holds again in the same instant, so it is never seen at
+		// rest. But it holds by another entry.
+		srv.RevokeHolder(entries)
+		time.Sleep(time.Second)
+		if kvs := srv.Keys(entries); len(kvs) != 1 || kvs[0].CreateRevision == first.CreateRevision {
+			t.Fatalf("it does not hold again: %v", kvs)
+		}
+
+		// With another client behind it, it has to wait, and can be seen at rest.
+		release := srv.Occupy(entries)
+		srv.RevokeHolder(entries)
+		time.Sleep(time.Second)
+		if before := svc.batches.Load(); svc.working.Load() {
+			t.Error("it still works, and another client holds its lock")
+		} else if time.Sleep(time.Minute); svc.batches.Load() != before {
+			t.Error("it has written, and another client holds its lock")
+		}
+
+		release()
+		time.Sleep(10 * time.Second)
+		if !svc.working.Load() {
+			t.Error("it is its turn, and it does not work")
+		}
+	})
+}
+
+// virtual ends

@@ -222,7 +222,7 @@ func TestWaiterBehindBothEntriesOfADowngradableLockIsWokenByTheLastOne(t *testin
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		holder := kit.Join(t, srv, kit.Entries("other"))
 		first, last := entriesX+"1-AAAAAAAAAAAAAAAA", entriesX+"2-AAAAAAAAAAAAAAAA"
-		if _, err := srv.Client().Txn(t.Context()).Then(
+		if _, err := srv.Client(t).Txn(t.Context()).Then(
 			clientv3.OpPut(first, "", clientv3.WithLease(holder.Lease)),
 			clientv3.OpPut(last, "", clientv3.WithLease(holder.Lease)),
 		).Commit(); err != nil {

@@ -65,7 +65,7 @@ func TestFrontsAreTheSameIfTheyHaveTheSameEntryAndValue(t *testing.T) {
 // The token of an entry has the epoch of the entry's revision, whatever was raised since.
 func TestReaderFindsTheEpochOfAnEarlierRevision(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		r := bareReader(t, srv.Client(), "x")
+		r := bareReader(t, srv.Client(t), "x")
 		put := func(value string) int64 {
 			srv.Put("holdfast/epoch", value)
 			return srv.History("holdfast/epoch")[len(srv.History("holdfast/epoch"))-1].Revision
@@ -246,7 +246,7 @@ func TestReaderLeavesNothingThatListensToTheEndOfTheSession(t *testing.T) {
 
 func TestValuesThatAreNotOursAreTheDataOfACandidate(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		r := bareReader(t, srv.Client(), "x")
+		r := bareReader(t, srv.Client(t), "x")
 		for i, value := range []string{"", "plain", `{"owner":`} {
 			if got := r.valueOf(&mvccpb.KeyValue{Value: []byte(value)}); got != (Value{Data: value}) {
 				t.Errorf("%d: %q is read as %+v", i, value, got)

@@ -17,7 +17,7 @@ import (
 // newFrontReader returns a reader of the front of lock x.
 func newFrontReader(t *testing.T, srv *etcdfake.Server) *FrontReader {
 	t.Helper()
-	r, err := NewReader(srv.Client(), "x", false, ReaderOptions{
+	r, err := NewReader(srv.Client(t), "x", false, ReaderOptions{
 		Kind: "lock", Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock(),
 	})
 	if err != nil {

@@ -86,7 +86,7 @@ func TestErrorOfACallThatTheEndOfItsSessionOrClientEnded(t *testing.T) {
 		}
 		open, closed := start(t, srv), start(t, srv)
 		mustClose(t, closed)
-		cli := srv.Client()
+		cli := srv.Client(t)
 		sess, err := session.New(t.Context(), cli, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -130,7 +130,7 @@ func TestContextsEndBeforeTheEntryIsRemoved(t *testing.T) {
 func TestHoldThatEndsAsItBegins(t *testing.T) {
 	srv := etcdfake.New(nil)
 	t.Cleanup(srv.Close)
-	sess, err := session.New(t.Context(), srv.Client(), nil)
+	sess, err := session.New(t.Context(), srv.Client(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func TestLimitThatIsDeletedWhileOneWaitsIsPutAgain(t *testing.T) {
 
 func TestLimitThatIsNoNumberIsAnError(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		if _, err := srv.Client().Put(t.Context(), limitX, "many"); err != nil {
+		if _, err := srv.Client(t).Put(t.Context(), limitX, "many"); err != nil {
 			t.Fatal(err)
 		}
 		_, err := start(t, srv).permits(1, 1).Acquire(kit.Within(t, time.Minute), Request{})

@@ -99,7 +99,7 @@ func TestMinHoldHoldsWhateverReplyIsLost(t *testing.T) {
 					mustRelease(t, r.h)
 					time.Sleep(minHold)
 					kit.NothingStands(t, srv)
-					leases, err := srv.Client().Leases(t.Context())
+					leases, err := srv.Client(t).Leases(t.Context())
 					if err != nil || len(leases.Leases) != 2 {
 						t.Errorf("%d leases stand, want those of the two sessions: %v", len(leases.Leases), err)
 					}
@@ -229,9 +229,9 @@ func TestMoveDoesNotUndoARemovalByAnAdministrator(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- h.Release(context.Background()) }()
 		time.Sleep(time.Second)
-		own, err := srv.Client().Grant(t.Context(), 3)
+		own, err := srv.Client(t).Grant(t.Context(), 3)
 		if err == nil {
-			_, err = srv.Client().Put(t.Context(), h.Key(), "", clientv3.WithLease(own.ID))
+			_, err = srv.Client(t).Put(t.Context(), h.Key(), "", clientv3.WithLease(own.ID))
 		}
 		if err != nil {
 			t.Fatal(err)

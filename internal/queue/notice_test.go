@@ -33,7 +33,7 @@ func tryNotify(t *testing.T, srv *etcdfake.Server, kv *mvccpb.KeyValue, n Notice
 	}
 	n.At = time.Now()
 	v.Notice = n
-	resp, err := srv.Client().Txn(t.Context()).
+	resp, err := srv.Client(t).Txn(t.Context()).
 		If(clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision)).
 		Then(clientv3.OpPut(string(kv.Key), v.Encode(), clientv3.WithIgnoreLease())).Commit()
 	if err != nil {
@@ -151,7 +151,7 @@ func TestValueOfAnotherFormEndsNoHold(t *testing.T) {
 		for i, value := range []string{"x", `{"v":1}`, `{"v":1,"queued_at":"2026-02-03T04:05:06Z","notice":{"by":"x"}}`} {
 			time.Sleep(3 * time.Second)
 			p.Plan(nil)
-			if _, err := srv.Client().Put(t.Context(), h.Key(), value, clientv3.WithIgnoreLease()); err != nil {
+			if _, err := srv.Client(t).Put(t.Context(), h.Key(), value, clientv3.WithIgnoreLease()); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(3 * time.Second)

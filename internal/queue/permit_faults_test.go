@@ -292,7 +292,7 @@ func TestOrphanedPermitIsRemoved(t *testing.T) {
 		p := start(t, srv)
 		mustRelease(t, mustAcquire(t, p.permits(1, 1)))
 		key := fmt.Sprintf("%s1-%x-AAAAAAAAAAAAAAAA", permitsX, int64(p.Host.Lease().ID()))
-		if _, err := srv.Client().Put(t.Context(), key, "", clientv3.WithLease(p.Host.Lease().ID())); err != nil {
+		if _, err := srv.Client(t).Put(t.Context(), key, "", clientv3.WithLease(p.Host.Lease().ID())); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)

@@ -22,7 +22,7 @@ func (p *process) permits(limit, weight int) *Queue {
 // setLimit puts the limit of semaphore x by hand.
 func setLimit(t *testing.T, srv *etcdfake.Server, limit, high int) {
 	t.Helper()
-	if _, err := srv.Client().Put(t.Context(), limitX, permits{limit: limit, high: high}.String()); err != nil {
+	if _, err := srv.Client(t).Put(t.Context(), limitX, permits{limit: limit, high: high}.String()); err != nil {
 		t.Fatal(err)
 	}
 }

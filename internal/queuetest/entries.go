@@ -103,7 +103,7 @@ func join(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {
 	t.Helper()
 	p := JoinAs(t, srv, prefix, func(id clientv3.LeaseID) string { return fmt.Sprintf("%x-AAAAAAAAAAAAAAAA", int64(id)) })
 	key := fmt.Sprintf("holdfast/session/%x", int64(p.Lease))
-	if _, err := srv.Client().Put(t.Context(), key, "", clientv3.WithLease(p.Lease)); err != nil {
+	if _, err := srv.Client(t).Put(t.Context(), key, "", clientv3.WithLease(p.Lease)); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -113,12 +113,12 @@ func join(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {
 // chooses.
 func JoinAs(t *testing.T, srv *etcdfake.Server, prefix string, ending func(clientv3.LeaseID) string) *Peer {
 	t.Helper()
-	grant, err := srv.Client().Grant(t.Context(), 3600)
+	grant, err := srv.Client(t).Grant(t.Context(), 3600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &Peer{srv: srv, Lease: grant.ID, Key: prefix + ending(grant.ID)}
-	if _, err := srv.Client().Put(t.Context(), p.Key, "", clientv3.WithLease(p.Lease)); err != nil {
+	if _, err := srv.Client(t).Put(t.Context(), p.Key, "", clientv3.WithLease(p.Lease)); err != nil {
 		t.Fatal(err)
 	}
 	return p

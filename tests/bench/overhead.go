@@ -77,7 +77,7 @@ func bareLock(ctx context.Context, cli *clientv3.Client, name string, lease clie
 
 // instantClient returns a client with leases of etcdfake, whose key-value requests succeed without being sent.
 func instantClient(srv *etcdfake.Server) *clientv3.Client {
-	cli := srv.Client()
+	cli := srv.Link().Client()
 	cli.KV = &instantKV{KV: cli.KV}
 	return cli
 }

@@ -39,7 +39,7 @@ func TestFakeRepliesLikeEtcd(t *testing.T) {
 			t.Cleanup(fake.Close)
 			d := &differential{
 				t: t, rand: rand.New(rand.NewPCG(seed, 0)),
-				sides: [2]*side{newSide(fake.Client()), newSide(etcdtest.Start(t).Client(t))},
+				sides: [2]*side{newSide(fake.Client(t)), newSide(etcdtest.Start(t).Client(t))},
 			}
 			for i := range *conformanceOps {
 				d.step(i)

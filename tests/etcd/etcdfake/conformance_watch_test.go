@@ -207,7 +207,7 @@ func (d *differential) write(op clientv3.Op) int64 {
 func TestWatchFromANegativeRevisionFailsAsInEtcd(t *testing.T) {
 	fake := etcdfake.New(nil)
 	t.Cleanup(fake.Close)
-	for name, cli := range map[string]*clientv3.Client{"fake": fake.Client(), "etcd": etcdtest.Start(t).Client(t)} {
+	for name, cli := range map[string]*clientv3.Client{"fake": fake.Client(t), "etcd": etcdtest.Start(t).Client(t)} {
 		responses := cli.Watch(t.Context(), "a", clientv3.WithRev(-1))
 		if resp := <-responses; resp.Err() != rpctypes.ErrCompacted || !resp.Canceled {
 			t.Errorf("%s: %+v", name, resp)

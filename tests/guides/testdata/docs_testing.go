@@ -6,10 +6,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/session"
 )
-
-var t *testing.T
 
 type exporter struct {
 	working atomic.Bool
@@ -19,5 +18,7 @@ type exporter struct {
 func startExporter(*testing.T, *clientv3.Client) *exporter { return nil }
 
 func newSession(*testing.T, *clientv3.Client) *session.Session { return nil }
+
+func slow(*etcdfake.Server) *clientv3.Client { return nil }
 
 func within(*testing.T, string, func() bool) {}
