@@ -180,7 +180,7 @@ func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 		if l.revision == 0 {
 			l.revision, epoch = resp.Header.Revision, resp.Responses[1].GetResponseRange().Kvs
 			if len(ops) > 2 && resp.Responses[2].GetResponseRange().Count > 0 {
-				l.readThird(p, resp.Responses[2].GetResponseRange().Kvs[0])
+				l.readBeside(p, resp.Responses[2].GetResponseRange().Kvs[0])
 			}
 		}
 		page := resp.Responses[0].GetResponseRange()
@@ -204,13 +204,13 @@ func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 	return l, nil
 }
 
-// readThird reads what stands beside the entries: the limit of a semaphore, the last run of any other name.
-func (l *listing) readThird(p place, kv *mvccpb.KeyValue) {
+// readBeside reads what stands beside the entries: the limit of a semaphore, the last run of any other name.
+func (l *listing) readBeside(p place, kv *mvccpb.KeyValue) {
 	if p.kind == Semaphore {
 		l.limit = queue.LimitIn(kv)
 		return
 	}
-	l.lastRun, _ = queue.RunIn(kv) // whatever stands there otherwise, it is not a run; Mutex.LastRun says so
+	l.lastRun, _ = queue.RunIn(kv) // a value that is no run is left out; Mutex.LastRun reports it
 }
 
 // has reports whether one of the last two entries has that key.

@@ -69,11 +69,10 @@ type statements struct {
 	mark statement
 
 	// floor reads the floor (see Guard.Expire) for a resource that had no row: the
-	// committed value, not that of a snapshot. addFloor comes before it, and adds the row
-	// of a floor that refuses no token if there is none: what does not exist cannot be
-	// locked, so the first floor of a table could be missed. A Guard adds it before its
-	// first transaction, see Guard.addFloor. A new table has no such row, because
-	// the one in a dump would collide with it.
+	// committed value, not that of a snapshot. addFloor comes before it. If there is no
+	// floor, it adds one that refuses no token: what does not exist cannot be locked, so
+	// the first floor of a table could be missed. A new table has none, because it would
+	// collide with the one in a dump.
 	addFloor, floor string
 
 	// raiseFloor raises the floor to a token, if it is below it or there is none.

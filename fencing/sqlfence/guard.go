@@ -131,3 +131,15 @@ func isNil(s fencing.Source) bool {
 	v := reflect.ValueOf(s)
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
+
+// addFloor adds the row of the floor to a new table, once for each Guard, and in a transaction of its own: in that of a
+// write, all others for resources without a mark would wait until it ended, and one within its own work for ever. An
+// error comes again from the write, which says what it means.
+func (g *Guard) addFloor(ctx context.Context) {
+	if g.hasFloor.Load() {
+		return
+	}
+	if _, err := g.db.ExecContext(ctx, g.m.sql.addFloor); err == nil {
+		g.hasFloor.Store(true)
+	}
+}

@@ -25,8 +25,8 @@ func (r *request) do(ctx context.Context, retry *backoff.Policy) error {
 		return err
 	}
 	// Here the transaction has ended, so etcd may be asked: no writer waits for an RPC
-	// while a row is locked.
-	// Not what is below ErrExpired: that explains itself.
+	// while a row is locked. A MarkError within another error is below ErrExpired, which
+	// says enough.
 	if below, ok := err.(*fencing.MarkError); ok { //nolint:errorlint
 		err = r.explain(ctx, below)
 	}
@@ -91,17 +91,6 @@ func (r *request) attempt(ctx context.Context) (again bool, err error) {
 		return r.workFailed(ctx, tx, err)
 	}
 	return r.commit(ctx, tx)
-}
-
-// addFloor adds the floor to a table that has none, once for each Guard. A transaction that added it would keep the
-// first writes of all resources waiting, also one within its own work. If this fails, the transaction says why.
-func (g *Guard) addFloor(ctx context.Context) {
-	if g.hasFloor.Load() {
-		return
-	}
-	if _, err := g.db.ExecContext(ctx, g.m.sql.addFloor); err == nil {
-		g.hasFloor.Store(true)
-	}
 }
 
 func (r *request) work(ctx context.Context, tx *sql.Tx) error {
