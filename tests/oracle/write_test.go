@@ -7,8 +7,8 @@ func TestFencedWriteNeedsTheHold(t *testing.T) {
 		who  string
 		want string
 	}{
-		"of the holder":    {"a1", ""},
-		"of a waiter":      {"b1", "b1 wrote at revision 4, at which it did not hold"},
+		"of the holder":     {"a1", ""},
+		"of a waiter":       {"b1", "b1 wrote at revision 4, at which it did not hold"},
 		"of another holder": {"c1", "c1 wrote at revision 4, at which it did not hold"},
 	} {
 		t.Run(name, func(t *testing.T) {
