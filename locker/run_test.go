@@ -1,7 +1,9 @@
 package locker_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -94,11 +96,17 @@ func TestRunOfAFormerHolderIsNotRecorded(t *testing.T) {
 // The entry is deleted by hand, so etcd is the first to tell.
 func TestRunThatEtcdRefusesSaysThatTheLockIsLost(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		mu := locker.NewMutex(kit.Start(t, srv).Sess, "nightly")
+		var log bytes.Buffer
+		p := kit.Start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		mu := locker.NewMutex(p.Sess, "nightly")
 		lk := mustLock(t, mu)
 		srv.Delete(lk.Key())
 		if err := lk.RecordRun(kit.Within(t, time.Minute), "1", 0); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("recorded with %v", err)
+		}
+		synctest.Wait()
+		if !strings.Contains(log.String(), "holdfast: refused") {
+			t.Errorf("the session's logger got only\n%s", &log)
 		}
 		if r := lastRun(t, mu); r.Known() {
 			t.Errorf("%+v", r)

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -92,7 +93,8 @@ func (q *Queue) tryRecord(ctx context.Context, h fencing.Holder, value string) e
 	ctx, cancel := context.WithTimeout(ctx, q.host.RetryPolicy().Attempt)
 	defer cancel()
 	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", mod)
-	put, err := fencing.NewFencedWriter(h).Txn(ctx).If(unchanged).Then(clientv3.OpPut(key, value)).Commit()
+	w := fencing.NewFencedWriter(h).With(fencing.WriterOptions{Auditor: audit.Log(q.host.Logger())})
+	put, err := w.Txn(ctx).If(unchanged).Then(clientv3.OpPut(key, value)).Commit()
 	switch {
 	case errors.Is(err, fencing.ErrStale): // that has ended the hold
 		return backoff.Final(errors.Join(err, h.Check()))
