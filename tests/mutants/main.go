@@ -45,7 +45,7 @@ func main() {
 	flag.StringVar(&o.root, "root", ".", "the directory of the root module")
 	flag.StringVar(&o.packages, "packages", "", "mutate these only: names relative to the root, with commas")
 	flag.StringVar(&o.only, "only", "", "judge the mutants of one `file:line`")
-	flag.IntVar(&o.sample, "sample", 0, "judge `n` mutants, drawn at random; 0 for all")
+	flag.IntVar(&o.sample, "sample", 0, "judge `n` mutants, drawn from all packages at random; 0 for all")
 	flag.Uint64Var(&o.seed, "seed", 1, "which sample is drawn")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and judge none")
 	flag.StringVar(&o.with, "with", "", "run tests of these `packages`, too, with commas, after the root's")
@@ -212,17 +212,17 @@ func (o *options) prepare(w io.Writer, t *tree) (*runner, []*test, error) {
 // choose returns the mutants that are to be judged.
 func (o *options) choose(t *tree) ([]*mutant, error) {
 	all := t.mutants()
-	if names := words(o.packages); len(names) > 0 {
-		all = slices.DeleteFunc(all, func(m *mutant) bool { return !slices.Contains(names, m.pkg.name) })
-	}
-	if o.only != "" {
-		all = slices.DeleteFunc(all, func(m *mutant) bool { return fmt.Sprintf("%s:%d", m.file, m.line) != o.only })
-	}
 	if o.sample > 0 && o.sample < len(all) {
 		// Most of a sample stays the same when the code changes a little.
 		slices.SortFunc(all, func(a, b *mutant) int { return bytes.Compare(o.lot(a), o.lot(b)) })
 		all = all[:o.sample]
 		slices.SortFunc(all, func(a, b *mutant) int { return a.id - b.id })
+	}
+	if names := words(o.packages); len(names) > 0 {
+		all = slices.DeleteFunc(all, func(m *mutant) bool { return !slices.Contains(names, m.pkg.name) })
+	}
+	if o.only != "" {
+		all = slices.DeleteFunc(all, func(m *mutant) bool { return fmt.Sprintf("%s:%d", m.file, m.line) != o.only })
 	}
 	if len(all) == 0 {
 		return nil, errors.New("no mutant is chosen")
