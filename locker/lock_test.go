@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,29 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 )
+
+// Scenario 11.
+func TestConcurrentUnlocksSendOneRelease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		lk := mustLock(t, locker.NewMutex(p.Sess, "x"))
+		synctest.Wait()
+		before := p.Link.Count()["Txn"]
+		var ended sync.WaitGroup
+		for range 30 {
+			ended.Go(func() {
+				_, _, _ = lk.Token(), lk.Check(), lk.IsOwner()
+				if err := lk.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		ended.Wait()
+		if n := p.Link.Count()["Txn"] - before; n != 1 {
+			t.Errorf("%d Txns for one release", n)
+		}
+	})
+}
 
 // Scenario 15. A process is stopped for longer than its TTL, another acquires,
 // the process goes on: its first Check says lost, although no timer of its own

@@ -13,7 +13,8 @@ import (
 )
 
 // Scenario 35: the member that serves a waiter's watch loses its leader and cancels
-// the watch. The waiter retries, with backoff, until there is a leader again.
+// the watch. The waiter retries, with backoff, until there is a leader again. How often is counted in virtual time:
+// TestWaiterWhoseWatchFailsMissesNoRelease of internal/queue.
 func TestWaiterOnALeaderlessMemberAcquiresAfterTheElection(t *testing.T) {
 	t.Parallel()
 	for kind := range kinds {
@@ -25,7 +26,7 @@ func TestWaiterOnALeaderlessMemberAcquiresAfterTheElection(t *testing.T) {
 			long := session.Options{TTL: 600 * time.Second, Retry: quick} // no renewal is sent during the test
 			held := <-holdLater(t, kind, open(t, cluster.Client(t), long), "x")
 			sess := open(t, link.Client(), long)
-			before, began := settled(t, link), time.Now()
+			before := settled(t, link)
 			waiting := holdLater(t, kind, sess, "x")
 			if err := link.Wait(deadline(t), "Txn", before["Txn"]+2); err != nil { // its watch is established
 				t.Fatal(err)
@@ -57,12 +58,6 @@ func TestWaiterOnALeaderlessMemberAcquiresAfterTheElection(t *testing.T) {
 			}
 			if h := <-waiting; h != nil && h.Token() <= held.Token() {
 				t.Errorf("token %v after %v", h.Token(), held.Token())
-			}
-			// The waiter queues, reads after each failed watch, and finds out how the entry
-			// ahead was deleted. Its retries come with a backoff of up to a second.
-			took := time.Since(began)
-			if sent := link.Count().Since(before); sent.Total() > 40+10*int(took.Seconds()) {
-				t.Errorf("sent %v in %v", sent, took)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package locker_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -128,31 +127,6 @@ func TestUnlockRemovesOnlyItsOwnEntry(t *testing.T) {
 	}
 	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Value) != "another owner's" {
 		t.Errorf("entries %v: the other owner's entry was removed", kvs)
-	}
-}
-
-// Scenario 11.
-func TestConcurrentUnlocksSendOneRelease(t *testing.T) {
-	t.Parallel()
-	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	sess := open(t, link.Client(), session.Options{})
-	lk := mustLock(t, locker.NewMutex(sess, "x"))
-	before, began := link.Count(), time.Now()
-	var wg sync.WaitGroup
-	for range 30 {
-		wg.Go(func() {
-			_, _, _ = lk.Token(), lk.Check(), lk.IsOwner()
-			if err := lk.Unlock(deadline(t)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	// A release that is not answered in a quarter of a second is sent again, and the hold is polled.
-	n, took := link.Count().Since(before)["Txn"], time.Since(began)
-	if n < 1 || n > 1+4*int(took/(250*time.Millisecond)) {
-		t.Errorf("%d Txns for one release, in %v", n, took)
 	}
 }
 
