@@ -60,7 +60,7 @@ func TestProcessesOfOneOwnerExcludeEachOther(t *testing.T) {
 		lk := mustLock(t, locker.NewMutex(a.Sess, "x").With(same))
 		waiter := lockLater(t.Context(), locker.NewMutex(b.Sess, "x").With(same))
 		kit.Queued(t, srv, kit.Entries("x"), 2)
-		time.Sleep(time.Hour)
+		time.Sleep(5 * time.Minute)
 		select {
 		case r := <-waiter:
 			t.Fatalf("a second owner: %+v", r)

@@ -190,7 +190,7 @@ func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
 				watches := after["Watch"] - before["Watch"]
 				reads := after["Range"] + after["Txn"] - before["Range"] - before["Txn"]
 				if watches > c.watches || reads > c.reads {
-					t.Errorf("%d watches and %d reads in %v, which should be at most %d and %d", watches, reads, down, c.watches, c.reads)
+					t.Errorf("%d watches and %d reads in %v, want at most %d and %d", watches, reads, down, c.watches, c.reads)
 				}
 			})
 		})
