@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package cmd tests the command holdfast as processes, on an etcd in this one. The test builds the command as a
-// release is built: without cgo.
+// Package cmd tests the command holdfast as processes, on an etcd in this one. The test builds the command, with the race
+// detector if it has that itself.
 package cmd
 
 import (
@@ -21,6 +21,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -44,9 +45,8 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "holdfast-")
 	if err == nil {
 		program = filepath.Join(dir, "holdfast")
-		build := exec.Command("go", "build", "-o", program, ".")
+		build := exec.Command("go", "build", "-o", program, fmt.Sprintf("-race=%t", bubble.Race), ".")
 		build.Dir = filepath.Join("..", "..", "cmd", "holdfast")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		build.Stderr = os.Stderr
 		err = build.Run()
 	}

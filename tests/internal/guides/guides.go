@@ -24,6 +24,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
 const module = "github.com/holdfast-go/holdfast"
@@ -76,7 +78,9 @@ func Compile(t *testing.T, link string, documents ...string) {
 		t.Fatal(err)
 	}
 	// Without -o, packages that are compiled together are not written anywhere.
-	args := append([]string{"build", "-gcflags=-e", "-overlay=" + file}, slices.Sorted(maps.Keys(c.packages))...)
+	// With -race, if that is how this test was compiled, what the documents import is not compiled once more.
+	args := []string{"build", fmt.Sprintf("-race=%t", bubble.Race), "-gcflags=-e", "-overlay=" + file}
+	args = append(args, slices.Sorted(maps.Keys(c.packages))...)
 	cmd := exec.CommandContext(t.Context(), "go", append(args, "fmt")...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
