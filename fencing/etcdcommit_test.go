@@ -176,18 +176,44 @@ func TestUnansweredCommitIsNotSentAgain(t *testing.T) {
 	}
 }
 
+// countEvery is how many marks one process creates between two counts, if there is room for 10,000 or more.
+const countEvery = 100
+
 func TestMarksAreNotCountedForEachNewResource(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, nil)
-	sent, _ := e.rpcs(func() {
-		for i := range 100 {
-			if _, err := m.Commit(t.Context(), fmt.Sprint(i), claim(5), clientv3.OpPut("k", "v")); err != nil {
-				t.Fatal(err)
+	for name, c := range map[string]struct {
+		write        func(m *fencing.EtcdMarks, resource string, token int64) error
+		ranges, txns int // of each write beside the counts
+	}{
+		"commit": {func(m *fencing.EtcdMarks, resource string, token int64) error {
+			_, err := m.Commit(t.Context(), resource, claim(token), clientv3.OpPut("k", "v"))
+			return err
+		}, 0, 1},
+		"admit": {func(m *fencing.EtcdMarks, resource string, token int64) error {
+			return m.Admit(t.Context(), resource, claim(token))
+		}, 1, 1},
+	} {
+		m := e.marks(t, nil)
+		sent, _ := e.rpcs(func() {
+			const known = 50
+			for token := range known { // these create no mark but the first one
+				if err := c.write(m, name, int64(5+token)); err != nil {
+					t.Fatal(err)
+				}
 			}
+			for i := range countEvery {
+				if err := c.write(m, fmt.Sprint(name, i), 5); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.ranges, c.txns = c.ranges*(known+countEvery), c.txns*(known+countEvery)
+		})
+		if name == "commit" {
+			c.txns += 2 // it finds only in etcd that a mark is to be created
 		}
-	})
-	if sent["Range"] != 1 || sent["Txn"] != 101 {
-		t.Errorf("100 new resources: sent %v", sent)
+		if sent["Range"] != c.ranges+2 || sent["Txn"] != c.txns {
+			t.Errorf("%s, %d new resources: sent %v, want the marks to be counted twice", name, countEvery+1, sent)
+		}
 	}
 	unbounded := e.marks(t, &fencing.EtcdMarksOptions{MaxMarks: -1})
 	sent, total := e.rpcs(func() {
