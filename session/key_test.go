@@ -81,18 +81,20 @@ func TestLeaseRevokedByHandIsToldByTheWatchOfItsKey(t *testing.T) {
 			OnStateChange: events.record,
 			Retry:         backoff.Policy{Initial: time.Minute, Max: time.Minute}, // too long for the watch
 		})
-		time.Sleep(time.Second)
-		revoked := time.Now()
-		c.Revoke(sess.Lease())
-		lost := lossOf(t, events.next(t, holdfast.Lost))
-		// The event travels 10 ms, the put 20.
-		if took := time.Since(revoked); lost.Cause != holdfast.CauseRevoked || took != 30*time.Millisecond {
-			t.Errorf("told after %v: %v", took, lost)
+		for range 2 { // the first lease, and the one that follows it
+			time.Sleep(time.Second)
+			revoked := time.Now()
+			c.Revoke(sess.Lease())
+			lost := lossOf(t, events.next(t, holdfast.Lost))
+			// The event travels 10 ms, the put 20.
+			if took := time.Since(revoked); lost.Cause != holdfast.CauseRevoked || took != 30*time.Millisecond {
+				t.Errorf("told after %v: %v", took, lost)
+			}
+			if !strings.Contains(lost.Error(), "deposed etcd leader") {
+				t.Errorf("%v", lost)
+			}
+			events.next(t, holdfast.Connected)
 		}
-		if !strings.Contains(lost.Error(), "deposed etcd leader") {
-			t.Errorf("%v", lost)
-		}
-		events.next(t, holdfast.Connected)
 	})
 }
 
