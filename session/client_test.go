@@ -145,23 +145,29 @@ func TestNewClientTriesOnWhileEtcdChangesItsLeader(t *testing.T) {
 		refuses     time.Duration
 		silent      bool // logins get no reply at all
 		unreachable bool
+		versions    bool  // no login; the client asks for versions instead
 		want        error // nil: a client
 		says        string
 	}{
 		"for a while":                 {refuses: 3 * time.Second},
 		"for longer than DialTimeout": {refuses: time.Hour, want: context.DeadlineExceeded, says: "; last error: "},
 		"no reply":                    {silent: true, want: context.DeadlineExceeded},
-		"no connection":               {unreachable: true, want: etcderr.ErrNotConnected, says: "nobody listens"},
+		"no connection":               {unreachable: true, want: etcderr.ErrNotConnected, says: "no listener"},
+		"no connection for versions": {
+			unreachable: true, versions: true, want: etcderr.ErrNotConnected, says: "no listener",
+		},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			begin := time.Now()
 			auth := &login{until: begin.Add(c.refuses), silent: c.silent}
 			dial := auth.serve(t)
 			if c.unreachable {
-				dial = func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody listens") }
+				dial = func(context.Context, string) (net.Conn, error) { return nil, errors.New("no listener") }
 			}
 			cfg := session.ClientConfig("passthrough:///fake")
-			cfg.Username, cfg.Password = "service", "swordfish"
+			if cfg.RejectOldCluster = c.versions; !c.versions {
+				cfg.Username, cfg.Password = "service", "swordfish"
+			}
 			cfg.DialOptions = append(cfg.DialOptions, grpc.WithTransportCredentials(insecure.NewCredentials()),
 				grpc.WithContextDialer(dial))
 			cli, err := session.NewClient(t.Context(), cfg)
