@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
@@ -201,18 +202,26 @@ func TestMarksAreNotCountedForEachNewResource(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for i := range countEvery {
+			for i := range countEvery - 1 {
 				if err := c.write(m, fmt.Sprint(name, i), 5); err != nil {
 					t.Fatal(err)
 				}
 			}
-			c.ranges, c.txns = c.ranges*(known+countEvery), c.txns*(known+countEvery)
+			c.ranges, c.txns = c.ranges*(known+countEvery-1)+1, c.txns*(known+countEvery-1)
 		})
 		if name == "commit" {
-			c.txns += 2 // it finds only in etcd that a mark is to be created
+			c.txns++ // it finds only in etcd that a mark is to be created
 		}
-		if sent["Range"] != c.ranges+2 || sent["Txn"] != c.txns {
-			t.Errorf("%s, %d new resources: sent %v, want the marks to be counted twice", name, countEvery+1, sent)
+		if sent["Range"] != c.ranges || sent["Txn"] != c.txns {
+			t.Errorf("%s, %d new resources: sent %v, want the marks to be counted once", name, countEvery, sent)
+		}
+		sent, total := e.rpcs(func() {
+			if err := c.write(m, name+" and one more", 5); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if total != 3 {
+			t.Errorf("%s, %d new resources: sent %v for the last one, want the marks to be counted", name, countEvery+1, sent)
 		}
 	}
 	unbounded := e.marks(t, &fencing.EtcdMarksOptions{MaxMarks: -1})
@@ -225,6 +234,50 @@ func TestMarksAreNotCountedForEachNewResource(t *testing.T) {
 		t.Errorf("without a limit: sent %v", sent)
 	}
 }
+
+// What etcd cannot have sent leaves the outcome open: nothing panics, and nothing is sent again.
+func TestMalformedResponseToACommitIsAnUnknownOutcome(t *testing.T) {
+	for situation, token := range map[string]int64{"a mark": 7, "no mark": 7, "a larger mark": 5} {
+		for _, depth := range []int{0, 1} { // which transaction: the outer one, or the one in its Else
+			if situation == "a mark" && depth == 1 {
+				continue // that one is not looked into
+			}
+			for fault, change := range map[string]func([]*pb.ResponseOp) []*pb.ResponseOp{
+				"no responses":  func([]*pb.ResponseOp) []*pb.ResponseOp { return nil },
+				"too many":      func(r []*pb.ResponseOp) []*pb.ResponseOp { return append(r, r[0]) },
+				"empty":         func(r []*pb.ResponseOp) []*pb.ResponseOp { r[len(r)-1] = &pb.ResponseOp{}; return r },
+				"of other kind": func(r []*pb.ResponseOp) []*pb.ResponseOp { r[len(r)-1] = put; return r },
+			} {
+				_, kv := holding(t)
+				m, err := fencing.NewEtcdMarks(kv, &fencing.EtcdMarksOptions{MaxMarks: -1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if situation != "no mark" {
+					if err := write(t.Context(), m, claim(6)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				kv.rewrite = func(resp *clientv3.TxnResponse) *clientv3.TxnResponse {
+					if depth == 0 {
+						resp.Responses = change(resp.Responses)
+					} else {
+						inner := resp.Responses[0].GetResponseTxn()
+						inner.Responses = change(inner.Responses)
+					}
+					return resp
+				}
+				before := kv.sent()
+				err = write(t.Context(), m, claim(token))
+				if !errors.Is(err, holdfast.ErrOutcomeUnknown) || kv.sent() != before+1 {
+					t.Errorf("%s, depth %d, %s: %v, sent %d times", situation, depth, fault, err, kv.sent()-before)
+				}
+			}
+		}
+	}
+}
+
+var put = &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}}
 
 // Two holders increment a counter; the first one is paused between its read and its
 // write. docs/fencing.md has the picture.
