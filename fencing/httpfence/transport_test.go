@@ -151,6 +151,27 @@ func TestHolderIsCheckedAgainForARedirect(t *testing.T) {
 	}
 }
 
+// closeCounter counts the calls of CloseIdleConnections.
+type closeCounter struct {
+	discard
+	calls int
+}
+
+func (c *closeCounter) CloseIdleConnections() { c.calls++ }
+
+func TestIdleConnectionsOfTheBaseAreClosed(t *testing.T) {
+	byDefault, base := &closeCounter{}, &closeCounter{}
+	old := http.DefaultTransport
+	http.DefaultTransport = byDefault
+	defer func() { http.DefaultTransport = old }()
+	for _, tr := range []*httpfence.Transport{{}, {Base: base}, {Base: discard{}}} {
+		(&http.Client{Transport: tr}).CloseIdleConnections()
+	}
+	if byDefault.calls != 1 || base.calls != 1 {
+		t.Errorf("%d calls for the default, %d for the base", byDefault.calls, base.calls)
+	}
+}
+
 func TestTransportAllocatesLittle(t *testing.T) {
 	var tr http.RoundTripper = &httpfence.Transport{Base: discard{}}
 	ctx := fencing.NewContext(context.Background(), &holder{name: "billing/job-7", token: 1731})
