@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// The timer may have fired while the race ends. Nobody would cancel what it sends then.
+// The timer may have fired while the race ends. What it sends then would not be canceled any more.
 func TestTimerThatFiresAsTheRaceEndsSendsNothing(t *testing.T) {
 	for name, end := range map[string]func(r *race[int], first context.Context){
 		"by a reply":      func(r *race[int], first context.Context) { r.send(first) },
