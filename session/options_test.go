@@ -22,6 +22,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 			remove(part)
 			return part
 		}
+		byHand := clientv3.Client{KV: cli.KV, Lease: cli.Lease, Watcher: cli.Watcher}
 		for name, tc := range map[string]struct {
 			cli      *clientv3.Client
 			opts     session.Options
@@ -29,7 +30,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 		}{
 			"no client":           {nil, session.Options{}, "cli"},
 			"hollow client":       {clientv3.NewCtxClient(t.Context()), session.Options{}, "cli"},
-			"client by hand":      {&clientv3.Client{KV: cli.KV, Lease: cli.Lease, Watcher: cli.Watcher}, session.Options{}, "cli"},
+			"client by hand":      {&byHand, session.Options{}, "cli"},
 			"no KV":               {without(func(cli *clientv3.Client) { cli.KV = nil }), session.Options{}, "cli"},
 			"no Lease":            {without(func(cli *clientv3.Client) { cli.Lease = nil }), session.Options{}, "cli"},
 			"no Watcher":          {without(func(cli *clientv3.Client) { cli.Watcher = nil }), session.Options{}, "cli"},

@@ -19,7 +19,8 @@ func (*pointerError) Error() string { return "by pointer" }
 func TestCommitIsTakenForRefusedOnlyIfItsErrorProvesThat(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]bool{
-		"22000": true, "23505": true, "25P02": true, "42601": true, "44000": true, "P0001": true, "40001": true, "40P01": true,
+		"22000": true, "23505": true, "25P02": true, "42601": true, "44000": true, "P0001": true,
+		"40001": true, "40P01": true,
 		"40003": false, // statement completion unknown
 		"57P01": false, "08006": false, "00000": false, "": false, "23": false, "235051": false,
 	} {
