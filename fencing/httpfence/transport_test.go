@@ -164,11 +164,15 @@ func TestIdleConnectionsOfTheBaseAreClosed(t *testing.T) {
 	old := http.DefaultTransport
 	http.DefaultTransport = byDefault
 	defer func() { http.DefaultTransport = old }()
-	for _, tr := range []*httpfence.Transport{{}, {Base: base}, {Base: discard{}}} {
-		(&http.Client{Transport: tr}).CloseIdleConnections()
-	}
-	if byDefault.calls != 1 || base.calls != 1 {
-		t.Errorf("%d calls for the default, %d for the base", byDefault.calls, base.calls)
+	for _, c := range []struct {
+		base              http.RoundTripper
+		ofDefault, ofBase int // calls
+	}{{nil, 1, 0}, {base, 0, 1}, {discard{}, 0, 0}} {
+		byDefault.calls, base.calls = 0, 0
+		(&http.Client{Transport: &httpfence.Transport{Base: c.base}}).CloseIdleConnections()
+		if byDefault.calls != c.ofDefault || base.calls != c.ofBase {
+			t.Errorf("base %T: %d calls for the default, %d for the base", c.base, byDefault.calls, base.calls)
+		}
 	}
 }
 

@@ -56,3 +56,12 @@ func TestErrorIsFoundByThePackageOfItsType(t *testing.T) {
 		}
 	}
 }
+
+// The function of the user's is asked about errors only.
+func TestSuccessIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	g := &Guard{m: Marks{dialect: Postgres}, opts: Options{Transient: func(error) bool { return true }}}
+	if g.transient(nil) || !g.transient(errors.New("of a proxy")) {
+		t.Errorf("nil is transient: %v, an error: %v", g.transient(nil), g.transient(errors.New("of a proxy")))
+	}
+}
