@@ -25,10 +25,8 @@ type outcome struct {
 }
 
 // suspended reports whether the function returned because the session was
-// suspended.
-func (o outcome) suspended() bool {
-	return !o.abandoned && !o.exited && errors.Is(o.ended, holdfast.ErrSuspended)
-}
+// suspended. ended is not set if it has not returned.
+func (o outcome) suspended() bool { return errors.Is(o.ended, holdfast.ErrSuspended) }
 
 // call calls fn, in a term that elect or resume has entered, and waits for it to end. Once fn's
 // context has ended it waits for at most DrainTimeout; then the term is lost and

@@ -181,3 +181,15 @@ func TestOnNewLeaderIsCalledForEachTerm(t *testing.T) {
 		}
 	})
 }
+
+func TestRunThatWatchesLeadersReturnsAtOnce(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		began := time.Now()
+		el := s.election().With(opts{OnNewLeader: func(election.Leader) {}})
+		err := el.Run(deadline(t), "v", func(context.Context, *election.Term) error { return errWork })
+		if err != errWork || time.Since(began) != 0 {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}

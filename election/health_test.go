@@ -93,6 +93,27 @@ func TestLeaderHandlerDoesNotTakeALostTermForAnotherCandidate(t *testing.T) {
 	})
 }
 
+// The observer has not heard that this process leads when the session is suspended.
+func TestLeaderHandlerOfASuspendedLeaderThatTheObserverHasNotSeen(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		el := s.election().With(opts{MaxAge: time.Minute})
+		o := startObserver(t, el)
+		synctest.Wait()
+		s.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			return etcdfake.Fate{LoseReply: c.Request == nil || isObserversRead(c), Silent: true}
+		})
+		campaign(t, el, "v")
+		s.link.BlackHole()
+		time.Sleep(shortOutage)
+		status, answer := probe(t, o.LeaderHandler())
+		if status != 503 || answer["reason"] != holdfast.ErrSuspended.Error() || answer["current"] != nil {
+			t.Errorf("%d %v", status, answer)
+		}
+		s.link.Heal()
+	})
+}
+
 func TestLeaderHandlerSaysWhenThisProcessIsNext(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
@@ -202,6 +223,9 @@ func TestHealthHandlerReportsAFunctionThatOutlivesItsTerm(t *testing.T) {
 		})
 		if !errors.Is(err, election.ErrNotDrained) {
 			t.Error(err)
+		}
+		if lines := s.log.lines("function still running DrainTimeout after its term ended"); len(lines) != 1 {
+			t.Errorf("logged %q", lines)
 		}
 		time.Sleep(time.Second)
 		status, answer := probe(t, el.HealthHandler())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,7 +69,8 @@ func TestObserverSaysWhenItCannotBeTrusted(t *testing.T) {
 		}
 		o.Close()
 		o.Close()
-		if v := o.Current(); v.Trusted || !errors.Is(v.Err, context.Canceled) || v.Leader.Token != term.Token() {
+		if v := o.Current(); v.Trusted || !errors.Is(v.Err, context.Canceled) || v.Leader.Token != term.Token() ||
+			!strings.Contains(v.Err.Error(), "the observer was closed") {
 			t.Errorf("closed: %+v", v)
 		}
 		o = startObserver(t, s.election())
@@ -82,6 +84,20 @@ func TestObserverSaysWhenItCannotBeTrusted(t *testing.T) {
 			t.Errorf("after the session was closed: %v", err)
 		}
 	})
+}
+
+func TestObserverReadsThreeTimesInMaxAge(t *testing.T) {
+	t.Parallel()
+	for _, maxAge := range []time.Duration{3 * time.Second, 30 * time.Millisecond} { // the second is the shortest
+		simulate(t, func(t *testing.T, s *sim) {
+			startObserver(t, s.election().With(opts{MaxAge: maxAge}))
+			before := s.link.Count()["Txn"]
+			time.Sleep(10*maxAge + maxAge/10)
+			if n := s.link.Count()["Txn"] - before; n != 30 {
+				t.Errorf("MaxAge %v: %d reads in ten times that", maxAge, n)
+			}
+		})
+	}
 }
 
 func TestObserverThatGetsNoReplyIsNotStarted(t *testing.T) {

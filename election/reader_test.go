@@ -3,7 +3,9 @@ package election_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -88,6 +90,29 @@ func TestReaderRefusesBadInputBeforeAnyRPC(t *testing.T) {
 			t.Errorf("Observe without a context: %v", err)
 		}
 	}
+}
+
+func TestNothingFollowsLeadersAfterTheRangeHasEnded(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		link := s.srv.Link()
+		defer link.Close()
+		r := election.NewReader(link.Client(), "x").With(election.ReaderOptions{
+			Clock: session.MonotonicClock(), MaxAge: 30 * time.Millisecond,
+		})
+		for _, err := range r.Observe(deadline(t)) {
+			if err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		synctest.Wait()
+		before := link.Count()
+		time.Sleep(time.Minute)
+		if sent := link.Count(); !maps.Equal(sent, before) {
+			t.Errorf("sent %v, before %v", sent, before)
+		}
+	})
 }
 
 func TestLeaderEndsWithTheSessionWhileEtcdCannotBeReached(t *testing.T) {

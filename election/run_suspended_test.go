@@ -110,6 +110,9 @@ func TestRunCampaignsAgainAfterAnOutageThatCostItsTerm(t *testing.T) {
 					if !errors.Is(terms[0].Check(), holdfast.ErrLost) {
 						t.Errorf("the first term: %v", terms[0].Check())
 					}
+					if lines := s.log.lines("cannot verify the term"); len(lines) != 0 {
+						t.Errorf("a term that is lost is said to be resigned: %q", lines)
+					}
 				})
 			})
 		}

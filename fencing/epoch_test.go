@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -54,12 +55,17 @@ func TestInvalidBumpSendsNothing(t *testing.T) {
 	e := newEtcd(t)
 	var j journal
 	bump := func(namespace string, atLeast int64) error {
-		_, err := fencing.BumpEpoch(t.Context(), e.link.Client(), namespace, atLeast, &j)
+		epoch, err := fencing.BumpEpoch(t.Context(), e.link.Client(), namespace, atLeast, &j)
+		if epoch != 0 {
+			t.Errorf("%q, %d: the epoch is said to be %d", namespace, atLeast, epoch)
+		}
 		return err
 	}
 	for _, atLeast := range []int64{0, -1, largestEpoch + 1, 1 << 48} {
 		if err := bump("", atLeast); !isArgument(err, "atLeast") {
 			t.Errorf("%d: %v", atLeast, err)
+		} else {
+			mustSay(t, err, fmt.Sprintf("is %d, not between 1 and %d", atLeast, largestEpoch))
 		}
 	}
 	for _, ns := range []string{"a/b", "@a", strings.Repeat("n", 65)} {
@@ -107,7 +113,12 @@ func TestValueThatIsNotAnEpochIsLeftUnchanged(t *testing.T) {
 		if err == nil {
 			t.Fatalf("over %q: no error", value)
 		}
-		mustSay(t, err, "ns/epoch", fmt.Sprintf("%.64q", value))
+		mustSay(t, err, "ns/epoch", fmt.Sprintf("%.64q is not a number from 0 to %d;", value, largestEpoch))
+		if epoch, err := fencing.Epoch(t.Context(), e.cli, "ns"); err == nil || epoch != 0 {
+			t.Errorf("%q is read as the epoch %d, %v", value, epoch, err)
+		} else {
+			mustSay(t, err, "fencing: read the epoch at \"ns/epoch\": ")
+		}
 		if got := string(e.Keys("ns/epoch")[0].Value); got != value {
 			t.Errorf("%q became %q", value, got)
 		}
@@ -166,6 +177,42 @@ func TestBumpThatArrivesLateDoesNotLowerTheEpoch(t *testing.T) {
 			t.Errorf("the epoch is %s", got)
 		}
 	})
+}
+
+// Another process bumps while the Txn is on its way.
+func TestBumpThatComesSecondSaysWhatTheEpochIs(t *testing.T) {
+	for other, want := range map[int64]struct {
+		epoch  int64
+		detail string // of the record; "": none
+	}{9: {9, ""}, 2: {3, "epoch 2 → 3"}} {
+		bubble.Test(t, func(t *testing.T) {
+			e := newEtcd(t)
+			e.link.Plan(func(c etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{Request: time.Second} })
+			var j journal
+			done := make(chan error)
+			go func() { // ends with the receive below
+				got, err := fencing.BumpEpoch(t.Context(), e.link.Client(), "", 3, &j)
+				if err == nil && got != want.epoch {
+					err = fmt.Errorf("the epoch is said to be %d", got)
+				}
+				done <- err
+			}()
+			time.Sleep(3 * time.Second / 2)
+			if _, err := fencing.BumpEpoch(t.Context(), e.cli, "", other, quiet); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil {
+				t.Errorf("beside a bump to %d: %v", other, err)
+			}
+			details := ""
+			for _, r := range j.Take() {
+				details += r.Detail
+			}
+			if got := string(e.Keys(epochKey)[0].Value); got != fmt.Sprint(want.epoch) || details != want.detail {
+				t.Errorf("beside a bump to %d: the epoch is %s, recorded %q", other, got, details)
+			}
+		})
+	}
 }
 
 func TestBumpWhoseReplyIsLostIsOneBump(t *testing.T) {

@@ -83,6 +83,41 @@ func TestAdmitThatArrivesLateDoesNotLowerTheMark(t *testing.T) {
 	})
 }
 
+// The mark is raised between the read of Admit and its write.
+func TestAdmitWhoseMarkIsRaisedMeanwhileIsJudgedAgain(t *testing.T) {
+	for raised, want := range map[int64]error{7: fencing.ErrStale, 4: nil} {
+		bubble.Test(t, func(t *testing.T) {
+			e := newEtcd(t)
+			m := e.marks(t, nil)
+			if err := m.Admit(t.Context(), "r", claim(3)); err != nil {
+				t.Fatal(err)
+			}
+			other, err := fencing.NewEtcdMarks(e.cli, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+				if c.Method == "Txn" {
+					return etcdfake.Fate{Request: time.Second}
+				}
+				return etcdfake.Fate{}
+			})
+			done := make(chan error)
+			go func() { done <- m.Admit(t.Context(), "r", claim(5)) }() // ends with the receive below
+			synctest.Wait()                                             // the Txn is on its way
+			if err := other.Admit(t.Context(), "r", claim(raised)); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; !errors.Is(err, want) {
+				t.Errorf("the mark became %d, and 5 is admitted: %v", raised, err)
+			}
+			if mark, err := other.Mark(t.Context(), "r"); err != nil || mark != claim(max(raised, 5)) {
+				t.Errorf("mark is %v, %v", mark, err)
+			}
+		})
+	}
+}
+
 // A mark that was set after Reset began is kept: its token may have been admitted since.
 func TestResetThatArrivesLateKeepsAMarkThatWasSetMeanwhile(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -23,7 +23,10 @@ func TestUnnamedTokenIsComparedWithAnyMark(t *testing.T) {
 	if !errors.As(err, &below) || below.MarkName != "b" {
 		t.Fatalf("error is %#v", err)
 	}
-	mustSay(t, err, `"b"`, "an unnamed lock")
+	const advice = "the names of the locks could not be compared"
+	mustSay(t, err, `"b"`, "an unnamed lock", advice)
+	err = fencing.Claim{Name: "a", Token: 5}.CheckMark("r", fencing.Claim{Token: 9})
+	mustSay(t, err, `"a"`, "an unnamed lock", advice)
 	for _, pass := range []struct{ c, mark fencing.Claim }{
 		{bare, fencing.Claim{}}, {bare, fencing.Claim{Token: 5}}, {bare, fencing.Claim{Name: "b", Token: 5}},
 		{fencing.Claim{Name: "a", Token: 5}, fencing.Claim{Token: 4}},

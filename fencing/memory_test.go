@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,57 @@ func TestRefusalSaysWhatAnOperatorMustDo(t *testing.T) {
 	}
 	mustSay(t, err, `"r"`, `"job"`, "token 41", mark.String(),
 		"restored from a backup", "epoch to 4 or more", "BumpEpoch", "acquire again")
+}
+
+// Reset forgets a mark while another call waits for the resource: a third one must not get past that call.
+func TestResourceThatIsResetIsKeptForTheCallThatWaits(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := fencing.NewMemoryStore(nil)
+		var calls sync.WaitGroup // joined below
+		start := func(f func() error) {
+			calls.Go(func() {
+				if err := f(); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		resumeFirst, resumeSecond := make(chan struct{}), make(chan struct{})
+		var inside atomic.Int32
+		effect := func(resume <-chan struct{}) func(context.Context) error {
+			return func(context.Context) error {
+				if inside.Add(1) != 1 {
+					t.Error("two effects at once")
+				}
+				<-resume
+				inside.Add(-1)
+				return nil
+			}
+		}
+		start(func() error { return s.Do(t.Context(), "r", claim(5), effect(resumeFirst)) })
+		start(func() error { return s.Reset(t.Context(), "r", &journal{}) })
+		start(func() error { return s.Do(t.Context(), "r", claim(6), effect(resumeSecond)) })
+		close(resumeFirst)
+		synctest.Wait()
+		start(func() error { return s.Do(t.Context(), "r", claim(7), effect(resumeSecond)) })
+		if inside.Load() != 1 {
+			t.Errorf("%d effects", inside.Load())
+		}
+		close(resumeSecond)
+		calls.Wait()
+		if ran, err := do(t, s, "r", claim(6)); ran {
+			t.Errorf("a token below the mark ran: %v", err)
+		}
+	})
+}
+
+func TestMemoryStoreHasRoomForAHundredThousandMarks(t *testing.T) {
+	s := fencing.NewMemoryStore(nil)
+	for i := range 100_001 {
+		if err := s.Admit(t.Context(), strconv.Itoa(i), claim(5)); errors.Is(err, fencing.ErrFull) != (i == 100_000) {
+			t.Fatalf("resource %d: %v", i, err)
+		}
+	}
 }
 
 func TestMalformedClaimIsRefused(t *testing.T) {

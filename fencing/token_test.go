@@ -61,6 +61,8 @@ func TestTokenOutOfRangeIsRefused(t *testing.T) {
 		token, err := fencing.NewToken(c.epoch, c.revision)
 		if token != 0 || !isArgument(err, c.argument) {
 			t.Errorf("NewToken(%d, %d) is %d, %v", c.epoch, c.revision, token, err)
+		} else if c.argument == "revision" {
+			mustSay(t, err, fmt.Sprintf("is %d, not between 1 and %d", c.revision, int64(largestRevision)))
 		}
 	}
 }
@@ -102,6 +104,10 @@ var notTokens = map[string]error{
 }
 
 func TestTextThatIsNotATokenIsRefused(t *testing.T) {
+	for n, quoted := range map[int]string{40: strings.Repeat("x", 40) + `"`, 41: strings.Repeat("x", 40) + `"…`} {
+		_, err := fencing.ParseToken(strings.Repeat("x", n))
+		mustSay(t, err, `token "`+quoted+": ")
+	}
 	for text, want := range notTokens {
 		token, err := fencing.ParseToken(text)
 		if token != 0 || !errors.Is(err, fencing.ErrBadClaim) || !errors.Is(err, want) {

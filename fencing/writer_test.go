@@ -98,9 +98,29 @@ func TestLostHolderIsRefusedWithoutAnRPC(t *testing.T) {
 				err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: policy}))
 				refused(t, kv, err, holdfast.ErrLost, cause)
 				mustSay(t, err, "token "+h.token.String(), "not sent")
+				if strings.Contains(err.Error(), `""`) {
+					t.Errorf("names an empty key: %v", err)
+				}
 			}
 		}
 	})
+}
+
+// reader owns an entry and has no token.
+type reader struct{ of *holder }
+
+func (r reader) Name() string             { return r.of.Name() }
+func (r reader) Check() error             { return r.of.Check() }
+func (r reader) Client() *clientv3.Client { return r.of.Client() }
+func (r reader) IsOwner() clientv3.Cmp    { return r.of.IsOwner() }
+
+func TestReadersErrorNamesNoToken(t *testing.T) {
+	h, kv := holding(t)
+	h.check = func() error { return &holdfast.LostError{} }
+	w := fencing.NewFencedWriter(reader{h})
+	_, err := w.Put(t.Context(), "k", "v")
+	refused(t, kv, err, holdfast.ErrLost)
+	mustSay(t, err, `fencing: put "k" without a token: not sent: `)
 }
 
 func TestEndedContextSendsNothing(t *testing.T) {

@@ -52,6 +52,33 @@ func TestDoDoesNotFailFinishedWorkForALeaseThatExpiresDuringTheRelease(t *testin
 	})
 }
 
+// A function that returns the cause of its context tells of the loss already.
+func TestDoTellsOfALossOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		lose := func(fn func(ctx context.Context) error) error {
+			return locker.NewMutex(p.Sess, "x").Do(t.Context(), func(ctx context.Context, lk *locker.Lock) error {
+				srv.Revoke(p.Sess.Lease())
+				<-ctx.Done()
+				return fn(ctx)
+			})
+		}
+		if err := lose(context.Cause); !isLost(err) {
+			t.Errorf("the loss is told twice: %v", err)
+		}
+		if err := lose(context.Context.Err); isLost(err) || !errors.Is(err, holdfast.ErrLost) ||
+			!errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// isLost reports whether err is a loss and nothing else.
+func isLost(err error) bool {
+	_, ok := err.(*holdfast.LostError)
+	return ok
+}
+
 // Scenario 12. Two processes that call themselves the same are two contenders.
 func TestProcessesOfOneOwnerExcludeEachOther(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

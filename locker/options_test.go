@@ -3,6 +3,7 @@ package locker_test
 import (
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +25,8 @@ func TestMinHoldOutOfRangeIsAnArgumentErrorBeforeAnythingIsSent(t *testing.T) {
 		} {
 			_, err := locker.NewMutex(p.Sess, "x").With(o).Lock(t.Context())
 			var bad *holdfast.ArgumentError
-			if !errors.As(err, &bad) || bad.Argument != "Options.MinHold" {
+			var failed *locker.AcquireError
+			if !errors.As(err, &bad) || bad.Argument != "Options.MinHold" || !errors.As(err, &failed) || failed.Waited != 0 {
 				t.Errorf("%+v: %v", o, err)
 			}
 		}
@@ -33,5 +35,21 @@ func TestMinHoldOutOfRangeIsAnArgumentErrorBeforeAnythingIsSent(t *testing.T) {
 		}
 		equal := locker.Options{MinHold: time.Minute, MaxHold: time.Minute}
 		mustUnlock(t, mustLock(t, locker.NewMutex(p.Sess, "x").With(equal)))
+	})
+}
+
+func TestOwnerHasALimit(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		const most = 256
+		for n, want := range map[int]string{most: "", most + 1: "Options.Owner"} {
+			lk, err := locker.NewMutex(p.Sess, "x").With(locker.Options{Owner: strings.Repeat("x", n)}).Lock(t.Context())
+			var bad *holdfast.ArgumentError
+			if errors.As(err, &bad) != (want != "") || bad != nil && bad.Argument != want {
+				t.Errorf("%d bytes: %v", n, err)
+			} else if err == nil {
+				mustUnlock(t, lk)
+			}
+		}
 	})
 }

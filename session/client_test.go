@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,7 +101,7 @@ func TestNewClientReturnsWhenItsContextEnds(t *testing.T) {
 	life, end := context.WithTimeout(t.Context(), 20*time.Second)
 	defer end()
 	for _, user := range []string{"", "service"} { // without and with a login
-		cfg := session.ClientConfig("http://root:hunter2@127.0.0.1:1")
+		cfg := session.ClientConfig("http://root:hunter2@127.0.0.1:1", "127.0.0.1:2")
 		cfg.DialTimeout, cfg.Context = 0, life
 		if user != "" {
 			cfg.Username, cfg.Password = user, "swordfish"
@@ -116,8 +118,23 @@ func TestNewClientReturnsWhenItsContextEnds(t *testing.T) {
 				t.Errorf("%q in %v", secret, err)
 			}
 		}
-		if !strings.Contains(err.Error(), `"http://127.0.0.1:1"`) {
-			t.Errorf("no endpoint in %v", err)
+		want := `etcd at "http://127.0.0.1:1", "127.0.0.1:2": `
+		if user != "" {
+			want = `etcd at "http://127.0.0.1:1", "127.0.0.1:2" as user "service": `
+		}
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\ndoes not say %s", err, want)
+		}
+	}
+}
+
+func TestNewClientNamesNineEndpointsAtMost(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for n, end := range map[int]string{9: `, "127.0.0.1:1": `, 10: `, "127.0.0.1:1", …: `} {
+		_, err := session.NewClient(ctx, session.ClientConfig(slices.Repeat([]string{"127.0.0.1:1"}, n)...))
+		if err == nil || !strings.Contains(err.Error(), end) || strings.Count(err.Error(), "127.0.0.1:1") != 9 {
+			t.Errorf("%d endpoints: %v", n, err)
 		}
 	}
 }
@@ -125,24 +142,34 @@ func TestNewClientReturnsWhenItsContextEnds(t *testing.T) {
 // etcd refuses logins while it changes its leader, for longer than etcd's client repeats them.
 func TestNewClientTriesOnWhileEtcdChangesItsLeader(t *testing.T) {
 	for name, c := range map[string]struct {
-		refuses time.Duration
-		want    error // nil: a client
-	}{"for a while": {3 * time.Second, nil}, "for longer than DialTimeout": {time.Hour, context.DeadlineExceeded}} {
+		refuses     time.Duration
+		silent      bool // logins get no reply at all
+		unreachable bool
+		versions    bool  // no login; the client asks for versions instead
+		want        error // nil: a client
+		says        string
+	}{
+		"for a while":                 {refuses: 3 * time.Second},
+		"for longer than DialTimeout": {refuses: time.Hour, want: context.DeadlineExceeded, says: "; last error: "},
+		"no reply":                    {silent: true, want: context.DeadlineExceeded},
+		"no connection":               {unreachable: true, want: etcderr.ErrNotConnected, says: "no listener"},
+		"no connection for versions": {
+			unreachable: true, versions: true, want: etcderr.ErrNotConnected, says: "no listener",
+		},
+	} {
 		bubble.Test(t, func(t *testing.T) {
 			begin := time.Now()
-			listener := bufconn.Listen(1 << 16)
-			server := grpc.NewServer()
-			pb.RegisterAuthServer(server, &login{until: begin.Add(c.refuses)})
-			served := make(chan struct{})
-			go func() { // joined below
-				defer close(served)
-				_ = server.Serve(listener)
-			}()
-			defer func() { server.Stop(); <-served }()
+			auth := &login{until: begin.Add(c.refuses), silent: c.silent}
+			dial := auth.serve(t)
+			if c.unreachable {
+				dial = func(context.Context, string) (net.Conn, error) { return nil, errors.New("no listener") }
+			}
 			cfg := session.ClientConfig("passthrough:///fake")
-			cfg.Username, cfg.Password = "service", "swordfish"
+			if cfg.RejectOldCluster = c.versions; !c.versions {
+				cfg.Username, cfg.Password = "service", "swordfish"
+			}
 			cfg.DialOptions = append(cfg.DialOptions, grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+				grpc.WithContextDialer(dial))
 			cli, err := session.NewClient(t.Context(), cfg)
 			took := time.Since(begin)
 			if c.want == nil {
@@ -152,25 +179,74 @@ func TestNewClientTriesOnWhileEtcdChangesItsLeader(t *testing.T) {
 				_ = cli.Close()
 				return
 			}
-			if !errors.Is(err, c.want) || took > 6*time.Second || !strings.Contains(err.Error(), "leader changed") ||
-				errors.Is(err, etcderr.ErrNotConnected) {
+			if !errors.Is(err, c.want) || took > 6*time.Second || !strings.Contains(err.Error(), c.says) ||
+				strings.Contains(err.Error(), "last error") != (c.refuses > 0) ||
+				strings.Contains(err.Error(), "leader changed") != (c.refuses > 0) ||
+				errors.Is(err, etcderr.ErrNotConnected) != c.unreachable {
 				t.Errorf("%s: after %v: %v", name, took, err)
 			}
 		})
 	}
 }
 
-// login refuses logins for a while.
-type login struct {
-	pb.UnimplementedAuthServer
-	until time.Time
+// Only the login of NewClient is repeated. Later ones belong to requests, which have loops of their own.
+func TestLaterLoginsAreNotRepeated(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		auth := &login{}
+		cfg := session.ClientConfig("passthrough:///fake")
+		cfg.Username, cfg.Password = "service", "swordfish"
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(auth.serve(t)))
+		cli, err := session.NewClient(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = cli.Close() }()
+		auth.count.Store(0)
+		auth.until = time.Now().Add(time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := cli.Authenticate(ctx, "service", "swordfish"); err == nil || ctx.Err() != nil {
+			t.Errorf("%v after %v", err, ctx.Err())
+		}
+		if n := auth.count.Load(); n != 1 {
+			t.Errorf("sent %d times", n)
+		}
+	})
 }
 
-func (l *login) Authenticate(context.Context, *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
-	if time.Now().Before(l.until) {
+// login is an etcd that knows no request but the login, which it refuses for a while.
+type login struct {
+	pb.UnimplementedAuthServer
+	until  time.Time
+	silent bool
+	count  atomic.Int64
+}
+
+func (l *login) Authenticate(ctx context.Context, _ *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+	l.count.Add(1)
+	switch {
+	case l.silent:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case time.Now().Before(l.until):
 		return nil, rpctypes.ErrGRPCLeaderChanged
 	}
 	return &pb.AuthenticateResponse{Token: "token"}, nil
+}
+
+// serve starts the server, which ends with the test, and returns a dialer to it.
+func (l *login) serve(t *testing.T) func(context.Context, string) (net.Conn, error) {
+	listener := bufconn.Listen(1 << 16)
+	server := grpc.NewServer()
+	pb.RegisterAuthServer(server, l)
+	served := make(chan struct{})
+	go func() { // joined in the cleanup
+		defer close(served)
+		_ = server.Serve(listener)
+	}()
+	t.Cleanup(func() { server.Stop(); <-served })
+	return func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }
 }
 
 // A request on a half-open connection does not hang until its context ends: the client gives up the connection 13 s

@@ -19,6 +19,10 @@ func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
 		events := newRecorder()
 		sess := c.open(t, session.Options{OnStateChange: events.record})
 		held := await(t, sess)
+		var bad *holdfast.ArgumentError
+		if err := sess.Close(nil); !errors.As(err, &bad) || held.Check() != nil { //nolint:staticcheck // the bad input here
+			t.Errorf("Close without a context: %v, %v", err, held.Check())
+		}
 		if err := sess.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}

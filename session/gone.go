@@ -46,14 +46,8 @@ func (s *Session) endedErr(l *lease.Lease) error {
 	return nil
 }
 
-// clientDone is closed when the etcd client is closed. It is nil for a client that was assembled by hand and has no
-// context.
-func (s *Session) clientDone() <-chan struct{} {
-	if ctx := s.client.Ctx(); ctx != nil {
-		return ctx.Done()
-	}
-	return nil
-}
+// clientDone is closed when the etcd client is closed.
+func (s *Session) clientDone() <-chan struct{} { return s.client.Ctx().Done() }
 
 // clientClosed reports whether the etcd client is closed.
 func (s *Session) clientClosed() bool {
@@ -67,9 +61,6 @@ func (s *Session) clientClosed() bool {
 
 // watchClient makes the session lost as soon as its client is closed: nothing else can renew its lease.
 func (s *Session) watchClient() (stop func() bool) {
-	if s.client.Ctx() == nil {
-		return func() bool { return true }
-	}
 	return context.AfterFunc(s.client.Ctx(), func() {
 		s.latest().Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed)
 	})

@@ -191,6 +191,9 @@ func TestClosedClientEndsTheSession(t *testing.T) {
 		if !errors.Is(err, holdfast.ErrClientClosed) || !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Await: %v", err)
 		}
+		if strings.Count(err.Error(), "client") != strings.Count(lost.Error(), "client") {
+			t.Errorf("Await says twice why: %v", err)
+		}
 		if time.Since(began) != 0 {
 			t.Errorf("Await took %v", time.Since(began))
 		}
@@ -233,6 +236,12 @@ func TestAwaitReturnsWhenTheClientIsClosed(t *testing.T) {
 			}
 		default:
 			t.Fatal("it still waits")
+		}
+		time.Sleep(time.Minute)
+		select {
+		case <-sess.Done():
+		default:
+			t.Error("the session still asks for a lease")
 		}
 	})
 }

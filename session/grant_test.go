@@ -2,8 +2,9 @@ package session_test
 
 import (
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -17,12 +18,13 @@ func TestGrantThatIsNotAnsweredIsSentAgainAndLeavesNoLease(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		cli := c.dial(t)
 		c.link.LoseReply("LeaseGrant", 2, codes.DeadlineExceeded)
+		c.link.Delay(time.Millisecond)
 		began := time.Now()
 		sess := c.openOn(t, cli, session.Options{})
-		if took := time.Since(began); took != 625*time.Millisecond || c.count("LeaseGrant") != 3 {
+		if took := time.Since(began); took != 629*time.Millisecond || c.count("LeaseGrant") != 3 {
 			t.Errorf("granted after %v, by %d requests", took, c.count("LeaseGrant"))
 		}
-		synctest.Wait()
+		time.Sleep(10 * time.Millisecond) // the others are revoked beside what the session does
 		if n := c.leases(t); n != 1 || c.Expires(sess.Lease()).IsZero() {
 			t.Errorf("%d leases, want only the session's", n)
 		}
@@ -50,6 +52,27 @@ func TestLostLeaseIsNotRevokedBeforeTheMarginHasPassed(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		if !c.Expires(old).IsZero() {
 			t.Error("not revoked after the margin")
+		}
+	})
+}
+
+func TestLostLeaseThatMayNotBeRevokedIsLogged(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events, warned := newRecorder(), make(chan string, 10)
+		c.open(t, session.Options{OnStateChange: events.record, Logger: slog.New(lineHandler(warned))})
+		c.hang("LeaseKeepAlive")
+		events.next(t, holdfast.Suspended)
+		events.next(t, holdfast.Lost)
+		c.refuse(codes.PermissionDenied, "LeaseRevoke")
+		time.Sleep(2 * time.Second)
+		told := 0
+		for len(warned) > 0 {
+			if strings.Contains(<-warned, "could not revoke a lost lease") {
+				told++
+			}
+		}
+		if told != 1 || c.count("LeaseRevoke") != 1 {
+			t.Errorf("told %d times, %d revocations", told, c.count("LeaseRevoke"))
 		}
 	})
 }

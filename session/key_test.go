@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -75,19 +77,24 @@ func TestLeaseRevokedByHandIsToldByTheWatchOfItsKey(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()
 		c.link.Delay(10 * time.Millisecond)
-		sess := c.open(t, session.Options{OnStateChange: events.record})
-		time.Sleep(time.Second)
-		revoked := time.Now()
-		c.Revoke(sess.Lease())
-		lost := lossOf(t, events.next(t, holdfast.Lost))
-		// The event travels 10 ms, the put 20.
-		if took := time.Since(revoked); lost.Cause != holdfast.CauseRevoked || took != 30*time.Millisecond {
-			t.Errorf("told after %v: %v", took, lost)
+		sess := c.open(t, session.Options{
+			OnStateChange: events.record,
+			Retry:         backoff.Policy{Initial: time.Minute, Max: time.Minute}, // too long for the watch
+		})
+		for range 2 { // the first lease, and the one that follows it
+			time.Sleep(time.Second)
+			revoked := time.Now()
+			c.Revoke(sess.Lease())
+			lost := lossOf(t, events.next(t, holdfast.Lost))
+			// The event travels 10 ms, the put 20.
+			if took := time.Since(revoked); lost.Cause != holdfast.CauseRevoked || took != 30*time.Millisecond {
+				t.Errorf("told after %v: %v", took, lost)
+			}
+			if !strings.Contains(lost.Error(), "deposed etcd leader") {
+				t.Errorf("%v", lost)
+			}
+			events.next(t, holdfast.Connected)
 		}
-		if !strings.Contains(lost.Error(), "deposed etcd leader") {
-			t.Errorf("%v", lost)
-		}
-		events.next(t, holdfast.Connected)
 	})
 }
 
@@ -113,6 +120,30 @@ func TestSessionKeyDeletedByHandIsPutAgainAndNothingIsLost(t *testing.T) {
 		}
 		if len(warned) != 3 || !strings.Contains(<-warned, "session key was deleted") {
 			t.Errorf("%d warnings, want 3 of the session key", len(warned))
+		}
+	})
+}
+
+// The watch tells of the deletion, and so does the read of a renewal, whose reply travels longer than the put takes.
+func TestSessionKeyIsPutAgainOnceAlthoughItsDeletionIsSeenTwice(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		warned := make(chan string, 10)
+		sess := c.open(t, session.Options{Logger: slog.New(lineHandler(warned))})
+		time.Sleep(5 * time.Second)
+		c.link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+			switch call.Method {
+			case "Put":
+				return etcdfake.Fate{Request: 100 * time.Millisecond}
+			case "Range":
+				return etcdfake.Fate{Reply: 200 * time.Millisecond}
+			}
+			return etcdfake.Fate{}
+		})
+		before := c.link.Count()
+		c.Delete(keyOf(sess)) // 62 ms before the read
+		time.Sleep(time.Second)
+		if n := c.count("Put") - before["Put"]; n != 1 || len(warned) != 1 {
+			t.Errorf("%d puts, %d warnings", n, len(warned))
 		}
 	})
 }
@@ -206,6 +237,14 @@ func TestSessionKeyThatCannotBeRestoredIsALoss(t *testing.T) {
 func TestWatchOfTheSessionKeyIsArmedAgain(t *testing.T) {
 	for name, fail := range map[string]func(c *cluster){
 		"canceled": func(c *cluster) { c.CancelWatches(rpctypes.ErrNoLeader) },
+		"canceled again and again": func(c *cluster) {
+			for range 20 {
+				c.CancelWatches(rpctypes.ErrNoLeader)
+				time.Sleep(11 * time.Second)
+			}
+			c.CancelWatches(rpctypes.ErrNoLeader)
+			time.Sleep(20 * time.Millisecond) // the pause before the next watch is short again
+		},
 		"compacted": func(c *cluster) {
 			c.link.Cut()
 			c.Put("other", "")
@@ -218,7 +257,9 @@ func TestWatchOfTheSessionKeyIsArmedAgain(t *testing.T) {
 				events := newRecorder()
 				sess := c.open(t, session.Options{OnStateChange: events.record})
 				fail(c)
-				time.Sleep(2 * time.Second)
+				if name != "canceled again and again" {
+					time.Sleep(2 * time.Second)
+				}
 				revoked := time.Now()
 				c.Revoke(sess.Lease())
 				lost := lossOf(t, events.next(t, holdfast.Lost))
@@ -346,6 +387,13 @@ func TestAwaitReturnsWhyANewLeaseIsRefused(t *testing.T) {
 		events.next(t, holdfast.Connected)
 		if _, err := lease.Open(sess.Ref()).Await(t.Context()); err != nil {
 			t.Errorf("Await: %v", err)
+		}
+		// What was refused then is not the reason for the next loss.
+		c.link.Delay(10 * time.Millisecond)
+		c.Revoke(sess.Lease())
+		events.next(t, holdfast.Lost)
+		if _, err := lease.Open(sess.Ref()).Await(t.Context()); err != nil {
+			t.Errorf("Await after the next loss: %v", err)
 		}
 	})
 }

@@ -16,6 +16,13 @@ import (
 func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		cli, longAttempt := c.dial(t), backoff.Policy{Attempt: 5 * time.Second}
+		without := func(remove func(cli *clientv3.Client)) *clientv3.Client {
+			part := clientv3.NewCtxClient(t.Context())
+			part.KV, part.Lease, part.Watcher = cli.KV, cli.Lease, cli.Watcher
+			remove(part)
+			return part
+		}
+		byHand := clientv3.Client{KV: cli.KV, Lease: cli.Lease, Watcher: cli.Watcher}
 		for name, tc := range map[string]struct {
 			cli      *clientv3.Client
 			opts     session.Options
@@ -23,6 +30,10 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 		}{
 			"no client":           {nil, session.Options{}, "cli"},
 			"hollow client":       {clientv3.NewCtxClient(t.Context()), session.Options{}, "cli"},
+			"client by hand":      {&byHand, session.Options{}, "cli"},
+			"no KV":               {without(func(cli *clientv3.Client) { cli.KV = nil }), session.Options{}, "cli"},
+			"no Lease":            {without(func(cli *clientv3.Client) { cli.Lease = nil }), session.Options{}, "cli"},
+			"no Watcher":          {without(func(cli *clientv3.Client) { cli.Watcher = nil }), session.Options{}, "cli"},
 			"TTL too short":       {cli, session.Options{TTL: 999 * time.Millisecond}, "Options.TTL"},
 			"TTL negative":        {cli, session.Options{TTL: -time.Second}, "Options.TTL"},
 			"TTL too long":        {cli, session.Options{TTL: 601 * time.Second}, "Options.TTL"},

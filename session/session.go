@@ -61,8 +61,9 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	if ctx == nil {
 		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	if cli == nil || cli.KV == nil || cli.Lease == nil || cli.Watcher == nil {
-		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Lease or Watcher"}
+	if cli == nil || cli.Ctx() == nil || cli.KV == nil || cli.Lease == nil || cli.Watcher == nil {
+		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, was not made by clientv3, " +
+			"or lacks its KV, Lease or Watcher"}
 	}
 	resolved, err := opts.validate()
 	if err != nil {

@@ -133,6 +133,25 @@ func TestCallWithoutAWellFormedClaimIsRefused(t *testing.T) {
 	}
 }
 
+func TestInvalidArgumentsPanic(t *testing.T) {
+	store := fencing.NewMemoryStore(nil)
+	resourceOf := func(context.Context, string, any) (string, string, error) { return "", "", nil }
+	for name, build := range map[string]func(){
+		"store":      func() { grpcfence.NewGuard(nil, resourceOf, nil) },
+		"filter":     func() { grpcfence.NewFilter(nil, resourceOf, nil) },
+		"resourceOf": func() { grpcfence.NewGuard(store, nil, nil) },
+	} {
+		func() {
+			defer func() {
+				if bad, ok := recover().(*holdfast.ArgumentError); !ok || bad.Argument != "grpcfence: "+name {
+					t.Errorf("%s: no panic with an ArgumentError, but %v", name, bad)
+				}
+			}()
+			build()
+		}()
+	}
+}
+
 func TestFilterAdmitsEachMessageOfAStream(t *testing.T) {
 	svc := &service{}
 	filter := grpcfence.NewFilter(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{Auditor: &journal{}})

@@ -8,10 +8,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -122,6 +124,43 @@ func TestRefusalIsRecordedOnceWithThePeersAddress(t *testing.T) {
 		}
 		if got := j.Take(); len(got) != 1 || got[0].Holder == "" || !strings.Contains(got[0].Err.Error(), "token 5") {
 			t.Errorf("%s: recorded %+v", how, got)
+		}
+	}
+}
+
+// Other packages add details, too.
+func TestStatusOfOthersIsNoRefusal(t *testing.T) {
+	for _, details := range [][]protoadapt.MessageV1{
+		nil,
+		{&errdetails.BadRequest{}},
+		{&errdetails.ErrorInfo{Reason: grpcfence.ReasonStale, Domain: "example.com"}, &errdetails.BadRequest{}},
+	} {
+		s, err := status.New(codes.FailedPrecondition, "no").WithDetails(details...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs := s.Err()
+		if got := grpcfence.FromError(theirs); got != theirs {
+			t.Errorf("%v became %v", theirs, got)
+		}
+	}
+}
+
+func TestReasonStandsForOneError(t *testing.T) {
+	targets := []error{
+		fencing.ErrStale, fencing.ErrOtherName, fencing.ErrNoToken, fencing.ErrBadClaim, fencing.ErrNotDone,
+		holdfast.ErrOutcomeUnknown,
+	}
+	for reason, want := range map[string]error{
+		grpcfence.ReasonStale: fencing.ErrStale, grpcfence.ReasonOtherName: fencing.ErrOtherName,
+		grpcfence.ReasonMissing: fencing.ErrNoToken, grpcfence.ReasonMalformed: fencing.ErrBadClaim,
+		grpcfence.ReasonStore: fencing.ErrNotDone, grpcfence.ReasonResource: fencing.ErrNotDone,
+		grpcfence.ReasonUnknown: holdfast.ErrOutcomeUnknown, "of a later version": nil,
+	} {
+		for _, target := range targets {
+			if is := (&grpcfence.Error{Reason: reason}).Is(target); is != (target == want) {
+				t.Errorf("%s is %v: %v", reason, target, is)
+			}
 		}
 	}
 }

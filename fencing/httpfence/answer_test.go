@@ -257,6 +257,12 @@ func TestAnswerIsTheSameAsWithoutAGuard(t *testing.T) {
 			w.Header().Del("X-Outer")
 			io.WriteString(w, "<p>")
 		},
+		"status after early hints": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.Header().Set("X-Own", "late")
+			w.WriteHeader(202)
+			io.WriteString(w, "body")
+		},
 		"long": func(w http.ResponseWriter, _ *http.Request) {
 			for range 100 {
 				io.WriteString(w, strings.Repeat("x", 1000))
@@ -306,6 +312,14 @@ func TestAnswerIsTheSameAsWithoutAGuard(t *testing.T) {
 			}
 		}
 	})
+}
+
+// 101 is the only status below 200 that ends a response.
+func TestAnswerMaySwitchProtocols(t *testing.T) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSwitchingProtocols) })
+	if resp := sendClaim(httpfence.Handler(h, &ledger{}, byPath, nil), "5"); resp.StatusCode != 101 {
+		t.Errorf("got %d", resp.StatusCode)
+	}
 }
 
 func TestAnswerThatIsTooLongCommitsNothing(t *testing.T) {

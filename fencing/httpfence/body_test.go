@@ -90,6 +90,18 @@ func TestBodyThatCannotBeReadInFullIsRefused(t *testing.T) {
 			t.Errorf("%s: got %d, ran %d times, %v", name, resp.StatusCode, e.n, err)
 		}
 	}
+	// A length that is declared is refused before anything is read.
+	unread := strings.NewReader(strings.Repeat("x", 11))
+	if resp := ask(unread, 11); resp.StatusCode != 413 || unread.Len() != 11 {
+		t.Errorf("got %d, %d bytes are left to read", resp.StatusCode, unread.Len())
+	}
+	// By default that is 4 MiB.
+	h = httpfence.Handler(&e, fencing.NewMemoryStore(nil), byPath, nil)
+	for length, status := range map[int]int{4 << 20: 200, 4<<20 + 1: 413} {
+		if resp := ask(strings.NewReader(strings.Repeat("x", length)), -1); resp.StatusCode != status {
+			t.Errorf("%d bytes: got %d", length, resp.StatusCode)
+		}
+	}
 	// Not read ahead: the handler gets the body as it arrives.
 	h = httpfence.Handler(&e, fencing.NewMemoryStore(nil), byPath, &httpfence.Options{MaxBody: -1})
 	if resp := ask(strings.NewReader(strings.Repeat("x", 5<<20)), -1); resp.StatusCode != 200 {

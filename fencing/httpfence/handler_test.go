@@ -275,16 +275,16 @@ func TestPanicOfAHandlerReleasesTheResource(t *testing.T) {
 func TestInvalidArgumentsPanic(t *testing.T) {
 	e, store := &effects{}, fencing.NewMemoryStore(nil)
 	for name, build := range map[string]func(){
-		"nil handler":    func() { httpfence.Handler(nil, store, byPath, nil) },
-		"nil store":      func() { httpfence.Handler(e, nil, byPath, nil) },
-		"nil filter":     func() { httpfence.Filter(e, nil, byPath, nil) },
-		"nil resourceOf": func() { httpfence.Require(e, nil, nil) },
-		"MaxAnswer":      func() { httpfence.Handler(e, store, byPath, &httpfence.Options{MaxAnswer: -1}) },
+		"httpfence: h":                func() { httpfence.Handler(nil, store, byPath, nil) },
+		"httpfence: store":            func() { httpfence.Handler(e, nil, byPath, nil) },
+		"httpfence: filter":           func() { httpfence.Filter(e, nil, byPath, nil) },
+		"httpfence: resourceOf":       func() { httpfence.Require(e, nil, nil) },
+		"httpfence.Options.MaxAnswer": func() { httpfence.Handler(e, store, byPath, &httpfence.Options{MaxAnswer: -1}) },
 	} {
 		func() {
 			defer func() {
-				if _, ok := recover().(*holdfast.ArgumentError); !ok {
-					t.Errorf("%s: no panic with an ArgumentError", name)
+				if bad, ok := recover().(*holdfast.ArgumentError); !ok || bad.Argument != name {
+					t.Errorf("%s: no panic with an ArgumentError, but %v", name, bad)
 				}
 			}()
 			build()

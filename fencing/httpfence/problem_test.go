@@ -1,6 +1,7 @@
 package httpfence_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -34,6 +35,19 @@ func TestOtherResponsesAreNotRefusals(t *testing.T) {
 		if got, err := io.ReadAll(resp.Body); string(got) != c.body || err != nil {
 			t.Errorf("%s: the body reads %q afterwards, %v", name, got, err)
 		}
+	}
+}
+
+// A guard without marks knows only that a token is stale.
+func TestProblemSaysWhatTheErrorKnows(t *testing.T) {
+	if p := httpfence.ProblemOf(fencing.ErrStale); p.Type != httpfence.TypeStale || p.Mark != 0 || p.Detail == "" {
+		t.Errorf("%+v", p)
+	}
+	err := &fencing.OtherNameError{Resource: "r", Want: "lock/a", Got: "lock/b"}
+	p := httpfence.ProblemOf(fmt.Errorf("guard: %w", err))
+	if p.Type != httpfence.TypeOtherName || p.Detail != err.Error() ||
+		p.Resource != "r" || p.Name != "lock/b" || p.Want != "lock/a" {
+		t.Errorf("%+v", p)
 	}
 }
 

@@ -151,6 +151,31 @@ func TestHolderIsCheckedAgainForARedirect(t *testing.T) {
 	}
 }
 
+// closeCounter counts the calls of CloseIdleConnections.
+type closeCounter struct {
+	discard
+	calls int
+}
+
+func (c *closeCounter) CloseIdleConnections() { c.calls++ }
+
+func TestIdleConnectionsOfTheBaseAreClosed(t *testing.T) {
+	byDefault, base := &closeCounter{}, &closeCounter{}
+	old := http.DefaultTransport
+	http.DefaultTransport = byDefault
+	defer func() { http.DefaultTransport = old }()
+	for _, c := range []struct {
+		base              http.RoundTripper
+		ofDefault, ofBase int // calls
+	}{{nil, 1, 0}, {base, 0, 1}, {discard{}, 0, 0}} {
+		byDefault.calls, base.calls = 0, 0
+		(&http.Client{Transport: &httpfence.Transport{Base: c.base}}).CloseIdleConnections()
+		if byDefault.calls != c.ofDefault || base.calls != c.ofBase {
+			t.Errorf("base %T: %d calls for the default, %d for the base", c.base, byDefault.calls, base.calls)
+		}
+	}
+}
+
 func TestTransportAllocatesLittle(t *testing.T) {
 	var tr http.RoundTripper = &httpfence.Transport{Base: discard{}}
 	ctx := fencing.NewContext(context.Background(), &holder{name: "billing/job-7", token: 1731})

@@ -3,6 +3,7 @@ package sqlfence_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/fencing"
@@ -40,6 +41,9 @@ func TestColumnTellsAStaleUpdateByItsResult(t *testing.T) {
 		}
 		if err := col.Stale(c.res, "account 7", c.token); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
+		} else if errors.Is(err, fencing.ErrStale) &&
+			strings.Contains(err.Error(), "clientFoundRows") != (c.dialect == sqlfence.MySQL) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -10,10 +10,10 @@ import (
 
 func TestExpireWithoutALockIsRefusedWithoutAQuery(t *testing.T) {
 	g := unreachableGuard(t)
-	if _, err := g.Expire(t.Context(), fencing.Token(5), 0); !isArgument(err, "idle") {
-		t.Errorf("idle 0: %v", err)
+	if n, err := g.Expire(t.Context(), fencing.Token(5), 0); n != 0 || !isArgument(err, "idle") {
+		t.Errorf("idle 0: %d deleted, %v", n, err)
 	}
-	if _, err := g.Expire(t.Context(), nil, time.Hour); !errors.Is(err, fencing.ErrNoToken) {
-		t.Errorf("no source: %v", err)
+	if n, err := g.Expire(t.Context(), nil, time.Hour); n != 0 || !errors.Is(err, fencing.ErrNoToken) {
+		t.Errorf("no source: %d deleted, %v", n, err)
 	}
 }

@@ -55,7 +55,8 @@ func TestEndedContextIsRefusedWithoutAQuery(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := unreachableGuard(t).Do(ctx, "r", fencing.Token(1), neverCalled(t))
-	if !errors.Is(err, context.Canceled) || !errors.Is(err, fencing.ErrNotDone) {
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, fencing.ErrNotDone) ||
+		!strings.Contains(err.Error(), "not sent") {
 		t.Errorf("error is %v", err)
 	}
 }

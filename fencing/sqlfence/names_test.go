@@ -1,6 +1,7 @@
 package sqlfence_test
 
 import (
+	"database/sql"
 	"errors"
 	"strings"
 	"testing"
@@ -24,6 +25,17 @@ func TestInvalidResourceIsRefusedWithoutAQuery(t *testing.T) {
 				t.Errorf("%.20q: the error has %d bytes", name, len(err.Error()))
 			}
 		}
+	}
+	// The longest one is sent to the database, which fails.
+	db := sql.OpenDB(&failing{})
+	defer db.Close()
+	g, err := sqlfence.New(db, sqlfence.Postgres, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = g.Do(t.Context(), strings.Repeat("a", fencing.MaxResource), fencing.Token(5), neverCalled(t))
+	if err == nil || errors.Is(err, fencing.ErrBadClaim) {
+		t.Errorf("the longest name: %v", err)
 	}
 }
 

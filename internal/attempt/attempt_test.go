@@ -145,7 +145,7 @@ func TestOnceEndsWithItsContext(t *testing.T) {
 			t.Errorf("open %v, %v", open, err)
 		}
 		began := time.Now()
-		if _, open, err := r.once(ctx, attempt.Write); !open || !errors.Is(err, context.DeadlineExceeded) ||
+		if _, open, err := r.once(ctx, attempt.Write); !open || err != context.DeadlineExceeded ||
 			time.Since(began) != 990*ms {
 			t.Errorf("after %v: open %v, %v", time.Since(began), open, err)
 		}
@@ -168,6 +168,22 @@ func TestOnceEndsWithItsContextAfterTheFirstSendHasFailed(t *testing.T) {
 			t.Errorf("open %v, %v", open, err)
 		}
 		r.ended(0, 250*ms)
+	})
+}
+
+// Nothing is left in flight, and etcd has refused it: the outcome is known, though the caller has gone.
+func TestRefusalThatComesAfterTheContextsEndIsTold(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRequests(t, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
+		defer cancel()
+		_, open, err := attempt.Once(ctx, r.sender, attempt.Write, func(context.Context) (int, error) {
+			time.Sleep(200 * ms)
+			return 0, refused
+		})
+		if open || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, refused) {
+			t.Errorf("open %v, %v", open, err)
+		}
 	})
 }
 

@@ -47,6 +47,28 @@ func TestReplyAfterTheWinnersLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
+// The copy beside the winner takes a moment to notice that it is canceled.
+func TestCopyInFlightLeavesTheOutcomeUnknown(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRequests(t, 1)
+		var sends atomic.Int64
+		i, open, err := attempt.Once(t.Context(), r.sender, attempt.Write, func(ctx context.Context) (int64, error) {
+			n := sends.Add(1)
+			if n == 1 {
+				time.Sleep(400 * ms)
+				return n, nil
+			}
+			<-ctx.Done()
+			time.Sleep(ms)
+			return n, refused
+		})
+		if i != 1 || !open || err != nil {
+			t.Errorf("send %d won, open %v, %v", i, open, err)
+		}
+		r.sender.Wait()
+	})
+}
+
 // A transient error says nothing about the sends in flight; a verdict of etcd does.
 func TestOnlyAVerdictEndsARaceBeforeItsLastSend(t *testing.T) {
 	for name, c := range map[string]struct {
