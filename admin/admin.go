@@ -15,7 +15,6 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // Kind is what a name is of. The lock, the tree lock, the semaphore and the election of one name have nothing in
@@ -124,7 +123,7 @@ func (p place) String() string { return string(p.kind) + " " + names.Quote(p.nam
 
 // named returns the place of a name in the namespace.
 func (c *Client) named(kind Kind, name string) (place, error) {
-	if err := errors.Join(kind.check(), queue.CheckName(string(kind), name)); err != nil {
+	if err := errors.Join(kind.check(), names.Check(string(kind), name)); err != nil {
 		return place{}, err
 	}
 	return place{kind, name, c.root(kind) + name + "/@/", false}, nil

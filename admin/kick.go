@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
@@ -196,7 +197,7 @@ func (r *request) find(ctx context.Context) error {
 		clientv3.OpGet(r.place.entries, prefix, clientv3.WithLimit(1), oldest),
 		clientv3.OpGet(r.place.entries, prefix, clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev)),
 		queue.OldestWriter(r.place.entries),
-		clientv3.OpGet(r.namespace+"/epoch"),
+		clientv3.OpGet(names.EpochKey(r.namespace)),
 	)
 	if err != nil {
 		return err

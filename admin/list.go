@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
@@ -158,7 +159,7 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 			yield(Session{}, err)
 			return
 		}
-		for kv, err := range c.pages(ctx, c.sessionKeys(), listPage) {
+		for kv, err := range c.pages(ctx, names.SessionKeys(c.namespace), listPage) {
 			if err != nil {
 				yield(Session{}, fmt.Errorf("list sessions: %w", err))
 				return
@@ -174,9 +175,6 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 		}
 	}
 }
-
-// sessionKeys is what every session key begins with.
-func (c *Client) sessionKeys() string { return c.namespace + "/session/" }
 
 // pages ranges over the keys with a prefix, in order of their bytes, a page at a time. An error ends it.
 func (c *Client) pages(ctx context.Context, prefix string, limit int64) iter.Seq2[*mvccpb.KeyValue, error] {

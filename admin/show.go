@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -161,7 +162,7 @@ func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 		ops := []clientv3.Op{
 			clientv3.OpGet(p.entries, clientv3.WithPrefix(), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
 				clientv3.WithMinCreateRev(from), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
-			clientv3.OpGet(c.namespace + "/epoch"),
+			clientv3.OpGet(names.EpochKey(c.namespace)),
 		}
 		switch {
 		case p.kind == Semaphore:
@@ -222,7 +223,7 @@ func (l listing) has(key string) bool {
 // token returns the token of an entry created at rev, given the epoch's key now; 0 if that is not known any more.
 func (c *Client) token(ctx context.Context, epoch []*mvccpb.KeyValue, rev int64) (fencing.Token, error) {
 	if len(epoch) > 0 && epoch[0].ModRevision > rev {
-		resp, err := c.read(ctx, clientv3.OpGet(c.namespace+"/epoch", clientv3.WithRev(rev)))
+		resp, err := c.read(ctx, clientv3.OpGet(names.EpochKey(c.namespace), clientv3.WithRev(rev)))
 		if errors.Is(err, rpctypes.ErrCompacted) {
 			return 0, nil
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
@@ -137,7 +137,7 @@ const maxEndings = 100
 // which it was put, so that nothing need be known of the entry: the same answer may tell that it has queued.
 func (w *watcher) ask(ctx context.Context, events []*clientv3.Event) (how []What, epoch []*mvccpb.KeyValue, err error) {
 	how = make([]What, len(events))
-	ops := []clientv3.Op{clientv3.OpGet(w.client.namespace + "/epoch")}
+	ops := []clientv3.Op{clientv3.OpGet(names.EpochKey(w.client.namespace))}
 	var asked []int
 	for i, ev := range events {
 		how[i] = Released
@@ -145,7 +145,7 @@ func (w *watcher) ask(ctx context.Context, events []*clientv3.Event) (how []What
 		if ev.Type != clientv3.EventTypeDelete || !ours {
 			continue
 		}
-		key := fmt.Sprintf("%s%x", w.client.sessionKeys(), int64(lease))
+		key := names.SessionKey(w.client.namespace, lease)
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly(), clientv3.WithRev(ev.Kv.ModRevision)))
 		asked = append(asked, i)
 	}

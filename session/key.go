@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // The session key exists as long as its lease. Its watch reports a revoked lease at once. Txns compare its mod
@@ -41,9 +42,7 @@ const (
 	watchKey = "holdfast-session"
 )
 
-func (h host) SessionKey(id clientv3.LeaseID) string {
-	return fmt.Sprintf("%s/session/%x", h.opts.Namespace, int64(id))
-}
+func (h host) SessionKey(id clientv3.LeaseID) string { return names.SessionKey(h.opts.Namespace, id) }
 
 func (h host) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) {
 	key := h.SessionKey(l.ID())
@@ -91,7 +90,7 @@ func (s *Session) announce(ctx context.Context, l *lease.Lease) error {
 	case etcderr.Unauthorised:
 		if errors.Is(err, rpctypes.ErrPermissionDenied) { // and not, say, a token that has expired
 			err = fmt.Errorf("%w; grant it to a role of this user: "+
-				"etcdctl role grant-permission --prefix ROLE readwrite %s/session/", err, s.opts.Namespace)
+				"etcdctl role grant-permission --prefix ROLE readwrite %s", err, names.SessionKeys(s.opts.Namespace))
 		}
 	case etcderr.Transient, etcderr.Permanent, etcderr.Unknown:
 	}

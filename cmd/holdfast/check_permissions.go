@@ -10,6 +10,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // need is a permission.
@@ -29,19 +31,21 @@ var permissions = map[string]func(namespace, name string) []need{
 	"sem":      func(ns, name string) []need { return entriesOf(ns, "sem", name) },
 	"election": func(ns, name string) []need { return entriesOf(ns, "election", name) },
 	"admin": func(ns, _ string) []need {
-		return []need{{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "readwrite"}, {ns + "/tree/", true, "readwrite"}}
+		return []need{
+			{names.EpochKey(ns), false, "read"}, {ns + "/lock/", true, "readwrite"}, {ns + "/tree/", true, "readwrite"},
+		}
 	},
 	"inspect": func(ns, name string) []need {
 		return []need{
-			{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "read"}, {ns + "/tree/", true, "read"},
-			{ns + "/election/", true, "read"}, {ns + "/session/", true, "read"},
+			{names.EpochKey(ns), false, "read"}, {ns + "/lock/", true, "read"}, {ns + "/tree/", true, "read"},
+			{ns + "/election/", true, "read"}, {names.SessionKeys(ns), true, "read"},
 		}
 	},
 	"observe": func(ns, name string) []need {
 		entries := entriesOf(ns, "election", name)[2]
-		return []need{{ns + "/epoch", false, "read"}, {entries.key, true, "read"}}
+		return []need{{names.EpochKey(ns), false, "read"}, {entries.key, true, "read"}}
 	},
-	"epoch": func(ns, _ string) []need { return []need{{ns + "/epoch", false, "readwrite"}} },
+	"epoch": func(ns, _ string) []need { return []need{{names.EpochKey(ns), false, "readwrite"}} },
 }
 
 func entriesOf(ns, kind, name string) []need {
@@ -49,7 +53,9 @@ func entriesOf(ns, kind, name string) []need {
 	if name != "" {
 		prefix += name + "/@" // the limit of a semaphore is beside its entries
 	}
-	return []need{{ns + "/epoch", false, "read"}, {ns + "/session/", true, "readwrite"}, {prefix, true, "readwrite"}}
+	return []need{
+		{names.EpochKey(ns), false, "read"}, {names.SessionKeys(ns), true, "readwrite"}, {prefix, true, "readwrite"},
+	}
 }
 
 // wanted are the permissions for some purposes. A role has one permission for a key: the larger one is wanted.

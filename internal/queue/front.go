@@ -69,9 +69,9 @@ func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions)
 	if cli == nil || cli.KV == nil || cli.Watcher == nil {
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
 	}
-	check := CheckName
+	check := names.Check
 	if foreign {
-		check = checkPrefix
+		check = names.CheckPrefix
 	}
 	namespace, err := names.Namespace(o.Namespace)
 	if err := errors.Join(check(o.Kind, name), err); err != nil {

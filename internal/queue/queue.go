@@ -42,7 +42,7 @@ const (
 
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
 func New(host lease.Host, kind, name string) *Queue {
-	q := &Queue{host: host, kind: kind, name: name, err: CheckName(kind, name)}
+	q := &Queue{host: host, kind: kind, name: name, err: names.Check(kind, name)}
 	if host != nil {
 		q.entries = entriesPrefix(host.Namespace(), kind, name, false)
 	}
@@ -54,7 +54,7 @@ func New(host lease.Host, kind, name string) *Queue {
 func At(host lease.Host, kind, prefix string) *Queue {
 	q := &Queue{
 		host: host, kind: kind, name: prefix, foreign: true,
-		entries: entriesPrefix("", kind, prefix, true), err: checkPrefix(kind, prefix),
+		entries: entriesPrefix("", kind, prefix, true), err: names.CheckPrefix(kind, prefix),
 	}
 	q.init()
 	if q.err == nil && strings.HasSuffix(prefix, "/") {
