@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 // What is what has happened to an entry.
@@ -65,30 +66,30 @@ type Event struct {
 //
 // The sequence ends with an error, one of those of Show, unless the loop is left.
 func (c *Client) Watch(ctx context.Context, kind Kind, name string) iter.Seq2[Event, error] {
-	return c.watch(ctx, func() (place, error) { return c.named(kind, name) })
+	return c.watch(ctx, func() (layout.Queue, error) { return c.named(kind, name) })
 }
 
 // WatchAt is Watch for a prefix; see ShowAt, also for a prefix that ends in "/": it watches another queue than the one
 // without the slash, and one that is not used stays silent.
 func (c *Client) WatchAt(ctx context.Context, kind Kind, prefix string) iter.Seq2[Event, error] {
-	return c.watch(ctx, func() (place, error) { return foreign(kind, prefix) })
+	return c.watch(ctx, func() (layout.Queue, error) { return foreign(kind, prefix) })
 }
 
-func (c *Client) watch(ctx context.Context, at func() (place, error)) iter.Seq2[Event, error] {
+func (c *Client) watch(ctx context.Context, at finder) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := c.usable(ctx); err != nil {
 			yield(Event{}, err)
 			return
 		}
-		p, err := at()
+		q, err := at()
 		if err == nil {
-			err = p.kind.notSemaphore("is Semaphore, which Watch does not follow: use Show")
+			err = Kind(q.Kind).notSemaphore("is Semaphore, which Watch does not follow: use Show")
 		}
 		if err != nil {
 			yield(Event{}, err)
 			return
 		}
-		w := &watcher{client: c, place: p, yield: yield, standing: make(map[string]Entry),
+		w := &watcher{client: c, queue: q, yield: yield, standing: make(map[string]Entry),
 			second: make(map[int64]Entry), holders: make(map[int64]bool)}
 		policy := c.policy
 		policy.Attempt = 0 // a watch lasts as long as it does
@@ -101,7 +102,7 @@ func (c *Client) watch(ctx context.Context, at func() (place, error)) iter.Seq2[
 				yield(Event{}, backoff.ContextErr(ctx))
 				return
 			case err != nil:
-				yield(Event{}, fmt.Errorf("watch %v: %w", p, err))
+				yield(Event{}, fmt.Errorf("watch %v: %w", q, err))
 				return
 			}
 		}
@@ -113,7 +114,7 @@ var errLoopLeft = errors.New("the loop was left")
 // watcher knows what it has told.
 type watcher struct {
 	client   *Client
-	place    place
+	queue    layout.Queue
 	yield    func(Event, error) bool
 	revision int64            // all changes up to it are told; 0: etcd is to be read
 	standing map[string]Entry // by key
@@ -150,7 +151,7 @@ func (w *watcher) follow(ctx context.Context) error {
 	if w.revision > 0 {
 		opts = append(opts, clientv3.WithRev(w.revision+1))
 	}
-	answers := w.client.client.Watch(wctx, w.place.entries, opts...)
+	answers := w.client.client.Watch(wctx, w.queue.Entries, opts...)
 	created, ok := <-answers
 	if err := w.receive(ctx, created, ok); err != nil {
 		return err
@@ -210,7 +211,7 @@ func (w *watcher) receive(ctx context.Context, answer clientv3.WatchResponse, ok
 
 // read tells the difference between what was told and what stands now.
 func (w *watcher) read(ctx context.Context) error {
-	now, err := w.client.list(ctx, w.place)
+	now, err := w.client.list(ctx, w.queue)
 	if err != nil {
 		return err
 	}
@@ -247,7 +248,7 @@ func (w *watcher) read(ctx context.Context) error {
 // behind reads whether other entries stand than those that were told. It may be that events are on their way: then the
 // next watch gets them.
 func (w *watcher) behind(ctx context.Context) (bool, error) {
-	now, err := w.client.list(ctx, w.place)
+	now, err := w.client.list(ctx, w.queue)
 	if err != nil {
 		return false, err
 	}

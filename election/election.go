@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
@@ -16,7 +17,7 @@ import (
 
 // MaxValue is the size of the largest candidate's value: 65,536 bytes. Every observer reads it: use it for an identity
 // or an address.
-const MaxValue = queue.MaxData
+const MaxValue = layout.MaxData
 
 // Election is the name of an election, with its policies. It is immutable, does no I/O when made, and may be copied and
 // used by any number of goroutines.

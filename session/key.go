@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
@@ -58,25 +58,13 @@ func (h host) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) 
 	return resp.Header.Revision, nil
 }
 
-func (o Options) identity() lease.Identity {
+func (o Options) identity() layout.Identity {
 	if o.Anonymous {
-		return lease.Identity{Owner: o.Owner}
+		return layout.Identity{Owner: o.Owner}
 	}
 	host, _ := os.Hostname() // unknown is as good as empty here
 	pid := os.Getpid()
-	return lease.Identity{Owner: cmp.Or(o.Owner, fmt.Sprintf("%s:%d", host, pid)), Host: host, PID: pid}
-}
-
-// sessionValue returns the value of a session key.
-func sessionValue(who lease.Identity) string {
-	b, err := json.Marshal(struct {
-		V int `json:"v"`
-		lease.Identity
-	}{1, who})
-	if err != nil {
-		return "" // cannot happen: plain fields only
-	}
-	return string(b)
+	return layout.Identity{Owner: cmp.Or(o.Owner, fmt.Sprintf("%s:%d", host, pid)), Host: host, PID: pid}
 }
 
 // announce puts the session key of a lease that was just granted. If that is refused, it revokes the lease.

@@ -65,7 +65,7 @@ func (f *follower) watch(ctx context.Context) error {
 
 	arming := time.AfterFunc(f.r.policy.Attempt, cancel) // Watch itself blocks until the server has answered
 	defer arming.Stop()
-	events := f.r.client.Watch(wctx, f.r.entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	events := f.r.client.Watch(wctx, f.r.at.Entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	if _, err := f.next(ctx, events, nil); err != nil {
 		if _, err := f.read(ctx); err != nil {
 			return err

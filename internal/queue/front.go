@@ -3,8 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -15,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -22,7 +21,7 @@ import (
 type Front struct {
 	Entry    *mvccpb.KeyValue // nil if the queue is empty
 	Token    fencing.Token    // of Entry
-	Value    Value            // of Entry; only Data is set if it does not have our form
+	Value    layout.Value     // of Entry; only Data is set if it does not have our form
 	Revision int64            // of the store, at which this was true
 	Sent     time.Duration    // when the read was sent that saw Entry, by the reader's clock
 }
@@ -43,14 +42,13 @@ func (f Front) holds(kv *mvccpb.KeyValue) bool {
 // FrontReader reads and watches the front of a queue. It writes nothing, so it
 // needs a client and no session. It is safe for concurrent use.
 type FrontReader struct {
-	client   *clientv3.Client
-	sender   *attempt.Sender
-	policy   backoff.Policy // Attempt is set
-	clock    func() time.Duration
-	entries  string // prefix of the entries; ends in "/"
-	epoch    string // key of the fencing epoch
-	verbatim bool   // values are candidates' data and nothing else
-	stream   followStream
+	client *clientv3.Client
+	sender *attempt.Sender
+	policy backoff.Policy // Attempt is set
+	clock  func() time.Duration
+	at     layout.Queue
+	epoch  string // key of the fencing epoch
+	stream followStream
 
 	open context.Context // done when the session that it was made with is closed; never without one
 }
@@ -69,19 +67,17 @@ func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions)
 	if cli == nil || cli.KV == nil || cli.Watcher == nil {
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
 	}
-	check := names.Check
-	if foreign {
-		check = names.CheckPrefix
-	}
 	namespace, err := names.Namespace(o.Namespace)
-	if err := errors.Join(check(o.Kind, name), err); err != nil {
+	at, bad := layout.Named(namespace, o.Kind, name), names.Check(o.Kind, name)
+	if foreign {
+		at, bad = layout.At(o.Kind, name), names.CheckPrefix(o.Kind, name)
+	}
+	if err := errors.Join(bad, err); err != nil {
 		return nil, err
 	}
-	q := &Queue{kind: o.Kind, name: name, foreign: foreign, entries: entriesPrefix(namespace, o.Kind, name, foreign)}
 	return &FrontReader{
 		client: cli, sender: attempt.New(cli, o.Retry), policy: o.Retry, clock: o.Clock,
-		entries: q.entries, epoch: names.EpochKey(namespace), verbatim: q.verbatim(),
-		open: context.Background(),
+		at: at, epoch: names.EpochKey(namespace), open: context.Background(),
 	}, nil
 }
 
@@ -93,8 +89,7 @@ func (q *Queue) Reader() (*FrontReader, error) {
 	}
 	return &FrontReader{
 		client: q.host.Client(), sender: q.host.Sender(), policy: q.host.RetryPolicy(), clock: q.host.Clock(),
-		entries: q.entries, epoch: q.host.EpochKey(), verbatim: q.verbatim(),
-		open: q.host.Context(),
+		at: q.at, epoch: q.host.EpochKey(), open: q.host.Context(),
 	}, nil
 }
 
@@ -170,7 +165,7 @@ func (r *FrontReader) read(ctx context.Context, before Front) (Front, error) {
 		// In one Txn, so that the epoch is that of the same revision. A Txn of
 		// reads is linearizable as its reads are.
 		resp, err := r.client.Txn(ctx).Then(
-			clientv3.OpGet(r.entries, clientv3.WithFirstCreate()...),
+			clientv3.OpGet(r.at.Entries, clientv3.WithFirstCreate()...),
 			clientv3.OpGet(r.epoch),
 		).Commit()
 		if err != nil {
@@ -197,36 +192,30 @@ func (r *FrontReader) read(ctx context.Context, before Front) (Front, error) {
 
 // valueOf returns the value of an entry. If it does not have our form, it is a
 // candidate's data.
-func (r *FrontReader) valueOf(kv *mvccpb.KeyValue) Value {
-	if v, ok := DecodeValue(kv.Value); ok && !r.verbatim {
+func (r *FrontReader) valueOf(kv *mvccpb.KeyValue) layout.Value {
+	if v, ok := layout.DecodeValue(kv.Value); ok && !r.at.Verbatim() {
 		return v
 	}
-	return Value{Data: string(kv.Value)}
+	return layout.Value{Data: string(kv.Value)}
 }
 
 // epochAt returns the epoch at revision rev; now is what stands at present. If the
 // history is compacted it returns 0: a token that is too small shuts no holder out.
 func (r *FrontReader) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) (int64, error) {
-	if len(now) == 0 || now[0].CreateRevision > rev {
+	epoch, err := layout.Epoch(now, rev)
+	switch {
+	case !errors.Is(err, layout.ErrEpochMoved):
+		return epoch, err
+	case now[0].CreateRevision > rev:
+		return 0, nil // there was none
+	}
+	then, err := r.client.Get(ctx, r.epoch, clientv3.WithRev(rev))
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
 		return 0, nil
+	case err != nil:
+		return 0, err
+	default:
+		return layout.Epoch(then.Kvs, rev)
 	}
-	kv := now[0]
-	if kv.ModRevision > rev {
-		then, err := r.client.Get(ctx, r.epoch, clientv3.WithRev(rev))
-		if errors.Is(err, rpctypes.ErrCompacted) {
-			return 0, nil
-		}
-		if err != nil {
-			return 0, err
-		}
-		if len(then.Kvs) == 0 {
-			return 0, nil
-		}
-		kv = then.Kvs[0]
-	}
-	epoch, err := strconv.ParseInt(string(kv.Value), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(r.epoch), kv.Value)
-	}
-	return epoch, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -248,7 +249,7 @@ func TestValuesThatAreNotOursAreTheDataOfACandidate(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		r := bareReader(t, srv.Client(t), "x")
 		for i, value := range []string{"", "plain", `{"owner":`} {
-			if got := r.valueOf(&mvccpb.KeyValue{Value: []byte(value)}); got != (Value{Data: value}) {
+			if got := r.valueOf(&mvccpb.KeyValue{Value: []byte(value)}); got != (layout.Value{Data: value}) {
 				t.Errorf("%d: %q is read as %+v", i, value, got)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -44,10 +45,10 @@ func grantedSet(t *testing.T, srv *etcdfake.Server, done <-chan setResult) []*Ho
 		t.Fatal(r.err)
 	}
 	for _, h := range r.holds {
-		kvs := srv.Keys(h.Queue().entries)
+		kvs := srv.Keys(h.Queue().at.Entries)
 		if h.Queue().reader {
 			kvs = slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool {
-				return isReader(string(kv.Key)) && string(kv.Key) != h.Key()
+				return layout.IsReader(string(kv.Key)) && string(kv.Key) != h.Key()
 			})
 		}
 		if len(kvs) == 0 || string(kvs[0].Key) != h.Key() {
