@@ -6,17 +6,15 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // What is what has happened to an entry.
@@ -128,36 +126,24 @@ const (
 	reread = 30 * time.Second
 	// armTimeout bounds the creation of a watch: a member answers it by itself, so one that takes longer hangs.
 	armTimeout = 2 * time.Second
-	// healthyWatch: a watch that lived for that long resets the backoff.
-	healthyWatch = time.Second
-
-	watchKey = "holdfast-admin" // etcd does not look at it
 )
-
-var streams atomic.Int64
 
 // follow tells changes for as long as one watch lasts. nil: it lasted for a while, so the pauses begin anew.
 //
 // The first watch starts from "now", which etcd serves at once, and the read after its creation finds what was before.
 // Later ones go on from the last event, which etcd brings to the present within a tenth of a second.
 func (w *watcher) follow(ctx context.Context) error {
-	// Each on a stream of its own, so that it goes to the next member: etcd's client has one for each set of metadata.
-	wctx := metadata.AppendToOutgoingContext(ctx, watchKey, strconv.FormatInt(streams.Add(1), 10))
-	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(wctx))
-	defer cancel()
-	late := time.AfterFunc(armTimeout, cancel) // Watch itself blocks until the member has answered
-	defer late.Stop()
-	opts := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithCreatedNotify()}
+	opts := []clientv3.OpOption{clientv3.WithPrefix()}
 	if w.revision > 0 {
 		opts = append(opts, clientv3.WithRev(w.revision+1))
 	}
-	answers := w.client.client.Watch(wctx, w.queue.Entries, opts...)
-	created, ok := <-answers
-	if err := w.receive(ctx, created, ok); err != nil {
-		return err
+	armed, err := watching.NewStream().Arm(ctx, watching.Request{
+		Client: w.client.client, Open: ctx, Key: w.queue.Entries, Opts: opts, Within: armTimeout,
+	})
+	if err != nil {
+		return w.ended(ctx, err)
 	}
-	late.Stop()
-	armed := time.Now()
+	defer armed.Close()
 	if w.revision == 0 {
 		if err := w.read(ctx); err != nil {
 			return err
@@ -166,46 +152,38 @@ func (w *watcher) follow(ctx context.Context) error {
 	again := time.NewTicker(reread)
 	defer again.Stop()
 	for {
-		select {
-		case answer, ok := <-answers:
-			if err := w.receive(ctx, answer, ok); err != nil {
-				if time.Since(armed) >= healthyWatch && ctx.Err() == nil && etcderr.Retryable(err) {
-					return nil
-				}
+		answer, err := armed.Next(ctx, again.C)
+		if errors.Is(err, watching.ErrTick) {
+			// Behind, it is perhaps on a member that hangs: the next watch goes to another.
+			if behind, err := w.behind(ctx); err != nil || behind {
 				return err
 			}
-			if err := w.apply(ctx, answer.Events); err != nil {
-				return err
+			continue
+		}
+		if err != nil {
+			if err = w.ended(ctx, err); armed.Healthy() && ctx.Err() == nil && etcderr.Retryable(err) {
+				return nil
 			}
-		case <-again.C:
-			behind, err := w.behind(ctx)
-			if err != nil {
-				return err
-			}
-			if behind {
-				return nil // perhaps on a member that hangs: the next watch goes to another
-			}
-		case <-ctx.Done():
-			return backoff.ContextErr(ctx)
+			return err
+		}
+		if err := w.apply(ctx, answer.Events); err != nil {
+			return err
 		}
 	}
 }
 
-// receive returns why a watch has ended, or nil. ok: its channel is open.
-func (w *watcher) receive(ctx context.Context, answer clientv3.WatchResponse, ok bool) error {
-	err := answer.Err()
+// ended returns the error of a watch that has ended with err: whether another one is made, and from where.
+func (w *watcher) ended(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return backoff.ContextErr(ctx)
 	case errors.Is(err, rpctypes.ErrCompacted):
 		w.revision = 0
 		return backoff.Again(err)
-	case !ok:
-		return backoff.Again(errors.New("the watch was closed"))
-	case err != nil && etcderr.Classify(err) != etcderr.Unauthorised:
-		return backoff.Again(err)
-	default:
+	case etcderr.Classify(err) == etcderr.Unauthorised:
 		return err
+	default:
+		return backoff.Again(err)
 	}
 }
 

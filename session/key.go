@@ -10,7 +10,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
@@ -19,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // The session key exists as long as its lease. Its watch reports a revoked lease at once. Txns compare its mod
@@ -33,13 +33,6 @@ const (
 	// The timeout doubles up to maxArmTimeout. If all members are slow, more watches add to their load: etcd's client
 	// forgets one that is canceled before it was created, and leaves it in etcd with its stream.
 	maxArmTimeout = 8 * time.Second
-
-	// A watch that lived for healthyWatch resets the backoff.
-	healthyWatch = 10 * time.Second
-
-	// watchKey is metadata that etcd ignores. etcd's client opens one stream for each set of metadata, so each
-	// watch gets its own stream, which goes to the next member.
-	watchKey = "holdfast-session"
 )
 
 func (h host) SessionKey(id clientv3.LeaseID) string { return names.SessionKey(h.opts.Namespace, id) }
@@ -101,11 +94,10 @@ func (s *Session) watchSessionKey(l *lease.Lease) {
 		return // cannot happen: New has validated the policy
 	}
 	within := armTimeout
-	for n := 0; ; n++ {
-		armed := s.opts.Clock()
-		s.watchUntilDeleted(l, fmt.Sprintf("%x-%d", int64(l.ID()), n), within)
+	for {
+		healthy := s.watchUntilDeleted(l, within)
 		within = min(2*within, maxArmTimeout)
-		if s.opts.Clock()-armed > healthyWatch {
+		if healthy {
 			pauses.Reset()
 			within = armTimeout
 		}
@@ -118,34 +110,34 @@ func (s *Session) watchSessionKey(l *lease.Lease) {
 }
 
 // watchUntilDeleted watches the key of l, and restores it when it is deleted. It returns then, or when the watch
-// fails or is not created within the given time. The watch starts at the present revision, since etcd serves watches
-// from older revisions only every 100 ms. The read after its creation finds earlier deletions.
-func (s *Session) watchUntilDeleted(l *lease.Lease, stream string, within time.Duration) {
-	ctx := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(l.Context()), watchKey, stream)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	unarmed := time.AfterFunc(within, cancel)
-	defer unarmed.Stop()
-	events := s.client.Watch(ctx, host{s}.SessionKey(l.ID()), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
-	if created, ok := <-events; !ok || created.Err() != nil {
-		return
+// fails or is not created within the given time, and says whether it was healthy. Each is on a stream of its own, which
+// goes to the next member.
+func (s *Session) watchUntilDeleted(l *lease.Lease, within time.Duration) (healthy bool) {
+	ctx := l.Context()
+	armed, err := watching.NewStream().Arm(ctx, watching.Request{
+		Client: s.client, Open: ctx, Key: host{s}.SessionKey(l.ID()), Opts: []clientv3.OpOption{clientv3.WithFilterPut()},
+		Within: within,
+	})
+	if err != nil {
+		return false
 	}
-	unarmed.Stop()
+	defer armed.Close()
 	read, err := attempt.Ask(ctx, s.sender, attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return s.readSessionKey(ctx, l)
 	})
-	if err != nil || s.checkSessionKey(l, read) != nil {
-		return
+	if err == nil {
+		err = s.checkSessionKey(l, read)
 	}
-	for resp := range events {
-		if len(resp.Events) == 0 {
-			continue
+	for err == nil {
+		var resp clientv3.WatchResponse
+		if resp, err = armed.Next(ctx, nil); len(resp.Events) > 0 {
+			if resp.Header.ClusterId == l.Cluster() {
+				_ = s.restoreSessionKey(l, resp.Events[0].Kv.ModRevision)
+			}
+			break
 		}
-		if resp.Header.ClusterId == l.Cluster() {
-			_ = s.restoreSessionKey(l, resp.Events[0].Kv.ModRevision)
-		}
-		return
 	}
+	return armed.Healthy()
 }
 
 // readSessionKey is a linearizable read. It serves as the proof of renewals as well.

@@ -39,6 +39,7 @@ var layers = map[string][]string{
 	"backoff":            {"", "etcderr"},
 	"audit":              {""},
 	"internal/attempt":   leaves,
+	"internal/watching":  leaves,
 	"fencing":            above("internal/attempt"),
 	"internal/fence":     above("fencing"),
 	"fencing/sqlfence":   above("fencing", "internal/fence"),
@@ -47,9 +48,9 @@ var layers = map[string][]string{
 	"view":               above("fencing"),
 	"internal/layout":    above("fencing", "view"),
 	"internal/lease":     above("internal/attempt", "internal/layout"),
-	"session":            above("internal/attempt", "internal/layout", "internal/lease"),
+	"session":            above("internal/attempt", "internal/layout", "internal/lease", "internal/watching"),
 	"internal/queue":     locks,
-	"admin":              above("internal/attempt", "internal/layout", "fencing", "view"),
+	"admin":              above("internal/attempt", "internal/layout", "internal/watching", "fencing", "view"),
 	"locker":             slices.Concat(locks, []string{"session", "internal/queue"}),
 	"election":           slices.Concat(locks, []string{"session", "internal/queue"}),
 
@@ -59,7 +60,7 @@ var layers = map[string][]string{
 }
 
 // locks lists what the packages that make locks and terms may import.
-var locks = above("internal/attempt", "internal/layout", "internal/lease", "fencing", "view")
+var locks = above("internal/attempt", "internal/layout", "internal/lease", "internal/watching", "fencing", "view")
 
 func above(packages ...string) []string { return slices.Concat(leaves, packages) }
 

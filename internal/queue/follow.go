@@ -3,15 +3,12 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // Follow calls tell with the front of the queue, then after each change, in order, and after each regular read, one in
@@ -53,49 +50,29 @@ type follower struct {
 // watch follows the queue until its watch ends. It returns nil if a healthy watch
 // ended, so that the pauses start anew.
 //
-// The watch starts from now, which etcd serves at once, and the read after its creation
-// finds what happened before. The revision of the read is not smaller than that of the
-// watch, so nothing is missed in between. Events up to the revision of the read are
-// skipped.
+// The revision of the read that follows the creation of the watch is not smaller than
+// that of the watch, so nothing is missed in between. Events up to the revision of the
+// read are skipped.
 func (f *follower) watch(ctx context.Context) error {
-	wctx, stream := f.r.stream.context(f.r.open)
-	wctx, cancel := context.WithCancel(wctx)
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)()
-
-	arming := time.AfterFunc(f.r.policy.Attempt, cancel) // Watch itself blocks until the server has answered
-	defer arming.Stop()
-	events := f.r.client.Watch(wctx, f.r.at.Entries, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
-	if _, err := f.next(ctx, events, nil); err != nil {
-		if _, err := f.read(ctx); err != nil {
-			return err
-		}
-		f.r.stream.drop(stream)
-		return backoff.Again(fmt.Errorf("arm a watch: %w", err))
+	look := func(ctx context.Context) error { _, err := f.read(ctx); return err }
+	st, _ := f.r.streams.Pick()
+	armed, err := st.Arm(ctx, watching.Request{
+		Client: f.r.client, Open: f.r.open, Key: f.r.at.Entries, Opts: []clientv3.OpOption{clientv3.WithPrefix()},
+		Within: f.r.policy.Attempt, Look: look,
+	})
+	if err != nil {
+		return err
 	}
-	arming.Stop()
-	armed := time.Now()
-
+	defer armed.Close()
 	refresh := time.NewTicker(f.every)
 	defer refresh.Stop()
-	if _, err := f.read(ctx); err != nil {
+	if err := look(ctx); err != nil {
 		return err
 	}
 	for {
-		changes, err := f.next(ctx, events, refresh.C)
+		changes, err := armed.Next(ctx, refresh.C)
 		switch {
-		case err != nil && time.Since(armed) >= healthyWatch:
-			return nil
-		case err != nil:
-			return backoff.Again(err)
-		case changes != nil:
-			if f.apply(changes) {
-				continue
-			}
-			if _, err := f.read(ctx); err != nil {
-				return err
-			}
-		default:
+		case errors.Is(err, watching.ErrTick):
 			changed, err := f.read(ctx)
 			if err != nil {
 				return err
@@ -103,31 +80,17 @@ func (f *follower) watch(ctx context.Context) error {
 			if changed {
 				// The watch has not told this. It may only be late, or silent for
 				// good: its connection is dead, or its member hangs.
-				f.r.stream.drop(stream)
-				return backoff.Again(errors.New("the watch is behind"))
+				return armed.GiveUp("the watch is behind")
+			}
+		case err != nil && armed.Healthy():
+			return nil
+		case err != nil:
+			return backoff.Again(err)
+		case !f.apply(changes.Events):
+			if err := look(ctx); err != nil {
+				return err
 			}
 		}
-	}
-}
-
-// next waits for events (changes is not nil), for tick (changes and err are nil), or
-// for the end of the watch or of ctx (err).
-func (f *follower) next(
-	ctx context.Context, events clientv3.WatchChan, tick <-chan time.Time,
-) (changes []*clientv3.Event, err error) {
-	select {
-	case resp, ok := <-events:
-		if !ok {
-			return nil, errors.New("the watch was closed")
-		}
-		if resp.Events == nil {
-			resp.Events = []*clientv3.Event{}
-		}
-		return resp.Events, resp.Err()
-	case <-tick:
-		return nil, nil
-	case <-ctx.Done():
-		return nil, backoff.ContextErr(ctx)
 	}
 }
 
@@ -163,34 +126,4 @@ func (f *follower) apply(changes []*clientv3.Event) bool {
 		}
 	}
 	return true
-}
-
-// followStream is the stream of a reader's watches: see streams for what binds a watch
-// to its stream. No other watch of the program uses it, since creating that would delay
-// ours.
-type followStream struct {
-	number atomic.Int64 // of the stream for the next watch; 0: none was chosen yet
-}
-
-// lastStream numbers the streams of all sessions and readers of the program.
-var lastStream atomic.Int64
-
-// streamOfReader is the metadata key that tells the streams of readers apart.
-const streamOfReader = "holdfast-reader"
-
-// context returns the context to create a watch on, and the number of its stream. It is
-// derived from open, not from a caller's context, whose metadata would open another
-// stream.
-func (s *followStream) context(open context.Context) (context.Context, int64) {
-	s.drop(0)
-	number := s.number.Load()
-	ctx := clientv3.WithRequireLeader(open)
-	return metadata.AppendToOutgoingContext(ctx, streamOfReader, strconv.FormatInt(number, 10)), number
-}
-
-// drop makes later watches use another stream, because that one is silent although etcd answers.
-func (s *followStream) drop(number int64) {
-	if s.number.Load() == number {
-		s.number.CompareAndSwap(number, lastStream.Add(1))
-	}
 }

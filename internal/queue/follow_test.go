@@ -9,38 +9,10 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
-
-// etcd's client opens a stream of watches for each set of metadata.
-func TestEachReaderHasItsOwnStreamUntilItDropsIt(t *testing.T) {
-	t.Parallel()
-	var a, b followStream
-	name := func(s *followStream) (string, int64) {
-		ctx, number := s.context(t.Context())
-		md, _ := metadata.FromOutgoingContext(ctx)
-		return md.Get(streamOfReader)[0], number
-	}
-	first, number := name(&a)
-	if again, _ := name(&a); again != first {
-		t.Errorf("stream %s, then %s", first, again)
-	}
-	if other, _ := name(&b); other == first {
-		t.Errorf("two readers on stream %s", first)
-	}
-	a.drop(number)
-	second, _ := name(&a)
-	if second == first {
-		t.Errorf("still on stream %s", first)
-	}
-	a.drop(number) // by another watch that was on the first stream
-	if third, _ := name(&a); third != second {
-		t.Errorf("stream %s was dropped, but %s had failed", second, first)
-	}
-}
 
 // followed is what a call of Follow has told.
 type followed struct {
@@ -145,7 +117,7 @@ func TestFollowReplacesAWatchThatIsBehindAReadOnAnotherStream(t *testing.T) {
 		r := p.reader(t, "x")
 		f := follow(t, r, time.Minute)
 		f.expect(t, "the empty queue", 0)
-		before := r.stream.number.Load()
+		before, _ := r.streams.Pick()
 		p.Plan(func(kind string, _ int) etcdfake.Fate {
 			return etcdfake.Fate{Reply: ifEvent(kind, 24*time.Hour)}
 		})
@@ -153,8 +125,8 @@ func TestFollowReplacesAWatchThatIsBehindAReadOnAnotherStream(t *testing.T) {
 		f.expect(t, "a change that no watch has told")
 		time.Sleep(time.Minute)
 		f.expect(t, "the read", srv.Keys(kit.Entries("x"))[0].ModRevision)
-		if p.Counts()["watch"] != 1 || r.stream.number.Load() == before {
-			t.Errorf("%v, stream %d, then %d; want another watch on another stream", p.Counts(), before, r.stream.number.Load())
+		if now, _ := r.streams.Pick(); p.Counts()["watch"] != 1 || now == before {
+			t.Errorf("%v, on another stream %v; want another watch on another stream", p.Counts(), now != before)
 		}
 		p.Plan(nil)
 		time.Sleep(5 * time.Minute)

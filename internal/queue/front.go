@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // Front is the front of a queue as a read has seen it: the entry that holds.
@@ -42,13 +43,13 @@ func (f Front) holds(kv *mvccpb.KeyValue) bool {
 // FrontReader reads and watches the front of a queue. It writes nothing, so it
 // needs a client and no session. It is safe for concurrent use.
 type FrontReader struct {
-	client *clientv3.Client
-	sender *attempt.Sender
-	policy backoff.Policy // Attempt is set
-	clock  func() time.Duration
-	at     layout.Queue
-	epoch  string // key of the fencing epoch
-	stream followStream
+	client  *clientv3.Client
+	sender  *attempt.Sender
+	policy  backoff.Policy // Attempt is set
+	clock   func() time.Duration
+	at      layout.Queue
+	epoch   string           // key of the fencing epoch
+	streams watching.Streams // of its watches; creating those of others would delay them
 
 	open context.Context // done when the session that it was made with is closed; never without one
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // set is a Set of locks; "!x" reads x.
@@ -219,7 +220,7 @@ func TestSetThatHasLostAnEntryLeavesItsOtherQueues(t *testing.T) {
 		deleted := time.Now()
 		srv.Delete(string(kit.Standing(srv, "y")[1].Key)) // of the later lease
 		r := granted(t, srv, behind)
-		if after := r.at.Sub(deleted); after > recheckAfter+progressEvery+kit.Prompt {
+		if after := r.at.Sub(deleted); after > recheckAfter+watching.ProgressEvery+kit.Prompt {
 			t.Errorf("held %v after the set had lost an entry", after)
 		}
 		mustRelease(t, r.h)
