@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -23,7 +24,7 @@ const MaxValue = layout.MaxData
 // used by any number of goroutines.
 type Election struct {
 	queue *queue.Queue
-	front *queue.FrontReader
+	front *front.Reader
 	opts  Options
 }
 
@@ -40,8 +41,11 @@ func NewAt(sess *session.Session, prefix string) *Election {
 }
 
 func newElection(q *queue.Queue) *Election {
-	front, _ := q.Reader() // the first call returns the error
-	return &Election{queue: q, front: front}
+	e := &Election{queue: q}
+	if q.Err() == nil { // the first call returns it
+		e.front = front.Of(q.Host(), q.Layout())
+	}
+	return e
 }
 
 // With returns a copy with these policies.

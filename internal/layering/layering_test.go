@@ -50,9 +50,10 @@ var layers = map[string][]string{
 	"internal/lease":     above("internal/attempt", "internal/layout"),
 	"session":            above("internal/attempt", "internal/layout", "internal/lease", "internal/watching"),
 	"internal/queue":     locks,
+	"internal/front":     locks,
 	"admin":              above("internal/attempt", "internal/layout", "internal/watching", "fencing", "view"),
 	"locker":             slices.Concat(locks, []string{"session", "internal/queue"}),
-	"election":           slices.Concat(locks, []string{"session", "internal/queue"}),
+	"election":           slices.Concat(locks, []string{"session", "internal/queue", "internal/front"}),
 
 	// Each a module of its own.
 	"contrib/gocronlock": above("fencing", "session", "locker", "election"),

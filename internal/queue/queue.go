@@ -154,8 +154,8 @@ func (q *Queue) Name() string {
 // IsReader reports whether the queue is used by readers: see Readers.
 func (q *Queue) IsReader() bool { return q != nil && q.reader }
 
-// Prefix returns what the keys of all entries begin with.
-func (q *Queue) Prefix() string { return q.at.Entries }
+// Layout says where the entries stand.
+func (q *Queue) Layout() layout.Queue { return q.at }
 
 // Err returns why the queue cannot be used, or nil.
 func (q *Queue) Err() error {

@@ -1,4 +1,5 @@
-package queue
+// Package front reads and watches who holds, or leads, without a session.
+package front
 
 import (
 	"context"
@@ -14,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
@@ -40,9 +42,9 @@ func (f Front) holds(kv *mvccpb.KeyValue) bool {
 	return f.Entry != nil && string(f.Entry.Key) == string(kv.Key) && f.Entry.CreateRevision == kv.CreateRevision
 }
 
-// FrontReader reads and watches the front of a queue. It writes nothing, so it
+// Reader reads and watches the front of a queue. It writes nothing, so it
 // needs a client and no session. It is safe for concurrent use.
-type FrontReader struct {
+type Reader struct {
 	client  *clientv3.Client
 	sender  *attempt.Sender
 	policy  backoff.Policy // Attempt is set
@@ -54,17 +56,20 @@ type FrontReader struct {
 	open context.Context // done when the session that it was made with is closed; never without one
 }
 
-// ReaderOptions are the options of a FrontReader.
-type ReaderOptions struct {
-	Kind      string               // "lock" or "election"
-	Namespace string               // empty: names.DefaultNamespace
-	Retry     backoff.Policy       // Attempt must be set
-	Clock     func() time.Duration // elapsed time; must be set
+// Options are the options of a Reader.
+type Options struct {
+	// Kind is "lock" or "election".
+	Kind string
+	// Namespace is empty for names.DefaultNamespace.
+	Namespace string
+	// Retry must have its Attempt set.
+	Retry backoff.Policy
+	// Clock is elapsed time; it must be set.
+	Clock func() time.Duration
 }
 
-// NewReader returns a reader of the queue that New makes of a name or, with foreign,
-// At of a prefix.
-func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions) (*FrontReader, error) {
+// New returns a reader of the queue of a name or, with foreign, of a prefix.
+func New(cli *clientv3.Client, name string, foreign bool, o Options) (*Reader, error) {
 	if cli == nil || cli.KV == nil || cli.Watcher == nil {
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
 	}
@@ -76,30 +81,27 @@ func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions)
 	if err := errors.Join(bad, err); err != nil {
 		return nil, err
 	}
-	return &FrontReader{
+	return &Reader{
 		client: cli, sender: attempt.New(cli, o.Retry), policy: o.Retry, clock: o.Clock,
 		at: at, epoch: names.EpochKey(namespace), open: context.Background(),
 	}, nil
 }
 
-// Reader returns a reader of the queue's front that uses the session's client and
+// Of returns a reader of a queue's front that uses the session's client and
 // ends with the session.
-func (q *Queue) Reader() (*FrontReader, error) {
-	if err := q.Err(); err != nil {
-		return nil, err
+func Of(host lease.Host, at layout.Queue) *Reader {
+	return &Reader{
+		client: host.Client(), sender: host.Sender(), policy: host.RetryPolicy(), clock: host.Clock(),
+		at: at, epoch: host.EpochKey(), open: host.Context(),
 	}
-	return &FrontReader{
-		client: q.host.Client(), sender: q.host.Sender(), policy: q.host.RetryPolicy(), clock: q.host.Clock(),
-		at: q.at, epoch: q.host.EpochKey(), open: q.host.Context(),
-	}, nil
 }
 
 // Clock is the clock of Front.Sent.
-func (r *FrontReader) Clock() func() time.Duration { return r.clock }
+func (r *Reader) Clock() func() time.Duration { return r.clock }
 
 // Read reads which entry holds, in one linearizable read. It returns ctx's error, holdfast.ErrClosed,
 // holdfast.ErrClientClosed, or an error of etcd that no retry can mend.
-func (r *FrontReader) Read(ctx context.Context) (Front, error) {
+func (r *Reader) Read(ctx context.Context) (Front, error) {
 	if err := r.ended(ctx); err != nil {
 		return Front{}, err
 	}
@@ -113,7 +115,7 @@ func (r *FrontReader) Read(ctx context.Context) (Front, error) {
 }
 
 // ended returns why nothing can be read, or nil.
-func (r *FrontReader) ended(ctx context.Context) error {
+func (r *Reader) ended(ctx context.Context) error {
 	switch {
 	case ctx == nil:
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -125,7 +127,7 @@ func (r *FrontReader) ended(ctx context.Context) error {
 }
 
 // closedErr returns holdfast.ErrClosed, holdfast.ErrClientClosed, or nil.
-func (r *FrontReader) closedErr() error {
+func (r *Reader) closedErr() error {
 	switch client := r.client.Ctx(); {
 	case r.open.Err() != nil:
 		return holdfast.ErrClosed
@@ -137,7 +139,7 @@ func (r *FrontReader) closedErr() error {
 }
 
 // whileOpen returns a child of ctx that the end of the session or the client cancels, too.
-func (r *FrontReader) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
+func (r *Reader) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stops := []func() bool{context.AfterFunc(r.open, cancel)}
 	if client := r.client.Ctx(); client != nil {
@@ -152,7 +154,7 @@ func (r *FrontReader) whileOpen(ctx context.Context) (context.Context, context.C
 }
 
 // reason returns why a call that has failed with err ended.
-func (r *FrontReader) reason(ctx context.Context, err error) error {
+func (r *Reader) reason(ctx context.Context, err error) error {
 	if closed := r.closedErr(); closed != nil && ctx.Err() == nil {
 		return closed
 	}
@@ -160,7 +162,7 @@ func (r *FrontReader) reason(ctx context.Context, err error) error {
 }
 
 // read reads the front. If the entry is the one of before, it has the token of before.
-func (r *FrontReader) read(ctx context.Context, before Front) (Front, error) {
+func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
 	return attempt.Ask(ctx, r.sender, attempt.Read, func(ctx context.Context) (Front, error) {
 		f := Front{Sent: r.clock()}
 		// In one Txn, so that the epoch is that of the same revision. A Txn of
@@ -193,7 +195,7 @@ func (r *FrontReader) read(ctx context.Context, before Front) (Front, error) {
 
 // valueOf returns the value of an entry. If it does not have our form, it is a
 // candidate's data.
-func (r *FrontReader) valueOf(kv *mvccpb.KeyValue) layout.Value {
+func (r *Reader) valueOf(kv *mvccpb.KeyValue) layout.Value {
 	if v, ok := layout.DecodeValue(kv.Value); ok && !r.at.Verbatim() {
 		return v
 	}
@@ -202,7 +204,7 @@ func (r *FrontReader) valueOf(kv *mvccpb.KeyValue) layout.Value {
 
 // epochAt returns the epoch at revision rev; now is what stands at present. If the
 // history is compacted it returns 0: a token that is too small shuts no holder out.
-func (r *FrontReader) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) (int64, error) {
+func (r *Reader) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) (int64, error) {
 	epoch, err := layout.Epoch(now, rev)
 	switch {
 	case !errors.Is(err, layout.ErrEpochMoved):

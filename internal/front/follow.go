@@ -1,4 +1,4 @@
-package queue
+package front
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 //
 // tell is called on the caller's goroutine and must not block: until it returns, the client buffers events without a
 // bound.
-func (r *FrontReader) Follow(ctx context.Context, every time.Duration, tell func(Front)) error {
+func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Front)) error {
 	if err := r.ended(ctx); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (r *FrontReader) Follow(ctx context.Context, every time.Duration, tell func
 
 // follower is the state of one call of Follow.
 type follower struct {
-	r     *FrontReader
+	r     *Reader
 	every time.Duration
 	tell  func(Front)
 	seen  Front // the latest that tell was called with
