@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // Kind is what a name is of. The lock, the tree lock, the semaphore and the election of one name have nothing in
@@ -109,44 +109,32 @@ func (c *Client) usable(ctx context.Context) error {
 	}
 }
 
-// place is where the entries of one name stand.
-type place struct {
-	kind    Kind
-	name    string // or prefix, as it was given
-	entries string // every entry's key begins with it
-	foreign bool   // a prefix
-}
+// finder returns the queue that a caller has named, or what is wrong with the name.
+type finder func() (layout.Queue, error)
 
-// verbatim reports whether the value of an entry is a candidate's and nothing else.
-func (p place) verbatim() bool { return p.foreign && p.kind == Election }
-
-func (p place) String() string { return string(p.kind) + " " + names.Quote(p.name) }
-
-// named returns the place of a name in the namespace.
-func (c *Client) named(kind Kind, name string) (place, error) {
-	if err := errors.Join(kind.check(), queue.CheckName(string(kind), name)); err != nil {
-		return place{}, err
+// named returns the queue of a name in the namespace.
+func (c *Client) named(kind Kind, name string) (layout.Queue, error) {
+	if err := errors.Join(kind.check(), names.Check(string(kind), name)); err != nil {
+		return layout.Queue{}, err
 	}
-	return place{kind, name, c.root(kind) + name + "/@/", false}, nil
+	return layout.Named(c.namespace, string(kind), name), nil
 }
 
-// foreign returns the place of a prefix as etcd's concurrency package takes it.
-func foreign(kind Kind, prefix string) (place, error) {
+// foreign returns the queue of a prefix as etcd's concurrency package takes it.
+func foreign(kind Kind, prefix string) (layout.Queue, error) {
 	err := errors.Join(kind.check(), kind.notSemaphore("is Semaphore: there are none under foreign prefixes"))
 	if err != nil {
-		return place{}, err
+		return layout.Queue{}, err
 	}
 	if !slices.Contains(prefixed, kind) {
-		return place{}, &holdfast.ArgumentError{Argument: "kind", Reason: fmt.Sprintf("is %q, which has no prefixes", kind)}
+		reason := fmt.Sprintf("is %q, which has no prefixes", kind)
+		return layout.Queue{}, &holdfast.ArgumentError{Argument: "kind", Reason: reason}
 	}
 	if prefix == "" {
-		return place{}, &holdfast.NameError{Kind: string(kind) + " prefix", Name: prefix, Reason: "is empty"}
+		return layout.Queue{}, &holdfast.NameError{Kind: string(kind) + " prefix", Name: prefix, Reason: "is empty"}
 	}
-	return place{kind, prefix, prefix + "/", true}, nil
+	return layout.At(string(kind), prefix), nil
 }
-
-// root is where all names of a kind stand.
-func (c *Client) root(kind Kind) string { return c.namespace + "/" + string(kind) + "/" }
 
 // kinds are all kinds, and prefixed are those that etcd's own clients have as well.
 var (

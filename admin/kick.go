@@ -18,7 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // The reasons in a HolderError. Test for them with errors.Is.
@@ -77,17 +78,17 @@ func (e *HolderError) Unwrap() error { return e.Err }
 // holdfast.ErrOutcomeUnknown leaves open whether the request stands, which Show tells; Kick may be
 // repeated.
 func (c *Client) Kick(ctx context.Context, kind Kind, name string, token fencing.Token, reason string) error {
-	return c.kick(ctx, token, reason, func() (place, error) { return c.named(kind, name) })
+	return c.kick(ctx, token, reason, func() (layout.Queue, error) { return c.named(kind, name) })
 }
 
 // KickAt is Kick for a prefix as locker.NewMutexAt takes it. Holders that are clients of etcd's own locks take no
 // requests: ErrNotTold. "/jobs/" is another lock than "/jobs": ErrNotHeld for one says nothing of the other. See
 // ShowAt.
 func (c *Client) KickAt(ctx context.Context, prefix string, token fencing.Token, reason string) error {
-	return c.kick(ctx, token, reason, func() (place, error) { return foreign(Lock, prefix) })
+	return c.kick(ctx, token, reason, func() (layout.Queue, error) { return foreign(Lock, prefix) })
 }
 
-func (c *Client) kick(ctx context.Context, token fencing.Token, reason string, at func() (place, error)) error {
+func (c *Client) kick(ctx context.Context, token fencing.Token, reason string, at finder) error {
 	r, err := c.newRequest(ctx, token, reason, at)
 	if err != nil {
 		return err
@@ -98,9 +99,9 @@ func (c *Client) kick(ctx context.Context, token fencing.Token, reason string, a
 // request is one call of Kick or Remove.
 type request struct {
 	*Client
-	place  place
+	queue  layout.Queue
 	token  fencing.Token
-	notice queue.Notice
+	notice layout.Notice
 
 	holder     holder // as it was seen last
 	told       bool   // a notice stands, or has stood, in the holder's entry
@@ -117,17 +118,17 @@ type holder struct {
 type writable struct {
 	key   string
 	mod   int64 // of value
-	value queue.Value
+	value layout.Value
 }
 
 // all reports whether each of the entries has a notice for which f is true.
-func (h holder) all(f func(queue.Notice) bool) bool {
+func (h holder) all(f func(layout.Notice) bool) bool {
 	return !slices.ContainsFunc(h.writable, func(w writable) bool { return !f(w.value.Notice) })
 }
 
 // newRequest checks what the caller has given.
 func (c *Client) newRequest(
-	ctx context.Context, token fencing.Token, reason string, at func() (place, error),
+	ctx context.Context, token fencing.Token, reason string, at finder,
 ) (*request, error) {
 	if err := c.usable(ctx); err != nil {
 		return nil, err
@@ -142,23 +143,23 @@ func (c *Client) newRequest(
 		}
 		return nil, &holdfast.ArgumentError{Argument: "reason", Reason: bad}
 	}
-	p, err := at()
+	q, err := at()
 	if err == nil {
-		err = p.kind.notSemaphore("is Semaphore, whose permits have no token to name: end the process that holds one, " +
-			"or delete its entry: see docs/operations.md")
+		err = Kind(q.Kind).notSemaphore("is Semaphore, whose permits have no token to name: end the process that " +
+			"holds one, or delete its entry: see docs/operations.md")
 	}
 	if err != nil {
 		return nil, err
 	}
-	n := queue.Notice{By: c.owner, Reason: reason, At: time.Now()}
-	return &request{Client: c, place: p, token: token, notice: n}, nil
+	n := layout.Notice{By: c.owner, Reason: reason, At: time.Now()}
+	return &request{Client: c, queue: q, token: token, notice: n}, nil
 }
 
 // badText returns why a text cannot be written into an entry, or "".
 func badText(text string) string {
 	switch {
-	case len(text) > queue.MaxText:
-		return fmt.Sprintf("is longer than %d bytes", queue.MaxText)
+	case len(text) > layout.MaxText:
+		return fmt.Sprintf("is longer than %d bytes", layout.MaxText)
 	case !utf8.ValidString(text):
 		return "is not valid UTF-8"
 	default:
@@ -178,12 +179,12 @@ func (r *request) ask(ctx context.Context) error {
 		if h.entry.Released() && !r.notice.Removed { // MinHold keeps its name; no holder would read the notice
 			return &HolderError{Token: r.token, Err: ErrNotHeld, Holder: h.entry}
 		}
-		asked := func(n queue.Notice) bool { return n.Given() && (n.Removed || !r.notice.Removed) }
+		asked := func(n layout.Notice) bool { return n.Given() && (n.Removed || !r.notice.Removed) }
 		if h.all(asked) {
 			r.told = true
 			return nil
 		}
-		return r.write(ctx, func(queue.Notice) queue.Notice { return r.notice }, asked, clientv3.WithIgnoreLease())
+		return r.write(ctx, func(layout.Notice) layout.Notice { return r.notice }, asked, clientv3.WithIgnoreLease())
 	})
 }
 
@@ -192,11 +193,12 @@ func (r *request) ask(ctx context.Context) error {
 func (r *request) find(ctx context.Context) error {
 	rev := r.token.Revision()
 	prefix, oldest := clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
+	writers, end := r.queue.Writers()
 	resp, err := r.read(ctx,
-		clientv3.OpGet(r.place.entries, prefix, clientv3.WithLimit(1), oldest),
-		clientv3.OpGet(r.place.entries, prefix, clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev)),
-		queue.OldestWriter(r.place.entries),
-		clientv3.OpGet(r.namespace+"/epoch"),
+		clientv3.OpGet(r.queue.Entries, prefix, clientv3.WithLimit(1), oldest),
+		clientv3.OpGet(r.queue.Entries, prefix, clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev)),
+		clientv3.OpGet(writers, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly(), oldest),
+		clientv3.OpGet(names.EpochKey(r.namespace)),
 	)
 	if err != nil {
 		return err
@@ -222,7 +224,7 @@ func (r *request) find(ctx context.Context) error {
 	}
 	r.holder = holder{entry: e}
 	for _, kv := range own {
-		v, ok := queue.DecodeValue(kv.Value)
+		v, ok := layout.DecodeValue(kv.Value)
 		if !ok || v.ToldWithin == 0 {
 			failed.Err = ErrNotTold
 			return failed
@@ -238,7 +240,7 @@ func kvsAt(resp *clientv3.TxnResponse, i int) []*mvccpb.KeyValue {
 
 // view returns what people see of an entry, with its token.
 func (r *request) view(ctx context.Context, kv *mvccpb.KeyValue, epoch []*mvccpb.KeyValue) (e Entry, err error) {
-	e = queue.View(kv, false)
+	e = r.queue.View(kv)
 	e.Token, err = r.Client.token(ctx, epoch, kv.CreateRevision)
 	return e, err
 }
@@ -246,7 +248,7 @@ func (r *request) view(ctx context.Context, kv *mvccpb.KeyValue, epoch []*mvccpb
 // write changes the notices in the holder's entries if those are as find has read them. written tells a notice that was
 // changed.
 func (r *request) write(
-	ctx context.Context, notice func(queue.Notice) queue.Notice, written func(queue.Notice) bool,
+	ctx context.Context, notice func(layout.Notice) layout.Notice, written func(layout.Notice) bool,
 	opts ...clientv3.OpOption,
 ) error {
 	var unchanged []clientv3.Cmp
@@ -298,12 +300,12 @@ func (r *request) finish(ctx context.Context, event audit.Event, err error) erro
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	if err != nil {
-		err = fmt.Errorf("%s %v: %w", verbs[event], r.place, err)
+		err = fmt.Errorf("%s %v: %w", verbs[event], r.queue, err)
 	}
 	if r.told || r.unanswered {
 		h := r.holder
 		audit.Tell(ctx, r.auditor, audit.Record{
-			Event: event, Kind: string(r.place.kind), Name: r.place.name, Key: h.entry.Key,
+			Event: event, Kind: r.queue.Kind, Name: r.queue.Name, Key: h.entry.Key,
 			Lease: holdfast.LeaseID(h.entry.Lease), Token: int64(r.token), Holder: h.entry.String(),
 			By: r.notice.By, Detail: r.notice.Reason, Err: err,
 		})

@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
@@ -12,8 +11,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Summary is one name with entries.
@@ -26,7 +25,7 @@ type Summary struct {
 
 // tally counts the entries of one name, which come in any order.
 type tally struct {
-	name    string
+	queue   layout.Queue
 	entries []Entry // of a semaphore, and its limit
 	limit   int
 	count   int
@@ -38,6 +37,10 @@ type tally struct {
 // add counts an entry. The keys of readers come first: one that a writer has as well, of the same create revision, is
 // that of a lock that can be downgraded.
 func (t *tally) add(e Entry) {
+	if t.queue.Kind == string(Semaphore) {
+		t.entries = append(t.entries, e)
+		e.Weight = 0 // only Show tells it
+	}
 	if t.count++; t.count == 1 || e.Revision < t.oldest.Revision || e.Revision == t.oldest.Revision && !e.Shared {
 		t.oldest = e
 	}
@@ -58,7 +61,7 @@ func (t *tally) summary(kind Kind) Summary {
 	if kind == Semaphore {
 		slices.SortFunc(t.entries, func(a, b Entry) int { return cmp.Compare(a.Revision, b.Revision) })
 		waiting := Queue{Kind: kind, Limit: t.limit, Entries: t.entries}.Waiting()
-		return Summary{Kind: kind, Name: t.name, Holder: t.oldest, Waiting: waiting}
+		return Summary{Kind: kind, Name: t.queue.Name, Holder: t.oldest, Waiting: waiting}
 	}
 	holding := 0
 	for rev := range t.readers {
@@ -66,7 +69,7 @@ func (t *tally) summary(kind Kind) Summary {
 			holding++
 		}
 	}
-	return Summary{Kind: kind, Name: t.name, Holder: t.oldest, Waiting: t.count - max(1, holding)}
+	return Summary{Kind: kind, Name: t.queue.Name, Holder: t.oldest, Waiting: t.count - max(1, holding)}
 }
 
 // listPage bounds the keys of one read, and with them the memory of a List: two MiB, as an entry of a lock has about
@@ -103,7 +106,7 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 			yield(Summary{}, err)
 			return
 		}
-		root := c.root(kind)
+		root := layout.Names(c.namespace, string(kind))
 		var t tally // of the name whose entries are being read
 		page := int64(listPage)
 		if kind == Election {
@@ -114,25 +117,22 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 				yield(Summary{}, fmt.Errorf("list %ss: %w", kind, err))
 				return
 			}
-			key := strings.TrimPrefix(string(kv.Key), root)
-			if name, ok := strings.CutSuffix(key, "/@limit"); ok && kind == Semaphore && name == t.name {
-				t.limit = queue.LimitIn(kv) // it comes behind the entries
+			if key := string(kv.Key); kind == Semaphore && key == t.queue.LimitKey() {
+				limit, _ := layout.LimitIn(kv) // it comes behind the entries
+				t.limit = limit.Permits
 				continue
 			}
-			name, _, ok := strings.Cut(key, "/@/")
-			if !ok || !strings.HasPrefix(name, prefix) {
+			q, ok := layout.Of(c.namespace, string(kv.Key))
+			if !ok || !strings.HasPrefix(q.Name, prefix) {
 				continue // not an entry of ours, or, for "a/", one of the name "a"
 			}
-			if name != t.name {
+			if q != t.queue {
 				if t.count > 0 && !yield(t.summary(kind), nil) {
 					return
 				}
-				t = tally{name: name, readers: make(map[int64]bool)}
+				t = tally{queue: q, readers: make(map[int64]bool)}
 			}
-			if kind == Semaphore {
-				t.entries = append(t.entries, queue.ViewPermit(kv))
-			}
-			t.add(queue.View(kv, false))
+			t.add(q.View(kv))
 		}
 		if t.count > 0 {
 			yield(t.summary(kind), nil)
@@ -158,25 +158,20 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 			yield(Session{}, err)
 			return
 		}
-		for kv, err := range c.pages(ctx, c.sessionKeys(), listPage) {
+		for kv, err := range c.pages(ctx, names.SessionKeys(c.namespace), listPage) {
 			if err != nil {
 				yield(Session{}, fmt.Errorf("list sessions: %w", err))
 				return
 			}
 			s := Session{Lease: clientv3.LeaseID(kv.Lease), Revision: kv.CreateRevision}
-			var who lease.Identity
-			if json.Unmarshal(kv.Value, &who) == nil {
-				s.Owner, s.Host, s.PID = who.Owner, who.Host, who.PID
-			}
+			who := layout.DecodeIdentity(kv.Value)
+			s.Owner, s.Host, s.PID = who.Owner, who.Host, who.PID
 			if !yield(s, nil) {
 				return
 			}
 		}
 	}
 }
-
-// sessionKeys is what every session key begins with.
-func (c *Client) sessionKeys() string { return c.namespace + "/session/" }
 
 // pages ranges over the keys with a prefix, in order of their bytes, a page at a time. An error ends it.
 func (c *Client) pages(ctx context.Context, prefix string, limit int64) iter.Seq2[*mvccpb.KeyValue, error] {

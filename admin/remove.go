@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 // Remove takes a lock away from a holder that does not answer: the one whose acquisition has that
@@ -37,15 +37,15 @@ import (
 // between, the holder has been asked, as by Kick, and nothing else has happened; it may be repeated.
 // The token and the errors are those of Kick.
 func (c *Client) Remove(ctx context.Context, kind Kind, name string, token fencing.Token, reason string) error {
-	return c.remove(ctx, token, reason, func() (place, error) { return c.named(kind, name) })
+	return c.remove(ctx, token, reason, func() (layout.Queue, error) { return c.named(kind, name) })
 }
 
 // RemoveAt is Remove for a prefix as locker.NewMutexAt takes it; see KickAt, also for a prefix that ends in "/".
 func (c *Client) RemoveAt(ctx context.Context, prefix string, token fencing.Token, reason string) error {
-	return c.remove(ctx, token, reason, func() (place, error) { return foreign(Lock, prefix) })
+	return c.remove(ctx, token, reason, func() (layout.Queue, error) { return foreign(Lock, prefix) })
 }
 
-func (c *Client) remove(ctx context.Context, token fencing.Token, reason string, at func() (place, error)) error {
+func (c *Client) remove(ctx context.Context, token fencing.Token, reason string, at finder) error {
 	r, err := c.newRequest(ctx, token, reason, at)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (r *request) move(ctx context.Context) error {
 			return fmt.Errorf("grant a lease: %w", etcderr.WithConnection(r.client.ActiveConnection(), err))
 		}
 		until := time.Now().Add(time.Duration(lease.TTL) * time.Second)
-		putUntil := func(n queue.Notice) queue.Notice { n.Until = until; return n }
+		putUntil := func(n layout.Notice) layout.Notice { n.Until = until; return n }
 		err = r.write(ctx, putUntil, moved, clientv3.WithLease(lease.ID))
 		if etcderr.Classify(err) == etcderr.LeaseGone {
 			err = backoff.Again(err)
@@ -93,4 +93,4 @@ func (r *request) move(ctx context.Context) error {
 }
 
 // moved reports whether the entry with that notice was moved.
-func moved(n queue.Notice) bool { return !n.Until.IsZero() }
+func moved(n layout.Notice) bool { return !n.Until.IsZero() }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -87,38 +86,35 @@ func holding(entries []Entry) int {
 // what the last attempt met (with etcd out of reach Show tries until then); etcd's where a retry
 // cannot help, such as rpctypes.ErrPermissionDenied.
 func (c *Client) Show(ctx context.Context, kind Kind, name string) (Queue, error) {
-	return c.show(ctx, func() (place, error) { return c.named(kind, name) })
+	return c.show(ctx, func() (layout.Queue, error) { return c.named(kind, name) })
 }
 
 // ShowAt is Show for a prefix as locker.NewMutexAt, election.NewAt and etcd's concurrency package take it. "/jobs/" is
 // another lock than "/jobs", and both may be held: see session.Options.TrailingSlash. A session warns of such a prefix;
 // a Client does not.
 func (c *Client) ShowAt(ctx context.Context, kind Kind, prefix string) (Queue, error) {
-	return c.show(ctx, func() (place, error) { return foreign(kind, prefix) })
+	return c.show(ctx, func() (layout.Queue, error) { return foreign(kind, prefix) })
 }
 
-func (c *Client) show(ctx context.Context, at func() (place, error)) (Queue, error) {
+func (c *Client) show(ctx context.Context, at finder) (Queue, error) {
 	if err := c.usable(ctx); err != nil {
 		return Queue{}, err
 	}
-	p, err := at()
+	q, err := at()
 	if err != nil {
 		return Queue{}, err
 	}
-	l, err := c.list(ctx, p)
+	l, err := c.list(ctx, q)
 	if err == nil {
 		err = c.timesToLive(ctx, l.entries[:min(len(l.entries), shownTTLs)])
 	}
 	if err != nil {
-		return Queue{}, fmt.Errorf("show %v: %w", p, err)
+		return Queue{}, fmt.Errorf("show %v: %w", q, err)
 	}
 	return Queue{
-		Kind: p.kind, Name: p.name, Revision: l.revision, Limit: l.limit, Entries: l.entries, LastRun: l.lastRun,
+		Kind: Kind(q.Kind), Name: q.Name, Revision: l.revision, Limit: l.limit, Entries: l.entries, LastRun: l.lastRun,
 	}, nil
 }
-
-// limitKey is the key of the limit of a semaphore with those entries.
-func limitKey(entries string) string { return strings.TrimSuffix(entries, "/") + "limit" }
 
 // showPage bounds the entries of one read.
 const showPage = 1000
@@ -133,8 +129,8 @@ type listing struct {
 }
 
 // list reads all entries of a queue in order, at one revision.
-func (c *Client) list(ctx context.Context, p place) (l listing, err error) {
-	if l, err = c.listAll(ctx, p); err != nil {
+func (c *Client) list(ctx context.Context, q layout.Queue) (l listing, err error) {
+	if l, err = c.listAll(ctx, q); err != nil {
 		return listing{}, err
 	}
 	writers := make(map[int64]bool)
@@ -155,19 +151,19 @@ func (c *Client) list(ctx context.Context, p place) (l listing, err error) {
 
 // listAll is list with all entries in entries. The next page begins with the last entry of the one before, because two
 // entries may have one create revision.
-func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
+func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err error) {
 	var epoch []*mvccpb.KeyValue
 	for from, more := int64(0), true; more; {
 		ops := []clientv3.Op{
-			clientv3.OpGet(p.entries, clientv3.WithPrefix(), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
+			clientv3.OpGet(q.Entries, clientv3.WithPrefix(), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
 				clientv3.WithMinCreateRev(from), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
-			clientv3.OpGet(c.namespace + "/epoch"),
+			clientv3.OpGet(names.EpochKey(c.namespace)),
 		}
 		switch {
-		case p.kind == Semaphore:
-			ops = append(ops, clientv3.OpGet(limitKey(p.entries)))
-		case !p.foreign:
-			ops = append(ops, clientv3.OpGet(queue.RunKey(p.entries)))
+		case Kind(q.Kind) == Semaphore:
+			ops = append(ops, clientv3.OpGet(q.LimitKey()))
+		case !q.Foreign:
+			ops = append(ops, clientv3.OpGet(q.RunKey()))
 		}
 		resp, err := c.read(ctx, ops...)
 		if errors.Is(err, rpctypes.ErrCompacted) { // between two pages
@@ -180,7 +176,7 @@ func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 		if l.revision == 0 {
 			l.revision, epoch = resp.Header.Revision, resp.Responses[1].GetResponseRange().Kvs
 			if len(ops) > 2 && resp.Responses[2].GetResponseRange().Count > 0 {
-				l.readBeside(p, resp.Responses[2].GetResponseRange().Kvs[0])
+				l.readBeside(q, resp.Responses[2].GetResponseRange().Kvs[0])
 			}
 		}
 		page := resp.Responses[0].GetResponseRange()
@@ -189,13 +185,11 @@ func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 				continue
 			}
 			from = kv.CreateRevision
-			if p.kind == Semaphore {
-				l.entries = append(l.entries, queue.ViewPermit(kv))
-				continue
-			}
-			e := queue.View(kv, p.verbatim())
-			if e.Token, err = c.token(ctx, epoch, kv.CreateRevision); err != nil {
-				return listing{}, err
+			e := q.View(kv)
+			if Kind(q.Kind) != Semaphore { // a permit has no token
+				if e.Token, err = c.token(ctx, epoch, kv.CreateRevision); err != nil {
+					return listing{}, err
+				}
 			}
 			l.entries = append(l.entries, e)
 		}
@@ -205,12 +199,13 @@ func (c *Client) listAll(ctx context.Context, p place) (l listing, err error) {
 }
 
 // readBeside reads what stands beside the entries: the limit of a semaphore, the last run of any other name.
-func (l *listing) readBeside(p place, kv *mvccpb.KeyValue) {
-	if p.kind == Semaphore {
-		l.limit = queue.LimitIn(kv)
+func (l *listing) readBeside(q layout.Queue, kv *mvccpb.KeyValue) {
+	if Kind(q.Kind) == Semaphore {
+		limit, _ := layout.LimitIn(kv)
+		l.limit = limit.Permits
 		return
 	}
-	l.lastRun, _ = queue.RunIn(kv) // a value that is no run is left out; Mutex.LastRun reports it
+	l.lastRun, _ = layout.RunIn(kv) // a value that is no run is left out; Mutex.LastRun reports it
 }
 
 // has reports whether one of the last two entries has that key.
@@ -221,28 +216,18 @@ func (l listing) has(key string) bool {
 
 // token returns the token of an entry created at rev, given the epoch's key now; 0 if that is not known any more.
 func (c *Client) token(ctx context.Context, epoch []*mvccpb.KeyValue, rev int64) (fencing.Token, error) {
-	if len(epoch) > 0 && epoch[0].ModRevision > rev {
-		resp, err := c.read(ctx, clientv3.OpGet(c.namespace+"/epoch", clientv3.WithRev(rev)))
+	token, err := layout.Token(epoch, rev)
+	if errors.Is(err, layout.ErrEpochMoved) {
+		resp, err := c.read(ctx, clientv3.OpGet(names.EpochKey(c.namespace), clientv3.WithRev(rev)))
 		if errors.Is(err, rpctypes.ErrCompacted) {
 			return 0, nil
 		}
 		if err != nil {
 			return 0, err
 		}
-		epoch = resp.Responses[0].GetResponseRange().Kvs
+		token, _ = layout.Token(kvsAt(resp, 0), rev)
 	}
-	if len(epoch) == 0 {
-		return fencing.NewToken(0, rev)
-	}
-	n, err := strconv.ParseInt(string(epoch[0].Value), 10, 64)
-	if err != nil {
-		return 0, nil // whatever stands there, it is not an epoch; acquisitions say so
-	}
-	token, err := fencing.NewToken(n, rev)
-	if err != nil {
-		return 0, nil
-	}
-	return token, nil
+	return token, nil // 0: whatever stands there, it is not an epoch; acquisitions say so
 }
 
 // shownTTLs bounds the requests for TTLs of one Show, parallelTTLs those that are in flight.

@@ -6,16 +6,15 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // What is what has happened to an entry.
@@ -65,30 +64,30 @@ type Event struct {
 //
 // The sequence ends with an error, one of those of Show, unless the loop is left.
 func (c *Client) Watch(ctx context.Context, kind Kind, name string) iter.Seq2[Event, error] {
-	return c.watch(ctx, func() (place, error) { return c.named(kind, name) })
+	return c.watch(ctx, func() (layout.Queue, error) { return c.named(kind, name) })
 }
 
 // WatchAt is Watch for a prefix; see ShowAt, also for a prefix that ends in "/": it watches another queue than the one
 // without the slash, and one that is not used stays silent.
 func (c *Client) WatchAt(ctx context.Context, kind Kind, prefix string) iter.Seq2[Event, error] {
-	return c.watch(ctx, func() (place, error) { return foreign(kind, prefix) })
+	return c.watch(ctx, func() (layout.Queue, error) { return foreign(kind, prefix) })
 }
 
-func (c *Client) watch(ctx context.Context, at func() (place, error)) iter.Seq2[Event, error] {
+func (c *Client) watch(ctx context.Context, at finder) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := c.usable(ctx); err != nil {
 			yield(Event{}, err)
 			return
 		}
-		p, err := at()
+		q, err := at()
 		if err == nil {
-			err = p.kind.notSemaphore("is Semaphore, which Watch does not follow: use Show")
+			err = Kind(q.Kind).notSemaphore("is Semaphore, which Watch does not follow: use Show")
 		}
 		if err != nil {
 			yield(Event{}, err)
 			return
 		}
-		w := &watcher{client: c, place: p, yield: yield, standing: make(map[string]Entry),
+		w := &watcher{client: c, queue: q, yield: yield, standing: make(map[string]Entry),
 			second: make(map[int64]Entry), holders: make(map[int64]bool)}
 		policy := c.policy
 		policy.Attempt = 0 // a watch lasts as long as it does
@@ -101,7 +100,7 @@ func (c *Client) watch(ctx context.Context, at func() (place, error)) iter.Seq2[
 				yield(Event{}, backoff.ContextErr(ctx))
 				return
 			case err != nil:
-				yield(Event{}, fmt.Errorf("watch %v: %w", p, err))
+				yield(Event{}, fmt.Errorf("watch %v: %w", q, err))
 				return
 			}
 		}
@@ -113,7 +112,7 @@ var errLoopLeft = errors.New("the loop was left")
 // watcher knows what it has told.
 type watcher struct {
 	client   *Client
-	place    place
+	queue    layout.Queue
 	yield    func(Event, error) bool
 	revision int64            // all changes up to it are told; 0: etcd is to be read
 	standing map[string]Entry // by key
@@ -127,36 +126,24 @@ const (
 	reread = 30 * time.Second
 	// armTimeout bounds the creation of a watch: a member answers it by itself, so one that takes longer hangs.
 	armTimeout = 2 * time.Second
-	// healthyWatch: a watch that lived for that long resets the backoff.
-	healthyWatch = time.Second
-
-	watchKey = "holdfast-admin" // etcd does not look at it
 )
-
-var streams atomic.Int64
 
 // follow tells changes for as long as one watch lasts. nil: it lasted for a while, so the pauses begin anew.
 //
 // The first watch starts from "now", which etcd serves at once, and the read after its creation finds what was before.
 // Later ones go on from the last event, which etcd brings to the present within a tenth of a second.
 func (w *watcher) follow(ctx context.Context) error {
-	// Each on a stream of its own, so that it goes to the next member: etcd's client has one for each set of metadata.
-	wctx := metadata.AppendToOutgoingContext(ctx, watchKey, strconv.FormatInt(streams.Add(1), 10))
-	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(wctx))
-	defer cancel()
-	late := time.AfterFunc(armTimeout, cancel) // Watch itself blocks until the member has answered
-	defer late.Stop()
-	opts := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithCreatedNotify()}
+	opts := []clientv3.OpOption{clientv3.WithPrefix()}
 	if w.revision > 0 {
 		opts = append(opts, clientv3.WithRev(w.revision+1))
 	}
-	answers := w.client.client.Watch(wctx, w.place.entries, opts...)
-	created, ok := <-answers
-	if err := w.receive(ctx, created, ok); err != nil {
-		return err
+	armed, err := watching.NewStream().Arm(ctx, watching.Request{
+		Client: w.client.client, Open: ctx, Key: w.queue.Entries, Opts: opts, Within: armTimeout,
+	})
+	if err != nil {
+		return w.ended(ctx, err)
 	}
-	late.Stop()
-	armed := time.Now()
+	defer armed.Close()
 	if w.revision == 0 {
 		if err := w.read(ctx); err != nil {
 			return err
@@ -165,52 +152,44 @@ func (w *watcher) follow(ctx context.Context) error {
 	again := time.NewTicker(reread)
 	defer again.Stop()
 	for {
-		select {
-		case answer, ok := <-answers:
-			if err := w.receive(ctx, answer, ok); err != nil {
-				if time.Since(armed) >= healthyWatch && ctx.Err() == nil && etcderr.Retryable(err) {
-					return nil
-				}
+		answer, err := armed.Next(ctx, again.C)
+		if errors.Is(err, watching.ErrTick) {
+			// Behind, it is perhaps on a member that hangs: the next watch goes to another.
+			if behind, err := w.behind(ctx); err != nil || behind {
 				return err
 			}
-			if err := w.apply(ctx, answer.Events); err != nil {
-				return err
+			continue
+		}
+		if err != nil {
+			if err = w.ended(ctx, err); armed.Healthy() && ctx.Err() == nil && etcderr.Retryable(err) {
+				return nil
 			}
-		case <-again.C:
-			behind, err := w.behind(ctx)
-			if err != nil {
-				return err
-			}
-			if behind {
-				return nil // perhaps on a member that hangs: the next watch goes to another
-			}
-		case <-ctx.Done():
-			return backoff.ContextErr(ctx)
+			return err
+		}
+		if err := w.apply(ctx, answer.Events); err != nil {
+			return err
 		}
 	}
 }
 
-// receive returns why a watch has ended, or nil. ok: its channel is open.
-func (w *watcher) receive(ctx context.Context, answer clientv3.WatchResponse, ok bool) error {
-	err := answer.Err()
+// ended returns the error of a watch that has ended with err: whether another one is made, and from where.
+func (w *watcher) ended(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return backoff.ContextErr(ctx)
 	case errors.Is(err, rpctypes.ErrCompacted):
 		w.revision = 0
 		return backoff.Again(err)
-	case !ok:
-		return backoff.Again(errors.New("the watch was closed"))
-	case err != nil && etcderr.Classify(err) != etcderr.Unauthorised:
-		return backoff.Again(err)
-	default:
+	case etcderr.Classify(err) == etcderr.Unauthorised:
 		return err
+	default:
+		return backoff.Again(err)
 	}
 }
 
 // read tells the difference between what was told and what stands now.
 func (w *watcher) read(ctx context.Context) error {
-	now, err := w.client.list(ctx, w.place)
+	now, err := w.client.list(ctx, w.queue)
 	if err != nil {
 		return err
 	}
@@ -247,7 +226,7 @@ func (w *watcher) read(ctx context.Context) error {
 // behind reads whether other entries stand than those that were told. It may be that events are on their way: then the
 // next watch gets them.
 func (w *watcher) behind(ctx context.Context) (bool, error) {
-	now, err := w.client.list(ctx, w.place)
+	now, err := w.client.list(ctx, w.queue)
 	if err != nil {
 		return false, err
 	}

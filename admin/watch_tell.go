@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -14,7 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // apply tells what a watch has answered. What is not newer than the last read was told by that.
@@ -44,7 +44,7 @@ func (w *watcher) apply(ctx context.Context, events []*clientv3.Event) error {
 // stands for as long as the reader's does. Deletions come first, as in etcd.
 func inTurn(a, b *clientv3.Event) int {
 	rank := func(ev *clientv3.Event) int {
-		reader := queue.IsReaderKey(string(ev.Kv.Key))
+		reader := layout.IsReader(string(ev.Kv.Key))
 		switch {
 		case ev.Type != clientv3.EventTypeDelete && reader:
 			return 3
@@ -81,7 +81,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoc
 		}
 		return w.acquired(rev)
 	}
-	e := queue.View(ev.Kv, w.place.verbatim())
+	e := w.queue.View(ev.Kv)
 	e.Token = before.Token
 	if !known {
 		if e.Token, err = w.client.token(ctx, epoch, e.Revision); err != nil {
@@ -104,7 +104,7 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoc
 // isSecond reports whether an event is about the reader's entry of a lock that can be downgraded, whose writer's entry
 // stands. Nothing is told of it until that is gone.
 func (w *watcher) isSecond(ev *clientv3.Event) bool {
-	if !queue.IsReaderKey(string(ev.Kv.Key)) {
+	if !layout.IsReader(string(ev.Kv.Key)) {
 		return false
 	}
 	if ev.Type == clientv3.EventTypeDelete {
@@ -120,7 +120,7 @@ func (w *watcher) isSecond(ev *clientv3.Event) bool {
 	if !is && (w.writer.Revision != ev.Kv.CreateRevision || w.standing[w.writer.Key].Revision != w.writer.Revision) {
 		return false
 	}
-	e := queue.View(ev.Kv, w.place.verbatim())
+	e := w.queue.View(ev.Kv)
 	e.Token = w.writer.Token
 	if is {
 		e.Token = w.second[e.Revision].Token
@@ -137,15 +137,15 @@ const maxEndings = 100
 // which it was put, so that nothing need be known of the entry: the same answer may tell that it has queued.
 func (w *watcher) ask(ctx context.Context, events []*clientv3.Event) (how []What, epoch []*mvccpb.KeyValue, err error) {
 	how = make([]What, len(events))
-	ops := []clientv3.Op{clientv3.OpGet(w.client.namespace + "/epoch")}
+	ops := []clientv3.Op{clientv3.OpGet(names.EpochKey(w.client.namespace))}
 	var asked []int
 	for i, ev := range events {
 		how[i] = Released
-		lease, ours := queue.LeaseOf(string(ev.Kv.Key))
+		lease, ours := layout.LeaseOf(string(ev.Kv.Key))
 		if ev.Type != clientv3.EventTypeDelete || !ours {
 			continue
 		}
-		key := fmt.Sprintf("%s%x", w.client.sessionKeys(), int64(lease))
+		key := names.SessionKey(w.client.namespace, lease)
 		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly(), clientv3.WithRev(ev.Kv.ModRevision)))
 		asked = append(asked, i)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/callback"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/front"
 )
 
 // run reports one call of Run: to its callbacks, in order, and to the log.
@@ -60,7 +60,7 @@ func (r *run) watchLeaders(ctx context.Context) (stop func()) {
 	go func() { // joined by stop
 		defer close(done)
 		var last fencing.Token
-		err := r.election.front.Follow(ctx, r.election.reader().refresh(), func(f queue.Front) {
+		err := r.election.front.Follow(ctx, r.election.reader().refresh(), func(f front.Front) {
 			l := leaderOf(f)
 			if l.Token == 0 || l.Token == last {
 				return

@@ -8,6 +8,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/front"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
@@ -16,13 +18,13 @@ import (
 
 // MaxValue is the size of the largest candidate's value: 65,536 bytes. Every observer reads it: use it for an identity
 // or an address.
-const MaxValue = queue.MaxData
+const MaxValue = layout.MaxData
 
 // Election is the name of an election, with its policies. It is immutable, does no I/O when made, and may be copied and
 // used by any number of goroutines.
 type Election struct {
 	queue *queue.Queue
-	front *queue.FrontReader
+	front *front.Reader
 	opts  Options
 }
 
@@ -39,8 +41,11 @@ func NewAt(sess *session.Session, prefix string) *Election {
 }
 
 func newElection(q *queue.Queue) *Election {
-	front, _ := q.Reader() // the first call returns the error
-	return &Election{queue: q, front: front}
+	e := &Election{queue: q}
+	if q.Err() == nil { // the first call returns it
+		e.front = front.Of(q.Host(), q.Layout())
+	}
+	return e
 }
 
 // With returns a copy with these policies.

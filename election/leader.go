@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/front"
 )
 
 // Leader describes a leader. The zero Leader means that no candidate leads. Compare terms by Token.
@@ -30,7 +30,7 @@ type Leader struct {
 	Since  time.Time // when its term began; zero until about a second after that
 }
 
-func leaderOf(f queue.Front) Leader {
+func leaderOf(f front.Front) Leader {
 	if f.Entry == nil {
 		return Leader{}
 	}

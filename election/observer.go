@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/front"
 )
 
 // Observer keeps the current leader in memory, with one watch and a read each third of MaxAge. It may be used by any
@@ -86,7 +86,7 @@ func newObserver(ctx context.Context, r *Reader, e *Election) (*Observer, error)
 
 func (o *Observer) run(ctx context.Context) {
 	defer close(o.ended)
-	err := o.reader.front.Follow(ctx, o.reader.refresh(), func(f queue.Front) {
+	err := o.reader.front.Follow(ctx, o.reader.refresh(), func(f front.Front) {
 		if o.latest.Swap(&observation{leaderOf(f), f.Sent}) == nil {
 			close(o.first)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -25,7 +25,7 @@ type Reader struct {
 	name     string
 	isPrefix bool // name is a prefix, as for NewAt
 
-	front  *queue.FrontReader // nil only if err is not
+	front  *front.Reader // nil only if err is not
 	maxAge time.Duration
 	spawn  func(f func()) bool // runs f on a goroutine of the session; false: it is closed. nil: no session
 	err    error               // why the reader cannot be used
@@ -75,7 +75,7 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 	}
 	var retry backoff.Policy
 	if retry, with.err = o.validate(); with.err == nil {
-		with.front, with.err = queue.NewReader(r.client, r.name, r.isPrefix, queue.ReaderOptions{
+		with.front, with.err = front.New(r.client, r.name, r.isPrefix, front.Options{
 			Kind: "election", Namespace: o.Namespace, Retry: retry, Clock: clock,
 		})
 	}
@@ -134,7 +134,7 @@ func (r *Reader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			return
 		}
 		var last *Leader
-		err := r.follow(ctx, func(f queue.Front) bool {
+		err := r.follow(ctx, func(f front.Front) bool {
 			l := leaderOf(f)
 			if last != nil && l.equalExceptSince(*last) {
 				return true
@@ -176,15 +176,15 @@ func (r *Reader) refresh() time.Duration { return r.maxAge / 3 }
 // follow calls handle with the latest front, on the caller's goroutine, until
 // handle returns false (then follow returns nil) or following fails. While handle
 // runs, a newer front replaces one that waits.
-func (r *Reader) follow(ctx context.Context, handle func(queue.Front) bool) error {
+func (r *Reader) follow(ctx context.Context, handle func(front.Front) bool) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	latest := make(chan queue.Front, 1)
+	latest := make(chan front.Front, 1)
 	ended := make(chan error, 1)
 	go func() { // joined below
-		ended <- r.front.Follow(ctx, r.refresh(), func(f queue.Front) {
+		ended <- r.front.Follow(ctx, r.refresh(), func(f front.Front) {
 			select {
 			case <-latest:
 			default:

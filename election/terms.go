@@ -46,7 +46,7 @@ func termsOf(e *Election) terms {
 	all := host.Extension(termsKey{}, func() any {
 		return &sessionTerms{states: make(map[string]map[*Term]*termState), changed: make(chan struct{})}
 	}).(*sessionTerms)
-	return terms{all: all, prefix: e.queue.Prefix(), host: host}
+	return terms{all: all, prefix: e.queue.Layout().Entries, host: host}
 }
 
 // add records a term that was won, until it ends.
@@ -156,7 +156,7 @@ func (ts terms) find(token fencing.Token) *Term {
 		}
 	}
 	for _, t := range ts.recentlyEnded() {
-		if t.election.queue.Prefix() == ts.prefix && t.Token().Revision() == token.Revision() {
+		if t.election.queue.Layout().Entries == ts.prefix && t.Token().Revision() == token.Revision() {
 			return t
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -77,8 +77,8 @@ const maxMinHold = 31 * 24 * time.Hour
 
 func (o Options) validate() error {
 	switch {
-	case len(o.Owner) > queue.MaxText:
-		reason := fmt.Sprintf("is longer than %d bytes", queue.MaxText)
+	case len(o.Owner) > layout.MaxText:
+		reason := fmt.Sprintf("is longer than %d bytes", layout.MaxText)
 		return &holdfast.ArgumentError{Argument: "Options.Owner", Reason: reason}
 	case o.MaxHold < 0:
 		return &holdfast.ArgumentError{Argument: "Options.MaxHold", Reason: "is negative"}

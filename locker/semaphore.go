@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
@@ -10,7 +11,7 @@ import (
 )
 
 // MaxPermits is the largest limit of a Semaphore: 1,024.
-const MaxPermits = queue.MaxPermits
+const MaxPermits = layout.MaxPermits
 
 // Semaphore is the name of a semaphore: up to n permits of it are held at a time, by all processes together. It is
 // immutable, does no I/O when made, and may be copied and used by any number of goroutines.

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
@@ -124,4 +125,4 @@ func (h host) LockDelay() time.Duration { return h.opts.LockDelay }
 
 func (h host) TrailingSlash() bool { return h.opts.TrailingSlash }
 
-func (h host) Identity() lease.Identity { return h.identity }
+func (h host) Identity() layout.Identity { return h.identity }

@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,13 +10,15 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // The session key exists as long as its lease. Its watch reports a revoked lease at once. Txns compare its mod
@@ -32,18 +33,9 @@ const (
 	// The timeout doubles up to maxArmTimeout. If all members are slow, more watches add to their load: etcd's client
 	// forgets one that is canceled before it was created, and leaves it in etcd with its stream.
 	maxArmTimeout = 8 * time.Second
-
-	// A watch that lived for healthyWatch resets the backoff.
-	healthyWatch = 10 * time.Second
-
-	// watchKey is metadata that etcd ignores. etcd's client opens one stream for each set of metadata, so each
-	// watch gets its own stream, which goes to the next member.
-	watchKey = "holdfast-session"
 )
 
-func (h host) SessionKey(id clientv3.LeaseID) string {
-	return fmt.Sprintf("%s/session/%x", h.opts.Namespace, int64(id))
-}
+func (h host) SessionKey(id clientv3.LeaseID) string { return names.SessionKey(h.opts.Namespace, id) }
 
 func (h host) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) {
 	key := h.SessionKey(l.ID())
@@ -59,25 +51,13 @@ func (h host) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) 
 	return resp.Header.Revision, nil
 }
 
-func (o Options) identity() lease.Identity {
+func (o Options) identity() layout.Identity {
 	if o.Anonymous {
-		return lease.Identity{Owner: o.Owner}
+		return layout.Identity{Owner: o.Owner}
 	}
 	host, _ := os.Hostname() // unknown is as good as empty here
 	pid := os.Getpid()
-	return lease.Identity{Owner: cmp.Or(o.Owner, fmt.Sprintf("%s:%d", host, pid)), Host: host, PID: pid}
-}
-
-// sessionValue returns the value of a session key.
-func sessionValue(who lease.Identity) string {
-	b, err := json.Marshal(struct {
-		V int `json:"v"`
-		lease.Identity
-	}{1, who})
-	if err != nil {
-		return "" // cannot happen: plain fields only
-	}
-	return string(b)
+	return layout.Identity{Owner: cmp.Or(o.Owner, fmt.Sprintf("%s:%d", host, pid)), Host: host, PID: pid}
 }
 
 // announce puts the session key of a lease that was just granted. If that is refused, it revokes the lease.
@@ -91,7 +71,7 @@ func (s *Session) announce(ctx context.Context, l *lease.Lease) error {
 	case etcderr.Unauthorised:
 		if errors.Is(err, rpctypes.ErrPermissionDenied) { // and not, say, a token that has expired
 			err = fmt.Errorf("%w; grant it to a role of this user: "+
-				"etcdctl role grant-permission --prefix ROLE readwrite %s/session/", err, s.opts.Namespace)
+				"etcdctl role grant-permission --prefix ROLE readwrite %s", err, names.SessionKeys(s.opts.Namespace))
 		}
 	case etcderr.Transient, etcderr.Permanent, etcderr.Unknown:
 	}
@@ -114,11 +94,10 @@ func (s *Session) watchSessionKey(l *lease.Lease) {
 		return // cannot happen: New has validated the policy
 	}
 	within := armTimeout
-	for n := 0; ; n++ {
-		armed := s.opts.Clock()
-		s.watchUntilDeleted(l, fmt.Sprintf("%x-%d", int64(l.ID()), n), within)
+	for {
+		healthy := s.watchUntilDeleted(l, within)
 		within = min(2*within, maxArmTimeout)
-		if s.opts.Clock()-armed > healthyWatch {
+		if healthy {
 			pauses.Reset()
 			within = armTimeout
 		}
@@ -131,34 +110,34 @@ func (s *Session) watchSessionKey(l *lease.Lease) {
 }
 
 // watchUntilDeleted watches the key of l, and restores it when it is deleted. It returns then, or when the watch
-// fails or is not created within the given time. The watch starts at the present revision, since etcd serves watches
-// from older revisions only every 100 ms. The read after its creation finds earlier deletions.
-func (s *Session) watchUntilDeleted(l *lease.Lease, stream string, within time.Duration) {
-	ctx := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(l.Context()), watchKey, stream)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	unarmed := time.AfterFunc(within, cancel)
-	defer unarmed.Stop()
-	events := s.client.Watch(ctx, host{s}.SessionKey(l.ID()), clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
-	if created, ok := <-events; !ok || created.Err() != nil {
-		return
+// fails or is not created within the given time, and says whether it was healthy. Each is on a stream of its own, which
+// goes to the next member.
+func (s *Session) watchUntilDeleted(l *lease.Lease, within time.Duration) (healthy bool) {
+	ctx := l.Context()
+	armed, err := watching.NewStream().Arm(ctx, watching.Request{
+		Client: s.client, Open: ctx, Key: host{s}.SessionKey(l.ID()), Opts: []clientv3.OpOption{clientv3.WithFilterPut()},
+		Within: within,
+	})
+	if err != nil {
+		return false
 	}
-	unarmed.Stop()
+	defer armed.Close()
 	read, err := attempt.Ask(ctx, s.sender, attempt.Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return s.readSessionKey(ctx, l)
 	})
-	if err != nil || s.checkSessionKey(l, read) != nil {
-		return
+	if err == nil {
+		err = s.checkSessionKey(l, read)
 	}
-	for resp := range events {
-		if len(resp.Events) == 0 {
-			continue
+	for err == nil {
+		var resp clientv3.WatchResponse
+		if resp, err = armed.Next(ctx, nil); len(resp.Events) > 0 {
+			if resp.Header.ClusterId == l.Cluster() {
+				_ = s.restoreSessionKey(l, resp.Events[0].Kv.ModRevision)
+			}
+			break
 		}
-		if resp.Header.ClusterId == l.Cluster() {
-			_ = s.restoreSessionKey(l, resp.Events[0].Kv.ModRevision)
-		}
-		return
 	}
+	return armed.Healthy()
 }
 
 // readSessionKey is a linearizable read. It serves as the proof of renewals as well.

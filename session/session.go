@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
@@ -25,7 +26,7 @@ type Session struct {
 	opts      Options
 	telemetry *telemetry.Telemetry
 	sender    *attempt.Sender
-	identity  lease.Identity
+	identity  layout.Identity
 	keyValue  string // of session keys
 
 	ctx    context.Context // until Close
@@ -84,7 +85,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		subs:       make(map[*subscriber]struct{}),
 		extensions: make(map[any]any),
 	}
-	s.keyValue = sessionValue(s.identity)
+	s.keyValue = s.identity.Encode()
 	if s.clientClosed() {
 		return nil, fmt.Errorf("holdfast: no session: %w", holdfast.ErrClientClosed)
 	}

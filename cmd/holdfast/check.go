@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -159,7 +160,7 @@ func (c *checker) run(ctx context.Context, timeout time.Duration) error {
 
 // reach returns why etcd cannot be reached, if it cannot.
 func (c *checker) reach(ctx context.Context) error {
-	_, err := need{key: c.namespace + "/epoch", permission: "read"}.probe(ctx, c.cli)
+	_, err := need{key: names.EpochKey(c.namespace), permission: "read"}.probe(ctx, c.cli)
 	if exitCode(err) == exitUnavailable {
 		return err
 	}

@@ -10,6 +10,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // need is a permission.
@@ -29,27 +32,31 @@ var permissions = map[string]func(namespace, name string) []need{
 	"sem":      func(ns, name string) []need { return entriesOf(ns, "sem", name) },
 	"election": func(ns, name string) []need { return entriesOf(ns, "election", name) },
 	"admin": func(ns, _ string) []need {
-		return []need{{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "readwrite"}, {ns + "/tree/", true, "readwrite"}}
+		lock, tree := layout.Names(ns, "lock"), layout.Names(ns, "tree")
+		return []need{{names.EpochKey(ns), false, "read"}, {lock, true, "readwrite"}, {tree, true, "readwrite"}}
 	},
 	"inspect": func(ns, name string) []need {
-		return []need{
-			{ns + "/epoch", false, "read"}, {ns + "/lock/", true, "read"}, {ns + "/tree/", true, "read"},
-			{ns + "/election/", true, "read"}, {ns + "/session/", true, "read"},
+		all := []need{{names.EpochKey(ns), false, "read"}}
+		for _, kind := range []string{"lock", "tree", "election"} {
+			all = append(all, need{layout.Names(ns, kind), true, "read"})
 		}
+		return append(all, need{names.SessionKeys(ns), true, "read"})
 	},
 	"observe": func(ns, name string) []need {
 		entries := entriesOf(ns, "election", name)[2]
-		return []need{{ns + "/epoch", false, "read"}, {entries.key, true, "read"}}
+		return []need{{names.EpochKey(ns), false, "read"}, {entries.key, true, "read"}}
 	},
-	"epoch": func(ns, _ string) []need { return []need{{ns + "/epoch", false, "readwrite"}} },
+	"epoch": func(ns, _ string) []need { return []need{{names.EpochKey(ns), false, "readwrite"}} },
 }
 
 func entriesOf(ns, kind, name string) []need {
-	prefix := ns + "/" + kind + "/"
+	prefix := layout.Names(ns, kind)
 	if name != "" {
-		prefix += name + "/@" // the limit of a semaphore is beside its entries
+		prefix = layout.Named(ns, kind, name).Own() // the limit of a semaphore is beside its entries
 	}
-	return []need{{ns + "/epoch", false, "read"}, {ns + "/session/", true, "readwrite"}, {prefix, true, "readwrite"}}
+	return []need{
+		{names.EpochKey(ns), false, "read"}, {names.SessionKeys(ns), true, "readwrite"}, {prefix, true, "readwrite"},
+	}
 }
 
 // wanted are the permissions for some purposes. A role has one permission for a key: the larger one is wanted.

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // slowCommit is what etcd itself warns of.
@@ -22,12 +23,12 @@ const leastTTL = 5 * time.Second
 // times measures what a lock costs, and what a renewal takes, and judges the TTL by it.
 func (c *checker) times(ctx context.Context, timeout time.Duration) {
 	commit, err := c.measure(ctx, timeout, func(ctx context.Context) (time.Duration, error) {
-		return need{c.namespace + "/session/", true, "readwrite"}.probe(ctx, c.cli)
+		return need{names.SessionKeys(c.namespace), true, "readwrite"}.probe(ctx, c.cli)
 	})
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace): // told by its alarm
 	case exitCode(err) == exitDenied:
-		c.info("commit", "cannot be measured by a user that may not write "+c.namespace+"/session/")
+		c.info("commit", "cannot be measured by a user that may not write "+names.SessionKeys(c.namespace))
 	case err != nil:
 		c.fail("commit", fmt.Sprintf("cannot be measured: %v", err), "")
 	default:
@@ -46,7 +47,7 @@ func (c *checker) times(ctx context.Context, timeout time.Duration) {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return
 	case exitCode(err) == exitDenied:
-		c.info("renewal", "cannot be measured by a user that may not read "+c.namespace+"/epoch")
+		c.info("renewal", "cannot be measured by a user that may not read "+names.EpochKey(c.namespace))
 		return
 	case err != nil:
 		c.fail("renewal", fmt.Sprintf("cannot be measured: %v", err), "")
@@ -100,7 +101,7 @@ func (c *checker) renewals(
 		begun := time.Now()
 		_, err := c.cli.KeepAliveOnce(ctx, lease.ID)
 		if err == nil {
-			_, err = c.cli.Get(ctx, c.namespace+"/epoch", clientv3.WithCountOnly())
+			_, err = c.cli.Get(ctx, names.EpochKey(c.namespace), clientv3.WithCountOnly())
 		}
 		return time.Since(begun), withConnection(c.cli, err)
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -164,16 +165,12 @@ func newRun(a *app) *cobra.Command {
 					"use a name without --at")
 			}
 			return a.withSession(cmd.Context(), &o.sessionFlags, func(sess *session.Session) error {
-				mu := locker.NewMutex(sess, args[0])
+				mu, q := locker.NewMutex(sess, args[0]), layout.Named(a.namespace, "lock", args[0])
 				if o.at {
-					mu = locker.NewMutexAt(sess, args[0])
+					mu, q = locker.NewMutexAt(sess, args[0]), layout.At("lock", args[0])
 				}
 				mu = mu.With(locker.Options{MinHold: o.min})
-				entries := a.namespace + "/lock/" + args[0] + "/@/"
-				if o.at {
-					entries = args[0] + "/"
-				}
-				if !o.try && a.runsUnder(cmd.Context(), sess.Client(), entries) {
+				if !o.try && a.runsUnder(cmd.Context(), sess.Client(), q.Entries) {
 					return usage("the \"holdfast run\" that has started this one holds lock %s: they would wait for each other; "+
 						"use another name, or --try", clean(args[0], 0))
 				}

@@ -39,23 +39,29 @@ var layers = map[string][]string{
 	"backoff":            {"", "etcderr"},
 	"audit":              {""},
 	"internal/attempt":   leaves,
+	"internal/watching":  leaves,
 	"fencing":            above("internal/attempt"),
 	"internal/fence":     above("fencing"),
 	"fencing/sqlfence":   above("fencing", "internal/fence"),
 	"fencing/httpfence":  above("fencing", "internal/fence"),
 	"fencing/grpcfence":  above("fencing", "internal/fence"),
-	"internal/lease":     above("internal/attempt"),
-	"session":            above("internal/attempt", "internal/lease"),
 	"view":               above("fencing"),
-	"internal/queue":     above("internal/attempt", "internal/lease", "fencing", "view"),
-	"admin":              above("internal/attempt", "internal/lease", "fencing", "view", "internal/queue"),
-	"locker":             above("internal/attempt", "internal/lease", "fencing", "session", "view", "internal/queue"),
-	"election":           above("internal/attempt", "internal/lease", "fencing", "session", "view", "internal/queue"),
+	"internal/layout":    above("fencing", "view"),
+	"internal/lease":     above("internal/attempt", "internal/layout"),
+	"session":            above("internal/attempt", "internal/layout", "internal/lease", "internal/watching"),
+	"internal/queue":     locks,
+	"internal/front":     locks,
+	"admin":              above("internal/attempt", "internal/layout", "internal/watching", "fencing", "view"),
+	"locker":             slices.Concat(locks, []string{"session", "internal/queue"}),
+	"election":           slices.Concat(locks, []string{"session", "internal/queue", "internal/front"}),
 
 	// Each a module of its own.
 	"contrib/gocronlock": above("fencing", "session", "locker", "election"),
 	"contrib/kubelock":   above("fencing", "locker", "election"),
 }
+
+// locks lists what the packages that make locks and terms may import.
+var locks = above("internal/attempt", "internal/layout", "internal/lease", "internal/watching", "fencing", "view")
 
 func above(packages ...string) []string { return slices.Concat(leaves, packages) }
 

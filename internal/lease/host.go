@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -40,7 +41,7 @@ type Host interface {
 	// Sender returns the sender of requests that may be repeated.
 	Sender() *attempt.Sender
 	// Identity says who the session is, for people who look into etcd.
-	Identity() Identity
+	Identity() layout.Identity
 	// LockDelay is how long a waiter waits when the entry ahead of it went
 	// together with its lease.
 	LockDelay() time.Duration
@@ -105,12 +106,4 @@ type Host interface {
 	// Detached returns a context, with ctx's values, for finishing what a caller began: ctx itself, or if that is
 	// already dead, one that ends after CloseTimeout.
 	Detached(ctx context.Context) (context.Context, context.CancelFunc)
-}
-
-// Identity says who a session is, for people who look into etcd. It is written
-// there as JSON, next to a format number, "v".
-type Identity struct {
-	Owner string `json:"owner,omitempty"`
-	Host  string `json:"host,omitempty"`
-	PID   int    `json:"pid,omitempty"`
 }

@@ -1,11 +1,13 @@
 // Package names has the rules that all packages share for names: how one is
-// quoted in a message, what a namespace may look like, and which key holds its
-// fencing epoch.
+// quoted in a message, what a name and a namespace may look like, and which keys hold
+// the fencing epoch and the sessions of a namespace.
 package names
 
 import (
 	"fmt"
 	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 )
@@ -37,6 +39,14 @@ func Namespace(ns string) (string, error) {
 
 // EpochKey returns the key that holds the fencing epoch of a namespace.
 func EpochKey(namespace string) string { return namespace + "/epoch" }
+
+// SessionKeys is what the session keys of a namespace begin with.
+func SessionKeys(namespace string) string { return namespace + "/session/" }
+
+// SessionKey returns the session key of a lease.
+func SessionKey(namespace string, id clientv3.LeaseID) string {
+	return fmt.Sprintf("%s%x", SessionKeys(namespace), int64(id))
+}
 
 // Quote returns a name for use in a message: escaped, and cut after 128 bytes.
 func Quote(name string) string {

@@ -41,3 +41,15 @@ func TestQuoteEscapesAndCuts(t *testing.T) {
 		}
 	}
 }
+
+func TestKeysOfANamespace(t *testing.T) {
+	for got, want := range map[string]string{
+		names.EpochKey("ns"):           "ns/epoch",
+		names.SessionKeys("ns"):        "ns/session/",
+		names.SessionKey("ns", 0x5eed): "ns/session/5eed",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

@@ -48,7 +48,7 @@ func (q *Queue) Acquire(ctx context.Context, r Request) (_ *Hold, err error) {
 	if err := q.usable(ctx); err != nil {
 		return nil, err
 	}
-	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.at.Kind, q.at.Name)
 	defer func() { q.reportAcquire(ctx, r, err) }()
 
 	t := q.newTicket(r)
@@ -78,7 +78,7 @@ func (q *Queue) TryAcquire(ctx context.Context, r Request) (_ *Hold, err error) 
 	if err := q.usable(ctx); err != nil {
 		return nil, err
 	}
-	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.at.Kind, q.at.Name)
 	defer func() { q.reportAcquire(ctx, r, err) }()
 
 	if q.sem != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -89,7 +90,7 @@ func TestDowngradeRacesWithTheEndOfTheHold(t *testing.T) {
 		"released": func(_ *testing.T, _ *etcdfake.Server, _ *process, h *Hold) { _ = h.Release(context.Background()) },
 		"kicked": func(t *testing.T, srv *etcdfake.Server, _ *process, h *Hold) {
 			for _, kv := range kit.Standing(srv, "x") {
-				tryNotify(t, srv, kv, Notice{By: "ops", Reason: "deploy"}) // the writer's entry may go at this moment
+				tryNotify(t, srv, kv, layout.Notice{By: "ops", Reason: "deploy"}) // the writer's entry may go at this moment
 			}
 		},
 		"closed": func(_ *testing.T, _ *etcdfake.Server, p *process, _ *Hold) {
@@ -160,7 +161,7 @@ func TestNoticeIsNotForgottenByADowngrade(t *testing.T) {
 		h := mustAcquireDowngradable(t, p, Request{})
 		time.Sleep(3 * time.Second) // the entries say since when they are held
 		before := h.holds[1]
-		notify(t, srv, srv.Keys(before.Key())[0], Notice{By: "ops", Reason: "deploy"})
+		notify(t, srv, srv.Keys(before.Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
 		// The poller reads the notice after Downgrade has ended the hold, and before the next one is known.
 		h.stop(holdfast.ErrReleased)
 		before.sawEntry(srv.Keys(before.Key())[0])

@@ -20,8 +20,6 @@ var (
 	errOccupied = errors.New("the queue is not empty")
 	// errEntryGone: another client deleted the entry, or has written to it.
 	errEntryGone = errors.New("the entry is no longer in the queue as it was put")
-	// errEpochMoved: the epoch was raised between the put and its reply.
-	errEpochMoved = errors.New("the fencing epoch was bumped while the entry was being put")
 )
 
 // stage is how far an attempt has come. It only grows.
@@ -79,7 +77,7 @@ type entry struct {
 
 // log returns the session's logger with what identifies the entry.
 func (e *entry) log() *slog.Logger {
-	return e.q.host.Logger().With("queue", e.q.kind, "name", e.q.name, "key", e.key,
+	return e.q.host.Logger().With("queue", e.q.at.Kind, "name", e.q.at.Name, "key", e.key,
 		"lease", holdfast.LeaseID(e.lease.ID()).String())
 }
 

@@ -77,7 +77,7 @@ func TestContextOfARequest(t *testing.T) {
 		e := &entry{q: p.queue("x"), lease: p.Host.Lease()}
 		for _, grace := range []time.Duration{0, giveUpWait} {
 			caller, cancel := context.WithCancel(t.Context())
-			listens := &listened{Context: caller}
+			listens := &kit.Listened{Context: caller}
 			ctx, stop := e.requestContext(context.WithValue(listens, contextKey{}, "value"), grace)
 			if ctx.Value(contextKey{}) != "value" {
 				t.Error("the request lacks a value of its caller")
@@ -90,15 +90,15 @@ func TestContextOfARequest(t *testing.T) {
 			}
 			stop()
 
-			ctx, stop = e.requestContext(&listened{Context: t.Context()}, grace)
+			ctx, stop = e.requestContext(&kit.Listened{Context: t.Context()}, grace)
 			stop()
 			if ctx.Err() == nil {
 				t.Error("the context outlasts its request")
 			}
-			listens = &listened{Context: t.Context()}
+			listens = &kit.Listened{Context: t.Context()}
 			_, stop = e.requestContext(listens, grace)
 			stop()
-			listens.nothingListens(t, "a request")
+			listens.NothingListens(t, "a request")
 		}
 		ctx, stop := e.requestContext(t.Context(), time.Hour)
 		defer stop()

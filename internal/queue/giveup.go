@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -26,7 +27,7 @@ func (e *entry) canQueueAgain(ctx context.Context, err error) bool {
 		e.q.host.LeaseGone(ctx, e.lease, err) // etcd has told this attempt before the session
 		e.abandonAll()
 		return true
-	case errors.Is(err, errEntryGone) || errors.Is(err, errEpochMoved):
+	case errors.Is(err, errEntryGone) || errors.Is(err, layout.ErrEpochMoved):
 		e.log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used", "reason", err)
 		for _, m := range e.set {
 			m.q.host.Go(func(context.Context) { _ = m.remove(m.lease.Context()) }) // joined by Close
@@ -131,7 +132,7 @@ func (e *entry) ofSet() string {
 	if !e.ticket.inSet {
 		return ""
 	}
-	return " of " + names.Quote(e.q.name)
+	return " of " + names.Quote(e.q.at.Name)
 }
 
 func (e *entry) queues() string {

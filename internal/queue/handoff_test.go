@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -219,7 +220,7 @@ func TestHandOffOfAWaitingEntryWithANoticeLeavesNothing(t *testing.T) {
 		kit.Queued(t, srv, entriesX, 2)
 		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
 		time.Sleep(time.Second)
-		notify(t, srv, kit.Standing(srv, "x")[1], Notice{By: "ops", Reason: "deploy"})
+		notify(t, srv, kit.Standing(srv, "x")[1], layout.Notice{By: "ops", Reason: "deploy"})
 		left := time.Now()
 		p.Unheard(srv, func() {
 			ahead.Release()

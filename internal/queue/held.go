@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -65,8 +66,8 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 		if time.Since(h.since) < heldAfter || h.modified.Load() != 0 || h.Check() != nil {
 			continue
 		}
-		v, ok := DecodeValue([]byte(e.value))
-		if e.q.verbatim() || !ok {
+		v, ok := layout.DecodeValue([]byte(e.value))
+		if e.q.at.Verbatim() || !ok {
 			h.sawModified(e.rev) // the value has no place for it
 			continue
 		}
@@ -100,4 +101,15 @@ func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
 		}
 		h.sawModified(mod)
 	}
+}
+
+// heldValue returns the value of an entry that is held since then, with new data. If
+// the entry's value does not have our form, it returns data.
+func (e *entry) heldValue(since time.Time, data string) string {
+	v, ok := layout.DecodeValue([]byte(e.value))
+	if e.q.at.Verbatim() || !ok {
+		return data
+	}
+	v.Held, v.Data = since, data
+	return v.Encode()
 }

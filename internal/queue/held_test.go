@@ -8,6 +8,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -72,7 +73,7 @@ func TestLongHoldsSaySinceWhenOnceInBatches(t *testing.T) {
 		}
 		for _, h := range locks {
 			kv := kit.Standing(srv, h.Queue().Name())[0]
-			v, ok := DecodeValue(kv.Value)
+			v, ok := layout.DecodeValue(kv.Value)
 			if !ok || kv.Version != 2 || v.Held.Sub(held) < -time.Millisecond || v.Held.Sub(held) > time.Second ||
 				v.Mode != "exclusive" {
 				t.Fatalf("entry %v", kv)
@@ -94,7 +95,7 @@ func TestEntryAtAForeignPrefixSaysWhoHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
-		if v, ok := DecodeValue(srv.Keys("/legacy/x/")[0].Value); !ok || v.Owner != "me" || v.Held.IsZero() {
+		if v, ok := layout.DecodeValue(srv.Keys("/legacy/x/")[0].Value); !ok || v.Owner != "me" || v.Held.IsZero() {
 			t.Errorf("%v, %v", v, ok)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 // historyWait bounds the question to etcd's history. Close waits for the record of a loss, so it is shorter than Close
@@ -20,23 +21,23 @@ const historyWait = 500 * time.Millisecond
 // This is for the record only. The holder was told before, at once: it has believed for too long that it holds, and
 // etcd takes a tenth of a second for a watch of the past.
 func (h *Hold) fromHistory(lost *holdfast.LostError) *holdfast.LostError {
-	if lost.Cause != holdfast.CauseEntryDeleted || !h.entry.q.takesNotices() {
+	if lost.Cause != holdfast.CauseEntryDeleted || !h.entry.q.at.TakesNotices() {
 		return lost
 	}
 	// Not the context of the lease, which ends with the session: a command that has lost its lock closes it at once.
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(context.Background()), historyWait)
 	defer cancel()
 	seen := max(h.modified.Load(), h.entry.rev)
-	var last Notice
+	var last layout.Notice
 	for past := range h.Client().Watch(ctx, h.Key(), clientv3.WithRev(seen+1)) {
 		for _, ev := range past.Events {
-			if v, ok := DecodeValue(ev.Kv.Value); ok && isEntry(ev.Kv, h.entry.rev) {
+			if v, ok := layout.DecodeValue(ev.Kv.Value); ok && isEntry(ev.Kv, h.entry.rev) {
 				last = v.Notice
 				continue
 			}
 			if last.Removed {
 				removed := *lost
-				removed.Cause, removed.Err = last.cause(), last.kick()
+				removed.Cause, removed.Err = last.Cause(), last.Kick()
 				return &removed
 			}
 			return lost // deleted in another way

@@ -314,11 +314,11 @@ func (h *Hold) lost(cause holdfast.Cause) *holdfast.LostError {
 // the name of the first: what its caller has asked for.
 func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
 	of := h.entry
-	if first := h.holds[0].entry; of.q.kind == "tree" || of.q.name == first.q.name {
+	if first := h.holds[0].entry; of.q.at.Kind == "tree" || of.q.at.Name == first.q.at.Name {
 		of = first
 	}
 	e := *lost
-	e.Kind, e.Name, e.Token = of.q.kind, of.q.name, int64(of.token)
+	e.Kind, e.Name, e.Token = of.q.at.Kind, of.q.at.Name, int64(of.token)
 	return &e
 }
 

@@ -1,27 +1,15 @@
 package queue
 
 import (
-	"crypto/rand"
-	"fmt"
 	"maps"
-	"strings"
 	"sync"
 
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // maxFree bounds how many key endings a session keeps for later entries.
 const maxFree = 1024
-
-// idNonce is the length of the random part of a key.
-const idNonce = 16
-
-// isNonce reports whether s has the form of the random part of a key, which
-// rand.Text makes. An entry of another client, such as etcd's own lease-ID keys or
-// a UUID, does not.
-func isNonce(s string) bool {
-	return len(s) == idNonce && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
-}
 
 // keys are the keys of a session's entries. A key belongs to one entry at a time. It is used again only when no request
 // that puts it can still be carried out: a late copy could put an entry that looks like the present one.
@@ -45,8 +33,8 @@ func (k *keys) newEntry(q *Queue, lease *lease.Lease) *entry {
 		e.permit = &permit{weight: q.weight}
 	}
 	if !k.reuse(e) {
-		e.id = fmt.Sprintf("%x-%s", int64(lease.ID()), rand.Text()[:idNonce])
-		k.register(e, q.keyPrefix()+e.id) // no other entry has this nonce
+		e.id = layout.NewID(lease.ID())
+		k.register(e, q.key(e.id)) // no other entry has this ID
 	}
 	return e
 }
@@ -61,7 +49,7 @@ func (k *keys) reuse(e *entry) bool {
 	}
 	for last := len(k.free) - 1; last >= 0; last-- {
 		e.id, k.free = k.free[last], k.free[:last]
-		e.key = e.q.keyPrefix() + e.id
+		e.key = e.q.key(e.id)
 		if k.inUse[e.key] == nil {
 			k.inUse[e.key] = e
 			return true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -17,7 +18,7 @@ func TestResizeFromAnotherLimitIsRefused(t *testing.T) {
 		ctx := kit.Within(t, time.Hour)
 		p := start(t, srv)
 		q := p.permits(3, 1)
-		for _, to := range []int{0, -1, MaxPermits + 1} {
+		for _, to := range []int{0, -1, layout.MaxPermits + 1} {
 			if err := q.Resize(ctx, to); !errors.As(err, new(*holdfast.ArgumentError)) {
 				t.Errorf("to %d: %v", to, err)
 			}
@@ -106,7 +107,9 @@ func TestBadPermitsAreRefusedBeforeAnyRequest(t *testing.T) {
 		p := start(t, srv)
 		time.Sleep(20 * kit.OneWay) // it has set the watch of its session key
 		p.Plan(nil)
-		for _, c := range []struct{ limit, weight int }{{0, 1}, {-1, 1}, {MaxPermits + 1, 1}, {3, 0}, {3, -1}, {3, 4}} {
+		for _, c := range []struct{ limit, weight int }{
+			{0, 1}, {-1, 1}, {layout.MaxPermits + 1, 1}, {3, 0}, {3, -1}, {3, 4},
+		} {
 			_, err := p.permits(c.limit, c.weight).Acquire(t.Context(), Request{})
 			argument, limit := (*holdfast.ArgumentError)(nil), (*holdfast.LimitError)(nil)
 			if !errors.As(err, &argument) && !errors.As(err, &limit) {

@@ -74,7 +74,7 @@ func (q *Queue) newTicket(r Request) *ticket {
 func (s *shared) join(t *ticket, ifEmpty bool) *line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := lineKey{entries: t.q.entries}
+	key := lineKey{entries: t.q.at.Entries}
 	if t.alone {
 		key.alone = t
 	}
@@ -133,7 +133,7 @@ func (ln *line) cancel(t *ticket) bool {
 // only the removal of an entry is unconfirmed; otherwise ErrOccupied, with the place.
 func (s *shared) occupancy(q *Queue) error {
 	s.mu.Lock()
-	ln := s.lines[lineKey{entries: q.entries}]
+	ln := s.lines[lineKey{entries: q.at.Entries}]
 	unconfirmed := ln != nil && ln.leftOver()
 	s.mu.Unlock()
 	switch {
@@ -158,7 +158,7 @@ func (s *shared) hasOthers(q *Queue) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, ln := range s.lines {
-		if key.alone != nil && key.entries == q.entries && !(q.reader && ln.q.reader) && !ln.leftOver() {
+		if key.alone != nil && key.entries == q.at.Entries && !(q.reader && ln.q.reader) && !ln.leftOver() {
 			return true
 		}
 	}

@@ -9,13 +9,14 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 // queueUp returns a line whose head stays, and n tickets behind it.
 func queueUp(n int) (*line, []*ticket) {
 	s := &shared{lines: make(map[lineKey]*line)}
-	q := &Queue{entries: "/x/@/"}
+	q := &Queue{at: layout.Queue{Entries: "/x/@/"}}
 	ln := s.join(&ticket{q: q, turn: make(chan *entry, 1)}, false)
 	all := make([]*ticket, n)
 	for i := range all {

@@ -72,14 +72,14 @@ func granted(t *testing.T, srv *etcdfake.Server, done <-chan result) result {
 		t.Fatal(r.err)
 	}
 	if !isFirst(srv, r.h) {
-		t.Errorf("%s is held, and in etcd stand %v", r.h.Key(), srv.Keys(r.h.Queue().entries))
+		t.Errorf("%s is held, and in etcd stand %v", r.h.Key(), srv.Keys(r.h.Queue().at.Entries))
 	}
 	return r
 }
 
 // isFirst reports whether the hold's entry is the first of its queue in etcd.
 func isFirst(srv *etcdfake.Server, h *Hold) bool {
-	kvs := srv.Keys(h.Queue().entries)
+	kvs := srv.Keys(h.Queue().at.Entries)
 	return len(kvs) > 0 && string(kvs[0].Key) == h.Key() && kvs[0].CreateRevision == h.Token().Revision()
 }
 

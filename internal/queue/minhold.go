@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 // With MinHold a name stays taken until that has passed since the grant, although the hold was released before, or its
@@ -167,7 +168,7 @@ func (m *move) grant(ctx context.Context) error {
 
 // takenValue is the entry's value after the release.
 func (e *entry) takenValue(ttl time.Duration) string {
-	v, ok := DecodeValue([]byte(e.value))
+	v, ok := layout.DecodeValue([]byte(e.value))
 	if !ok {
 		return e.value
 	}
@@ -209,6 +210,6 @@ func (q *Queue) taken(oldest *mvccpb.KeyValue) bool {
 	if oldest == nil {
 		return false
 	}
-	v, ok := DecodeValue(oldest.Value)
+	v, ok := layout.DecodeValue(oldest.Value)
 	return ok && !v.Released.IsZero() || q.shared.keys.taken(string(oldest.Key))
 }

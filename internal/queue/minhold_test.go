@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -66,7 +67,7 @@ func TestNameStaysTakenUntilMinHoldHasPassed(t *testing.T) {
 			t.Errorf("Release sent %v, want %v", sent, want)
 		}
 		kv := srv.Keys(h.Key())[0]
-		v, ok := DecodeValue(kv.Value)
+		v, ok := layout.DecodeValue(kv.Value)
 		if kv.Lease == int64(h.Lease()) || kv.CreateRevision != h.Token().Revision() || !ok ||
 			!v.Released.Before(v.TakenUntil) || v.Held.Sub(h.since).Abs() > time.Second {
 			t.Errorf("after the release %v stands, which says %+v", kv, v)

@@ -11,47 +11,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
-
-// Notice is what an administrator puts into the entry of a lock to have its holder let
-// go. The holder finds it by the reads that its poller makes anyway.
-//
-// It ends the hold, and unlike any other loss it leaves the entry where it is: the
-// holder is alive, and its work ends in order. The name is free once that calls
-// Release. A Notice with Removed bounds this by Value.ToldWithin.
-type Notice struct {
-	By      string    `json:"by"` // each text is cut to MaxText
-	Reason  string    `json:"reason"`
-	At      time.Time `json:"at"` // by the administrator's clock
-	Removed bool      `json:"removed,omitempty"`
-	// Until: the entry was moved to a lease of the administrator, and is gone by then.
-	Until time.Time `json:"until,omitzero"`
-}
-
-// Given reports whether there is a notice.
-func (n Notice) Given() bool { return !n.At.IsZero() }
-
-// bounded returns the notice as it is written; none, if its times cannot be written.
-func (n Notice) bounded() Notice {
-	if !plausible(n.At) || !n.Until.IsZero() && !plausible(n.Until) {
-		return Notice{}
-	}
-	n.By, n.Reason, n.At, n.Until = cut(n.By), cut(n.Reason), millis(n.At), millis(n.Until)
-	return n
-}
-
-// cause is why a hold with that notice has ended.
-func (n Notice) cause() holdfast.Cause {
-	if n.Removed {
-		return holdfast.CauseRemoved
-	}
-	return holdfast.CauseKicked
-}
-
-// kick says who has written the notice, and why.
-func (n Notice) kick() *holdfast.KickError {
-	return &holdfast.KickError{By: n.By, Reason: n.Reason, At: n.At}
-}
 
 // toldWithin is Value.ToldWithin of a session with that lock delay: the first entry of
 // a queue may have to wait for the delay before it holds, and two seconds later its
@@ -64,9 +25,6 @@ func toldWithin(lockDelay time.Duration) time.Duration { return lockDelay + 2*ti
 func (q *Queue) lookLasts() time.Duration {
 	return toldWithin(q.shared.lockDelay) - 3*q.shared.poll.interval()/2
 }
-
-// takesNotices reports whether holders look for notices.
-func (q *Queue) takesNotices() bool { return q.kind != "election" }
 
 // kept says what becomes of an entry that outlives its hold.
 type kept struct {
@@ -89,7 +47,7 @@ func (h *Hold) Blocks() bool {
 
 // unchanged is true in a Txn as long as the entry stands with the value that is known.
 func (h *Hold) unchanged() clientv3.Cmp {
-	if !h.entry.q.takesNotices() {
+	if !h.entry.q.at.TakesNotices() {
 		return h.IsOwner()
 	}
 	return clientv3.Compare(clientv3.ModRevision(h.Key()), "=", max(h.modified.Load(), h.entry.rev))
@@ -97,7 +55,7 @@ func (h *Hold) unchanged() clientv3.Cmp {
 
 // unknown reports whether the value that was put at mod is yet to be read.
 func (h *Hold) unknown(mod int64) bool {
-	return h.entry.q.takesNotices() && mod > max(h.modified.Load(), h.entry.rev)
+	return h.entry.q.at.TakesNotices() && mod > max(h.modified.Load(), h.entry.rev)
 }
 
 // readNotices reads the entries of holds whose values have changed. What is not
@@ -129,13 +87,13 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 // sawEntry takes note of the entry's value, and ends the hold if that has a notice.
 func (h *Hold) sawEntry(kv *mvccpb.KeyValue) {
 	h.sawModified(kv.ModRevision)
-	v, ok := DecodeValue(kv.Value)
-	if !ok || !h.entry.q.takesNotices() || !v.Notice.Given() {
+	v, ok := layout.DecodeValue(kv.Value)
+	if !ok || !h.entry.q.at.TakesNotices() || !v.Notice.Given() {
 		return
 	}
 	n := v.Notice
-	lost := h.lost(n.cause())
-	lost.Err = n.kick()
+	lost := h.lost(n.Cause())
+	lost.Err = n.Kick()
 	if h.stop(lost) {
 		h.entry.log().Warn("holdfast: an administrator has ended a hold; its entry stays until it is released",
 			"token", h.entry.token, "cause", lost.Cause.String(), "by", n.By, "reason", n.Reason)

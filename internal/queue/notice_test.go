@@ -2,8 +2,6 @@ package queue
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,12 +10,13 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 // notify puts a notice into an entry, as an administrator does.
-func notify(t *testing.T, srv *etcdfake.Server, kv *mvccpb.KeyValue, n Notice) {
+func notify(t *testing.T, srv *etcdfake.Server, kv *mvccpb.KeyValue, n layout.Notice) {
 	t.Helper()
 	if !tryNotify(t, srv, kv, n) {
 		t.Fatalf("the entry was changed or removed: %v", kv)
@@ -25,9 +24,9 @@ func notify(t *testing.T, srv *etcdfake.Server, kv *mvccpb.KeyValue, n Notice) {
 }
 
 // tryNotify returns false if the entry was changed or removed since it was read.
-func tryNotify(t *testing.T, srv *etcdfake.Server, kv *mvccpb.KeyValue, n Notice) bool {
+func tryNotify(t *testing.T, srv *etcdfake.Server, kv *mvccpb.KeyValue, n layout.Notice) bool {
 	t.Helper()
-	v, ok := DecodeValue(kv.Value)
+	v, ok := layout.DecodeValue(kv.Value)
 	if !ok {
 		t.Fatalf("entry %v", kv)
 	}
@@ -53,7 +52,7 @@ func TestNoticeIsFoundByThePollAndCostsOneRead(t *testing.T) {
 		time.Sleep(20 * interval) // until the entries say since when they are held
 		kv := srv.Keys(locks[42].Key())[0]
 		p.Plan(nil)
-		notify(t, srv, kv, Notice{By: "ops", Reason: "deploy"})
+		notify(t, srv, kv, layout.Notice{By: "ops", Reason: "deploy"})
 		lost, after := noticed(t, locks[42])
 		if after > interval+4*kit.OneWay+time.Millisecond || lost.Cause != holdfast.CauseKicked {
 			t.Errorf("after %v: %v", after, lost)
@@ -80,10 +79,10 @@ func TestNoticeIsFoundWithinTwoSecondsWhateverTheLockDelay(t *testing.T) {
 				h := mustAcquire(t, p.queue("x"))
 				time.Sleep(time.Duration(i) * 137 * time.Millisecond)
 				kv := srv.Keys(h.Key())[0]
-				if v, _ := DecodeValue(kv.Value); v.ToldWithin != max(delay, 0)+2*time.Second {
+				if v, _ := layout.DecodeValue(kv.Value); v.ToldWithin != max(delay, 0)+2*time.Second {
 					t.Errorf("lock delay %v: the entry promises %v", delay, v.ToldWithin)
 				}
-				notify(t, srv, kv, Notice{By: "ops", Reason: "deploy"})
+				notify(t, srv, kv, layout.Notice{By: "ops", Reason: "deploy"})
 				if _, after := noticed(t, h); after > 2*time.Second {
 					t.Errorf("lock delay %v: told after %v", delay, after)
 				}
@@ -106,7 +105,7 @@ func TestNoticeForAnEntryInItsLockDelayIsFoundWhenItHolds(t *testing.T) {
 			peer.Revoke()
 			time.Sleep(kit.Prompt)
 			given := time.Now()
-			notify(t, srv, kit.Standing(srv, "x")[0], Notice{By: "ops", Reason: "deploy"})
+			notify(t, srv, kit.Standing(srv, "x")[0], layout.Notice{By: "ops", Reason: "deploy"})
 			r := granted(t, srv, done)
 			if _, _ = noticed(t, r.h); time.Since(given) > toldWithin(delay) {
 				t.Errorf("lock delay %v: told after %v", delay, time.Since(given))
@@ -124,7 +123,7 @@ func TestRemovedEntryGoesWithoutARelease(t *testing.T) {
 		h := mustAcquire(t, p.queue("x"))
 		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
 		time.Sleep(2 * time.Second)
-		notify(t, srv, srv.Keys(h.Key())[0], Notice{By: "ops", Reason: "deploy", Removed: true})
+		notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy", Removed: true})
 		lost, _ := noticed(t, h)
 		told := time.Now()
 		var kick *holdfast.KickError
@@ -161,31 +160,4 @@ func TestValueOfAnotherFormEndsNoHold(t *testing.T) {
 		}
 		mustRelease(t, h)
 	})
-}
-
-func TestNoticeSurvivesEncodingAndIsBounded(t *testing.T) {
-	t.Parallel()
-	n := Notice{By: "jane", Reason: "a\nb", At: when, Removed: true, Until: when.Add(time.Minute)}
-	v := Value{Queued: when, ToldWithin: 3 * time.Second, Notice: n}
-	if got, ok := DecodeValue([]byte(v.Encode())); !ok || got != v {
-		t.Errorf("%v, %+v", ok, got)
-	}
-	v.Notice.Reason, v.Notice.By = strings.Repeat("\x01", 1000), strings.Repeat("\"", 1000)
-	v.Owner, v.Host, v.Mode = v.Notice.Reason, v.Notice.Reason, v.Notice.Reason
-	v.Data = strings.Repeat("\x00", MaxData)
-	enc := v.Encode()
-	if got, ok := DecodeValue([]byte(enc)); !ok || len(got.Notice.Reason) != MaxText || len(enc) > maxValue {
-		t.Errorf("%v, %d bytes of %d", ok, len(enc), maxValue)
-	}
-	for _, within := range []string{"-1", "600001", "9223372036854775807"} {
-		raw := fmt.Sprintf(`{"v":1,"queued_at":"2026-02-03T04:05:06Z","told_within_ms":%s}`, within)
-		if v, ok := DecodeValue([]byte(raw)); !ok || v.ToldWithin != 0 {
-			t.Errorf("%s: %v, %v", within, ok, v.ToldWithin)
-		}
-	}
-	const at = "2026-02-03T04:05:06Z"
-	long := fmt.Sprintf(`{"v":1,"queued_at":%q,"notice":{"by":%q,"at":%q}}`, at, strings.Repeat("x", 5000), at)
-	if v, ok := DecodeValue([]byte(long)); !ok || len(v.Notice.By) != MaxText {
-		t.Errorf("%v, %d bytes", ok, len(v.Notice.By))
-	}
 }

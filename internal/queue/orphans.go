@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -38,19 +38,19 @@ type orphanScanner struct {
 
 	running atomic.Bool
 
-	mu      sync.Mutex      // protects foreign
-	foreign map[string]bool // foreign prefixes that this session has used
+	mu      sync.Mutex              // protects foreign
+	foreign map[string]layout.Queue // those of foreign prefixes that this session has used, by Entries
 }
 
 func newOrphanScanner(host lease.Host) orphanScanner {
-	return orphanScanner{host: host, wake: make(chan struct{}, 1), foreign: make(map[string]bool)}
+	return orphanScanner{host: host, wake: make(chan struct{}, 1), foreign: make(map[string]layout.Queue)}
 }
 
 // used records that the session uses q. The first use starts the scanner.
 func (s *orphanScanner) used(q *Queue) {
-	if q.foreign {
+	if q.at.Foreign {
 		s.mu.Lock()
-		s.foreign[q.entries] = true
+		s.foreign[q.at.Entries] = q.at
 		s.mu.Unlock()
 	}
 	if !s.running.Load() && s.running.CompareAndSwap(false, true) {
@@ -140,27 +140,18 @@ func (s *orphanScanner) list(ctx context.Context, lease *lease.Lease) map[string
 // queueOf returns the queue that a key is an entry of, or nil if the key does not
 // have the form of an entry on that lease.
 func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
-	slash := strings.LastIndexByte(key, '/') + 1
-	id, reader := withoutMode(key[slash:]), isReader(key)
-	nonce, ours := strings.CutPrefix(id, fmt.Sprintf("%x-", int64(lease.ID())))
-	if !ours || !isNonce(nonce) {
-		return nil
-	}
-	prefix := key[:slash]
+	prefix := key[:strings.LastIndexByte(key, '/')+1]
 	s.mu.Lock()
-	foreign := s.foreign[prefix]
+	at, found := s.foreign[prefix]
 	s.mu.Unlock()
-	if foreign {
-		return &Queue{host: s.host, kind: "lock", name: prefix, entries: prefix, foreign: true, reader: reader}
+	if !found {
+		at, found = layout.Of(s.host.Namespace(), key)
 	}
-	rest, ours := strings.CutPrefix(prefix, s.host.Namespace()+"/")
-	kind, name, _ := strings.Cut(rest, "/")
-	name, found := strings.CutSuffix(name, "/@/")
-	if !ours || !found || kind != "lock" && kind != "tree" && kind != "sem" && kind != "election" {
+	if !found || !at.IsOn(lease.ID(), key) {
 		return nil
 	}
-	q := &Queue{host: s.host, kind: kind, name: name, entries: prefix, reader: reader, weight: weightOf(key)}
-	if kind == "sem" {
+	q := &Queue{host: s.host, at: at, reader: layout.IsReader(key), weight: layout.WeightOf(key)}
+	if at.Kind == "sem" {
 		q.sem = &semaphore{}
 	}
 	return q

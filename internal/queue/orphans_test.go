@@ -37,7 +37,7 @@ func TestEntryThatARepeatedWriteLeftIsRemoved(t *testing.T) {
 				mustRelease(t, h)
 				p.put(t, h.Key())
 				time.Sleep(2 * scanEvery)
-				if kvs := srv.Keys(q.entries); len(kvs) != 0 {
+				if kvs := srv.Keys(q.at.Entries); len(kvs) != 0 {
 					t.Errorf("stands after %v: %s", 2*scanEvery, kvs[0].Key)
 				}
 				mustRelease(t, mustAcquire(t, q))
@@ -134,7 +134,7 @@ func TestEntryOfALiveAttemptIsNeverTouched(t *testing.T) {
 		}
 		time.Sleep(2 * scanEvery)
 		if err := h.Check(); err != nil || h.Key() == key && len(srv.Keys(key)) != 1 {
-			t.Errorf("the hold: %v; entries %v", err, srv.Keys(q.entries))
+			t.Errorf("the hold: %v; entries %v", err, srv.Keys(q.at.Entries))
 		}
 	})
 }

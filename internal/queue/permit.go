@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 // A permit of a semaphore is an entry with a weight, which stands in its key. It may be held once the weights of all
@@ -28,8 +28,8 @@ import (
 // permit is what an entry of a semaphore has beyond other entries. Its goroutine alone uses it.
 type permit struct {
 	weight int
-	limit  permits // as it was read last
-	mod    int64   // mod revision of the entry with its mark; 0: it has none
+	limit  layout.Limit // as it was read last
+	mod    int64        // mod revision of the entry with its mark; 0: it has none
 
 	far bool // waits behind an entry that waits, too; otherwise it is the first waiter
 
@@ -49,34 +49,11 @@ type goneAhead struct {
 	at           int64  // the revision of the deletion; 0: it is not known
 }
 
-// weightOf returns the weight of a permit, which its key names; 0 for a key of another form.
-func weightOf(key string) int {
-	weight, _, _ := strings.Cut(lastPart(key), "-")
-	return validWeight(weight)
-}
-
-// validWeight returns the weight that is written; 0 if none is.
-func validWeight(text string) int {
-	if n, err := strconv.Atoi(text); err == nil && validLimit(n) {
-		return n
-	}
-	return 0
-}
-
 func weights(kvs []*mvccpb.KeyValue) (sum int) {
 	for _, kv := range kvs {
-		sum += weightOf(string(kv.Key))
+		sum += layout.WeightOf(string(kv.Key))
 	}
 	return sum
-}
-
-// markOf returns the mark of a permit; 0 if it has none.
-func markOf(kv *mvccpb.KeyValue) int64 {
-	if kv == nil {
-		return 0
-	}
-	v, _ := DecodeValue(kv.Value)
-	return v.Mark
 }
 
 // permitsAhead reads the permits created at maxCreate or before, as they stood at a revision, oldest first. 0 means
@@ -89,7 +66,7 @@ func (q *Queue) permitsAhead(maxCreate, at int64, opts ...clientv3.OpOption) cli
 // lookAtPermits reads what decides about a permit: the oldest ahead, the youngest with its value, and the limit.
 // permitsIn reads the replies. Of the oldest it reads one more than may have been held at a time, by the limit that is
 // known: those behind must be waiting.
-func (q *Queue) lookAtPermits(maxCreate, at int64, known permits) []clientv3.Op {
+func (q *Queue) lookAtPermits(maxCreate, at int64, known layout.Limit) []clientv3.Op {
 	from, end := q.conflicting()
 	opts := []clientv3.OpOption{
 		clientv3.WithRange(end), clientv3.WithLimit(1),
@@ -102,8 +79,8 @@ func (q *Queue) lookAtPermits(maxCreate, at int64, known permits) []clientv3.Op 
 		opts = append(opts, clientv3.WithRev(at))
 	}
 	return []clientv3.Op{
-		q.permitsAhead(maxCreate, at, clientv3.WithLimit(int64(known.high)+1)),
-		clientv3.OpGet(from, opts...), clientv3.OpGet(q.limitKey()),
+		q.permitsAhead(maxCreate, at, clientv3.WithLimit(int64(known.High)+1)),
+		clientv3.OpGet(from, opts...), clientv3.OpGet(q.at.LimitKey()),
 	}
 }
 
@@ -112,18 +89,20 @@ type permitsSeen struct {
 	ahead    []*mvccpb.KeyValue
 	count    int64 // of all entries, at whatever revision and age
 	youngest *mvccpb.KeyValue
-	limit    permits
+	limit    layout.Limit
 }
 
 // errHigherLimit: more permits may be held than were read.
 var errHigherLimit = errors.New("the limit was higher than it was known to be")
 
 // permitsIn reads the replies to lookAtPermits. If it returns errHigherLimit, they must be read again.
-func (q *Queue) permitsIn(ctx context.Context, resp []*pb.ResponseOp, known permits) (seen permitsSeen, err error) {
+func (q *Queue) permitsIn(
+	ctx context.Context, resp []*pb.ResponseOp, known layout.Limit,
+) (seen permitsSeen, err error) {
 	list, youngest := resp[0].GetResponseRange(), resp[1].GetResponseRange()
 	seen = permitsSeen{ahead: list.Kvs, count: youngest.Count, youngest: first(youngest.Kvs)}
 	seen.limit, err = q.sawLimit(ctx, first(resp[2].GetResponseRange().Kvs))
-	if err == nil && seen.limit.high > known.high {
+	if err == nil && seen.limit.High > known.High {
 		err = errHigherLimit
 	}
 	return seen, err
@@ -131,7 +110,7 @@ func (q *Queue) permitsIn(ctx context.Context, resp []*pb.ResponseOp, known perm
 
 // mayHold reports whether the youngest permit that was seen may hold without a mark, because it was free when it was
 // put. Otherwise it waits.
-func (s permitsSeen) mayHold() bool { return weights(s.ahead) <= s.limit.high }
+func (s permitsSeen) mayHold() bool { return weights(s.ahead) <= s.limit.High }
 
 // placePermit records the place of a permit whose entry was put at e.rev, by what was seen to stand ahead of it at a
 // revision. With delay, what went before is not known.
@@ -139,11 +118,11 @@ func (e *entry) placePermit(seen permitsSeen, at int64, delay bool) {
 	p := e.permit
 	p.limit = seen.limit
 	ahead := seen.youngest
-	if weights(seen.ahead)+p.weight <= p.limit.limit {
+	if weights(seen.ahead)+p.weight <= p.limit.Permits {
 		ahead = nil
 	}
 	e.setPlace(e.rev, ahead, at, delay)
-	if p.far = !seen.mayHold() && markOf(ahead) == 0; p.far {
+	if p.far = !seen.mayHold() && layout.MarkIn(ahead) == 0; p.far {
 		return
 	}
 	e.isFirst(at, delay)
@@ -226,9 +205,9 @@ func (q *Queue) checkRoom(ctx context.Context) error {
 		return q.checkRoom(ctx)
 	case err != nil:
 		return q.closedErr(ctx, err)
-	case seen.limit.limit != q.sem.permits:
+	case seen.limit.Permits != q.sem.permits:
 		return q.otherLimit(seen.limit)
-	case weights(seen.ahead)+q.weight > seen.limit.limit:
+	case weights(seen.ahead)+q.weight > seen.limit.Permits:
 		return &PlacedError{q.aheadIn(resp, 3, 0).place(q), ErrOccupied}
 	default:
 		return nil
@@ -270,7 +249,7 @@ func (e *entry) unmarked() clientv3.Cmp {
 
 // putMark puts the entry with a mark.
 func (e *entry) putMark(mark int64, held time.Time) clientv3.Op {
-	v, _ := DecodeValue([]byte(e.value))
+	v, _ := layout.DecodeValue([]byte(e.value))
 	v.Mark, v.Held = mark, held
 	return e.putValue(v.Encode())
 }

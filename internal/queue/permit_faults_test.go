@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -240,7 +241,7 @@ func TestLateMarkOfAWaiterThatGaveUpSparesTheNextEntryAtItsKey(t *testing.T) {
 			t.Fatalf("key %s after %s, sent %v: this tests nothing", key, left, p.Counts())
 		}
 		time.Sleep(20 * time.Second)
-		if mark := markOf(srv.Keys(permitsX)[1]); mark != 0 {
+		if mark := layout.MarkIn(srv.Keys(permitsX)[1]); mark != 0 {
 			t.Errorf("the next entry has a mark of revision %d", mark)
 		}
 		mustRelease(t, h)

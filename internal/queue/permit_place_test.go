@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -22,31 +23,19 @@ func permitAt(rev int64, weight int, mark int64) *mvccpb.KeyValue {
 		CreateRevision: rev, ModRevision: rev,
 	}
 	if mark != 0 {
-		kv.Value = []byte(Value{Queued: time.Now(), Mark: mark}.Encode())
+		kv.Value = []byte(layout.Value{Queued: time.Now(), Mark: mark}.Encode())
 	}
 	return kv
-}
-
-func TestWeightIsReadFromTheKey(t *testing.T) {
-	t.Parallel()
-	for key, want := range map[string]int{
-		"3-5eed-A": 3, "1-5eed-A": 1, "0-5eed-A": 0, "-1-5eed-A": 0, "x-5eed-A": 0, "": 0, "7": 7,
-		fmt.Sprintf("%d-5eed-A", MaxPermits): MaxPermits, fmt.Sprintf("%d-5eed-A", MaxPermits+1): 0,
-	} {
-		if got := weightOf(permitsX + key); got != want {
-			t.Errorf("the weight of %q is %d, want %d", key, got, want)
-		}
-	}
 }
 
 // Where a permit is put decides what it waits for, and what it knows of those that went before.
 func TestPlaceOfAPermit(t *testing.T) {
 	const rev, weight = 50, 2
 	old := []*mvccpb.KeyValue{permitAt(10, 2, 0), permitAt(20, 2, 0), permitAt(30, 2, 0)}
-	limit := func(limit, high int) permits { return permits{limit: limit, high: high, mod: 5} }
+	limit := func(limit, high int) layout.Limit { return layout.Limit{Permits: limit, High: high, Mod: 5} }
 	for name, c := range map[string]struct {
 		ahead    []*mvccpb.KeyValue
-		limit    permits
+		limit    layout.Limit
 		at       int64
 		delay    bool
 		far      bool
@@ -188,7 +177,8 @@ func TestEachSessionThatHasGoneIsComparedOnce(t *testing.T) {
 func TestLimitsOfSemaphores(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		for limit, ok := range map[int]bool{-1: false, 0: false, 1: true, MaxPermits: true, MaxPermits + 1: false} {
+		const most = layout.MaxPermits
+		for limit, ok := range map[int]bool{-1: false, 0: false, 1: true, most: true, most + 1: false} {
 			if err := NewSemaphore(p.Host, "x", limit).Err(); (err == nil) != ok {
 				t.Errorf("limit %d: %v", limit, err)
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -22,7 +23,7 @@ func (p *process) permits(limit, weight int) *Queue {
 // setLimit puts the limit of semaphore x by hand.
 func setLimit(t *testing.T, srv *etcdfake.Server, limit, high int) {
 	t.Helper()
-	if _, err := srv.Client(t).Put(t.Context(), limitX, permits{limit: limit, high: high}.String()); err != nil {
+	if _, err := srv.Client(t).Put(t.Context(), limitX, layout.Limit{Permits: limit, High: high}.String()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 // awaitPermit waits until the entry holds, or returns a *holdfast.LimitError if its weight is above a limit that was
@@ -21,7 +22,7 @@ func (e *entry) awaitPermit(ctx context.Context) error {
 		var err error
 		switch {
 		case p.tooHeavy():
-			return e.q.tooHeavy(p.limit.limit)
+			return e.q.tooHeavy(p.limit.Permits)
 		case p.far:
 			err = e.awaitMark(ctx)
 		case !p.fits():
@@ -42,10 +43,10 @@ func (e *entry) awaitPermit(ctx context.Context) error {
 	return nil
 }
 
-func (p *permit) tooHeavy() bool { return p.weight > p.limit.limit }
+func (p *permit) tooHeavy() bool { return p.weight > p.limit.Permits }
 
 // fits reports whether the weight fits into the limit, by what the first waiter has heard.
-func (p *permit) fits() bool { return p.known && p.sum+p.weight <= p.limit.limit }
+func (p *permit) fits() bool { return p.known && p.sum+p.weight <= p.limit.Permits }
 
 // awaitMark waits until the entry ahead of a far one has a mark, or is gone.
 func (e *entry) awaitMark(ctx context.Context) error {
@@ -88,7 +89,7 @@ func (e *entry) hearMark(ctx context.Context, events []*clientv3.Event) error {
 
 // followMark makes the entry the first waiter if the one ahead has a mark.
 func (e *entry) followMark(ahead *mvccpb.KeyValue) {
-	if mark := markOf(ahead); mark != 0 {
+	if mark := layout.MarkIn(ahead); mark != 0 {
 		e.isFirst(mark, false)
 	}
 }
@@ -117,7 +118,7 @@ func (e *entry) judgePermit(ctx context.Context, at int64) error {
 	p := e.permit
 	p.limit = seen.limit
 	switch {
-	case markOf(seen.youngest) != 0:
+	case layout.MarkIn(seen.youngest) != 0:
 		e.setAhead(seen.youngest, at, false)
 		e.followMark(seen.youngest)
 	case !seen.mayHold(): // it waits, so it will put a mark, or go
@@ -152,8 +153,8 @@ func (e *entry) readPermits(ctx context.Context, ops ...clientv3.Op) (*clientv3.
 func (e *entry) awaitRoom(ctx context.Context) error {
 	p := e.permit
 	return e.await(ctx, watched{
-		key:  e.q.entries,
-		opts: []clientv3.OpOption{clientv3.WithRange(e.q.limitKey() + "\x00")}, // the entries, and the limit
+		key:  e.q.at.Entries,
+		opts: []clientv3.OpOption{clientv3.WithRange(e.q.at.LimitKey() + "\x00")}, // the entries, and the limit
 		over: func() bool { return p.fits() || p.tooHeavy() },
 		look: e.lookForRoom,
 		hear: e.hearRoom,
@@ -164,7 +165,7 @@ func (e *entry) awaitRoom(ctx context.Context) error {
 // base, it has to judge.
 func (e *entry) lookForRoom(ctx context.Context) error {
 	p := e.permit
-	ops := []clientv3.Op{clientv3.OpGet(e.q.limitKey()), e.q.permitsAhead(e.rev-1, 0)}
+	ops := []clientv3.Op{clientv3.OpGet(e.q.at.LimitKey()), e.q.permitsAhead(e.rev-1, 0)}
 	if !p.known {
 		ops = append(ops, e.q.permitsAhead(e.rev-1, p.base))
 	}
@@ -204,9 +205,9 @@ func (e *entry) hearRoom(ctx context.Context, events []*clientv3.Event) error {
 	for _, event := range events {
 		key := string(event.Kv.Key)
 		switch {
-		case key == e.q.limitKey() && event.Type == mvccpb.DELETE:
+		case key == e.q.at.LimitKey() && event.Type == mvccpb.DELETE:
 			return e.lookForRoom(ctx)
-		case key == e.q.limitKey():
+		case key == e.q.at.LimitKey():
 			limit, err := e.q.sawLimit(ctx, event.Kv)
 			if err != nil {
 				return err
@@ -257,10 +258,10 @@ func (e *entry) admit(ctx context.Context) error {
 	now := time.Now()
 	r, err := e.commit(ctx, txn{
 		cmps: append([]clientv3.Cmp{
-			e.unmarked(), clientv3.Compare(clientv3.ModRevision(e.q.limitKey()), "=", p.limit.mod),
+			e.unmarked(), clientv3.Compare(clientv3.ModRevision(e.q.at.LimitKey()), "=", p.limit.Mod),
 		}, stand...),
 		then:  []clientv3.Op{e.putMark(p.heard, now)},
-		els:   []clientv3.Op{clientv3.OpGet(e.key), clientv3.OpGet(e.q.limitKey())},
+		els:   []clientv3.Op{clientv3.OpGet(e.key), clientv3.OpGet(e.q.at.LimitKey())},
 		alone: true,
 	})
 	if err != nil {
@@ -273,7 +274,7 @@ func (e *entry) admit(ctx context.Context) error {
 	}
 	own, kv := first(r.responses[0].GetResponseRange().Kvs), first(r.responses[1].GetResponseRange().Kvs)
 	switch {
-	case isEntry(own, e.rev) && markOf(own) != 0: // put by an earlier copy, which was not answered
+	case isEntry(own, e.rev) && layout.MarkIn(own) != 0: // put by an earlier copy, which was not answered
 		e.admitted(own.ModRevision)
 		e.sawAll(now)
 		return nil
@@ -281,7 +282,7 @@ func (e *entry) admit(ctx context.Context) error {
 		return errEntryGone
 	}
 	limit, err := e.q.sawLimit(ctx, kv)
-	if err != nil || limit.mod != p.limit.mod {
+	if err != nil || limit.Mod != p.limit.Mod {
 		p.limit = limit
 		return err
 	}

@@ -3,15 +3,14 @@ package queue
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/callback"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -33,31 +32,6 @@ func WithoutPlace(err error) (view.Place, error) {
 		return placed.Place, placed.Err
 	}
 	return view.Place{}, err
-}
-
-// ViewPermit is View for an entry of a semaphore.
-func ViewPermit(kv *mvccpb.KeyValue) view.Entry {
-	e := View(kv, false)
-	e.Weight = weightOf(e.Key)
-	return e
-}
-
-// View returns what people see of an entry. With verbatim its value is a candidate's
-// data and nothing else. The token and the TTL are left out.
-func View(kv *mvccpb.KeyValue, verbatim bool) view.Entry {
-	e := view.Entry{Key: string(kv.Key), Revision: kv.CreateRevision, Lease: clientv3.LeaseID(kv.Lease)}
-	_, ours := LeaseOf(e.Key)
-	e.Foreign, e.Shared = !ours, ours && isReader(e.Key)
-	v, ok := DecodeValue(kv.Value)
-	switch {
-	case ok && !verbatim:
-		e.Owner, e.Host, e.PID, e.Value = v.Owner, v.Host, v.PID, v.Data
-		e.QueuedAt, e.HeldAt, e.ReleasedAt, e.TakenUntil = v.Queued, v.Held, v.Released, v.TakenUntil
-		e.Notice = view.Notice(v.Notice)
-	case verbatim || e.Foreign:
-		e.Value = string(kv.Value[:min(len(kv.Value), MaxData)])
-	}
-	return e
 }
 
 // ahead is what a reply of etcd says of the entries ahead.
@@ -97,7 +71,7 @@ func (q *Queue) aheadOf(resp *clientv3.TxnResponse, i int, rev int64, epoch []*m
 	oldest := holderIn(resp.Responses[i].GetResponseRange().Kvs)
 	if oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
 		a.holder = oldest
-		if q.reader && isReader(string(oldest.Key)) {
+		if q.reader && layout.IsReader(string(oldest.Key)) {
 			a.count++ // no conflicting entry: it is ahead because a writer waits in between
 		}
 	}
@@ -117,30 +91,12 @@ func attempts(entries []*mvccpb.KeyValue) int64 {
 func (a ahead) place(q *Queue) view.Place {
 	p := view.Place{Ahead: int(min(a.count, view.MaxAhead)), Seen: a.at}
 	if a.holder != nil {
-		if q.sem != nil {
-			p.Holder = ViewPermit(a.holder) // a permit has no token
-			return p
+		p.Holder = q.at.View(a.holder)
+		if q.sem == nil { // a permit has no token
+			p.Holder.Token, _ = layout.Token(a.epoch, a.holder.CreateRevision) // 0: not known
 		}
-		p.Holder = View(a.holder, q.verbatim())
-		p.Holder.Token = tokenOf(a.holder, a.epoch)
 	}
 	return p
-}
-
-// tokenOf returns the token of an entry; 0 if the epoch was raised since it queued.
-func tokenOf(kv *mvccpb.KeyValue, epoch []*mvccpb.KeyValue) (t fencing.Token) {
-	var n int64
-	if now := first(epoch); now != nil {
-		if now.ModRevision > kv.CreateRevision {
-			return 0
-		}
-		var err error
-		if n, err = strconv.ParseInt(string(now.Value), 10, 64); err != nil {
-			return 0
-		}
-	}
-	t, _ = fencing.NewToken(n, kv.CreateRevision)
-	return t
 }
 
 // look returns the operations that find out who is ahead, for a request that ends the
@@ -233,10 +189,10 @@ func (ln *line) aheadLocked(t *ticket) int {
 // second later.
 func (h *Hold) view() view.Entry {
 	e := h.entry
-	seen := View(&mvccpb.KeyValue{
+	seen := e.q.at.View(&mvccpb.KeyValue{
 		Key: []byte(e.key), Value: []byte(e.value), CreateRevision: e.rev, Lease: int64(h.Lease()),
-	}, e.q.verbatim())
-	seen.Token, seen.HeldAt = e.token, millis(h.since)
+	})
+	seen.Token, seen.HeldAt = e.token, layout.Millis(h.since)
 	return seen
 }
 
@@ -311,7 +267,7 @@ func (t *ticket) knownAhead() view.Place {
 // named adds to a place of which queue it is, if the caller waits in several.
 func (t *ticket) named(p view.Place) view.Place {
 	if t.inSet && p.Known() {
-		p.Name = t.q.name
+		p.Name = t.q.at.Name
 	}
 	return p
 }

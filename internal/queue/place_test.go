@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,63 +11,6 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/view"
 )
-
-// The token of an entry has the epoch that stood when the entry was put. A later epoch leaves that unknown.
-func TestTokenIsLeftOutIfTheEpochIsNewerThanTheEntry(t *testing.T) {
-	t.Parallel()
-	entry := &mvccpb.KeyValue{CreateRevision: 10}
-	epoch := func(value string, mod int64) []*mvccpb.KeyValue {
-		return []*mvccpb.KeyValue{{Value: []byte(value), ModRevision: mod}}
-	}
-	for name, c := range map[string]struct {
-		epoch []*mvccpb.KeyValue
-		want  int64
-	}{
-		"no epoch":  {nil, 10},
-		"older":     {epoch("3", 9), 3<<48 | 10},
-		"as old":    {epoch("3", 10), 3<<48 | 10},
-		"newer":     {epoch("3", 11), 0},
-		"no number": {epoch("three", 9), 0},
-		"negative":  {epoch("-1", 9), 0},
-	} {
-		if token := tokenOf(entry, c.epoch); int64(token) != c.want {
-			t.Errorf("%s: token %d, want %d", name, token, c.want)
-		}
-	}
-}
-
-// An entry of another client, and a candidate's below a foreign prefix, have no fields but their value.
-func TestViewShowsOfAnEntryWhatIsKnown(t *testing.T) {
-	t.Parallel()
-	const ours = "694d7fe4a5d9e103-AAAAAAAAAAAAAAAA"
-	value := Value{Queued: time.UnixMilli(1000), Data: "data"}
-	value.Owner = "me"
-	long := strings.Repeat("x", MaxData+1)
-	for name, c := range map[string]struct {
-		key, value             string
-		verbatim               bool
-		want                   string // the value
-		owner, foreign, shared bool
-	}{
-		"ours":                   {key: ours, value: value.Encode(), want: "data", owner: true},
-		"a reader":               {key: "!s" + ours, value: value.Encode(), want: "data", owner: true, shared: true},
-		"ours, of another form":  {key: ours, value: "something"},
-		"another client's":       {key: "694d7fe4a5d9e103", value: "theirs", want: "theirs", foreign: true},
-		"another client's, long": {key: "694d7fe4a5d9e103", value: long, want: long[1:], foreign: true},
-		"reader's mark, foreign": {key: "!s694d7fe4a5d9e103", value: "theirs", want: "theirs", foreign: true},
-		"a candidate's value":    {key: ours, value: value.Encode(), verbatim: true, want: value.Encode()},
-	} {
-		kv := &mvccpb.KeyValue{Key: []byte("x/" + c.key), Value: []byte(c.value), CreateRevision: 7, Lease: 8}
-		e := View(kv, c.verbatim)
-		if e.Key != "x/"+c.key || e.Revision != 7 || e.Lease != 8 || e.Value != c.want ||
-			(e.Owner == "me") != c.owner || e.QueuedAt.IsZero() == c.owner || e.Foreign != c.foreign || e.Shared != c.shared {
-			t.Errorf("%s: %+v", name, e)
-		}
-	}
-	if e := ViewPermit(&mvccpb.KeyValue{Key: []byte("x/3-" + ours)}); e.Weight != 3 || e.Foreign {
-		t.Errorf("a permit of weight 3: %+v", e)
-	}
-}
 
 // Entries of one create revision are those of one attempt.
 func TestAttemptsWithSeveralEntriesAreCountedOnce(t *testing.T) {
@@ -118,7 +60,7 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 				head := acquireLater(ctx, q)
 				kit.Queued(t, srv, entriesX, ahead+1)
 				q.shared.mu.Lock()
-				ln := q.shared.lines[lineKey{entries: q.entries}]
+				ln := q.shared.lines[lineKey{entries: q.at.Entries}]
 				q.shared.mu.Unlock()
 				var line []*ticket
 				for range view.MaxAhead + 2 {

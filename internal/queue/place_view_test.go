@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -10,60 +9,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/lease"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/view"
 )
-
-func TestViewOfAnEntry(t *testing.T) {
-	t.Parallel()
-	ours := "holdfast/lock/x/@/5eed-AAAAAAAAAAAAAAAA"
-	value := Value{Queued: time.Now(), Data: "data", Identity: lease.Identity{Owner: "me"}}.Encode()
-	long := strings.Repeat("v", MaxData+1)
-	for name, c := range map[string]struct {
-		key, value string
-		verbatim   bool
-		want       view.Entry
-	}{
-		"ours":                        {ours, value, false, view.Entry{Owner: "me", Value: "data"}},
-		"ours, of another form":       {ours, "plain", false, view.Entry{}},
-		"a candidate's, verbatim":     {ours, value, true, view.Entry{Value: value}},
-		"plain, verbatim":             {ours, "plain", true, view.Entry{Value: "plain"}},
-		"of another client":           {"x/5eed", "plain", false, view.Entry{Value: "plain", Foreign: true}},
-		"of another client, too long": {"x/5eed", long, false, view.Entry{Value: long[:MaxData], Foreign: true}},
-		"of another client, our form": {"x/5eed", value, false, view.Entry{Owner: "me", Value: "data", Foreign: true}},
-	} {
-		got := View(&mvccpb.KeyValue{Key: []byte(c.key), Value: []byte(c.value)}, c.verbatim)
-		if got.Owner != c.want.Owner || got.Value != c.want.Value || got.Foreign != c.want.Foreign {
-			t.Errorf("%s: owner %q, value %.20q, foreign %v", name, got.Owner, got.Value, got.Foreign)
-		}
-	}
-}
-
-func TestTokenOfAnEntryInAView(t *testing.T) {
-	t.Parallel()
-	kv := &mvccpb.KeyValue{CreateRevision: 20}
-	token := func(epoch int64) fencing.Token {
-		token, err := fencing.NewToken(epoch, 20)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return token
-	}
-	for value, want := range map[string]fencing.Token{"": token(0), "9": token(9), "12": token(12), "nine": 0} {
-		var epoch []*mvccpb.KeyValue
-		if value != "" {
-			epoch = []*mvccpb.KeyValue{{Value: []byte(value), ModRevision: 20}}
-		}
-		if got := tokenOf(kv, epoch); got != want {
-			t.Errorf("with epoch %q: %v, want %v", value, got, want)
-		}
-	}
-	if got := tokenOf(kv, []*mvccpb.KeyValue{{Value: []byte("9"), ModRevision: 21}}); got != 0 {
-		t.Errorf("with an epoch that was raised since: %v", got)
-	}
-}
 
 // What the put has read says who holds only where that is certain.
 func TestPlaceByTheReplyToThePut(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -14,8 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 var (
@@ -117,7 +115,7 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 
 	began := time.Now()
-	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.foreign || n > 1 || e.permit != nil})
+	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.at.Foreign || n > 1 || e.permit != nil})
 	if r.unsent {
 		return err
 	}
@@ -179,7 +177,7 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	case looks:
 		ops = append(ops, e.q.lookAhead(0)...)
 	case e.permit != nil:
-		ops = append(ops, clientv3.OpGet(e.q.limitKey()))
+		ops = append(ops, clientv3.OpGet(e.q.at.LimitKey()))
 	}
 	resp, err := e.q.read(ctx, ops...)
 	if err != nil {
@@ -248,33 +246,18 @@ func (e *entry) locate(ctx context.Context) error {
 	return e.takeToken(resp.Responses[2].GetResponseRange().Kvs)
 }
 
-// takeToken makes the fencing token from the entry's create revision and the epoch at that revision. A later epoch must
-// not be used: entries behind this one may have the older epoch, and would hold later with smaller tokens. A reader has
-// no token: it is not alone, so nothing could be fenced by one.
-func (e *entry) takeToken(epochKVs []*mvccpb.KeyValue) error {
-	if e.q.reader {
-		return nil
+// takeToken makes the fencing token. A reader has none: it is not alone, so nothing could be fenced by one.
+func (e *entry) takeToken(epoch []*mvccpb.KeyValue) (err error) {
+	if !e.q.reader {
+		e.token, err = layout.Token(epoch, e.rev)
 	}
-	var epoch int64
-	if len(epochKVs) > 0 {
-		if epochKVs[0].ModRevision > e.rev {
-			return errEpochMoved
-		}
-		var err error
-		if epoch, err = strconv.ParseInt(string(epochKVs[0].Value), 10, 64); err != nil {
-			key := names.Quote(e.q.host.EpochKey())
-			return fmt.Errorf("fencing epoch at %s is not a number: %.64q", key, epochKVs[0].Value)
-		}
-	}
-	var err error
-	e.token, err = fencing.NewToken(epoch, e.rev)
 	return err
 }
 
 func (e *entry) sessionKey() string { return e.q.host.SessionKey(e.lease.ID()) }
 
 func (e *entry) commit(ctx context.Context, t txn) (reply, error) {
-	t.queue = e.q.entries
+	t.queue = e.q.at.Entries
 	return e.q.shared.commits.commit(ctx, t)
 }
 

@@ -1,13 +1,15 @@
 package queue
 
 import (
-	"strconv"
+	"cmp"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
@@ -16,15 +18,12 @@ import (
 // no I/O. A Queue with a bad name or without a session says so at the
 // first Acquire.
 type Queue struct {
-	host    lease.Host
-	shared  *shared
-	kind    string // "lock", "tree", "sem" or "election"
-	name    string // as the user gave it
-	entries string // prefix of the entries; ends in "/"
-	foreign bool   // entries of other queues may stand below the prefix
-	reader  bool   // its entries do not exclude one another: see Readers
-	below   string // of a reader: the path below this name that is locked, for people; or empty
-	err     error  // why the queue cannot be used
+	host   lease.Host
+	shared *shared
+	at     layout.Queue
+	reader bool   // its entries do not exclude one another: see Readers
+	below  string // of a reader: the path below this name that is locked, for people; or empty
+	err    error  // why the queue cannot be used
 
 	sem    *semaphore // nil: it is none
 	weight int        // of a semaphore: the permits that an attempt asks for at once
@@ -32,30 +31,20 @@ type Queue struct {
 	youngest clientv3.Op // reads the conflicting entry that was created last, with its value
 }
 
-// readerMark begins the last part of a reader's key, and afterReaders is the first
-// string that sorts behind all that begin with it. So the readers of a queue stand
-// before all other entries, and the entries that a reader waits for are one range.
-const (
-	readerMark   = "!s"
-	afterReaders = "\""
-)
-
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
 func New(host lease.Host, kind, name string) *Queue {
-	q := &Queue{host: host, kind: kind, name: name, err: CheckName(kind, name)}
+	namespace := ""
 	if host != nil {
-		q.entries = entriesPrefix(host.Namespace(), kind, name, false)
+		namespace = host.Namespace()
 	}
+	q := &Queue{host: host, at: layout.Named(namespace, kind, name), err: names.Check(kind, name)}
 	return q.init()
 }
 
 // At returns the queue of a foreign prefix, as etcd's concurrency package takes it.
 // Its entries are PREFIX/…, and every key there counts as an entry.
 func At(host lease.Host, kind, prefix string) *Queue {
-	q := &Queue{
-		host: host, kind: kind, name: prefix, foreign: true,
-		entries: entriesPrefix("", kind, prefix, true), err: checkPrefix(kind, prefix),
-	}
+	q := &Queue{host: host, at: layout.At(kind, prefix), err: names.CheckPrefix(kind, prefix)}
 	q.init()
 	if q.err == nil && strings.HasSuffix(prefix, "/") {
 		q.warnOfSlash()
@@ -71,7 +60,7 @@ func (q *Queue) warnOfSlash() {
 	}
 	q.host.Logger().Warn(`a prefix ends in "/": contenders that name it without the slash do not exclude this one; `+
 		"remove the slash, or, if all contenders have it, set session.Options.TrailingSlash",
-		"kind", q.kind, "name", q.name, "entries", q.entries)
+		"kind", q.at.Kind, "name", q.at.Name, "entries", q.at.Entries)
 }
 
 func (q *Queue) init() *Queue {
@@ -104,33 +93,24 @@ func (q *Queue) Above(path string) *Queue {
 	return above
 }
 
-// keyPrefix is what the keys begin with that are put through q.
-func (q *Queue) keyPrefix() string {
+// key is a key of an entry that is put through q.
+func (q *Queue) key(id string) string {
 	switch {
 	case q.reader:
-		return q.entries + readerMark
+		return q.at.ReaderKey(id)
 	case q.sem != nil:
-		return q.entries + strconv.Itoa(q.weight) + "-"
+		return q.at.PermitKey(q.weight, id)
 	default:
-		return q.entries
+		return q.at.Key(id)
 	}
 }
 
 // conflicting returns the range of the entries that exclude one that is put through q.
 func (q *Queue) conflicting() (from, end string) {
-	end = clientv3.GetPrefixRangeEnd(q.entries)
 	if q.reader {
-		return q.entries + afterReaders, end
+		return q.at.Writers()
 	}
-	return q.entries, end
-}
-
-// entriesPrefix returns the prefix of the entries of a name, or of a foreign prefix.
-func entriesPrefix(namespace, kind, name string, foreign bool) string {
-	if foreign {
-		return name + "/"
-	}
-	return namespace + "/" + kind + "/" + name + "/@/"
+	return q.at.All()
 }
 
 // errNoQueue: a Mutex{} or an Election{}.
@@ -152,16 +132,15 @@ func (q *Queue) Kind() string {
 	if q == nil {
 		return ""
 	}
-	return q.kind
+	return q.at.Kind
 }
 
 // String names the queue for the text of an error, such as `lock "x"`.
 func (q *Queue) String() string {
-	kind := q.kind
 	if q.sem != nil {
-		kind = "semaphore"
+		return "semaphore " + names.Quote(q.at.Name)
 	}
-	return kind + " " + names.Quote(q.name)
+	return q.at.String()
 }
 
 // Name returns the name or prefix as it was given.
@@ -169,14 +148,14 @@ func (q *Queue) Name() string {
 	if q == nil {
 		return ""
 	}
-	return q.name
+	return q.at.Name
 }
 
 // IsReader reports whether the queue is used by readers: see Readers.
 func (q *Queue) IsReader() bool { return q != nil && q.reader }
 
-// Prefix returns what the keys of all entries begin with.
-func (q *Queue) Prefix() string { return q.entries }
+// Layout says where the entries stand.
+func (q *Queue) Layout() layout.Queue { return q.at }
 
 // Err returns why the queue cannot be used, or nil.
 func (q *Queue) Err() error {
@@ -190,42 +169,43 @@ func (q *Queue) Err() error {
 // same client. With another client the same name may be other keys, because
 // client/v3/namespace adds a prefix to all of them.
 func (q *Queue) Same(other *Queue) bool {
-	return q.entries == other.entries && q.host.Client() == other.host.Client()
+	return q.at.Entries == other.at.Entries && q.host.Client() == other.host.Client()
 }
 
 // sessionKeyOf returns the session key of the lease that an entry is bound to, which
 // the entry's key names. An entry of another client's lock has none.
 func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
-	lease, ours := LeaseOf(string(kv.Key))
+	lease, ours := layout.LeaseOf(string(kv.Key))
 	if !ours {
 		return "", false
 	}
 	return q.host.SessionKey(lease), true
 }
 
-// LeaseOf returns the lease under which an entry was put, which its key names. It reports
-// false for an entry of another client, whose key has another form.
-func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {
-	hex, nonce, _ := strings.Cut(withoutMode(lastPart(key)), "-")
-	if !isNonce(nonce) { // a UUID, say
-		return clientv3.NoLease, false
+// entryValue returns the value of an entry that is about to be put for a caller.
+func (q *Queue) entryValue(r Request) string {
+	if q.at.Verbatim() {
+		return r.Data
 	}
-	lease, err := strconv.ParseInt(hex, 16, 64)
-	return clientv3.LeaseID(lease), err == nil
+	who := q.host.Identity()
+	who.Owner = cmp.Or(r.Owner, who.Owner)
+	v := layout.Value{Identity: who, Mode: q.mode(), Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
+	if q.at.TakesNotices() {
+		v.ToldWithin = toldWithin(q.shared.lockDelay)
+	}
+	return v.Encode()
 }
 
-// withoutMode cuts off what stands before the lease in the last part of a key: the mark of a reader, or the weight of a
-// permit.
-func withoutMode(part string) string {
-	if weight, rest, _ := strings.Cut(part, "-"); strings.Contains(rest, "-") && validWeight(weight) > 0 {
-		return rest
+// mode is what the value of an entry says that it excludes.
+func (q *Queue) mode() string {
+	switch {
+	case q.at.Kind == "election":
+		return ""
+	case q.reader:
+		return "shared"
+	case q.sem != nil:
+		return "permit"
+	default:
+		return "exclusive"
 	}
-	return strings.TrimPrefix(part, readerMark)
 }
-
-// IsReaderKey reports whether an entry of ours is a reader's.
-func IsReaderKey(key string) bool { return isReader(key) }
-
-func isReader(key string) bool { return strings.HasPrefix(lastPart(key), readerMark) }
-
-func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }

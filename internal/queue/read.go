@@ -2,14 +2,13 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 // youngestConflicting reads the conflicting entry that was created last, with its value.
@@ -23,25 +22,18 @@ func (q *Queue) youngestConflicting() clientv3.Op {
 // Downgradable have one create revision, so it reads two: see holderIn.
 func (q *Queue) oldest() clientv3.Op {
 	opts := clientv3.WithFirstCreate()
-	if q.takesNotices() {
+	if q.at.TakesNotices() {
 		opts = append(opts, clientv3.WithLimit(2))
 	}
-	return clientv3.OpGet(q.entries, opts...)
+	return clientv3.OpGet(q.at.Entries, opts...)
 }
 
 // holderIn returns the entry that holds out of the reply to oldest; nil if there is none.
 func holderIn(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
-	if len(kvs) == 2 && kvs[0].CreateRevision == kvs[1].CreateRevision && isReader(string(kvs[0].Key)) {
+	if len(kvs) == 2 && kvs[0].CreateRevision == kvs[1].CreateRevision && layout.IsReader(string(kvs[0].Key)) {
 		return kvs[1]
 	}
 	return first(kvs)
-}
-
-// OldestWriter reads the oldest entry below a prefix that is not a reader's.
-func OldestWriter(entries string) clientv3.Op {
-	return clientv3.OpGet(entries+afterReaders, clientv3.WithRange(clientv3.GetPrefixRangeEnd(entries)),
-		clientv3.WithLimit(1), clientv3.WithKeysOnly(),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 }
 
 // nearest reads the youngest conflicting entry created at maxCreate or before, as it
@@ -69,9 +61,9 @@ func (q *Queue) ahead(maxCreate, at int64, opts ...clientv3.OpOption) clientv3.O
 // othersAhead reads the entries of the other mode that stood ahead of an entry when it was
 // created, one more than are judged: of a writer the readers, of a reader the writers.
 func (q *Queue) othersAhead(created int64) clientv3.Op {
-	from, end := q.entries+readerMark, q.entries+afterReaders
+	from, end := q.at.Readers()
 	if q.reader {
-		from, end = q.conflicting()
+		from, end = q.at.Writers()
 	}
 	return clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(),
 		clientv3.WithLimit(maxJudged+1), clientv3.WithMaxCreateRev(created-1), clientv3.WithRev(created))
@@ -148,10 +140,8 @@ func checkEmpty(ctx context.Context, queues []*Queue) error {
 // emptyIn reads the replies to the first two reads of lookAhead(0), the first of which is response i.
 func (q *Queue) emptyIn(resp *clientv3.TxnResponse, i int, epoch []*mvccpb.KeyValue) error {
 	standing := resp.Responses[i+1].GetResponseRange()
-	own := fmt.Sprintf("%x-", int64(q.host.Lease().ID()))
-	isOwn := func(kv *mvccpb.KeyValue) bool {
-		return strings.HasPrefix(strings.TrimPrefix(string(kv.Key[len(q.entries):]), readerMark), own)
-	}
+	own := q.host.Lease().ID()
+	isOwn := func(kv *mvccpb.KeyValue) bool { return q.at.IsOn(own, string(kv.Key)) }
 	first := q.aheadOf(resp, i, 0, epoch)
 	switch {
 	case len(standing.Kvs) == 0:

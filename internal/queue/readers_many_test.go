@@ -146,11 +146,11 @@ func TestWriterKnowsThatMoreReadersStoodAheadThanItJudges(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		q := start(t, srv).queue("x")
 		for n := 1; n <= maxJudged+2; n++ {
-			kit.JoinReader(t, srv, q.entries)
+			kit.JoinReader(t, srv, q.at.Entries)
 			if n < maxJudged {
 				continue
 			}
-			kvs := srv.Keys(q.entries)
+			kvs := srv.Keys(q.at.Entries)
 			created := int64(0)
 			for _, kv := range kvs {
 				created = max(created, kv.CreateRevision)

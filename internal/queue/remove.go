@@ -85,7 +85,7 @@ func (e *entry) remove(ctx context.Context) error {
 	case ctx.Err() == nil: // etcd refuses it
 		e.log().Error("holdfast: etcd refuses to remove an entry; the session retries until the lease ends",
 			"error", err)
-		e.q.host.Telemetry().Sweeping(e.q.kind)
+		e.q.host.Telemetry().Sweeping(e.q.at.Kind)
 		e.q.host.Go(e.removeInBackground) // ends with the lease
 	}
 	if unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {

@@ -3,13 +3,14 @@ package queue
 import (
 	"context"
 	"errors"
-	"github.com/holdfast-go/holdfast/audit"
 	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 // reportAcquire reports to telemetry how a call that returned err ended. recordGrant reports holds.
@@ -48,7 +49,7 @@ func (q *Queue) reportUnknown(request string, err error) bool {
 	if etcderr.Classify(err) != etcderr.Unknown {
 		return false
 	}
-	q.host.Telemetry().Ambiguous(q.kind, request)
+	q.host.Telemetry().Ambiguous(q.at.Kind, request)
 	return true
 }
 
@@ -95,7 +96,7 @@ func (h *Hold) audited() bool {
 func (h *Hold) record(event audit.Event, at time.Time) audit.Record {
 	e := h.entry
 	return audit.Record{
-		Event: event, At: at, Kind: e.q.kind, Name: e.q.name, Key: e.key,
+		Event: event, At: at, Kind: e.q.at.Kind, Name: e.q.at.Name, Key: e.key,
 		Lease: holdfast.LeaseID(h.Lease()), Token: int64(e.token), Holder: h.holder(),
 	}
 }
@@ -114,8 +115,8 @@ const maxHolder = 256
 // holder is what a record says of the holder.
 func (h *Hold) holder() string {
 	holder := h.entry.value
-	if v, ok := DecodeValue([]byte(holder)); ok && !h.entry.q.verbatim() {
-		holder = v.holder()
+	if v, ok := layout.DecodeValue([]byte(holder)); ok && !h.entry.q.at.Verbatim() {
+		holder = v.Holder()
 	}
 	return strings.ToValidUTF8(holder[:min(len(holder), maxHolder)], "")
 }

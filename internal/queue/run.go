@@ -2,50 +2,21 @@ package queue
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
+	"unicode/utf8"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/view"
 )
-
-// RunKey is the key of the last run of the name with those entries. Roles for a name's entries include it, and it is no
-// entry: those are below NAME/@/.
-func RunKey(entries string) string { return strings.TrimSuffix(entries, "/") + "run" }
-
-// encodedRun is a view.Run as it is written in etcd: JSON, as the values of entries.
-type encodedRun struct {
-	V int `json:"v"`
-	lease.Identity
-	Slot  string        `json:"slot,omitempty"`
-	At    time.Time     `json:"at"`
-	Due   time.Time     `json:"due,omitzero"`
-	Token fencing.Token `json:"token"`
-}
-
-// RunIn returns the run that the value of a RunKey says, and false if it says none.
-func RunIn(kv *mvccpb.KeyValue) (view.Run, bool) {
-	var enc encodedRun
-	if len(kv.Value) > maxValue || json.Unmarshal(kv.Value, &enc) != nil || enc.V < valueFormat || !plausible(enc.At) ||
-		max(len(enc.Slot), len(enc.Owner), len(enc.Host)) > MaxText {
-		return view.Run{}, false
-	}
-	return view.Run{
-		Slot: enc.Slot, At: millis(enc.At), Due: millis(enc.Due), Token: enc.Token,
-		Owner: enc.Owner, Host: enc.Host, PID: enc.PID,
-	}, true
-}
 
 // RecordRun records for h, and only while h holds this name, that its job has run and is due again within that time; 0:
 // it is not known when. It tries until ctx ends.
@@ -54,31 +25,34 @@ func (q *Queue) RecordRun(ctx context.Context, h fencing.Holder, slot string, wi
 		return err
 	}
 	now := time.Now()
-	enc := encodedRun{V: valueFormat, Identity: q.host.Identity(), Slot: slot, At: millis(now), Token: h.Token()}
-	if within > 0 {
-		enc.Due = millis(now.Add(within))
+	who := q.host.Identity()
+	r := view.Run{
+		Slot: slot, At: layout.Millis(now), Token: h.Token(), Owner: who.Owner, Host: who.Host, PID: who.PID,
 	}
-	if err := errors.Join(q.keepsRuns(), checkRun(slot, within, enc.Due)); err != nil {
+	if within > 0 {
+		r.Due = layout.Millis(now.Add(within))
+	}
+	if err := errors.Join(q.keepsRuns(), checkRun(slot, within)); err != nil {
 		return err
 	}
-	value, err := json.Marshal(enc)
+	value, err := layout.EncodeRun(r)
 	if err != nil {
 		return err
 	}
 	open, cancel := withSession(ctx, q.host)
 	defer cancel()
-	err = q.retry(open, func(ctx context.Context) error { return q.tryRecord(ctx, h, string(value)) })
+	err = q.retry(open, func(ctx context.Context) error { return q.tryRecord(ctx, h, value) })
 	if err != nil {
 		return fmt.Errorf("record the run of %v: %w", q, q.closedErr(ctx, err))
 	}
-	q.host.Telemetry().Ran(q.kind, q.name, enc.At, enc.Due)
+	q.host.Telemetry().Ran(q.at.Kind, q.at.Name, r.At, r.Due)
 	return nil
 }
 
 // tryRecord puts the value, unless an earlier try has put it. Each put compares what was read just before it: so a copy
 // that arrives late does not replace what a later call has put.
 func (q *Queue) tryRecord(ctx context.Context, h fencing.Holder, value string) error {
-	key := RunKey(q.entries)
+	key := q.at.RunKey()
 	resp, err := q.get(ctx, clientv3.OpGet(key))
 	if err != nil {
 		return err
@@ -121,7 +95,7 @@ func (q *Queue) LastRun(ctx context.Context) (view.Run, error) {
 	}
 	open, cancel := withSession(ctx, q.host)
 	defer cancel()
-	resp, err := q.get(open, clientv3.OpGet(RunKey(q.entries)))
+	resp, err := q.get(open, clientv3.OpGet(q.at.RunKey()))
 	if err != nil {
 		return view.Run{}, fmt.Errorf("read the last run of %v: %w", q, q.closedErr(ctx, err))
 	}
@@ -129,19 +103,19 @@ func (q *Queue) LastRun(ctx context.Context) (view.Run, error) {
 	if kv == nil {
 		return view.Run{}, nil
 	}
-	r, ok := RunIn(kv)
+	r, ok := layout.RunIn(kv)
 	if !ok {
 		return view.Run{}, fmt.Errorf("the last run of %v at %s is %.64q, which holdfast has not written: delete it",
 			q, names.Quote(string(kv.Key)), kv.Value)
 	}
-	q.host.Telemetry().Ran(q.kind, q.name, r.At, r.Due)
+	q.host.Telemetry().Ran(q.at.Kind, q.at.Name, r.At, r.Due)
 	return r, nil
 }
 
 // keepsRuns reports why no run can be recorded for this name, or nil. Below a foreign prefix etcd's own clients would
 // take the record for an entry, and wait for it.
 func (q *Queue) keepsRuns() error {
-	if !q.foreign {
+	if !q.at.Foreign {
 		return nil
 	}
 	return &holdfast.ArgumentError{
@@ -149,16 +123,14 @@ func (q *Queue) keepsRuns() error {
 	}
 }
 
-func checkRun(slot string, within time.Duration, due time.Time) error {
+func checkRun(slot string, within time.Duration) error {
 	switch {
-	case len(slot) > MaxText:
-		return &holdfast.ArgumentError{Argument: "slot", Reason: fmt.Sprintf("is longer than %d bytes", MaxText)}
-	case cut(slot) != slot:
+	case len(slot) > layout.MaxText:
+		return &holdfast.ArgumentError{Argument: "slot", Reason: fmt.Sprintf("is longer than %d bytes", layout.MaxText)}
+	case !utf8.ValidString(slot):
 		return &holdfast.ArgumentError{Argument: "slot", Reason: "is not UTF-8"}
 	case within < 0:
 		return &holdfast.ArgumentError{Argument: "within", Reason: "is negative"}
-	case !due.IsZero() && !plausible(due):
-		return &holdfast.ArgumentError{Argument: "within", Reason: "is too long"}
 	default:
 		return nil
 	}

@@ -29,7 +29,7 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Hold, err error) {
 		return nil, err
 	}
 	q := s[0]
-	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.at.Kind, q.at.Name)
 	defer func() { q.reportAcquire(ctx, r, err) }()
 
 	turns := s.join(r)
@@ -55,7 +55,7 @@ func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Hold, err error) {
 		return nil, err
 	}
 	q := s[0]
-	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.at.Kind, q.at.Name)
 	defer func() { q.reportAcquire(ctx, r, err) }()
 
 	for _, q := range s {
@@ -72,7 +72,7 @@ func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Hold, err error) {
 // naming adds the name of the queue to the place that err may carry.
 func (q *Queue) naming(err error) error {
 	if placed := (*PlacedError)(nil); errors.As(err, &placed) {
-		placed.Place.Name = q.name
+		placed.Place.Name = q.at.Name
 	}
 	return err
 }

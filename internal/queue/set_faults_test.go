@@ -12,7 +12,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // set is a Set of locks; "!x" reads x.
@@ -44,10 +46,10 @@ func grantedSet(t *testing.T, srv *etcdfake.Server, done <-chan setResult) []*Ho
 		t.Fatal(r.err)
 	}
 	for _, h := range r.holds {
-		kvs := srv.Keys(h.Queue().entries)
+		kvs := srv.Keys(h.Queue().at.Entries)
 		if h.Queue().reader {
 			kvs = slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool {
-				return isReader(string(kv.Key)) && string(kv.Key) != h.Key()
+				return layout.IsReader(string(kv.Key)) && string(kv.Key) != h.Key()
 			})
 		}
 		if len(kvs) == 0 || string(kvs[0].Key) != h.Key() {
@@ -218,7 +220,7 @@ func TestSetThatHasLostAnEntryLeavesItsOtherQueues(t *testing.T) {
 		deleted := time.Now()
 		srv.Delete(string(kit.Standing(srv, "y")[1].Key)) // of the later lease
 		r := granted(t, srv, behind)
-		if after := r.at.Sub(deleted); after > recheckAfter+progressEvery+kit.Prompt {
+		if after := r.at.Sub(deleted); after > recheckAfter+watching.ProgressEvery+kit.Prompt {
 			t.Errorf("held %v after the set had lost an entry", after)
 		}
 		mustRelease(t, r.h)

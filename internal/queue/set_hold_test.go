@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -32,20 +33,20 @@ func TestSetEndsAsAWhole(t *testing.T) {
 		},
 		"one is kicked": {
 			end: func(t *testing.T, srv *etcdfake.Server, _ *process, h []*Hold) {
-				notify(t, srv, srv.Keys(h[1].Key())[0], Notice{By: "ops", Reason: "deploy"})
+				notify(t, srv, srv.Keys(h[1].Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
 			},
 			cause: holdfast.CauseKicked, within: time.Second, kept: true,
 		},
 		"two are kicked": {
 			end: func(t *testing.T, srv *etcdfake.Server, _ *process, h []*Hold) {
-				notify(t, srv, srv.Keys(h[2].Key())[0], Notice{By: "ops", Reason: "deploy"})
-				notify(t, srv, srv.Keys(h[0].Key())[0], Notice{By: "ops", Reason: "deploy"})
+				notify(t, srv, srv.Keys(h[2].Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+				notify(t, srv, srv.Keys(h[0].Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
 			},
 			cause: holdfast.CauseKicked, within: time.Second, kept: true,
 		},
 		"one is removed, and never released": {
 			end: func(t *testing.T, srv *etcdfake.Server, _ *process, h []*Hold) {
-				notify(t, srv, srv.Keys(h[1].Key())[0], Notice{By: "ops", Reason: "deploy", Removed: true})
+				notify(t, srv, srv.Keys(h[1].Key())[0], layout.Notice{By: "ops", Reason: "deploy", Removed: true})
 			},
 			cause: holdfast.CauseRemoved, within: time.Second,
 		},

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // shared is what all queues of one session have in common.
@@ -25,7 +26,7 @@ type shared struct {
 
 	keys    keys
 	commits committer
-	streams streams
+	streams watching.Streams
 	poll    poller
 	sweeper sweeper
 	orphans orphanScanner

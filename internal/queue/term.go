@@ -52,7 +52,7 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	case u.unanswered && !errors.Is(err, holdfast.ErrOutcomeUnknown):
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
-	return 0, fmt.Errorf("proclaim in %s %s (token %d): %w", e.q.kind, names.Quote(e.q.name), e.token, err)
+	return 0, fmt.Errorf("proclaim in %s %s (token %d): %w", e.q.at.Kind, names.Quote(e.q.at.Name), e.token, err)
 }
 
 // update is one call of Update.
@@ -128,7 +128,7 @@ func (h *Hold) Requeue(ctx context.Context, r Request) (_ *Hold, err error) {
 	if !h.Live() {
 		return nil, h.Check()
 	}
-	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.kind, q.name)
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.at.Kind, q.at.Name)
 	defer func() { q.reportAcquire(ctx, r, err) }()
 
 	t := q.newTicket(r)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -24,7 +25,7 @@ func mustLead(t *testing.T, p *process) *Hold {
 // dataIn returns what the entry of the term says.
 func dataIn(t *testing.T, srv *etcdfake.Server) string {
 	t.Helper()
-	v, ok := DecodeValue(srv.Keys(entriesOfTerm)[0].Value)
+	v, ok := layout.DecodeValue(srv.Keys(entriesOfTerm)[0].Value)
 	if !ok {
 		t.Fatal("the entry's value has another form")
 	}

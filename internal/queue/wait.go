@@ -3,9 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -15,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 const (
@@ -26,9 +25,6 @@ const (
 	// entry, and in the other queues of a set they wait as long as behind a set that
 	// has lost nothing, or recheckAfter.
 	recheckAfter = 30 * time.Second
-
-	// healthyWatch: a watch that lived for this long resets the backoff.
-	healthyWatch = time.Second
 
 	// maxPatience bounds by how much a waiter's patience with its watch grows.
 	maxPatience = 16
@@ -86,93 +82,47 @@ func (e *entry) await(ctx context.Context, w watched) error {
 }
 
 // watch watches until the wait is over. It returns nil before that if a healthy watch
-// ended.
-//
-// The watch starts from now, not from a known revision: etcd serves that by a loop
-// which brings late watchers up to date every 100 ms. What happened before the watch
-// was created is found by the look that follows.
-//
-// Whatever ends the watch (compaction, cancellation, no leader, a closed stream),
-// the answer is to look and to watch again. The look decides what it means: it is
-// sent to other members if one hangs, gets a new token if that of the stream has
-// expired, and fails for good if a permission was withdrawn.
-//
-// patience multiplies the times after which a silent watch is given up.
+// ended. patience multiplies the times after which a silent watch is given up.
 func (e *entry) watch(ctx context.Context, w watched, patience time.Duration) error {
-	q := e.q
-	streams := &q.shared.streams
-	st, limit := streams.pick()
-	wctx, cancel := context.WithCancel(st.context(q.host.Context()))
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)()
-
-	arming := time.AfterFunc(patience*limit, cancel) // Watch itself blocks until the server has answered
-	defer arming.Stop()
-	events := q.host.Client().Watch(wctx, w.key, append(w.opts, clientv3.WithCreatedNotify())...)
-	if _, err := nextEvents(ctx, events, nil); err != nil {
-		if lerr := w.look(ctx); lerr != nil {
-			streams.armed(st) // etcd does not answer reads either: not the stream's fault
-			return lerr
-		}
-		streams.failed(st)
-		if w.over() {
-			return nil
-		}
-		return backoff.Again(fmt.Errorf("arm a watch: %w", err))
-	}
-	arming.Stop()
-	streams.armed(st)
-	telemetry.Armed(ctx)
-	// A progress request that outlived the watch would open a stream of its own, and
-	// leave it open. So it is joined before the watch ends.
-	pctx, stopProgress := context.WithCancel(wctx)
-	var progress sync.WaitGroup
-	defer func() {
-		stopProgress()
-		progress.Wait()
-	}()
-	return e.listen(ctx, w, listener{
-		stream: st, events: events, silence: patience * silentAfter,
-		askProgress: func() { progress.Go(func() { st.requestProgress(pctx, q.host.Client()) }) },
+	st, limit := e.q.shared.streams.Pick()
+	armed, err := st.Arm(ctx, watching.Request{
+		Client: e.q.host.Client(), Open: e.q.host.Context(), Key: w.key, Opts: w.opts, Within: patience * limit, Look: w.look,
 	})
+	switch {
+	case errors.Is(err, watching.ErrUnarmed) && w.over():
+		return nil
+	case err != nil:
+		return err
+	}
+	defer armed.Close()
+	telemetry.Armed(ctx)
+	return e.listen(ctx, w, armed, patience*watching.SilentAfter)
 }
 
-// listener is a watch that stands.
-type listener struct {
-	stream      *stream
-	events      clientv3.WatchChan
-	silence     time.Duration // after which the watch is given up
-	askProgress func()
-}
-
-// listen looks once, and then handles what a watch that stands tells. It returns as watch does.
-func (e *entry) listen(ctx context.Context, w watched, l listener) error {
-	streams := &e.q.shared.streams
-	stands := time.Now()
+// listen looks once, and then handles what a watch that stands tells, until it was silent for that long. It returns as
+// watch does.
+func (e *entry) listen(ctx context.Context, w watched, armed *watching.Watch, silence time.Duration) error {
 	if err := w.look(ctx); err != nil || w.over() {
 		return err
 	}
-	tick := time.NewTicker(progressEvery)
+	tick := time.NewTicker(watching.ProgressEvery)
 	defer tick.Stop()
 	for heard, read := time.Now(), time.Now(); ; {
-		news, err := nextEvents(ctx, l.events, tick.C)
+		news, err := armed.Next(ctx, tick.C)
 		switch {
-		case errors.Is(err, errTick) && time.Since(heard) >= l.silence:
-			streams.drop(l.stream)
-			return backoff.Again(errors.New("the watch is on a member that does not answer"))
-		case errors.Is(err, errTick):
-			if streams.progressDue(l.stream) {
-				l.askProgress()
-			}
-		case err != nil && ctx.Err() == nil && time.Since(stands) >= healthyWatch:
+		case errors.Is(err, watching.ErrTick) && time.Since(heard) >= silence:
+			return armed.GiveUp("the watch is on a member that does not answer")
+		case errors.Is(err, watching.ErrTick):
+			armed.AskProgress()
+		case err != nil && ctx.Err() == nil && armed.Healthy():
 			return nil
 		case err != nil:
 			return backoff.Again(err)
 		default: // progress, which any response is
 			heard = time.Now()
 		}
-		if len(news) > 0 {
-			if err := w.hear(ctx, news); err != nil || w.over() {
+		if len(news.Events) > 0 {
+			if err := w.hear(ctx, news.Events); err != nil || w.over() {
 				return err
 			}
 		}
@@ -182,27 +132,6 @@ func (e *entry) listen(ctx context.Context, w watched, l listener) error {
 			}
 			read = time.Now()
 		}
-	}
-}
-
-// errTick is nextEvents' error for a tick.
-var errTick = errors.New("tick")
-
-// nextEvents waits for a response of the watch, for tick (errTick), or for ctx.
-func nextEvents(ctx context.Context, events clientv3.WatchChan, tick <-chan time.Time) ([]*clientv3.Event, error) {
-	select {
-	case resp, ok := <-events:
-		switch {
-		case !ok:
-			return nil, errors.New("the watch was closed")
-		case len(resp.Events) > 0:
-			return resp.Events, nil
-		}
-		return nil, resp.Err()
-	case <-tick:
-		return nil, errTick
-	case <-ctx.Done():
-		return nil, backoff.ContextErr(ctx)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // A watch on a member that hangs tells nothing, while other members would answer. The waiter
@@ -29,7 +30,7 @@ func TestWaiterGivesUpAWatchOnAMemberThatHangs(t *testing.T) {
 		mustRelease(t, h)
 		released := time.Now()
 		granted(t, srv, waiter)
-		if took := time.Since(released); took > silentAfter+progressEvery+time.Second {
+		if took := time.Since(released); took > watching.SilentAfter+watching.ProgressEvery+time.Second {
 			t.Errorf("the waiter held %v after the release", took)
 		}
 	})
@@ -51,9 +52,10 @@ func TestQuietWatchIsKept(t *testing.T) {
 		before := b.Link.Count()["Watch"]
 		time.Sleep(time.Minute)
 		sent := b.Link.Count()["Watch"] - before
-		streams := len(b.queue("x").shared.streams.open)
-		if most := streams * int(time.Minute/progressEvery) * 2; sent > most || sent < int(time.Minute/progressEvery)/2 {
-			t.Errorf("%d messages on %d streams in a minute, want one in %v for each stream", sent, streams, progressEvery)
+		const streams = waiters / 2 // two watches are created on each at a time
+		const each = int(time.Minute / watching.ProgressEvery)
+		if most := streams * each * 2; sent > most || sent < each/2 {
+			t.Errorf("%d messages on %d streams in a minute, want %d for each stream", sent, streams, each)
 		}
 	})
 }

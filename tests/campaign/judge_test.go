@@ -12,7 +12,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -93,7 +93,7 @@ func (f *round) setCauses(changes []oracle.Change, log *raftlog.Log) {
 		if !c.Deleted || !oracle.IsEntry(key) || c.Prev == nil {
 			continue
 		}
-		id, _ := queue.LeaseOf(key)
+		id, _ := layout.LeaseOf(key)
 		lease := clientv3.LeaseID(c.Prev.Lease)
 		switch {
 		case f.byHand[entryID(c.Prev)]:
@@ -119,8 +119,8 @@ func (f *round) setLeases(record *oracle.Record) {
 		if c.Deleted || !oracle.IsEntry(key) {
 			continue
 		}
-		id, _ := queue.LeaseOf(key)
-		v, _ := queue.DecodeValue(c.Kv.Value)
+		id, _ := layout.LeaseOf(key)
+		v, _ := layout.DecodeValue(c.Kv.Value)
 		if _, known := record.Leases[id]; known || record.Wanted[v.Owner] == nil {
 			continue
 		}

@@ -25,9 +25,10 @@ type target struct {
 }
 
 var targets = []target{
-	{pkg: "internal/queue"}, {pkg: "session"}, {pkg: "internal/lease"}, {pkg: "internal/attempt"}, {pkg: "locker"},
-	{pkg: "election"}, {pkg: "fencing"}, {pkg: "internal/fence"}, {pkg: "fencing/sqlfence"}, {pkg: "fencing/httpfence"},
-	{pkg: "fencing/grpcfence"},
+	{pkg: "internal/queue"}, {pkg: "internal/front"}, {pkg: "internal/layout"}, {pkg: "internal/watching"},
+	{pkg: "session"}, {pkg: "internal/lease"}, {pkg: "internal/attempt"}, {pkg: "locker"}, {pkg: "election"},
+	{pkg: "fencing"}, {pkg: "internal/fence"},
+	{pkg: "fencing/sqlfence"}, {pkg: "fencing/httpfence"}, {pkg: "fencing/grpcfence"},
 	{"cmd/holdfast", []string{"supervise.go", "child_unix.go", "signals.go"}},
 }
 

@@ -9,7 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 // Keys is the prefix of all keys of holdfast.
@@ -109,12 +109,12 @@ func newHistory(changes []Change) *history {
 		case c.Deleted:
 		case c.Kv.CreateRevision == c.Revision:
 			e = &entry{Part: PartOf(key), key: key, put: c}
-			e.session, _ = queue.LeaseOf(key)
+			e.session, _ = layout.LeaseOf(key)
 			standing[key] = e
 			h.all = append(h.all, e)
 			h.queues[e.Prefix] = append(h.queues[e.Prefix], e)
 		case e != nil:
-			v, _ := queue.DecodeValue(c.Kv.Value)
+			v, _ := layout.DecodeValue(c.Kv.Value)
 			if e.left == nil && clientv3.LeaseID(c.Kv.Lease) != e.session {
 				e.left = c
 			}
@@ -182,6 +182,6 @@ func SessionKey(id clientv3.LeaseID) string { return fmt.Sprintf("%ssession/%x",
 
 // SessionKeyOf returns the session key of the lease that an entry was put with.
 func SessionKeyOf(entry string) string {
-	id, _ := queue.LeaseOf(entry)
+	id, _ := layout.LeaseOf(entry)
 	return SessionKey(id)
 }

@@ -4,8 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 // queuePermit puts the entry of a permit.
@@ -19,7 +18,7 @@ func (s *story) queuePermit(who string, weight int) attempt {
 
 // mark puts the mark that a permit is held after a wait.
 func (s *story) mark(a attempt) {
-	s.write(a, valueOf(queue.Value{Identity: lease.Identity{Owner: a.who}, Mark: 1}), leaseOf(a.who))
+	s.write(a, valueOf(layout.Value{Identity: layout.Identity{Owner: a.who}, Mark: 1}), leaseOf(a.who))
 }
 
 func TestPermitIsAdmittedIfItFits(t *testing.T) {

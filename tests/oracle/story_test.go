@@ -10,9 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/leak"
-	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -107,9 +106,9 @@ func nonce(rev int64) string {
 	return strings.Map(func(digit rune) rune { return 'A' + digit - '0' }, fmt.Sprintf("%016d", rev))
 }
 
-func value(who string) string { return valueOf(queue.Value{Identity: lease.Identity{Owner: who}}) }
+func value(who string) string { return valueOf(layout.Value{Identity: layout.Identity{Owner: who}}) }
 
-func valueOf(v queue.Value) string {
+func valueOf(v layout.Value) string {
 	v.Queued = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	return v.Encode()
 }

@@ -4,12 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 // notice is the value of an entry with a notice of an administrator.
-var notice = valueOf(queue.Value{Identity: lease.Identity{Owner: "a1"}, Notice: queue.Notice{
+var notice = valueOf(layout.Value{Identity: layout.Identity{Owner: "a1"}, Notice: layout.Notice{
 	By: "ops", Reason: "a test", At: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC)}})
 
 func TestHolderIsToldBeforeOrSoonAfterItsEntryIsGone(t *testing.T) {

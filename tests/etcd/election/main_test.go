@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
@@ -126,7 +126,7 @@ func proclaim(t testing.TB, term *election.Term, value string) {
 
 // candidate returns the candidate's value in that of an entry.
 func candidate(entry []byte) string {
-	v, ok := queue.DecodeValue(entry)
+	v, ok := layout.DecodeValue(entry)
 	if !ok {
 		return string(entry)
 	}

@@ -1,4 +1,4 @@
-package queue
+package names
 
 import (
 	"fmt"
@@ -7,20 +7,20 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// maxName bounds a name or prefix in bytes. It is part of keys, log lines and errors.
-const maxName = 512
+// maxLength bounds a name or prefix in bytes. It is part of keys, log lines and errors.
+const maxLength = 512
 
-// CheckName returns why name cannot name a lock or election, or nil; kind says which
+// Check returns why name cannot name a lock or election, or nil; kind says which
 // it is, for the message. A name consists of non-empty segments joined by "/". No
 // segment starts with "@", so the entries of one name, which are NAME/@/…, are never
 // below the prefix of another.
-func CheckName(kind, name string) error {
+func Check(kind, name string) error {
 	bad := func(reason string) error { return &holdfast.NameError{Kind: kind, Name: name, Reason: reason} }
 	switch {
 	case name == "":
 		return bad("is empty")
-	case len(name) > maxName:
-		return bad(fmt.Sprintf("is longer than %d bytes", maxName))
+	case len(name) > maxLength:
+		return bad(fmt.Sprintf("is longer than %d bytes", maxLength))
 	}
 	for segment := range strings.SplitSeq(name, "/") {
 		switch {
@@ -33,18 +33,18 @@ func CheckName(kind, name string) error {
 	return nil
 }
 
-// checkPrefix returns why a foreign prefix cannot be used, or nil. Any prefix is
+// CheckPrefix returns why a foreign prefix cannot be used, or nil. Any prefix is
 // allowed that etcd's concurrency package takes, but the empty one: its queue would be
 // the whole store.
-func checkPrefix(kind, prefix string) error {
+func CheckPrefix(kind, prefix string) error {
 	bad := func(reason string) error {
 		return &holdfast.NameError{Kind: kind + " prefix", Name: prefix, Reason: reason}
 	}
 	switch {
 	case prefix == "":
 		return bad("is empty")
-	case len(prefix) > maxName:
-		return bad(fmt.Sprintf("is longer than %d bytes", maxName))
+	case len(prefix) > maxLength:
+		return bad(fmt.Sprintf("is longer than %d bytes", maxLength))
 	}
 	return nil
 }

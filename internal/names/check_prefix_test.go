@@ -1,4 +1,4 @@
-package queue
+package names
 
 import (
 	"strings"
@@ -18,13 +18,13 @@ func TestNamesAndPrefixes(t *testing.T) {
 		{"a/", "has an empty segment", ""},
 		{"a/@b", "reserved", ""},
 		{"a@/b", "", ""},
-		{strings.Repeat("x", maxName), "", ""},
-		{strings.Repeat("x", maxName+1), "is longer than 512 bytes", "is longer than 512 bytes"},
+		{strings.Repeat("x", maxLength), "", ""},
+		{strings.Repeat("x", maxLength+1), "is longer than 512 bytes", "is longer than 512 bytes"},
 	} {
 		for what, got := range map[string]struct {
 			err  error
 			want string
-		}{"name": {CheckName("lock", c.text), c.name}, "prefix": {checkPrefix("lock", c.text), c.prefix}} {
+		}{"name": {Check("lock", c.text), c.name}, "prefix": {CheckPrefix("lock", c.text), c.prefix}} {
 			text := ""
 			if got.err != nil {
 				text = got.err.Error()

@@ -1,15 +1,21 @@
-package queue
+package watching
 
 import (
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
+func TestMain(m *testing.M) { leak.Main(m) }
+
 // pickAll picks streams for n watches that are being created at the same time.
-func pickAll(s *streams, n int) (picked []*stream, watches map[*stream]int, longest time.Duration) {
-	watches = make(map[*stream]int)
+func pickAll(s *Streams, n int) (picked []*Stream, watches map[*Stream]int, longest time.Duration) {
+	watches = make(map[*Stream]int)
 	for range n {
-		st, bound := s.pick()
+		st, bound := s.Pick()
 		picked = append(picked, st)
 		watches[st]++
 		longest = max(longest, bound)
@@ -19,27 +25,27 @@ func pickAll(s *streams, n int) (picked []*stream, watches map[*stream]int, long
 
 // etcd's client creates the watches of a stream one after the other.
 func TestStreamsGrowWithTheWatchesThatAreBeingCreated(t *testing.T) {
-	var s streams
+	var s Streams
 	picked, watches, longest := pickAll(&s, 1000)
 	if len(watches) != 1000/armingPerStream || longest != armingPerStream*armWait {
 		t.Errorf("1000 watches are created on %d streams, the last within %v", len(watches), longest)
 	}
 	for _, st := range picked {
-		s.armed(st)
+		st.armed()
 	}
 	// Created one after the other, any number of watches needs one stream.
 	first := picked[0]
 	for range 100 {
-		st, _ := s.pick()
+		st, _ := s.Pick()
 		if st != first {
 			t.Errorf("a watch is on stream %d although the first is not busy", st.number)
 		}
-		s.armed(st)
+		st.armed()
 	}
 }
 
 func TestStreamsAreBounded(t *testing.T) {
-	var s streams
+	var s Streams
 	const n = 3 * armingPerStream * maxStreams
 	_, watches, longest := pickAll(&s, n)
 	if len(watches) != maxStreams {
@@ -56,10 +62,39 @@ func TestStreamsAreBounded(t *testing.T) {
 }
 
 func TestStreamThatFailedIsNotUsedAgain(t *testing.T) {
-	var s streams
-	bad, _ := s.pick()
-	s.failed(bad)
-	if st, _ := s.pick(); st == bad || st.number == bad.number {
+	var s Streams
+	bad, _ := s.Pick()
+	bad.armed()
+	bad.drop()
+	if st, _ := s.Pick(); st == bad || st.number == bad.number {
 		t.Errorf("stream %d is used again", st.number)
+	}
+}
+
+// etcd's client opens a stream of watches for each set of metadata.
+func TestEachUserHasItsOwnStreamUntilItDropsIt(t *testing.T) {
+	t.Parallel()
+	var a, b Streams
+	name := func(s *Streams) (string, *Stream) {
+		st, _ := s.Pick()
+		st.armed()
+		md, _ := metadata.FromOutgoingContext(st.context(t.Context()))
+		return md.Get(streamKey)[0], st
+	}
+	first, stream := name(&a)
+	if again, _ := name(&a); again != first {
+		t.Errorf("stream %s, then %s", first, again)
+	}
+	if other, _ := name(&b); other == first {
+		t.Errorf("two users on stream %s", first)
+	}
+	stream.drop()
+	second, _ := name(&a)
+	if second == first {
+		t.Errorf("still on stream %s", first)
+	}
+	stream.drop() // by another watch that was on the first stream
+	if third, _ := name(&a); third != second {
+		t.Errorf("stream %s was dropped, but %s had failed", second, first)
 	}
 }

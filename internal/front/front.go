@@ -1,10 +1,9 @@
-package queue
+// Package front reads and watches who holds, or leads, without a session.
+package front
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -15,14 +14,17 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // Front is the front of a queue as a read has seen it: the entry that holds.
 type Front struct {
 	Entry    *mvccpb.KeyValue // nil if the queue is empty
 	Token    fencing.Token    // of Entry
-	Value    Value            // of Entry; only Data is set if it does not have our form
+	Value    layout.Value     // of Entry; only Data is set if it does not have our form
 	Revision int64            // of the store, at which this was true
 	Sent     time.Duration    // when the read was sent that saw Entry, by the reader's clock
 }
@@ -40,70 +42,66 @@ func (f Front) holds(kv *mvccpb.KeyValue) bool {
 	return f.Entry != nil && string(f.Entry.Key) == string(kv.Key) && f.Entry.CreateRevision == kv.CreateRevision
 }
 
-// FrontReader reads and watches the front of a queue. It writes nothing, so it
+// Reader reads and watches the front of a queue. It writes nothing, so it
 // needs a client and no session. It is safe for concurrent use.
-type FrontReader struct {
-	client   *clientv3.Client
-	sender   *attempt.Sender
-	policy   backoff.Policy // Attempt is set
-	clock    func() time.Duration
-	entries  string // prefix of the entries; ends in "/"
-	epoch    string // key of the fencing epoch
-	verbatim bool   // values are candidates' data and nothing else
-	stream   followStream
+type Reader struct {
+	client  *clientv3.Client
+	sender  *attempt.Sender
+	policy  backoff.Policy // Attempt is set
+	clock   func() time.Duration
+	at      layout.Queue
+	epoch   string           // key of the fencing epoch
+	streams watching.Streams // of its watches; creating those of others would delay them
 
 	open context.Context // done when the session that it was made with is closed; never without one
 }
 
-// ReaderOptions are the options of a FrontReader.
-type ReaderOptions struct {
-	Kind      string               // "lock" or "election"
-	Namespace string               // empty: names.DefaultNamespace
-	Retry     backoff.Policy       // Attempt must be set
-	Clock     func() time.Duration // elapsed time; must be set
+// Options are the options of a Reader.
+type Options struct {
+	// Kind is "lock" or "election".
+	Kind string
+	// Namespace is empty for names.DefaultNamespace.
+	Namespace string
+	// Retry must have its Attempt set.
+	Retry backoff.Policy
+	// Clock is elapsed time; it must be set.
+	Clock func() time.Duration
 }
 
-// NewReader returns a reader of the queue that New makes of a name or, with foreign,
-// At of a prefix.
-func NewReader(cli *clientv3.Client, name string, foreign bool, o ReaderOptions) (*FrontReader, error) {
+// New returns a reader of the queue of a name or, with foreign, of a prefix.
+func New(cli *clientv3.Client, name string, foreign bool, o Options) (*Reader, error) {
 	if cli == nil || cli.KV == nil || cli.Watcher == nil {
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
 	}
-	check := CheckName
-	if foreign {
-		check = checkPrefix
-	}
 	namespace, err := names.Namespace(o.Namespace)
-	if err := errors.Join(check(o.Kind, name), err); err != nil {
+	at, bad := layout.Named(namespace, o.Kind, name), names.Check(o.Kind, name)
+	if foreign {
+		at, bad = layout.At(o.Kind, name), names.CheckPrefix(o.Kind, name)
+	}
+	if err := errors.Join(bad, err); err != nil {
 		return nil, err
 	}
-	q := &Queue{kind: o.Kind, name: name, foreign: foreign, entries: entriesPrefix(namespace, o.Kind, name, foreign)}
-	return &FrontReader{
+	return &Reader{
 		client: cli, sender: attempt.New(cli, o.Retry), policy: o.Retry, clock: o.Clock,
-		entries: q.entries, epoch: names.EpochKey(namespace), verbatim: q.verbatim(),
-		open: context.Background(),
+		at: at, epoch: names.EpochKey(namespace), open: context.Background(),
 	}, nil
 }
 
-// Reader returns a reader of the queue's front that uses the session's client and
+// Of returns a reader of a queue's front that uses the session's client and
 // ends with the session.
-func (q *Queue) Reader() (*FrontReader, error) {
-	if err := q.Err(); err != nil {
-		return nil, err
+func Of(host lease.Host, at layout.Queue) *Reader {
+	return &Reader{
+		client: host.Client(), sender: host.Sender(), policy: host.RetryPolicy(), clock: host.Clock(),
+		at: at, epoch: host.EpochKey(), open: host.Context(),
 	}
-	return &FrontReader{
-		client: q.host.Client(), sender: q.host.Sender(), policy: q.host.RetryPolicy(), clock: q.host.Clock(),
-		entries: q.entries, epoch: q.host.EpochKey(), verbatim: q.verbatim(),
-		open: q.host.Context(),
-	}, nil
 }
 
 // Clock is the clock of Front.Sent.
-func (r *FrontReader) Clock() func() time.Duration { return r.clock }
+func (r *Reader) Clock() func() time.Duration { return r.clock }
 
 // Read reads which entry holds, in one linearizable read. It returns ctx's error, holdfast.ErrClosed,
 // holdfast.ErrClientClosed, or an error of etcd that no retry can mend.
-func (r *FrontReader) Read(ctx context.Context) (Front, error) {
+func (r *Reader) Read(ctx context.Context) (Front, error) {
 	if err := r.ended(ctx); err != nil {
 		return Front{}, err
 	}
@@ -117,7 +115,7 @@ func (r *FrontReader) Read(ctx context.Context) (Front, error) {
 }
 
 // ended returns why nothing can be read, or nil.
-func (r *FrontReader) ended(ctx context.Context) error {
+func (r *Reader) ended(ctx context.Context) error {
 	switch {
 	case ctx == nil:
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -129,7 +127,7 @@ func (r *FrontReader) ended(ctx context.Context) error {
 }
 
 // closedErr returns holdfast.ErrClosed, holdfast.ErrClientClosed, or nil.
-func (r *FrontReader) closedErr() error {
+func (r *Reader) closedErr() error {
 	switch client := r.client.Ctx(); {
 	case r.open.Err() != nil:
 		return holdfast.ErrClosed
@@ -141,7 +139,7 @@ func (r *FrontReader) closedErr() error {
 }
 
 // whileOpen returns a child of ctx that the end of the session or the client cancels, too.
-func (r *FrontReader) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
+func (r *Reader) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stops := []func() bool{context.AfterFunc(r.open, cancel)}
 	if client := r.client.Ctx(); client != nil {
@@ -156,7 +154,7 @@ func (r *FrontReader) whileOpen(ctx context.Context) (context.Context, context.C
 }
 
 // reason returns why a call that has failed with err ended.
-func (r *FrontReader) reason(ctx context.Context, err error) error {
+func (r *Reader) reason(ctx context.Context, err error) error {
 	if closed := r.closedErr(); closed != nil && ctx.Err() == nil {
 		return closed
 	}
@@ -164,13 +162,13 @@ func (r *FrontReader) reason(ctx context.Context, err error) error {
 }
 
 // read reads the front. If the entry is the one of before, it has the token of before.
-func (r *FrontReader) read(ctx context.Context, before Front) (Front, error) {
+func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
 	return attempt.Ask(ctx, r.sender, attempt.Read, func(ctx context.Context) (Front, error) {
 		f := Front{Sent: r.clock()}
 		// In one Txn, so that the epoch is that of the same revision. A Txn of
 		// reads is linearizable as its reads are.
 		resp, err := r.client.Txn(ctx).Then(
-			clientv3.OpGet(r.entries, clientv3.WithFirstCreate()...),
+			clientv3.OpGet(r.at.Entries, clientv3.WithFirstCreate()...),
 			clientv3.OpGet(r.epoch),
 		).Commit()
 		if err != nil {
@@ -197,36 +195,30 @@ func (r *FrontReader) read(ctx context.Context, before Front) (Front, error) {
 
 // valueOf returns the value of an entry. If it does not have our form, it is a
 // candidate's data.
-func (r *FrontReader) valueOf(kv *mvccpb.KeyValue) Value {
-	if v, ok := DecodeValue(kv.Value); ok && !r.verbatim {
+func (r *Reader) valueOf(kv *mvccpb.KeyValue) layout.Value {
+	if v, ok := layout.DecodeValue(kv.Value); ok && !r.at.Verbatim() {
 		return v
 	}
-	return Value{Data: string(kv.Value)}
+	return layout.Value{Data: string(kv.Value)}
 }
 
 // epochAt returns the epoch at revision rev; now is what stands at present. If the
 // history is compacted it returns 0: a token that is too small shuts no holder out.
-func (r *FrontReader) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) (int64, error) {
-	if len(now) == 0 || now[0].CreateRevision > rev {
+func (r *Reader) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) (int64, error) {
+	epoch, err := layout.Epoch(now, rev)
+	switch {
+	case !errors.Is(err, layout.ErrEpochMoved):
+		return epoch, err
+	case now[0].CreateRevision > rev:
+		return 0, nil // there was none
+	}
+	then, err := r.client.Get(ctx, r.epoch, clientv3.WithRev(rev))
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
 		return 0, nil
+	case err != nil:
+		return 0, err
+	default:
+		return layout.Epoch(then.Kvs, rev)
 	}
-	kv := now[0]
-	if kv.ModRevision > rev {
-		then, err := r.client.Get(ctx, r.epoch, clientv3.WithRev(rev))
-		if errors.Is(err, rpctypes.ErrCompacted) {
-			return 0, nil
-		}
-		if err != nil {
-			return 0, err
-		}
-		if len(then.Kvs) == 0 {
-			return 0, nil
-		}
-		kv = then.Kvs[0]
-	}
-	epoch, err := strconv.ParseInt(string(kv.Value), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(r.epoch), kv.Value)
-	}
-	return epoch, nil
 }

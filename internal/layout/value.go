@@ -1,15 +1,16 @@
-package queue
+package layout
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
 
-	"github.com/holdfast-go/holdfast/internal/lease"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 const (
@@ -23,17 +24,17 @@ const (
 	// two bytes at most.
 	maxValue = 2*MaxData + 8<<10
 
-	// valueFormat is the number of the format that is written. Readers ignore
+	// format is the number of the format that is written. Readers ignore
 	// fields that they do not know, so fields may be added to a format. The number
 	// changes when the meaning of a field does.
-	valueFormat = 1
+	format = 1
 )
 
 // Value is the information in an entry, for people who look into etcd and for
 // observers. The algorithm does not use it. Times are by the clock of the process that
 // wrote them, in UTC, in milliseconds.
 type Value struct {
-	lease.Identity // each text is cut to 256 bytes
+	Identity // each text is cut to 256 bytes
 
 	Mode   string    // of a lock: "exclusive" or "shared"
 	Queued time.Time // when the entry was put
@@ -57,11 +58,20 @@ type Value struct {
 // maxToldWithin bounds Value.ToldWithin, by which an administrator chooses a lease.
 const maxToldWithin = 10 * time.Minute
 
+// MarkIn returns the mark of a permit; 0 if it has none.
+func MarkIn(kv *mvccpb.KeyValue) int64 {
+	if kv == nil {
+		return 0
+	}
+	v, _ := DecodeValue(kv.Value)
+	return v.Mark
+}
+
 // encodedValue is a Value as it is written in etcd: JSON, which people can read with
 // etcdctl. The values of session keys have the same form.
 type encodedValue struct {
 	V int `json:"v"`
-	lease.Identity
+	Identity
 	Mode   string    `json:"mode,omitempty"`
 	Queued time.Time `json:"queued_at"`
 	Held   time.Time `json:"held_since,omitzero"`
@@ -84,13 +94,13 @@ type taken struct {
 // Encode returns the value as it is written in etcd.
 func (v Value) Encode() string {
 	enc := encodedValue{
-		V: valueFormat, Mode: cut(v.Mode),
-		Identity: lease.Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
-		Queued:   millis(v.Queued), Held: millis(v.Held),
+		V: format, Mode: cut(v.Mode),
+		Identity: Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
+		Queued:   Millis(v.Queued), Held: Millis(v.Held),
 		ToldWithin: v.ToldWithin.Milliseconds(), Notice: v.Notice.bounded(), Mark: v.Mark,
 	}
 	if !v.Released.IsZero() {
-		enc.Taken = &taken{millis(v.Released), millis(v.TakenUntil)}
+		enc.Taken = &taken{Millis(v.Released), Millis(v.TakenUntil)}
 	}
 	if isText(v.Data) {
 		enc.Text = v.Data
@@ -116,19 +126,19 @@ func DecodeValue(b []byte) (Value, bool) {
 	}
 	v := Value{
 		Identity: enc.Identity, Mode: enc.Mode,
-		Queued: millis(enc.Queued), Held: millis(enc.Held), Data: enc.Text,
+		Queued: Millis(enc.Queued), Held: Millis(enc.Held), Data: enc.Text,
 		Notice: enc.Notice.bounded(), Mark: max(enc.Mark, 0),
 	}
 	if most := maxToldWithin.Milliseconds(); 0 < enc.ToldWithin && enc.ToldWithin <= most {
 		v.ToldWithin = time.Duration(enc.ToldWithin) * time.Millisecond
 	}
 	if enc.Taken != nil {
-		v.Released, v.TakenUntil = millis(enc.Taken.Released), millis(enc.Taken.Until)
+		v.Released, v.TakenUntil = Millis(enc.Taken.Released), Millis(enc.Taken.Until)
 	}
 	if len(enc.Bytes) > 0 {
 		v.Data = string(enc.Bytes)
 	}
-	ok := enc.V >= valueFormat && len(v.Data) <= MaxData && plausible(v.Queued) &&
+	ok := enc.V >= format && len(v.Data) <= MaxData && plausible(v.Queued) &&
 		max(len(v.Owner), len(v.Host), len(v.Mode)) <= MaxText
 	for _, t := range []time.Time{v.Held, v.Released, v.TakenUntil} {
 		ok = ok && (t.IsZero() || plausible(t))
@@ -152,8 +162,8 @@ func (v Value) String() string {
 	return strings.Join(append(v.who(), since), ", ")
 }
 
-// holder returns who put the entry. A candidate's value comes first.
-func (v Value) holder() string {
+// Holder returns who put the entry. A candidate's value comes first.
+func (v Value) Holder() string {
 	who := strings.Join(v.who(), ", ")
 	if v.Data == "" {
 		return who
@@ -173,53 +183,9 @@ func (v Value) who() (who []string) {
 	return who
 }
 
-// entryValue returns the value of an entry that is about to be put for a caller.
-func (q *Queue) entryValue(r Request) string {
-	if q.verbatim() {
-		return r.Data
-	}
-	who := q.host.Identity()
-	who.Owner = cmp.Or(r.Owner, who.Owner)
-	v := Value{Identity: who, Mode: q.mode(), Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
-	if q.takesNotices() {
-		v.ToldWithin = toldWithin(q.shared.lockDelay)
-	}
-	return v.Encode()
-}
-
-// mode is what the value of an entry says that it excludes.
-func (q *Queue) mode() string {
-	switch {
-	case q.kind == "election":
-		return ""
-	case q.reader:
-		return "shared"
-	case q.sem != nil:
-		return "permit"
-	default:
-		return "exclusive"
-	}
-}
-
-// verbatim reports whether the value of an entry is the candidate's data and nothing
-// else, because etcd's own observers read it. (etcd's own locks have empty values and
-// ignore those of others.)
-func (q *Queue) verbatim() bool { return q.foreign && q.kind == "election" }
-
-// heldValue returns the value of an entry that is held since then, with new data. If
-// the entry's value does not have our form, it returns data.
-func (e *entry) heldValue(since time.Time, data string) string {
-	v, ok := DecodeValue([]byte(e.value))
-	if e.q.verbatim() || !ok {
-		return data
-	}
-	v.Held, v.Data = since, data
-	return v.Encode()
-}
-
-// millis returns t in UTC and milliseconds, without a monotonic reading: two times of
+// Millis returns t in UTC and milliseconds, without a monotonic reading: two times of
 // the same moment are equal by ==.
-func millis(t time.Time) time.Time {
+func Millis(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
 	}
@@ -240,4 +206,72 @@ func isText(data string) bool {
 // cut returns text as valid UTF-8 of at most MaxText bytes.
 func cut(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), MaxText)], "")
+}
+
+// Notice is what an administrator puts into the entry of a lock to have its holder let
+// go. The holder finds it by the reads that its poller makes anyway.
+//
+// It ends the hold, and unlike any other loss it leaves the entry where it is: the
+// holder is alive, and its work ends in order. The name is free once that calls
+// Release. A Notice with Removed bounds this by Value.ToldWithin.
+type Notice struct {
+	By      string    `json:"by"` // each text is cut to MaxText
+	Reason  string    `json:"reason"`
+	At      time.Time `json:"at"` // by the administrator's clock
+	Removed bool      `json:"removed,omitempty"`
+	// Until: the entry was moved to a lease of the administrator, and is gone by then.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// Given reports whether there is a notice.
+func (n Notice) Given() bool { return !n.At.IsZero() }
+
+// bounded returns the notice as it is written; none, if its times cannot be written.
+func (n Notice) bounded() Notice {
+	if !plausible(n.At) || !n.Until.IsZero() && !plausible(n.Until) {
+		return Notice{}
+	}
+	n.By, n.Reason, n.At, n.Until = cut(n.By), cut(n.Reason), Millis(n.At), Millis(n.Until)
+	return n
+}
+
+// Cause is why a hold with that notice has ended.
+func (n Notice) Cause() holdfast.Cause {
+	if n.Removed {
+		return holdfast.CauseRemoved
+	}
+	return holdfast.CauseKicked
+}
+
+// Kick says who has written the notice, and why.
+func (n Notice) Kick() *holdfast.KickError {
+	return &holdfast.KickError{By: n.By, Reason: n.Reason, At: n.At}
+}
+
+// Identity says who a session is, for people who look into etcd. It is written
+// there as JSON, next to a format number, "v".
+type Identity struct {
+	Owner string `json:"owner,omitempty"`
+	Host  string `json:"host,omitempty"`
+	PID   int    `json:"pid,omitempty"`
+}
+
+// Encode returns the value of the session's key.
+func (i Identity) Encode() string {
+	b, err := json.Marshal(struct {
+		V int `json:"v"`
+		Identity
+	}{format, i})
+	if err != nil {
+		return "" // cannot happen: plain fields only
+	}
+	return string(b)
+}
+
+// DecodeIdentity returns what the value of a session key says.
+func DecodeIdentity(b []byte) (i Identity) {
+	if json.Unmarshal(b, &i) != nil {
+		return Identity{}
+	}
+	return i
 }

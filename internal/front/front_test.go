@@ -1,4 +1,4 @@
-package queue
+package front
 
 import (
 	"strconv"
@@ -14,10 +14,10 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// newFrontReader returns a reader of the front of lock x.
-func newFrontReader(t *testing.T, srv *etcdfake.Server) *FrontReader {
+// newReader returns a reader of the front of lock x.
+func newReader(t *testing.T, srv *etcdfake.Server) *Reader {
 	t.Helper()
-	r, err := NewReader(srv.Client(t), "x", false, ReaderOptions{
+	r, err := New(srv.Client(t), "x", false, Options{
 		Kind: "lock", Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock(),
 	})
 	if err != nil {
@@ -26,7 +26,7 @@ func newFrontReader(t *testing.T, srv *etcdfake.Server) *FrontReader {
 	return r
 }
 
-func mustRead(t *testing.T, r *FrontReader) Front {
+func mustRead(t *testing.T, r *Reader) Front {
 	t.Helper()
 	f, err := r.Read(kit.Within(t, time.Minute))
 	if err != nil {
@@ -58,9 +58,9 @@ func TestTokenOfTheFrontHasTheEpochAtItsRevision(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				c.before(srv)
-				kit.Join(t, srv, entriesX)
+				kit.Join(t, srv, kit.Entries("x"))
 				c.after(srv)
-				f := mustRead(t, newFrontReader(t, srv))
+				f := mustRead(t, newReader(t, srv))
 				if want := c.epoch<<48 | f.Entry.CreateRevision; int64(f.Token) != want {
 					t.Errorf("token %d, want %d", f.Token, want)
 				}
@@ -72,8 +72,8 @@ func TestTokenOfTheFrontHasTheEpochAtItsRevision(t *testing.T) {
 func TestEpochThatIsNoNumberIsAnErrorThatNamesItsKey(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		srv.Put("holdfast/epoch", "three")
-		kit.Join(t, srv, entriesX)
-		_, err := newFrontReader(t, srv).Read(kit.Within(t, time.Minute))
+		kit.Join(t, srv, kit.Entries("x"))
+		_, err := newReader(t, srv).Read(kit.Within(t, time.Minute))
 		if err == nil || !strings.Contains(err.Error(), `"holdfast/epoch" is not a number: "three"`) {
 			t.Error(err)
 		}
@@ -84,8 +84,8 @@ func TestEpochThatIsNoNumberIsAnErrorThatNamesItsKey(t *testing.T) {
 func TestFrontKeepsItsTokenWhileItsEntryStands(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		srv.Put("holdfast/epoch", "3")
-		first := kit.Join(t, srv, entriesX)
-		r := newFrontReader(t, srv)
+		first := kit.Join(t, srv, kit.Entries("x"))
+		r := newReader(t, srv)
 		before := mustRead(t, r)
 		srv.Put("holdfast/epoch", "5")
 		srv.Compact()
@@ -93,7 +93,7 @@ func TestFrontKeepsItsTokenWhileItsEntryStands(t *testing.T) {
 		if err != nil || f.Token != before.Token || f.Token.Epoch() != 3 || !f.same(before) {
 			t.Errorf("%+v, before %+v: %v", f, before, err)
 		}
-		second := kit.Join(t, srv, entriesX)
+		second := kit.Join(t, srv, kit.Entries("x"))
 		first.Release()
 		f, err = r.read(t.Context(), before)
 		if err != nil || string(f.Entry.Key) != second.Key || f.Token.Epoch() != 5 || f.same(before) {
@@ -104,12 +104,12 @@ func TestFrontKeepsItsTokenWhileItsEntryStands(t *testing.T) {
 
 func TestFrontIsTheOldestEntry(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		r := newFrontReader(t, srv)
+		r := newReader(t, srv)
 		if f := mustRead(t, r); f.Entry != nil || f.Token != 0 || f.Revision == 0 || !f.same(Front{}) {
 			t.Errorf("empty: %+v", f)
 		}
-		oldest := kit.JoinReader(t, srv, entriesX)
-		kit.Join(t, srv, entriesX)
+		oldest := kit.JoinReader(t, srv, kit.Entries("x"))
+		kit.Join(t, srv, kit.Entries("x"))
 		srv.Put(oldest.Key, "written later")
 		f := mustRead(t, r)
 		if f.Entry == nil || string(f.Entry.Key) != oldest.Key || f.Value.Data != "written later" {

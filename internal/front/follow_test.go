@@ -1,4 +1,4 @@
-package queue
+package front
 
 import (
 	"context"
@@ -9,38 +9,10 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
-
-// etcd's client opens a stream of watches for each set of metadata.
-func TestEachReaderHasItsOwnStreamUntilItDropsIt(t *testing.T) {
-	t.Parallel()
-	var a, b followStream
-	name := func(s *followStream) (string, int64) {
-		ctx, number := s.context(t.Context())
-		md, _ := metadata.FromOutgoingContext(ctx)
-		return md.Get(streamOfReader)[0], number
-	}
-	first, number := name(&a)
-	if again, _ := name(&a); again != first {
-		t.Errorf("stream %s, then %s", first, again)
-	}
-	if other, _ := name(&b); other == first {
-		t.Errorf("two readers on stream %s", first)
-	}
-	a.drop(number)
-	second, _ := name(&a)
-	if second == first {
-		t.Errorf("still on stream %s", first)
-	}
-	a.drop(number) // by another watch that was on the first stream
-	if third, _ := name(&a); third != second {
-		t.Errorf("stream %s was dropped, but %s had failed", second, first)
-	}
-}
 
 // followed is what a call of Follow has told.
 type followed struct {
@@ -49,7 +21,7 @@ type followed struct {
 	ended  func()
 }
 
-func follow(t *testing.T, r *FrontReader, every time.Duration) *followed {
+func follow(t *testing.T, r *Reader, every time.Duration) *followed {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &followed{fronts: make(chan Front, 10_000), done: make(chan error, 1), ended: cancel}
@@ -89,8 +61,8 @@ func (f *followed) expect(t *testing.T, what string, want ...int64) {
 
 func TestFollowTellsEachChangeOfTheFrontOnce(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		f := follow(t, p.reader(t, "x"), time.Hour)
+		p := kit.Start(t, srv)
+		f := follow(t, reader(t, p), time.Hour)
 		revision := func(key string) int64 {
 			history := srv.History(key)
 			return history[len(history)-1].Revision
@@ -124,9 +96,9 @@ func TestFollowTellsEachChangeOfTheFrontOnce(t *testing.T) {
 
 func TestFollowKeepsItsWatchAndReadsOnceInEvery(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := kit.Start(t, srv)
 		p.Plan(nil)
-		f := follow(t, p.reader(t, "x"), time.Minute)
+		f := follow(t, reader(t, p), time.Minute)
 		time.Sleep(time.Hour + 30*time.Second)
 		counts := p.Counts()
 		if counts["watch"] != 1 || counts["read"] != 61 {
@@ -141,20 +113,23 @@ func TestFollowKeepsItsWatchAndReadsOnceInEvery(t *testing.T) {
 // A watch may be silent for good: its connection is dead, or its member hangs.
 func TestFollowReplacesAWatchThatIsBehindAReadOnAnotherStream(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		r := p.reader(t, "x")
+		p := kit.Start(t, srv)
+		r := reader(t, p)
 		f := follow(t, r, time.Minute)
 		f.expect(t, "the empty queue", 0)
-		before := r.stream.number.Load()
+		before, _ := r.streams.Pick()
 		p.Plan(func(kind string, _ int) etcdfake.Fate {
-			return etcdfake.Fate{Reply: ifEvent(kind, 24*time.Hour)}
+			if kind == "event" {
+				return etcdfake.Fate{Reply: 24 * time.Hour}
+			}
+			return etcdfake.Fate{}
 		})
 		srv.Put(kit.Entries("x")+"a", "1")
 		f.expect(t, "a change that no watch has told")
 		time.Sleep(time.Minute)
 		f.expect(t, "the read", srv.Keys(kit.Entries("x"))[0].ModRevision)
-		if p.Counts()["watch"] != 1 || r.stream.number.Load() == before {
-			t.Errorf("%v, stream %d, then %d; want another watch on another stream", p.Counts(), before, r.stream.number.Load())
+		if now, _ := r.streams.Pick(); p.Counts()["watch"] != 1 || now == before {
+			t.Errorf("%v, on another stream %v; want another watch on another stream", p.Counts(), now != before)
 		}
 		p.Plan(nil)
 		time.Sleep(5 * time.Minute)
@@ -168,7 +143,7 @@ func TestFollowEndsIfItMayNotRead(t *testing.T) {
 	for name, refuse := range map[string]int{"the first read": 1, "a regular read": 2} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
+				p := kit.Start(t, srv)
 				reads := 0
 				p.KV.Refuse(func(ops []clientv3.Op) error {
 					if !ops[0].IsGet() {
@@ -180,7 +155,7 @@ func TestFollowEndsIfItMayNotRead(t *testing.T) {
 					return nil
 				})
 				began := time.Now()
-				err := p.reader(t, "x").Follow(t.Context(), time.Minute, func(Front) {})
+				err := reader(t, p).Follow(t.Context(), time.Minute, func(Front) {})
 				if took := time.Since(began); !errors.Is(err, rpctypes.ErrPermissionDenied) ||
 					took > time.Duration(refuse-1)*time.Minute+kit.Prompt {
 					t.Errorf("ended with %v after %v", err, took)

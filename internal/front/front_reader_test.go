@@ -1,10 +1,9 @@
-package queue
+package front
 
 import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,24 +14,26 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
-func (p *process) reader(t *testing.T, lock string) *FrontReader {
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// reader is a reader of the front of lock x that ends with the session.
+func reader(t *testing.T, p *kit.Process) *Reader {
 	t.Helper()
-	r, err := p.queue(lock).Reader()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return Of(p.Host, layout.Named("holdfast", "lock", "x"))
 }
 
 // bareReader is a reader without a session.
-func bareReader(t *testing.T, cli *clientv3.Client, lock string) *FrontReader {
+func bareReader(t *testing.T, cli *clientv3.Client, lock string) *Reader {
 	t.Helper()
-	o := ReaderOptions{Kind: "lock", Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock()}
-	r, err := NewReader(cli, lock, false, o)
+	o := Options{Kind: "lock", Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock()}
+	r, err := New(cli, lock, false, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,15 +105,24 @@ func TestReaderFindsTheEpochOfAnEarlierRevision(t *testing.T) {
 	})
 }
 
+func mustAcquire(t *testing.T, p *kit.Process, data string) *queue.Hold {
+	t.Helper()
+	h, err := queue.New(p.Host, "lock", "x").Acquire(kit.Within(t, time.Minute), queue.Request{Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
 func TestReadSeesTheHolderWithItsToken(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		r := p.reader(t, "x")
+		p := kit.Start(t, srv)
+		r := reader(t, p)
 		if f, err := r.Read(t.Context()); err != nil || f.Entry != nil || f.Revision == 0 {
 			t.Errorf("an empty queue: %+v, %v", f, err)
 		}
 		srv.Put("holdfast/epoch", "3")
-		h := mustAcquireAs(t, p.queue("x"), Request{Data: "data"})
+		h := mustAcquire(t, p, "data")
 		f, err := r.Read(t.Context())
 		if err != nil || f.Token != h.Token() || f.Value.Data != "data" {
 			t.Errorf("%+v, %v; want token %v", f, err, h.Token())
@@ -127,11 +137,11 @@ func TestReaderEndsWithItsContextItsSessionAndItsClient(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		link := srv.Link()
 		cli := link.Client()
-		bare, p := bareReader(t, cli, "x"), start(t, srv)
-		withSession := p.reader(t, "x")
-		calls := map[string]func(context.Context, *FrontReader) error{
-			"Read": func(ctx context.Context, r *FrontReader) error { _, err := r.Read(ctx); return err },
-			"Follow": func(ctx context.Context, r *FrontReader) error {
+		bare, p := bareReader(t, cli, "x"), kit.Start(t, srv)
+		withSession := reader(t, p)
+		calls := map[string]func(context.Context, *Reader) error{
+			"Read": func(ctx context.Context, r *Reader) error { _, err := r.Read(ctx); return err },
+			"Follow": func(ctx context.Context, r *Reader) error {
 				return r.Follow(ctx, time.Minute, func(Front) {})
 			},
 		}
@@ -148,7 +158,7 @@ func TestReaderEndsWithItsContextItsSessionAndItsClient(t *testing.T) {
 		}
 
 		// A Follow that runs ends, too, and so does a Read that is not answered.
-		running := func(ctx context.Context, r *FrontReader, l *etcdfake.Link, end func()) {
+		running := func(ctx context.Context, r *Reader, l *etcdfake.Link, end func()) {
 			t.Helper()
 			done := make(chan error, len(calls))
 			go func() { done <- calls["Follow"](ctx, r) }()
@@ -173,7 +183,9 @@ func TestReaderEndsWithItsContextItsSessionAndItsClient(t *testing.T) {
 		p.Heal()
 		running(t.Context(), withSession, p.Link, func() {
 			p.Heal()
-			mustClose(t, p)
+			if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
+				t.Error(err)
+			}
 		})
 		running(t.Context(), bare, link, func() { _ = cli.Close() })
 		for name, call := range calls {
@@ -187,60 +199,29 @@ func TestReaderEndsWithItsContextItsSessionAndItsClient(t *testing.T) {
 	})
 }
 
-// listened is a context that counts what listens to its end.
-type listened struct {
-	context.Context
-	now, ever atomic.Int64
-}
-
-// AfterFunc is what package context calls instead of starting a goroutine.
-func (l *listened) AfterFunc(f func()) func() bool {
-	l.now.Add(1)
-	l.ever.Add(1)
-	inner := context.AfterFunc(l.Context, f)
-	var once atomic.Bool
-	return func() bool {
-		if once.CompareAndSwap(false, true) {
-			l.now.Add(-1)
-		}
-		return inner()
-	}
-}
-
-// Value hides the context inside, which package context would listen to directly.
-func (l *listened) Value(any) any { return nil }
-
-func (l *listened) nothingListens(t *testing.T, what string) {
-	t.Helper()
-	if l.ever.Load() == 0 || l.now.Load() != 0 {
-		t.Errorf("%s: of %d that listened to the end of the session %d still do: each call costs memory for as long as it",
-			what, l.ever.Load(), l.now.Load())
-	}
-}
-
 // A session and a client live for long.
 func TestReaderLeavesNothingThatListensToTheEndOfTheSession(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		r := start(t, srv).reader(t, "x")
-		open := &listened{Context: r.open}
+		r := reader(t, kit.Start(t, srv))
+		open := &kit.Listened{Context: r.open}
 		r.open = open
 		if _, err := r.Read(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		open.nothingListens(t, "Read")
+		open.NothingListens(t, "Read")
 
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- r.Follow(ctx, time.Minute, func(Front) {}) }()
 		time.Sleep(time.Hour)
-		if n := open.now.Load(); n > 3 {
+		if n := open.Now.Load(); n > 3 {
 			t.Errorf("Follow has %d that listen after an hour", n)
 		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		open.nothingListens(t, "Follow")
+		open.NothingListens(t, "Follow")
 	})
 }
 
@@ -248,7 +229,7 @@ func TestValuesThatAreNotOursAreTheDataOfACandidate(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		r := bareReader(t, srv.Client(t), "x")
 		for i, value := range []string{"", "plain", `{"owner":`} {
-			if got := r.valueOf(&mvccpb.KeyValue{Value: []byte(value)}); got != (Value{Data: value}) {
+			if got := r.valueOf(&mvccpb.KeyValue{Value: []byte(value)}); got != (layout.Value{Data: value}) {
 				t.Errorf("%d: %q is read as %+v", i, value, got)
 			}
 		}

@@ -1,12 +1,11 @@
-package queue
+package layout
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 var when = time.Date(2026, 2, 3, 4, 5, 6, 7_000_000, time.UTC)
@@ -21,7 +20,7 @@ func TestValueSurvivesEncoding(t *testing.T) {
 		"the largest, bytes":              strings.Repeat("\xff", MaxData),
 		"the largest, control characters": strings.Repeat("\x00", MaxData),
 	} {
-		v := Value{Identity: lease.Identity{Owner: "o", Host: "h", PID: 7}, Mode: "exclusive", Queued: when,
+		v := Value{Identity: Identity{Owner: "o", Host: "h", PID: 7}, Mode: "exclusive", Queued: when,
 			Held: when.Add(time.Second), Data: data}
 		got, ok := DecodeValue([]byte(v.Encode()))
 		if !ok || got != v {
@@ -36,14 +35,14 @@ func TestValueSurvivesEncoding(t *testing.T) {
 // The format is documented in docs/elections.md, for readers without this library.
 func TestValueIsEncodedAsDocumented(t *testing.T) {
 	t.Parallel()
-	v := Value{Identity: lease.Identity{Owner: "billing-7", Host: "db-1", PID: 4711}, Mode: "exclusive",
+	v := Value{Identity: Identity{Owner: "billing-7", Host: "db-1", PID: 4711}, Mode: "exclusive",
 		Queued: when.In(time.FixedZone("", 3600))}
 	want := `{"v":1,"owner":"billing-7","host":"db-1","pid":4711,` +
 		`"mode":"exclusive","queued_at":"2026-02-03T04:05:06.007Z"}`
 	if got := v.Encode(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	v = Value{Identity: lease.Identity{PID: 1}, Queued: when, Held: when.Add(1500 * time.Millisecond), Data: "<node-1>"}
+	v = Value{Identity: Identity{PID: 1}, Queued: when, Held: when.Add(1500 * time.Millisecond), Data: "<node-1>"}
 	want = `{"v":1,"pid":1,"queued_at":"2026-02-03T04:05:06.007Z",` +
 		`"held_since":"2026-02-03T04:05:07.507Z","value":"<node-1>"}`
 	if got := v.Encode(); got != want {
@@ -80,7 +79,7 @@ func TestValueOfAnotherFormIsNotDecoded(t *testing.T) {
 		}
 	}
 	later := `{"v":2,"queued_at":"2026-02-03T04:05:06.007Z","pid":3,"something":{"new":[1]}}`
-	if v, ok := DecodeValue([]byte(later)); !ok || v != (Value{Identity: lease.Identity{PID: 3}, Queued: when}) {
+	if v, ok := DecodeValue([]byte(later)); !ok || v != (Value{Identity: Identity{PID: 3}, Queued: when}) {
 		t.Errorf("of a later version: %v, %v", v, ok)
 	}
 }
@@ -88,7 +87,7 @@ func TestValueOfAnotherFormIsNotDecoded(t *testing.T) {
 func TestValueIsBoundedWhenItIsEncoded(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é", MaxText)
-	v, ok := DecodeValue([]byte(Value{Identity: lease.Identity{Owner: "x" + long, Host: long}, Queued: when}.Encode()))
+	v, ok := DecodeValue([]byte(Value{Identity: Identity{Owner: "x" + long, Host: long}, Queued: when}.Encode()))
 	if !ok || v.Host != long[:MaxText] || v.Owner != "x"+long[:MaxText-2] {
 		t.Errorf("%v: owner of %d bytes, host of %d", ok, len(v.Owner), len(v.Host))
 	}
@@ -96,7 +95,7 @@ func TestValueIsBoundedWhenItIsEncoded(t *testing.T) {
 
 func TestValueSaysQueuedUntilItSaysHeld(t *testing.T) {
 	t.Parallel()
-	v := Value{Identity: lease.Identity{Owner: "a\nb", Host: "db-1", PID: 4711}, Queued: when}
+	v := Value{Identity: Identity{Owner: "a\nb", Host: "db-1", PID: 4711}, Queued: when}
 	if got, want := v.String(), `owner "a\nb", host "db-1", pid 4711, queued since 2026-02-03T04:05:06.007Z`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -107,7 +106,7 @@ func TestValueSaysQueuedUntilItSaysHeld(t *testing.T) {
 }
 
 func FuzzDecodeValue(f *testing.F) {
-	f.Add([]byte(Value{Identity: lease.Identity{Owner: "o", Host: "h", PID: 7}, Queued: when, Held: when,
+	f.Add([]byte(Value{Identity: Identity{Owner: "o", Host: "h", PID: 7}, Queued: when, Held: when,
 		Data: "d"}.Encode()))
 	f.Add([]byte(Value{Queued: when, Data: "\xff"}.Encode()))
 	f.Add([]byte(`{"v":1,"queued_at":"0001-01-01T00:00:00+01:00"}`))
@@ -126,4 +125,43 @@ func FuzzDecodeValue(f *testing.F) {
 			t.Errorf("%q", v.String())
 		}
 	})
+}
+
+func TestNoticeSurvivesEncodingAndIsBounded(t *testing.T) {
+	t.Parallel()
+	n := Notice{By: "jane", Reason: "a\nb", At: when, Removed: true, Until: when.Add(time.Minute)}
+	v := Value{Queued: when, ToldWithin: 3 * time.Second, Notice: n}
+	if got, ok := DecodeValue([]byte(v.Encode())); !ok || got != v {
+		t.Errorf("%v, %+v", ok, got)
+	}
+	v.Notice.Reason, v.Notice.By = strings.Repeat("\x01", 1000), strings.Repeat("\"", 1000)
+	v.Owner, v.Host, v.Mode = v.Notice.Reason, v.Notice.Reason, v.Notice.Reason
+	v.Data = strings.Repeat("\x00", MaxData)
+	enc := v.Encode()
+	if got, ok := DecodeValue([]byte(enc)); !ok || len(got.Notice.Reason) != MaxText || len(enc) > maxValue {
+		t.Errorf("%v, %d bytes of %d", ok, len(enc), maxValue)
+	}
+	for _, within := range []string{"-1", "600001", "9223372036854775807"} {
+		raw := fmt.Sprintf(`{"v":1,"queued_at":"2026-02-03T04:05:06Z","told_within_ms":%s}`, within)
+		if v, ok := DecodeValue([]byte(raw)); !ok || v.ToldWithin != 0 {
+			t.Errorf("%s: %v, %v", within, ok, v.ToldWithin)
+		}
+	}
+	const at = "2026-02-03T04:05:06Z"
+	long := fmt.Sprintf(`{"v":1,"queued_at":%q,"notice":{"by":%q,"at":%q}}`, at, strings.Repeat("x", 5000), at)
+	if v, ok := DecodeValue([]byte(long)); !ok || len(v.Notice.By) != MaxText {
+		t.Errorf("%v, %d bytes", ok, len(v.Notice.By))
+	}
+}
+
+func TestSessionIsReadAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	who := Identity{Owner: "o", Host: "h", PID: 7}
+	text := who.Encode()
+	if got := DecodeIdentity([]byte(text)); got != who || text != `{"v":1,"owner":"o","host":"h","pid":7}` {
+		t.Errorf("%s is read as %+v", text, got)
+	}
+	if got := DecodeIdentity([]byte(`{"owner":"o","pid":"7"}`)); got != (Identity{}) {
+		t.Errorf("a value of another form is read as %+v", got)
+	}
 }

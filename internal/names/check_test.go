@@ -1,4 +1,4 @@
-package queue
+package names
 
 import (
 	"errors"
@@ -11,26 +11,26 @@ import (
 // No segment is empty or starts with "@", so the entries of one name are never below the prefix of another.
 func TestCheckNameSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	longest := strings.Repeat("n", maxName)
+	longest := strings.Repeat("n", maxLength)
 	for name, reason := range map[string]string{
 		"": "is empty", longest + "n": "is longer than 512 bytes",
 		"/": "empty segment", "/a": "empty segment", "a/": "empty segment", "a//b": "empty segment",
 		"@": "reserved", "@a/b": "reserved", "a/@": "reserved", "a/@/b": "reserved",
 		"a": "", "a/b": "", "a@b/c@": "", " ": "", "ü/\xff\x00": "", longest: "",
 	} {
-		expectName(t, CheckName("lock", name), "lock", name, reason)
+		expectName(t, Check("lock", name), "lock", name, reason)
 	}
 }
 
 // etcd's own locks have any prefix.
 func TestForeignPrefixMayBeAnythingButEmptyOrLong(t *testing.T) {
 	t.Parallel()
-	longest := strings.Repeat("n", maxName)
+	longest := strings.Repeat("n", maxLength)
 	for prefix, reason := range map[string]string{
 		"": "is empty", longest + "n": "is longer than 512 bytes",
 		"/": "", "a//b": "", "@/@": "", longest: "",
 	} {
-		expectName(t, checkPrefix("lock", prefix), "lock prefix", prefix, reason)
+		expectName(t, CheckPrefix("lock", prefix), "lock prefix", prefix, reason)
 	}
 }
 

@@ -1,0 +1,69 @@
+package layout
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/view"
+)
+
+// MaxPermits is the largest limit of a semaphore: a waiter may have to read that many entries.
+const MaxPermits = 1024
+
+// Limit is the limit of a semaphore. Nothing but Resize changes it, and nothing of holdfast deletes it.
+type Limit struct {
+	Permits int
+	High    int   // the largest limit there ever was
+	Mod     int64 // the key's mod revision
+}
+
+// ValidLimit reports whether a semaphore may have that limit.
+func ValidLimit(n int) bool { return 0 < n && n <= MaxPermits }
+
+// String returns the limit as it is written in etcd.
+func (l Limit) String() string { return fmt.Sprintf("%d %d", l.Permits, l.High) }
+
+// LimitIn returns the limit that the value of a limit's key says, and false if it says none.
+func LimitIn(kv *mvccpb.KeyValue) (Limit, bool) {
+	permits, high, _ := strings.Cut(string(kv.Value), " ")
+	l := Limit{weightIn(permits), weightIn(high), kv.ModRevision}
+	if l.Permits == 0 || l.High < l.Permits {
+		return Limit{}, false
+	}
+	return l, true
+}
+
+// encodedRun is a view.Run as it is written in etcd: JSON, as the values of entries.
+type encodedRun struct {
+	V int `json:"v"`
+	Identity
+	Slot  string        `json:"slot,omitempty"`
+	At    time.Time     `json:"at"`
+	Due   time.Time     `json:"due,omitzero"`
+	Token fencing.Token `json:"token"`
+}
+
+// EncodeRun returns a run as it is written in etcd. Its times are cut to milliseconds.
+func EncodeRun(r view.Run) (string, error) {
+	who := Identity{Owner: r.Owner, Host: r.Host, PID: r.PID}
+	b, err := json.Marshal(encodedRun{format, who, r.Slot, Millis(r.At), Millis(r.Due), r.Token})
+	return string(b), err
+}
+
+// RunIn returns the run that the value of a RunKey says, and false if it says none.
+func RunIn(kv *mvccpb.KeyValue) (view.Run, bool) {
+	var enc encodedRun
+	if len(kv.Value) > maxValue || json.Unmarshal(kv.Value, &enc) != nil || enc.V < format || !plausible(enc.At) ||
+		max(len(enc.Slot), len(enc.Owner), len(enc.Host)) > MaxText {
+		return view.Run{}, false
+	}
+	return view.Run{
+		Slot: enc.Slot, At: Millis(enc.At), Due: Millis(enc.Due), Token: enc.Token,
+		Owner: enc.Owner, Host: enc.Host, PID: enc.PID,
+	}, true
+}

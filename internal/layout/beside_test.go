@@ -1,0 +1,37 @@
+package layout
+
+import (
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast/view"
+)
+
+func TestLimitIsReadAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Limit{
+		"3 5": {3, 5, 7}, "1024 1024": {1024, 1024, 7},
+		"": {}, "3": {}, "5 3": {}, "0 3": {}, "-1 3": {}, "3 1025": {}, "x 3": {}, "3 5 7": {},
+	} {
+		l, ok := LimitIn(&mvccpb.KeyValue{Value: []byte(text), ModRevision: 7})
+		if l != want || ok != (want != Limit{}) || ok && l.String() != text {
+			t.Errorf("%q is read as %+v, %v", text, l, ok)
+		}
+	}
+}
+
+func TestRunIsReadAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	run := view.Run{Slot: "2026-02-03", At: when, Due: when.Add(time.Hour), Token: 8, Owner: "o", Host: "h", PID: 7}
+	text, err := EncodeRun(run)
+	if got, ok := RunIn(&mvccpb.KeyValue{Value: []byte(text)}); err != nil || !ok || got != run {
+		t.Errorf("%s is read as %+v, %v; %v", text, got, ok, err)
+	}
+	for _, text := range []string{"", "x", `{"v":0,"at":"2026-02-03T04:05:06Z","token":1}`, `{"v":1,"token":1}`} {
+		if got, ok := RunIn(&mvccpb.KeyValue{Value: []byte(text)}); ok {
+			t.Errorf("%s is read as %+v", text, got)
+		}
+	}
+}

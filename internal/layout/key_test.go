@@ -1,0 +1,59 @@
+package layout
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestWeightIsReadFromTheKey(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]int{
+		"3-5eed-A": 3, "1-5eed-A": 1, "0-5eed-A": 0, "-1-5eed-A": 0, "x-5eed-A": 0, "": 0, "7": 7,
+		fmt.Sprintf("%d-5eed-A", MaxPermits): MaxPermits, fmt.Sprintf("%d-5eed-A", MaxPermits+1): 0,
+	} {
+		if got := WeightOf("holdfast/sem/x/@/" + key); got != want {
+			t.Errorf("the weight of %q is %d, want %d", key, got, want)
+		}
+	}
+}
+
+func TestKeysAreTakenApartAsTheyAreMade(t *testing.T) {
+	t.Parallel()
+	const lease = 0x5eed
+	named, foreign, sem := Named("ns", "lock", "a/b"), At("election", "ns/lock/x"), Named("ns", "sem", "s")
+	for _, c := range []struct {
+		q      Queue
+		key    string
+		prefix string
+		reader bool
+		weight int
+	}{
+		{named, named.Key(NewID(lease)), "ns/lock/a/b/@/5eed-", false, 0},
+		{named, named.ReaderKey(NewID(lease)), "ns/lock/a/b/@/!s5eed-", true, 0},
+		{sem, sem.PermitKey(7, NewID(lease)), "ns/sem/s/@/7-5eed-", false, 7},
+		{foreign, foreign.Key(NewID(lease)), "ns/lock/x/5eed-", false, 0},
+	} {
+		id, ours := LeaseOf(c.key)
+		if !strings.HasPrefix(c.key, c.prefix) || !ours || id != lease || IsReader(c.key) != c.reader ||
+			WeightOf(c.key) != c.weight {
+			t.Errorf("%s: of %x, %v; reader %v, weight %d", c.key, id, ours, IsReader(c.key), WeightOf(c.key))
+		}
+		if !c.q.IsOn(lease, c.key) || c.q.IsOn(lease+1, c.key) || At("lock", "other").IsOn(lease, c.key) {
+			t.Errorf("%s: on its lease %v, on another %v", c.key, c.q.IsOn(lease, c.key), c.q.IsOn(lease+1, c.key))
+		}
+		if q, below := Of("ns", c.key); below == c.q.Foreign || below && q != c.q {
+			t.Errorf("%s: of %+v, %v", c.key, q, below)
+		}
+	}
+	for _, key := range []string{
+		"ns/epoch", "ns/session/5eed", "ns/lock/a", "other/lock/a/@/x", "ns/x/a/@/x", "ns/lock/a/@run",
+	} {
+		if q, below := Of("ns", key); below {
+			t.Errorf("%s: of %+v", key, q)
+		}
+	}
+	if named.RunKey() != "ns/lock/a/b/@run" || sem.LimitKey() != "ns/sem/s/@limit" {
+		t.Errorf("%s, %s", named.RunKey(), sem.LimitKey())
+	}
+}

@@ -1,0 +1,82 @@
+package layout
+
+import (
+	"slices"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/names"
+)
+
+// Queue says where the entries of one name stand.
+type Queue struct {
+	Kind    string // "lock", "tree", "sem" or "election"
+	Name    string // as it was given: a name, or a foreign prefix
+	Entries string // what the keys of all entries begin with; ends in "/"
+	Foreign bool   // every key below Entries counts as an entry, as with etcd's concurrency package
+}
+
+var kinds = []string{"lock", "tree", "sem", "election"}
+
+const (
+	endOfName = "/@" // begins what follows a name in a key; no segment of a name begins with "@"
+
+	// readerMark begins the last part of a reader's key, and afterReaders is the first string that sorts behind all that
+	// begin with it. So the readers of a queue stand before all other entries, and the entries that a reader waits for
+	// are one range.
+	readerMark   = "!s"
+	afterReaders = "\""
+)
+
+// Named returns the queue of a name: see names.Check.
+func Named(namespace, kind, name string) Queue {
+	return Queue{Kind: kind, Name: name, Entries: Names(namespace, kind) + name + endOfName + "/"}
+}
+
+// At returns the queue of a foreign prefix: see names.CheckPrefix.
+func At(kind, prefix string) Queue {
+	return Queue{Kind: kind, Name: prefix, Entries: prefix + "/", Foreign: true}
+}
+
+// Names is what the keys of all names of a kind begin with.
+func Names(namespace, kind string) string { return namespace + "/" + kind + "/" }
+
+// Of returns the queue in a namespace that a key is an entry of, and false if it is not below a name.
+func Of(namespace, key string) (Queue, bool) {
+	rest, found := strings.CutPrefix(key, namespace+"/")
+	kind, rest, _ := strings.Cut(rest, "/")
+	name, _, isEntry := strings.Cut(rest, endOfName+"/")
+	return Named(namespace, kind, name), found && isEntry && slices.Contains(kinds, kind)
+}
+
+// String names the queue for people.
+func (q Queue) String() string { return q.Kind + " " + names.Quote(q.Name) }
+
+// Verbatim reports whether the value of an entry is the candidate's data and nothing
+// else, because etcd's own observers read it. (etcd's own locks have empty values and
+// ignore those of others.)
+func (q Queue) Verbatim() bool { return q.Foreign && q.Kind == "election" }
+
+// TakesNotices reports whether holders look for notices.
+func (q Queue) TakesNotices() bool { return q.Kind != "election" }
+
+// Own is what all keys of a name begin with: those of its entries and of what stands beside them.
+func (q Queue) Own() string { return strings.TrimSuffix(q.Entries, "/") }
+
+// LimitKey is the key of a semaphore's limit. It sorts behind all entries.
+func (q Queue) LimitKey() string { return q.Own() + "limit" }
+
+// RunKey is the key of the last run of a job. It is no entry, and there is none below a foreign prefix.
+func (q Queue) RunKey() string { return q.Own() + "run" }
+
+// All returns the range of all entries.
+func (q Queue) All() (from, end string) { return q.Entries, clientv3.GetPrefixRangeEnd(q.Entries) }
+
+// Readers returns the range of the readers' entries.
+func (q Queue) Readers() (from, end string) { return q.Entries + readerMark, q.Entries + afterReaders }
+
+// Writers returns the range of all other entries.
+func (q Queue) Writers() (from, end string) {
+	return q.Entries + afterReaders, clientv3.GetPrefixRangeEnd(q.Entries)
+}

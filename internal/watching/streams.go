@@ -1,0 +1,103 @@
+package watching
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// armingPerStream is how many watches may be in creation on one stream before another stream is used. etcd's client
+	// creates the watches of a stream one after the other, a round trip each, and a waiter hears of no release before
+	// that.
+	armingPerStream = 2
+
+	// maxStreams bounds the streams of a session.
+	maxStreams = 512
+
+	// armWait is how long creating one watch may take. If it takes longer, the
+	// stream is presumed to be on a member that hangs.
+	armWait = time.Second
+)
+
+// Streams are streams of watches. The zero value has none. A watch uses the first stream that is not busy creating
+// watches, so a session with few waiters has one stream. etcd's client closes a stream with its last watch.
+//
+// A stream stays with one member, and with the auth token it was opened with. If the member hangs, or the token expires
+// or predates a change of roles, the stream creates no further watch, while older watches may keep it open. Later
+// watches then use another stream.
+type Streams struct {
+	mu   sync.Mutex // protects what follows
+	open []*Stream
+}
+
+// Stream is what one watch or several are created on.
+type Stream struct {
+	of       *Streams
+	number   int64
+	arming   int       // watches that are being created on it; protected by Streams.mu
+	progress time.Time // when progress was requested last; protected by Streams.mu
+}
+
+// NewStream returns a stream that no other watch uses. It goes to the next member.
+func NewStream() *Stream {
+	st, _ := new(Streams).Pick()
+	return st
+}
+
+// Pick returns the stream for a new watch, which the caller must arm, and how long that may take.
+func (s *Streams) Pick() (*Stream, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var least *Stream
+	for _, st := range s.open {
+		if least == nil || st.arming < least.arming {
+			least = st
+		}
+		if st.arming < armingPerStream {
+			least = st
+			break
+		}
+	}
+	if least == nil || least.arming >= armingPerStream && len(s.open) < maxStreams {
+		least = s.addLocked()
+	}
+	least.arming++
+	return least, time.Duration(least.arming) * armWait
+}
+
+// lastStream numbers the streams of the program.
+var lastStream atomic.Int64
+
+func (s *Streams) addLocked() *Stream {
+	st := &Stream{of: s, number: lastStream.Add(1)}
+	s.open = append(s.open, st)
+	return st
+}
+
+// armed records that a watch was created on st, or failed for a reason other than the stream.
+func (st *Stream) armed() {
+	st.of.mu.Lock()
+	defer st.of.mu.Unlock()
+	st.arming--
+}
+
+// drop makes later watches use other streams, because st is silent, or creates no watch, although etcd answers.
+func (st *Stream) drop() {
+	st.of.mu.Lock()
+	defer st.of.mu.Unlock()
+	st.of.open = slices.DeleteFunc(st.of.open, func(other *Stream) bool { return other == st })
+}
+
+// progressDue reports whether to request progress on st now. One watch does that for all of them.
+func (st *Stream) progressDue() bool {
+	st.of.mu.Lock()
+	defer st.of.mu.Unlock()
+	now := time.Now()
+	if now.Sub(st.progress) < ProgressEvery/2 {
+		return false
+	}
+	st.progress = now
+	return true
+}

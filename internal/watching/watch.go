@@ -1,0 +1,149 @@
+// Package watching keeps watches of etcd alive. etcd's client by itself does not notice that a member hangs.
+//
+// A watch starts from now, not from a known revision: etcd serves that by a loop which brings late watchers up to date
+// every 100 ms. What happened before the watch stood is found by a read that follows. So a user arms a watch, reads,
+// and then hears; whatever ends the watch, the answer is to read and to arm another one, after a pause.
+package watching
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+const (
+	// ProgressEvery is how often progress is requested on a stream.
+	ProgressEvery = 2 * time.Second
+
+	// SilentAfter is the time without any response after which the stream is given up. A
+	// watch on a member that hangs is as silent as one that has nothing to tell.
+	SilentAfter = 5 * time.Second
+
+	// healthyAfter: a watch that lived for this long resets the backoff.
+	healthyAfter = time.Second
+
+	// streamKey is the metadata key that tells streams apart: etcd's client opens one
+	// stream for each set of metadata. etcd ignores it.
+	streamKey = "holdfast-stream"
+)
+
+var (
+	// ErrTick is Next's error for a tick.
+	ErrTick = errors.New("tick")
+	// ErrUnarmed is Arm's error if etcd answers, and has not created the watch.
+	ErrUnarmed = errors.New("arm a watch")
+)
+
+// Request says what is watched.
+type Request struct {
+	Client *clientv3.Client
+	Open   context.Context // ends the watch; its values, and not those of a caller, are those of the stream
+	Key    string
+	Opts   []clientv3.OpOption
+	Within time.Duration // bounds the creation of the watch
+
+	// Look reads what no event tells. Arm calls it if the watch was not created, which may be the stream's fault or
+	// etcd's: it is sent to other members if one hangs, gets a new token if that of the stream has expired, and fails
+	// for good if a permission was withdrawn. nil: Arm returns why there is no watch.
+	Look func(ctx context.Context) error
+}
+
+// Watch is a watch that stands. Close must be called.
+type Watch struct {
+	client *clientv3.Client
+	stream *Stream
+	end    func()
+	events clientv3.WatchChan
+	stands time.Time
+
+	asking     context.Context // of requests for progress
+	stopAsking func()
+	asked      sync.WaitGroup
+}
+
+// Arm creates a watch and returns when it stands: what happens from now on is told. It ends with ctx. If it is not
+// created, Arm returns Look's error, or ErrUnarmed, which a retry may mend on another stream.
+func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
+	wctx, cancel := context.WithCancel(st.context(r.Open))
+	stop := context.AfterFunc(ctx, cancel)
+	w := &Watch{client: r.Client, stream: st, end: func() { stop(); cancel() }}
+	late := time.AfterFunc(r.Within, cancel) // Watch itself blocks until the server has answered
+	defer late.Stop()
+	w.events = r.Client.Watch(wctx, r.Key, append(r.Opts, clientv3.WithCreatedNotify())...)
+	_, err := w.Next(ctx, nil)
+	if err == nil {
+		st.armed()
+		w.stands = time.Now()
+		w.asking, w.stopAsking = context.WithCancel(wctx)
+		return w, nil
+	}
+	defer w.end()
+	defer st.armed()
+	if r.Look == nil {
+		return nil, err
+	}
+	if err := r.Look(ctx); err != nil { // etcd does not answer reads either: not the stream's fault
+		return nil, err
+	}
+	st.drop()
+	return nil, backoff.Again(fmt.Errorf("%w: %w", ErrUnarmed, err))
+}
+
+// context returns the context to create a watch of the stream on.
+func (st *Stream) context(open context.Context) context.Context {
+	ctx := clientv3.WithRequireLeader(open)
+	return metadata.AppendToOutgoingContext(ctx, streamKey, strconv.FormatInt(st.number, 10))
+}
+
+// Next waits for a response of the watch, for tick (ErrTick), or for the end of the watch or of ctx.
+func (w *Watch) Next(ctx context.Context, tick <-chan time.Time) (clientv3.WatchResponse, error) {
+	select {
+	case resp, ok := <-w.events:
+		if !ok {
+			return resp, errors.New("the watch was closed")
+		}
+		return resp, resp.Err()
+	case <-tick:
+		return clientv3.WatchResponse{}, ErrTick
+	case <-ctx.Done():
+		return clientv3.WatchResponse{}, backoff.ContextErr(ctx)
+	}
+}
+
+// Healthy reports whether the watch has lived for so long that pauses may start anew.
+func (w *Watch) Healthy() bool { return time.Since(w.stands) >= healthyAfter }
+
+// GiveUp makes later watches use other streams, because this one is silent although etcd answers. It returns the error
+// with which the user of the watch arms another one.
+func (w *Watch) GiveUp(why string) error {
+	w.stream.drop()
+	return backoff.Again(errors.New(why))
+}
+
+// AskProgress makes etcd send something to all watches of the stream, if none of them has asked a moment ago.
+func (w *Watch) AskProgress() {
+	if !w.stream.progressDue() {
+		return
+	}
+	w.asked.Go(func() { // joined by Close
+		ctx, cancel := context.WithTimeout(w.asking, armWait)
+		defer cancel()
+		_ = w.client.RequestProgress(ctx) // a stream that stays silent is given up
+	})
+}
+
+// Close ends the watch. A request for progress that outlived it would open a stream of its own, and leave it open. So
+// that is joined before.
+func (w *Watch) Close() {
+	w.stopAsking()
+	w.asked.Wait()
+	w.end()
+}
