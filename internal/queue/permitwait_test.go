@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -78,10 +79,14 @@ func TestResizeWakesTheFirstWaiter(t *testing.T) {
 		kit.Queued(t, srv, permitsX, 2)
 		second := acquireLater(ctx, other.permits(1, 1))
 		kit.Queued(t, srv, permitsX, 3)
+		p.Plan(nil)
 		if err := other.permits(1, 1).Resize(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
 		a := heldNow(t, first)
+		if n := p.Counts(); !maps.Equal(n, map[string]int{"event": 1, "mark": 1}) {
+			t.Errorf("the first waiter sent %v", n)
+		}
 		stillWaits(t, second)
 		if err := other.permits(2, 1).Resize(ctx, 3); err != nil {
 			t.Fatal(err)
