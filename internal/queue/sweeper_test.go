@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -253,12 +255,33 @@ func TestSweeperDeletesWhileTheStoreIsFull(t *testing.T) {
 	})
 }
 
+// The lease that an unanswered put names is given up while etcd is away: nothing is left to sweep, and nothing to tell.
+func TestSweeperForgetsTheEntriesOfALostLease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		p := start(t, srv, logTo(&log))
+		p.Link.BlackHole()
+		if _, err := p.queue("x").Acquire(kit.Within(t, time.Second), Request{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.Sleep(kit.TTL + time.Minute)
+		if n := p.queue("x").used(); n != 0 || strings.Contains(log.String(), "refuses to clean up") {
+			t.Errorf("%d keys are in use; logged:\n%s", n, &log)
+		}
+		p.Heal()
+		time.Sleep(time.Minute)
+		mustRelease(t, mustAcquire(t, p.queue("x")))
+	})
+}
+
 // A withdrawn role may be about some names only.
 func TestRefusedRemovalDoesNotKeepOtherEntries(t *testing.T) {
 	for _, reads := range []bool{false, true} {
 		t.Run(fmt.Sprint("reads are refused: ", reads), func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
+				var log bytes.Buffer
+				var tries atomic.Int32
+				p := start(t, srv, logTo(&log))
 				p.Plan(func(kind string, n int) etcdfake.Fate {
 					if kind == "enqueue" {
 						return etcdfake.Fate{LoseReply: true, Silent: true}
@@ -270,6 +293,7 @@ func TestRefusedRemovalDoesNotKeepOtherEntries(t *testing.T) {
 						refused := op.IsDelete() || reads && op.IsGet()
 						if refused && strings.HasPrefix(string(op.KeyBytes()), "holdfast/lock/n0/") &&
 							!slices.ContainsFunc(ops, clientv3.Op.IsPut) {
+							tries.Add(1)
 							return rpctypes.ErrPermissionDenied
 						}
 					}
@@ -279,6 +303,14 @@ func TestRefusedRemovalDoesNotKeepOtherEntries(t *testing.T) {
 				time.Sleep(time.Minute)
 				if kvs := srv.Keys("holdfast/lock/"); len(kvs) != 1 {
 					t.Errorf("%d entries stand, want the one whose removal is refused", len(kvs))
+				}
+				if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
+					t.Errorf("%d errors are logged, want one:\n%s", n, &log)
+				}
+				tries.Store(0)
+				time.Sleep(time.Minute)
+				if n := tries.Load(); n < 30 || n > 300 {
+					t.Errorf("%d requests were refused in a minute", n)
 				}
 			})
 		})
