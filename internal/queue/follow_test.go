@@ -189,3 +189,53 @@ func TestFollowEndsIfItMayNotRead(t *testing.T) {
 		})
 	}
 }
+
+// A put between the creation of the watch and the read is told by both, and counts once.
+func TestFollowTellsOnceWhatBothItsReadAndItsWatchHaveSeen(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		p.PlanOne("read", etcdfake.Fate{Request: 20 * kit.OneWay})
+		f := follow(t, p.reader(t, "x"), time.Hour)
+		time.Sleep(10 * kit.OneWay)
+		srv.Put(kit.Entries("x")+"a", "1")
+		time.Sleep(time.Second)
+		if n := p.Counts(); len(f.fronts) != 1 || n["watch"] != 1 || n["event"] == 0 {
+			t.Errorf("told %d times, sent %v", len(f.fronts), n)
+		}
+	})
+}
+
+// The member hangs on which the watch is to be created. What is read meanwhile is told, and the next watch is on another
+// stream.
+func TestFollowCreatesItsWatchOnAnotherStreamIfOneHangs(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		r := p.reader(t, "x")
+		p.PlanOne("watch", silence)
+		f := follow(t, r, time.Hour)
+		time.Sleep(time.Second)
+		before := r.stream.number.Load()
+		time.Sleep(r.policy.Attempt)
+		if n := p.Counts()["watch"]; n != 2 || r.stream.number.Load() == before {
+			t.Errorf("%d watches, stream %d after %d", n, r.stream.number.Load(), before)
+		}
+		f.expect(t, "the empty queue", 0)
+		srv.Put(kit.Entries("x")+"a", "1")
+		f.expect(t, "the first entry", srv.Keys(kit.Entries("x"))[0].ModRevision)
+	})
+}
+
+// A watch that ends right after it began is made again after a pause, with one read.
+func TestFollowPausesAfterAWatchThatEndsAtOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		follow(t, p.reader(t, "x"), time.Hour)
+		time.Sleep(healthyWatch / 2)
+		p.Plan(nil)
+		srv.CancelWatches(rpctypes.ErrNoLeader)
+		time.Sleep(3 * healthyWatch)
+		if n := p.Counts(); n["watch"] != 1 || n["read"] != 1 {
+			t.Errorf("sent %v, want one watch and one read", n)
+		}
+	})
+}

@@ -183,6 +183,9 @@ func TestReaderEndsWithItsContextItsSessionAndItsClient(t *testing.T) {
 			if err := call(t.Context(), bare); !errors.Is(err, holdfast.ErrClientClosed) {
 				t.Errorf("%s after Close of the client = %v", name, err)
 			}
+			if err := call(canceled, withSession); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s of a canceled context after Close of the session = %v", name, err)
+			}
 		}
 	})
 }
@@ -213,7 +216,7 @@ func (l *listened) Value(any) any { return nil }
 func (l *listened) nothingListens(t *testing.T, what string) {
 	t.Helper()
 	if l.ever.Load() == 0 || l.now.Load() != 0 {
-		t.Errorf("%s: of %d that listened to the end of the session %d still do: each call costs memory for as long as it",
+		t.Errorf("%s: of %d that listened to the end of a context %d still do: each call costs memory for as long as it",
 			what, l.ever.Load(), l.now.Load())
 	}
 }
