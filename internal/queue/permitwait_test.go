@@ -108,10 +108,15 @@ func TestWaiterBehindMoreHoldersThanTheLimitIsWoken(t *testing.T) {
 		if err := p.permits(3, 1).Resize(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
-		waiter := acquireLater(ctx, start(t, srv).permits(2, 1))
+		q := start(t, srv)
+		waiter := acquireLater(ctx, q.permits(2, 1))
 		kit.Queued(t, srv, permitsX, 4)
+		q.Plan(nil)
 		mustRelease(t, holds[0])
 		stillWaits(t, waiter) // two hold
+		if n := q.Counts(); !maps.Equal(n, map[string]int{"event": 1}) {
+			t.Errorf("for the release of one it sent %v", n)
+		}
 		mustRelease(t, holds[1])
 		h := heldNow(t, waiter)
 		mustRelease(t, h)
