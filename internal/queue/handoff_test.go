@@ -32,8 +32,8 @@ func TestHandOffToTheNextInLineBehindAnotherEntry(t *testing.T) {
 		giveUp()
 		<-waiter
 		kit.Queued(t, srv, entriesX, 2)
-		if n := p.Counts(); n["hand-off"] != 1 || n["enqueue"]+n["remove"] != 0 {
-			t.Errorf("sent %v, want one hand-off", n)
+		if n := p.Counts(); n["hand-off"] != 1 || n["read"] != 1 || n["enqueue"]+n["remove"] != 0 {
+			t.Errorf("sent %v, want one hand-off, and one read of the next one", n)
 		}
 		ahead.Release()
 		delayed(t, granted(t, srv, next), srv, ahead.Key, false)

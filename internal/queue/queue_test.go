@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
@@ -145,6 +147,74 @@ func TestSuspendedSessionHoldsNothingNew(t *testing.T) {
 		p.Plan(nil)
 		if r := granted(t, srv, waiter); r.h.Check() != nil || p.Sess.State() != holdfast.Connected {
 			t.Errorf("Check %v, the session is %v", r.h.Check(), p.Sess.State())
+		}
+	})
+}
+
+func TestLeaseOfAnEntryIsReadFromItsKey(t *testing.T) {
+	t.Parallel()
+	const nonce = "-AAAAAAAAAAAAAAAA"
+	for part, want := range map[string]int64{
+		"5eed" + nonce: 0x5eed, "!s5eed" + nonce: 0x5eed, "3-5eed" + nonce: 0x5eed, "1024-5eed" + nonce: 0x5eed,
+		"0-5eed" + nonce: 0, "1025-5eed" + nonce: 0, "x-5eed" + nonce: 0, // no weight
+		"5eed": 0, "5eed-AAAA": 0, "no-number" + nonce: 0, "xyz" + nonce: 0,
+		"ffffffffffffffff" + nonce: 0, // more than a lease ID can be
+	} {
+		id, ours := LeaseOf("x/@/" + part)
+		if ours != (want != 0) || ours && int64(id) != want {
+			t.Errorf("%s: %x, %v; want %x", part, int64(id), ours, want)
+		}
+	}
+}
+
+func TestQueueIsNamedInErrorsByItsKind(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		for want, q := range map[string]*Queue{
+			`lock "x"`: p.queue("x"), `semaphore "x"`: p.permits(1, 1), `election "x"`: New(p.Host, "election", "x"),
+		} {
+			if got := q.String(); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
+		h := mustAcquire(t, p.permits(1, 1))
+		if v, ok := DecodeValue(srv.Keys(h.Key())[0].Value); !ok || v.Mode != "permit" {
+			t.Errorf("the entry of a semaphore says %+v", v)
+		}
+	})
+}
+
+// Each read of an attempt that waits is of a few entries at most, however many stand.
+func TestReadsOfAWaiterAreBounded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		peers := []*kit.Peer{kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX)}
+		ranges := 0 // written by the link only, which calls under a mutex of its own
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			if txn, ok := c.Request.(*pb.TxnRequest); ok {
+				for _, op := range txn.Success {
+					if r := op.GetRequestRange(); r.GetRangeEnd() != nil {
+						if ranges++; r.Limit == 0 {
+							t.Errorf("a read of any number of entries: %v", r)
+						}
+					}
+				}
+			}
+			return etcdfake.Fate{}
+		})
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x").Readers())
+		kit.Queued(t, srv, entriesX, 4)
+		for _, peer := range peers {
+			peer.Release()
+			time.Sleep(kit.Prompt)
+		}
+		r := <-done
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		mustRelease(t, r.h)
+		if ranges < 3 {
+			t.Errorf("%d reads of a range: this tests nothing", ranges)
 		}
 	})
 }
