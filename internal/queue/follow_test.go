@@ -205,8 +205,8 @@ func TestFollowTellsOnceWhatBothItsReadAndItsWatchHaveSeen(t *testing.T) {
 	})
 }
 
-// The member hangs on which the watch is to be created. What is read meanwhile is told, and the next watch is on another
-// stream.
+// The member hangs on which the watch is to be created. What is read meanwhile is told, and the next watch is on
+// another stream.
 func TestFollowCreatesItsWatchOnAnotherStreamIfOneHangs(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)

@@ -133,8 +133,8 @@ func TestReleaseWhoseHandOffIsRefusedTellsWhatBecameOfItsEntry(t *testing.T) {
 	}
 }
 
-// etcd has not answered the put of the head, so there is nothing to hand off: its caller does not wait for etcd, and the
-// next one queues by itself.
+// etcd has not answered the put of the head, so there is nothing to hand off: its caller does not wait for etcd, and
+// the next one queues by itself.
 func TestHeadThatGivesUpBeforeItsPutIsAnsweredHandsNothingOff(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)

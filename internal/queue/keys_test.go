@@ -51,9 +51,8 @@ func TestOnlyEndingsOfThePresentLeaseAreKept(t *testing.T) {
 	t.Parallel()
 	k := newKeys()
 	k.lease = new(lease.Lease)
-	for _, e := range []*entry{{lease: k.lease, key: "found"}, {lease: new(lease.Lease), key: "old", id: "of another lease"}} {
-		k.recycle(e)
-	}
+	k.recycle(&entry{lease: k.lease, key: "found"})
+	k.recycle(&entry{lease: new(lease.Lease), id: "of another lease"})
 	for i := range maxFree + 1 {
 		k.recycle(&entry{lease: k.lease, id: fmt.Sprint(i)})
 	}

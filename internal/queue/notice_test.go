@@ -114,7 +114,8 @@ func TestNoticeInTheEntryOfATermIsNone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustLead(t, p)
-		notify(t, srv, srv.Keys(h.Key())[0], Notice{By: "ops", Reason: "deploy"}) // before the entry says since when it is held
+		// Before the entry says since when it is held, so that the session reads it.
+		notify(t, srv, srv.Keys(h.Key())[0], Notice{By: "ops", Reason: "deploy"})
 		time.Sleep(5 * time.Second)
 		if err := h.Check(); err != nil {
 			t.Errorf("the term: %v", err)

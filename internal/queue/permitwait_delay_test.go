@@ -63,8 +63,8 @@ func TestWaiterDoesNotDelayForWhatWasRevokedBeforeItQueued(t *testing.T) {
 	})
 }
 
-// The first waiter has heard that a permit was released, and its mark says so. That its session has ended since costs no
-// delay.
+// The first waiter has heard that a permit was released, and its mark says so. That its session has ended since costs
+// no delay.
 func TestMarkOfAWaiterThatGivesUpCoversWhatItHasHeard(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
@@ -244,5 +244,26 @@ func TestWaiterDoesNotTrustAMarkForEntriesThatWerePutAfterIt(t *testing.T) {
 		}
 		mustRelease(t, r.h)
 		mustRelease(t, marked)
+	})
+}
+
+// A permit is released after the watch stands and before the read that follows, so the read finds that it is gone and
+// the watch tells when. Its session stood then, so that it has ended since costs no delay.
+func TestReleaseThatBothTheReadAndTheWatchTellIsJudgedAtItsRevision(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		setLimit(t, srv, 2, 2)
+		ahead, beside, p := start(t, srv), start(t, srv), start(t, srv)
+		a, b := mustAcquire(t, ahead.permits(2, 1)), mustAcquire(t, beside.permits(2, 1))
+		p.PlanOne("read", etcdfake.Fate{Request: 20 * kit.OneWay})
+		waiter := acquireLater(kit.Within(t, time.Minute), p.permits(2, 2))
+		time.Sleep(10 * kit.OneWay)
+		if n := p.Counts(); n["watch"] != 1 || n["read"] != 1 {
+			t.Fatalf("sent %v: this tests nothing", n)
+		}
+		mustRelease(t, a)
+		time.Sleep(40 * kit.OneWay)
+		mustClose(t, ahead)
+		mustRelease(t, b)
+		mustRelease(t, heldNow(t, waiter))
 	})
 }

@@ -165,3 +165,29 @@ func TestWaiterWhoseWeightIsAboveALoweredLimitFailsAndLeaves(t *testing.T) {
 		kit.NothingStands(t, srv)
 	})
 }
+
+// There is room because the limit was raised, so nothing ahead has gone that would have to be judged. The waiter finds
+// that its entry is gone, and queues again.
+func TestWaiterWhoseEntryIsGoneWhenTheLimitIsRaisedQueuesAgain(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		p, other := start(t, srv), start(t, srv)
+		h := mustAcquire(t, p.permits(1, 1))
+		waiter := acquireLater(ctx, other.permits(1, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		srv.Delete(string(srv.Keys(permitsX)[1].Key))
+		other.Plan(nil)
+		if err := p.permits(1, 1).Resize(ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		r := <-waiter
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		if n := other.Counts(); n["mark"] != 2 || n["enqueue"] != 1 {
+			t.Errorf("sent %v, want a mark that is refused, an enqueue, and the mark of the new entry", n)
+		}
+		mustRelease(t, r.h)
+		mustRelease(t, h)
+	})
+}

@@ -101,11 +101,12 @@ func TestEntryFoundAfterALostReplyIsPlacedAtItsCreateRevision(t *testing.T) {
 	}
 }
 
-// Another client has deleted what the first copy of the put has put. So the attempt queues again, and waits for the lock
-// delay.
+// Another client has deleted what the first copy of the put has put. So the attempt queues again, and waits for the
+// lock delay.
 func TestEntryDeletedBeforeItsLostReplyIsFoundOutIsPutAnewAfterADelay(t *testing.T) {
 	for name, queue := range map[string]func(p *process) *Queue{
-		"lock": func(p *process) *Queue { return p.queue("x") }, "semaphore": func(p *process) *Queue { return p.permits(1, 1) },
+		"lock":      func(p *process) *Queue { return p.queue("x") },
+		"semaphore": func(p *process) *Queue { return p.permits(1, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

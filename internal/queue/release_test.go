@@ -152,8 +152,8 @@ func TestReleaseCarriedOutAfterItsCallerGaveUpIsNoLoss(t *testing.T) {
 	}
 }
 
-// Four requests are in flight, so the removal waits for a batch, and its caller gives up before that is sent. Nothing of
-// it is unknown: the session sends it.
+// Four requests are in flight, so the removal waits for a batch, and its caller gives up before that is sent. Nothing
+// of it is unknown: the session sends it.
 func TestRemovalThatWasNotSentIsNotOfUnknownOutcome(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var metrics kit.Metrics

@@ -192,15 +192,16 @@ func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
 				watches := after["Watch"] - before["Watch"]
 				reads := after["Range"] + after["Txn"] - before["Range"] - before["Txn"]
 				if watches > c.watches || reads > c.reads {
-					t.Errorf("%d watches and %d reads in %v, which should be at most %d and %d", watches, reads, down, c.watches, c.reads)
+					t.Errorf("%d watches and %d reads in %v, which should be at most %d and %d",
+						watches, reads, down, c.watches, c.reads)
 				}
 			})
 		})
 	}
 }
 
-// The stream on which a watch is to be created hangs, while reads are answered. The next watch is on another stream. Each
-// one has more patience, so that watches do not add to the load of an etcd that is slow.
+// The stream on which a watch is to be created hangs, while reads are answered. The next watch is on another stream.
+// Each one has more patience, so that watches do not add to the load of an etcd that is slow.
 func TestWatchThatCannotBeCreatedIsMadeOnAnotherStreamWithMorePatience(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
