@@ -44,7 +44,6 @@ type follower struct {
 	every time.Duration
 	tell  func(Front)
 	seen  Front // the latest that tell was called with
-	told  bool  // tell was called
 }
 
 // watch follows the queue until its watch ends. It returns nil if a healthy watch
@@ -94,14 +93,14 @@ func (f *follower) watch(ctx context.Context) error {
 	}
 }
 
-// read reads the front, calls tell with it, and reports whether it has changed.
+// read reads the front, calls tell with it, and reports whether it has changed since the read before.
 func (f *follower) read(ctx context.Context) (changed bool, err error) {
 	now, err := f.r.read(ctx, f.seen)
 	if err != nil {
 		return false, err
 	}
-	changed = f.told && !now.same(f.seen)
-	f.seen, f.told = now, true
+	changed = !now.same(f.seen)
+	f.seen = now
 	f.tell(now)
 	return changed, nil
 }

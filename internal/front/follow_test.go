@@ -164,3 +164,54 @@ func TestFollowEndsIfItMayNotRead(t *testing.T) {
 		})
 	}
 }
+
+// A put between the creation of the watch and the read is told by both, and counts once.
+func TestFollowTellsOnceWhatBothItsReadAndItsWatchHaveSeen(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		p.PlanOne("read", etcdfake.Fate{Request: 20 * kit.OneWay})
+		f := follow(t, reader(t, p), time.Hour)
+		time.Sleep(10 * kit.OneWay)
+		srv.Put(kit.Entries("x")+"a", "1")
+		time.Sleep(time.Second)
+		if n := p.Counts(); len(f.fronts) != 1 || n["watch"] != 1 || n["event"] == 0 {
+			t.Errorf("told %d times, sent %v", len(f.fronts), n)
+		}
+	})
+}
+
+// The member hangs on which the watch is to be created. What is read meanwhile is told, and the next watch is on
+// another stream.
+func TestFollowCreatesItsWatchOnAnotherStreamIfOneHangs(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		r := reader(t, p)
+		p.PlanOne("watch", etcdfake.Fate{LoseRequest: true, Silent: true})
+		f := follow(t, r, time.Hour)
+		time.Sleep(time.Second)
+		before, _ := r.streams.Pick()
+		time.Sleep(r.policy.Attempt)
+		if now, _ := r.streams.Pick(); p.Counts()["watch"] != 2 || now == before {
+			t.Errorf("%d watches, on the same stream: %v", p.Counts()["watch"], now == before)
+		}
+		f.expect(t, "the empty queue", 0)
+		srv.Put(kit.Entries("x")+"a", "1")
+		f.expect(t, "the first entry", srv.Keys(kit.Entries("x"))[0].ModRevision)
+	})
+}
+
+// A watch that ends right after it began is made again after a pause, with one read.
+func TestFollowPausesAfterAWatchThatEndsAtOnce(t *testing.T) {
+	const healthy = time.Second // the age from which a watch is made again without a pause
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		follow(t, reader(t, p), time.Hour)
+		time.Sleep(healthy / 2)
+		p.Plan(nil)
+		srv.CancelWatches(rpctypes.ErrNoLeader)
+		time.Sleep(3 * healthy)
+		if n := p.Counts(); n["watch"] != 1 || n["read"] != 1 {
+			t.Errorf("sent %v, want one watch and one read", n)
+		}
+	})
+}

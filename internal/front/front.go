@@ -31,8 +31,8 @@ type Front struct {
 
 // same reports whether two fronts have the same entry with the same value.
 func (f Front) same(other Front) bool {
-	if f.Entry == nil || other.Entry == nil {
-		return f.Entry == other.Entry
+	if other.Entry == nil {
+		return f.Entry == nil
 	}
 	return f.holds(other.Entry) && f.Entry.ModRevision == other.Entry.ModRevision
 }

@@ -195,20 +195,24 @@ func TestReaderEndsWithItsContextItsSessionAndItsClient(t *testing.T) {
 			if err := call(t.Context(), bare); !errors.Is(err, holdfast.ErrClientClosed) {
 				t.Errorf("%s after Close of the client = %v", name, err)
 			}
+			if err := call(canceled, withSession); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s of a canceled context after Close of the session = %v", name, err)
+			}
 		}
 	})
 }
 
 // A session and a client live for long.
-func TestReaderLeavesNothingThatListensToTheEndOfTheSession(t *testing.T) {
+func TestReaderLeavesNothingThatListensToTheEndOfTheSessionOrOfItsCaller(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		r := reader(t, kit.Start(t, srv))
-		open := &kit.Listened{Context: r.open}
+		open, caller := &kit.Listened{Context: r.open}, &kit.Listened{Context: t.Context()}
 		r.open = open
-		if _, err := r.Read(t.Context()); err != nil {
+		if _, err := r.Read(caller); err != nil {
 			t.Fatal(err)
 		}
 		open.NothingListens(t, "Read")
+		caller.NothingListens(t, "Read")
 
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)

@@ -57,3 +57,19 @@ func TestKeysAreTakenApartAsTheyAreMade(t *testing.T) {
 		t.Errorf("%s, %s", named.RunKey(), sem.LimitKey())
 	}
 }
+
+func TestLeaseOfAnEntryIsReadFromItsKey(t *testing.T) {
+	t.Parallel()
+	const nonce = "-AAAAAAAAAAAAAAAA"
+	for part, want := range map[string]int64{
+		"5eed" + nonce: 0x5eed, "!s5eed" + nonce: 0x5eed, "3-5eed" + nonce: 0x5eed, "1024-5eed" + nonce: 0x5eed,
+		"0-5eed" + nonce: 0, "1025-5eed" + nonce: 0, "x-5eed" + nonce: 0, // no weight
+		"5eed": 0, "5eed-AAAA": 0, "no-number" + nonce: 0, "xyz" + nonce: 0,
+		"ffffffffffffffff" + nonce: 0, // more than a lease ID can be
+	} {
+		id, ours := LeaseOf("x/@/" + part)
+		if ours != (want != 0) || ours && int64(id) != want {
+			t.Errorf("%s: %x, %v; want %x", part, int64(id), ours, want)
+		}
+	}
+}

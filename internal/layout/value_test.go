@@ -66,6 +66,8 @@ func TestValueOfAnotherFormIsNotDecoded(t *testing.T) {
 		"a session key's":    `{"v":1,"owner":"me","host":"h","pid":3}`,
 		"format 0":           `{"v":0,"queued_at":"2026-02-03T04:05:06Z"}`,
 		"an impossible year": `{"v":1,"queued_at":"9999-12-31T23:59:59-12:00"}`,
+		"the last year":      `{"v":1,"queued_at":"9999-06-30T00:00:00Z"}`,
+		"the year 0":         `{"v":1,"queued_at":"0000-06-30T00:00:00Z"}`,
 		"a list":             `[{"v":1}]`,
 		"truncated":          Value{Queued: when}.Encode()[:20],
 		"an owner that is too long": `{"v":1,"queued_at":"2026-02-03T04:05:06Z","owner":"` +

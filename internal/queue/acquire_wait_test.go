@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -202,4 +203,33 @@ func TestWaiterCutOffPastItsTTLIsNeverGrantedOnTheDeadLease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The context of a server's requests may live as long as the server.
+func TestCallsLeaveNothingThatListensToTheCallersContext(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := kit.Join(t, srv, entriesX)
+		q := p.queue("x")
+		tk := q.newTicket(Request{})
+		turns := []turn{{q.shared.join(tk, false), tk}}
+		e := newEntries(turns, p.Host.Lease(), false)
+		if err := e.put(t.Context(), condition{}); err != nil {
+			t.Fatal(err)
+		}
+		for name, call := range map[string]func(ctx context.Context) error{
+			"a wait": func(ctx context.Context) error {
+				time.AfterFunc(time.Second, ahead.Release)
+				return e.awaitFront(ctx)
+			},
+			"Limit": func(ctx context.Context) error { _, err := p.permits(1, 1).Limit(ctx); return err },
+		} {
+			ctx := &kit.Listened{Context: t.Context()}
+			if err := call(ctx); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			ctx.NothingListens(t, name)
+		}
+		mustRelease(t, newHolds(turns, e.set)[0])
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -154,6 +155,38 @@ func TestDowngradeFindsThatItsEntryWasDeleted(t *testing.T) {
 	}
 }
 
+// etcd refuses to remove the writer's entry. The reader holds all the same, unless it turns out that an entry was
+// deleted by hand.
+func TestDowngradeWhoseRequestIsRefused(t *testing.T) {
+	for name, deleted := range map[string]bool{"refused": false, "and deleted by hand": true} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				h := mustAcquireDowngradable(t, p, Request{})
+				p.KV.Refuse(func(ops []clientv3.Op) error {
+					if !slices.ContainsFunc(ops, clientv3.Op.IsDelete) || deleted && !srv.Delete(h.Key()) {
+						return nil // it was deleted at the first try
+					}
+					return rpctypes.ErrPermissionDenied
+				})
+				reader, err := h.Downgrade(kit.Within(t, time.Minute))
+				if ok := downgraded(t, h, reader, err); ok == deleted {
+					t.Errorf("Downgrade: %v", err)
+				}
+				p.KV.Refuse(nil)
+				time.Sleep(2 * removeRetry)
+				want := []string{}
+				if !deleted {
+					want = []string{reader.Key()}
+				}
+				if keys := kit.KeysOf(kit.Standing(srv, "x")); !slices.Equal(keys, want) {
+					t.Errorf("entries %v, want %v", keys, want)
+				}
+			})
+		})
+	}
+}
+
 // A notice in the reader's entry that was read for the writer and its reader ends what goes on.
 func TestNoticeIsNotForgottenByADowngrade(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -220,29 +253,47 @@ func TestDowngradedHoldHasItsOwnLimitAndRecords(t *testing.T) {
 // youngest ahead that goes first (of these two, etcd names the first one in order of keys). Its deletion before the
 // watch exists must not be missed.
 func TestWaiterBehindBothEntriesOfADowngradableLockIsWokenByTheLastOne(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		holder := kit.Join(t, srv, kit.Entries("other"))
-		first, last := entriesX+"1-AAAAAAAAAAAAAAAA", entriesX+"2-AAAAAAAAAAAAAAAA"
-		if _, err := srv.Client(t).Txn(t.Context()).Then(
-			clientv3.OpPut(first, "", clientv3.WithLease(holder.Lease)),
-			clientv3.OpPut(last, "", clientv3.WithLease(holder.Lease)),
-		).Commit(); err != nil {
-			t.Fatal(err)
-		}
-		p := start(t, srv)
-		p.PlanOne("watch", etcdfake.Fate{Request: 100 * time.Millisecond})
-		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
-		time.Sleep(50 * time.Millisecond)
-		srv.Delete(first)
-		time.Sleep(5 * time.Second)
-		srv.Delete(last)
-		r := <-done
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		if after := r.at.Sub(kit.DeletedAt(t, srv, last)); after > kit.LockDelay+kit.Prompt {
-			t.Errorf("granted %v after the last entry ahead had gone", after)
-		}
-		mustRelease(t, r.h)
-	})
+	for name, c := range map[string]struct{ watches, compacted bool }{
+		"before the watch": {}, "told by the watch": {watches: true}, "and compacted": {watches: true, compacted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				holder := kit.Join(t, srv, kit.Entries("other"))
+				p := start(t, srv)
+				first, last := entriesX+"1-AAAAAAAAAAAAAAAA", entriesX+"2-AAAAAAAAAAAAAAAA"
+				if _, err := srv.Client(t).Txn(t.Context()).Then(
+					clientv3.OpPut(first, "", clientv3.WithLease(holder.Lease)),
+					clientv3.OpPut(last, "", clientv3.WithLease(holder.Lease)),
+				).Commit(); err != nil {
+					t.Fatal(err)
+				}
+				if !c.watches {
+					p.PlanOne("watch", etcdfake.Fate{Request: 100 * time.Millisecond})
+				}
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				time.Sleep(50 * time.Millisecond)
+				if kvs := kit.Standing(srv, "x"); kvs[2].CreateRevision != kvs[0].CreateRevision+1 {
+					t.Fatal("another write came in between: this tests less")
+				}
+				p.PlanOne("read", etcdfake.Fate{Request: 50 * time.Millisecond})
+				srv.Delete(first)
+				if c.compacted {
+					time.Sleep(10 * kit.OneWay)
+					srv.Put("other", "")
+					srv.Compact()
+				}
+				time.Sleep(5 * time.Second)
+				staysQueued(t, done, "the waiter")
+				srv.Delete(last)
+				r := <-done
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				if after := r.at.Sub(kit.DeletedAt(t, srv, last)); after > kit.LockDelay+kit.Prompt {
+					t.Errorf("granted %v after the last entry ahead had gone", after)
+				}
+				mustRelease(t, r.h)
+			})
+		})
+	}
 }

@@ -120,3 +120,15 @@ func TestCallThatIsCanceledBeforeItsPutIsAnsweredHasNoPlace(t *testing.T) {
 		p.Plan(nil)
 	})
 }
+
+// The first request has failed when the caller's time is over. Its error is told, not only that the time is over.
+func TestErrorOfACallThatEndsAfterAFailureHasThatFailure(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		p.PlanAll("enqueue", lostReply)
+		_, err := p.queue("x").Acquire(kit.Within(t, kit.OneWay), Request{})
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "last error: ") {
+			t.Errorf("Acquire: %v", err)
+		}
+	})
+}

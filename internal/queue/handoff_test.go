@@ -3,12 +3,15 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
@@ -30,8 +33,8 @@ func TestHandOffToTheNextInLineBehindAnotherEntry(t *testing.T) {
 		giveUp()
 		<-waiter
 		kit.Queued(t, srv, entriesX, 2)
-		if n := p.Counts(); n["hand-off"] != 1 || n["enqueue"]+n["remove"] != 0 {
-			t.Errorf("sent %v, want one hand-off", n)
+		if n := p.Counts(); n["hand-off"] != 1 || n["read"] != 1 || n["enqueue"]+n["remove"] != 0 {
+			t.Errorf("sent %v, want one hand-off, and one read of the next one", n)
 		}
 		ahead.Release()
 		delayed(t, granted(t, srv, next), srv, ahead.Key, false)
@@ -66,16 +69,27 @@ func TestHandOffWhoseReplyIsLostIsFoundDone(t *testing.T) {
 }
 
 func TestUnansweredHandOffIsFinishedByOtherRequests(t *testing.T) {
-	for name, carriedOut := range map[string]bool{"lost": false, "carried out": true} {
+	refused := etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+	for name, c := range map[string]struct {
+		carriedOut bool          // the first copies, which are not answered
+		unanswered int           // so many
+		then       etcdfake.Fate // what becomes of the others
+	}{
+		"lost": {false, 8, etcdfake.Fate{}}, "carried out": {true, 8, etcdfake.Fate{}},
+		"lost, then refused": {false, 1, refused}, "carried out, then refused": {true, 1, refused},
+	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
 				h, next := holdWithNext(t, p)
 				p.Plan(func(kind string, n int) etcdfake.Fate {
-					if kind != "hand-off" || n > 8 {
+					switch {
+					case kind != "hand-off":
 						return etcdfake.Fate{}
+					case n > c.unanswered:
+						return c.then
 					}
-					return etcdfake.Fate{LoseRequest: !carriedOut, LoseReply: true, Silent: true}
+					return etcdfake.Fate{LoseRequest: !c.carriedOut, LoseReply: true, Silent: true}
 				})
 				released := make(chan error, 1)
 				go func() { released <- h.Release(context.Background()) }()
@@ -91,15 +105,75 @@ func TestUnansweredHandOffIsFinishedByOtherRequests(t *testing.T) {
 	}
 }
 
+// The session may delete and not put. What becomes of the hold's own entry is told, and nothing of it is unknown.
+func TestReleaseWhoseHandOffIsRefusedTellsWhatBecameOfItsEntry(t *testing.T) {
+	for name, deleted := range map[string]bool{"removed": false, "deleted by hand": true} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				h, next := holdWithNext(t, p)
+				p.KV.Refuse(func(ops []clientv3.Op) error {
+					if !slices.ContainsFunc(ops, clientv3.Op.IsPut) {
+						return nil
+					}
+					if deleted {
+						srv.Delete(h.Key())
+					}
+					return rpctypes.ErrPermissionDenied
+				})
+				err := h.Release(kit.Within(t, time.Minute))
+				if errors.Is(err, holdfast.ErrLost) != deleted || !deleted && err != nil {
+					t.Errorf("Release: %v", err)
+				}
+				if r := <-next; !errors.Is(r.err, rpctypes.ErrPermissionDenied) {
+					t.Errorf("the next: %v", r.err)
+				}
+				kit.NothingStands(t, srv)
+			})
+		})
+	}
+}
+
+// etcd has not answered the put of the head, so there is nothing to hand off: its caller does not wait for etcd, and
+// the next one queues by itself.
+func TestHeadThatGivesUpBeforeItsPutIsAnsweredHandsNothingOff(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		p.PlanAll("enqueue", silence)
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+		head := acquireLater(ctx, p.queue("x"))
+		synctest.Wait()
+		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		time.Sleep(time.Second)
+		left := time.Now()
+		giveUp()
+		if r := <-head; !errors.Is(r.err, context.Canceled) || r.at.Sub(left) > giveUpWait {
+			t.Errorf("the head returned after %v: %v", r.at.Sub(left), r.err)
+		}
+		time.Sleep(time.Second)
+		if n := p.Counts(); n["hand-off"]+n["remove"] != 0 {
+			t.Errorf("sent %v for an entry that was not put", n)
+		}
+		p.Plan(nil)
+		mustRelease(t, granted(t, srv, next).h)
+		kit.NothingStands(t, srv)
+	})
+}
+
 func TestHandOffOfAnEntryThatWasDeletedReportsTheLossAndTheNextGetsIn(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h, next := holdWithNext(t, p)
 		srv.Delete(h.Key())
+		p.Plan(nil)
 		if err := h.Release(kit.Within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Release: %v", err)
 		}
-		mustRelease(t, granted(t, srv, next).h)
+		after := granted(t, srv, next).h
+		if n := p.Counts(); n["hand-off"] != 1 || n["enqueue"] != 1 || n["remove"] != 0 {
+			t.Errorf("sent %v, want a hand-off and an enqueue", n)
+		}
+		mustRelease(t, after)
 		kit.NothingStands(t, srv)
 	})
 }
@@ -135,11 +209,14 @@ func TestHandOffToACanceledCallerGoesToTheNext(t *testing.T) {
 // A release has succeeded when its hand-off was carried out. What happens to the entry of
 // the next caller afterwards is not part of it.
 func TestReleaseSucceedsWhateverHappensToTheNextEntry(t *testing.T) {
-	for name, spoil := range map[string]func(p *process, srv *etcdfake.Server, name string){
-		"its token cannot be made": func(_ *process, srv *etcdfake.Server, _ string) {
+	for name, c := range map[string]struct {
+		spoil func(p *process, srv *etcdfake.Server, name string)
+		err   string // of the next caller
+	}{
+		"its token cannot be made": {func(_ *process, srv *etcdfake.Server, _ string) {
 			srv.Put("holdfast/epoch", "no number")
-		},
-		"it is deleted after the reply was lost, before a read finds it": func(
+		}, "not a number"},
+		"it is deleted after the reply was lost, before a read finds it": {func(
 			p *process, srv *etcdfake.Server, name string,
 		) {
 			mine := string(kit.Standing(srv, name)[0].Key)
@@ -153,7 +230,7 @@ func TestReleaseSucceedsWhateverHappensToTheNextEntry(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 			}()
-		},
+		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -161,16 +238,16 @@ func TestReleaseSucceedsWhateverHappensToTheNextEntry(t *testing.T) {
 				h := mustAcquire(t, p.queue("x"))
 				next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
 				time.Sleep(time.Second)
-				spoil(p, srv, "x")
+				c.spoil(p, srv, "x")
 				if err := h.Release(kit.Within(t, time.Minute)); err != nil {
 					t.Errorf("Release: %v", err)
 				}
-				if r := <-next; r.err == nil {
-					if err := r.h.Release(kit.Within(t, time.Minute)); err != nil {
-						t.Errorf("Release of the next: %v", err)
-					}
-				} else if !strings.Contains(r.err.Error(), "not a number") {
-					t.Error(r.err)
+				r := <-next
+				if (r.err == nil) != (c.err == "") || r.err != nil && !strings.Contains(r.err.Error(), c.err) {
+					t.Errorf("the next: %v, want %q", r.err, c.err)
+				}
+				if r.err == nil {
+					mustRelease(t, r.h)
 				}
 			})
 		})

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,6 +82,35 @@ func TestLongHoldsSaySinceWhenOnceInBatches(t *testing.T) {
 			if err := h.Check(); err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// Candidates' values may be large, and etcd takes 1.5 MiB in a request.
+func TestRequestsThatSaySinceWhenAreBounded(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		const many = maxHeld
+		largest, total := 0, 0 // written by the link only, which calls under a mutex of its own
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			if n := heldIn(c); n > 0 {
+				total += n
+				bytes := 0
+				for _, op := range c.Request.(*pb.TxnRequest).Success {
+					bytes += len(op.GetRequestTxn().Success[0].GetRequestPut().Value)
+				}
+				largest = max(largest, bytes)
+			}
+			return etcdfake.Fate{}
+		})
+		for i := range many {
+			mustAcquireAs(t, New(p.Host, "election", fmt.Sprint(i)), Request{Data: strings.Repeat("x", layout.MaxData)})
+		}
+		time.Sleep(time.Minute)
+		p.Link.Plan(nil)
+		if total != many || largest > maxHeldBytes || largest < maxHeldBytes/2 {
+			t.Errorf("%d entries, at most %d bytes in a request, want %d and %d", total, largest, many, maxHeldBytes)
 		}
 	})
 }

@@ -175,11 +175,8 @@ func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (*clie
 // awaitRemovable waits until, as far as this session knows, the entry may be removed: it is known which entry is ahead,
 // and if there is none, no lock delay runs. The Txn that removes the entry compares the rest: see removalCmps.
 func (e *entry) awaitRemovable(ctx context.Context) error {
-	if e.stage == created {
-		// locate may fail to make a token after it has found the place.
-		if err := e.locate(ctx); e.stage == created {
-			return err
-		}
+	if err := e.locate(ctx); e.stage == created {
+		return err // it may fail to make a token after it has found the place, which is enough here
 	}
 	if e.stage == placed && e.delayLeft() > 0 && !sleep(ctx, e.delayLeft()) {
 		return backoff.ContextErr(ctx)

@@ -154,6 +154,23 @@ func TestLimitThatAnotherProcessPutsMeanwhileIsNotReplaced(t *testing.T) {
 	})
 }
 
+// Between the read of the limit and its put, another client changes it. The caller is told, and does nothing.
+func TestResizeThatAnotherOneOvertakesIsRefused(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		setLimit(t, srv, 3, 3)
+		p.PlanOne("enqueue", etcdfake.Fate{Request: 20 * kit.OneWay})
+		time.AfterFunc(10*kit.OneWay, func() { srv.Put(limitX, layout.Limit{Permits: 4, High: 4}.String()) })
+		var limit *holdfast.LimitError
+		if err := p.permits(3, 1).Resize(kit.Within(t, time.Minute), 5); !errors.As(err, &limit) || limit.Limit != 4 {
+			t.Errorf("Resize: %v", err)
+		}
+		if kv := srv.Keys(limitX)[0]; string(kv.Value) != "4 4" {
+			t.Errorf("the limit is %s", kv.Value)
+		}
+	})
+}
+
 // The first copy of a Resize arrives after the limit was changed once more.
 func TestLateCopyOfAResizeDoesNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

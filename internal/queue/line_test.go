@@ -134,3 +134,26 @@ func BenchmarkCancelAllTicketsOfALine(b *testing.B) {
 		})
 	}
 }
+
+// A caller that has returned counts no longer once another one is the head, or waits.
+func TestLineIsLeftOverIfAllItsCallersHaveReturned(t *testing.T) {
+	t.Parallel()
+	a, b := new(ticket), new(ticket)
+	for name, c := range map[string]struct {
+		head, returned, waits *ticket
+		want                  bool
+	}{
+		"the head waits or holds":              {a, nil, nil, false},
+		"the head has returned":                {a, a, nil, true},
+		"the head has returned, another waits": {a, a, b, false},
+		"an earlier one has returned":          {b, a, nil, false},
+	} {
+		ln := &line{head: c.head, returned: c.returned}
+		if c.waits != nil {
+			ln.waiting.PushBack(c.waits)
+		}
+		if got := ln.leftOver(); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

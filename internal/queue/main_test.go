@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -28,6 +30,11 @@ type process struct{ *kit.Process }
 func start(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options)) *process {
 	t.Helper()
 	return &process{kit.Start(t, srv, change...)}
+}
+
+// logTo has a session log to b.
+func logTo(b *bytes.Buffer) func(*session.Options) {
+	return func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(b, nil)) }
 }
 
 // queue is the queue of a lock.

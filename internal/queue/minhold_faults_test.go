@@ -1,10 +1,12 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -154,14 +156,52 @@ func TestMinHoldEndsWithALossOrAnAdministrator(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				a, _, h, next := workAndWait(t, srv)
+				var log bytes.Buffer
+				a, _, h, next := workAndWait(t, srv, logTo(&log))
 				end(srv, a, h)
 				most := worked + kit.Margin + kit.LockDelay + kit.Prompt
 				if strings.HasPrefix(name, "the holder is cut off") {
 					most += kit.Trust // etcd expires the lease
 				}
 				freeAfter(t, srv, h, next, worked, most)
+				synctest.Wait() // nothing is being logged
+				if strings.Contains(log.String(), "refuses to keep") {
+					t.Errorf("logged %s", &log)
+				}
 				a.Heal()
+			})
+		})
+	}
+}
+
+// The move finds that another client has deleted the entry.
+func TestReleaseBeforeMinHoldFindsThatItsEntryWasDeleted(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, _, h, next := workAndWait(t, srv)
+		srv.Delete(h.Key())
+		if err := h.Release(kit.Within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Release: %v", err)
+		}
+		mustRelease(t, granted(t, srv, next).h)
+		time.Sleep(time.Second) // the loss is recorded before
+		if a.queue("x").used() != 0 {
+			t.Error("the session still accounts for the entry")
+		}
+	})
+}
+
+// Nothing can be done about it, so the operator is told that the name is free too early.
+func TestMoveThatIsRefusedDuringCloseIsLogged(t *testing.T) {
+	for name, refuse := range map[string]error{"refused": rpctypes.ErrPermissionDenied, "carried out": nil} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				var log bytes.Buffer
+				a, _, _, _ := workAndWait(t, srv, logTo(&log))
+				a.refuseMoves(refuse)
+				mustClose(t, a)
+				if logged := strings.Contains(log.String(), "may be free too early"); logged != (refuse != nil) {
+					t.Errorf("logged %s", &log)
+				}
 			})
 		})
 	}

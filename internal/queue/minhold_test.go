@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -12,8 +13,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 const (
@@ -34,9 +37,11 @@ func work(t *testing.T, q *Queue) *Hold {
 }
 
 // workAndWait returns a process that holds x with MinHold and has worked, and another one that waits for x.
-func workAndWait(t *testing.T, srv *etcdfake.Server) (a, b *process, h *Hold, next <-chan result) {
+func workAndWait(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options)) (
+	a, b *process, h *Hold, next <-chan result,
+) {
 	t.Helper()
-	a, b = start(t, srv), start(t, srv)
+	a, b = start(t, srv, change...), start(t, srv)
 	h = work(t, a.queue("x"))
 	next = acquireLater(kit.Within(t, time.Minute), b.queue("x"))
 	kit.Queued(t, srv, entriesX, 2)
@@ -55,7 +60,8 @@ func freeAfter(t *testing.T, srv *etcdfake.Server, h *Hold, next <-chan result, 
 
 func TestNameStaysTakenUntilMinHoldHasPassed(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, _, h, next := workAndWait(t, srv)
+		var log bytes.Buffer
+		a, _, h, next := workAndWait(t, srv, logTo(&log))
 		a.Plan(nil)
 		began := time.Now()
 		mustRelease(t, h)
@@ -81,7 +87,41 @@ func TestNameStaysTakenUntilMinHoldHasPassed(t *testing.T) {
 			t.Errorf("free %v from the moment that the entry had told", until)
 		}
 		mustRelease(t, r.h)
+		time.Sleep(time.Second)
 		kit.NothingStands(t, srv)
+		if n := a.Counts(); n["remove"] != 0 || log.Len() != 0 {
+			t.Errorf("in the end the releasing session had sent %v, and logged %q", n, &log)
+		}
+	})
+}
+
+// Less than a second of MinHold is left, and etcd grants leases of one second here.
+func TestNameIsNotKeptForMuchLongerThanMinHold(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		srv := etcdfake.New(&etcdfake.Options{MinTTL: time.Second})
+		t.Cleanup(srv.Close)
+		a, b := start(t, srv), start(t, srv)
+		h := mustAcquireAs(t, a.queue("x"), Request{MinHold: worked})
+		next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+		time.Sleep(worked - time.Second/2)
+		mustRelease(t, h)
+		r := freeAfter(t, srv, h, next, worked, worked+time.Second/2+kit.Prompt)
+		mustRelease(t, r.h)
+	})
+}
+
+func TestCloseAfterMinHoldFreesTheName(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, _, h, next := workAndWait(t, srv)
+		time.Sleep(minHold)
+		a.Plan(nil)
+		mustClose(t, a)
+		r := granted(t, srv, next)
+		delayed(t, r, srv, h.Key(), false)
+		if n := a.Counts()["move"]; n != 0 {
+			t.Errorf("Close has moved the entry %d times", n)
+		}
+		mustRelease(t, r.h)
 	})
 }
 

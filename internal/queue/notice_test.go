@@ -69,6 +69,60 @@ func TestNoticeIsFoundByThePollAndCostsOneRead(t *testing.T) {
 	})
 }
 
+// The read of a notice has no reply. It is made again after the next poll.
+func TestNoticeWhoseReadIsNotAnsweredIsReadAfterTheNextPoll(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquire(t, p.queue("x"))
+		time.Sleep(5 * time.Second)
+		interval := h.line.shared.poll.interval()
+		p.PlanOne("read", etcdfake.Fate{LoseRequest: true})
+		notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+		if lost, after := noticed(t, h); lost.Cause != holdfast.CauseKicked || after > 2*interval+8*kit.OneWay {
+			t.Errorf("after %v: %v", after, lost)
+		}
+		if n := p.Counts()["read"]; n != 2 {
+			t.Errorf("%d reads, want 2", n)
+		}
+	})
+}
+
+// The poll finds that the entry of one of two holds is gone. Nothing is to be read of the other one.
+func TestEntryThatIsDeletedCostsNoReadOfTheOthers(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		for _, kind := range []string{"lock", "election"} {
+			p := start(t, srv)
+			a, b := mustAcquire(t, New(p.Host, kind, "a")), mustAcquire(t, New(p.Host, kind, "b"))
+			time.Sleep(5 * time.Second)
+			p.Plan(nil)
+			srv.Delete(a.Key())
+			noticed(t, a)
+			time.Sleep(5 * time.Second)
+			if n := p.Counts(); n["read"] != 0 || b.Check() != nil {
+				t.Errorf("%s: sent %v, the other: %v", kind, n, b.Check())
+			}
+		}
+	})
+}
+
+// Administrators ask locks. The value of a term is its candidate's, whatever it looks like.
+func TestNoticeInTheEntryOfATermIsNone(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustLead(t, p)
+		// Before the entry says since when it is held, so that the session reads it.
+		notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+		time.Sleep(5 * time.Second)
+		if err := h.Check(); err != nil {
+			t.Errorf("the term: %v", err)
+		}
+		mustRelease(t, h)
+	})
+}
+
 // With any lock delay, and without one, a holder is told within two seconds.
 func TestNoticeIsFoundWithinTwoSecondsWhateverTheLockDelay(t *testing.T) {
 	t.Parallel()

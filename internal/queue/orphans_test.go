@@ -160,3 +160,39 @@ func TestKeyOfAnOrphanIsNotUsedAgain(t *testing.T) {
 		q.shared.keys.unregister(orphan)
 	})
 }
+
+// A put of which a copy may be unanswered has the next scan come soon, and the scans go on after it.
+func TestScanComesSoonAfterAnUnansweredPut(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquire(t, p.queue("x"))
+		mustRelease(t, h)
+		for i := range 3 {
+			p.put(t, h.Key())
+			within := 2 * scanEvery
+			if i == 0 {
+				p.queue("x").shared.orphans.scanSoon()
+				within = (scanSoonAfter + scanAgainAfter) * 12 / 10
+			}
+			time.Sleep(within)
+			if kvs := srv.Keys(entriesX); len(kvs) != 0 {
+				t.Errorf("number %d stands after %v: %s", i+1, within, kvs[0].Key)
+			}
+		}
+	})
+}
+
+// A scan that finds no orphan is one request.
+func TestScansAreRare(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		mustRelease(t, mustAcquire(t, p.queue("x")))
+		const long = time.Hour
+		before := p.Link.Count()["LeaseTimeToLive"]
+		time.Sleep(long)
+		scans := p.Link.Count()["LeaseTimeToLive"] - before
+		if want := int(long / scanEvery); scans < want*9/10 || scans > want*11/10 {
+			t.Errorf("%d lists in %v, want about %d", scans, long, want)
+		}
+	})
+}

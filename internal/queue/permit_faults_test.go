@@ -79,6 +79,7 @@ func TestPermitsWithLostReplies(t *testing.T) {
 					time.Sleep(10 * time.Second)
 					c := acquireLater(ctx, p.permits(2, 2))
 					time.Sleep(10 * time.Second)
+					stillWaits(t, b)
 					mustRelease(t, a)
 					r := <-b
 					if r.err != nil {
@@ -246,6 +247,25 @@ func TestLateMarkOfAWaiterThatGaveUpSparesTheNextEntryAtItsKey(t *testing.T) {
 		}
 		mustRelease(t, h)
 		mustRelease(t, heldNow(t, next))
+	})
+}
+
+// Its mark stands, so a removal that is sent again does not bring it again.
+func TestFirstWaiterThatGivesUpMarksOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		h := mustAcquire(t, start(t, srv).permits(1, 1))
+		p := start(t, srv)
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+		first := acquireLater(ctx, p.permits(1, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		p.PlanOne("remove", etcdfake.Fate{LoseRequest: true})
+		giveUp()
+		<-first
+		kit.Queued(t, srv, permitsX, 1)
+		if n := p.Counts(); n["remove"] != 2 || n["mark"] != 1 {
+			t.Errorf("sent %v, want two removals and one mark", n)
+		}
+		mustRelease(t, h)
 	})
 }
 

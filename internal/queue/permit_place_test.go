@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +78,83 @@ func TestPlaceOfAPermit(t *testing.T) {
 				}
 				if got := !e.delayUntil.IsZero(); got != c.delay {
 					t.Errorf("the lock delay has begun: %v", got)
+				}
+			})
+		})
+	}
+}
+
+// The entry ahead of a far one has gone without a mark. What stood ahead then decides what the far one waits for, and
+// from which revision on it knows of all that goes.
+func TestPlaceOfAPermitWhoseEntryAheadHasGone(t *testing.T) {
+	marked := layout.Value{Queued: time.Now(), Mark: 1 << 40}.Encode()
+	for name, c := range map[string]struct {
+		ahead, more int    // permits ahead of the one that goes, and those that go with it, unheard
+		value       string // of the youngest ahead
+		heard       bool   // of the deletion
+		compacted   bool
+		far         bool
+		delay       bool
+	}{
+		"one waits":                      {ahead: 3, heard: true, far: true},
+		"one waits, not heard":           {ahead: 3, far: true},
+		"one has a mark":                 {ahead: 2, value: marked, heard: true},
+		"all hold":                       {ahead: 2, heard: true, delay: true},
+		"all hold, not heard":            {ahead: 2, delay: true},
+		"none is left":                   {heard: true, delay: true},
+		"none is left, not heard":        {delay: true},
+		"one waited then":                {ahead: 2, more: 1, heard: true, far: true},
+		"one waited then, not heard":     {ahead: 2, more: 1, delay: true},
+		"one waited then, and compacted": {ahead: 2, more: 1, heard: true, compacted: true, delay: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				setLimit(t, srv, 2, 2)
+				q := start(t, srv).permits(2, 1)
+				var peers []*kit.Peer
+				for range c.ahead + c.more + 2 {
+					peers = append(peers, kit.JoinPermit(t, srv, permitsX, 1))
+				}
+				if c.value != "" {
+					srv.Put(peers[c.ahead-1].Key, c.value)
+				}
+				at := func(p *kit.Peer) *mvccpb.KeyValue { return srv.Keys(p.Key)[0] }
+				gone, own := at(peers[c.ahead+c.more]), at(peers[c.ahead+c.more+1])
+				e := &entry{
+					q: q, key: string(own.Key), rev: own.CreateRevision, ahead: gone, ticket: &ticket{},
+					permit: &permit{weight: 1, far: true},
+				}
+				srv.Delete(string(gone.Key))
+				history := srv.History(string(gone.Key))
+				from := history[len(history)-1].Revision
+				for _, p := range peers[c.ahead : c.ahead+c.more] {
+					p.Release()
+				}
+				srv.Put("other", "")
+				if c.compacted {
+					srv.Compact()
+				}
+				var err error
+				if c.heard {
+					err = e.judgePermit(t.Context(), from)
+				} else {
+					err = e.lookForMark(t.Context())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !c.heard || c.compacted {
+					from = e.revision
+				}
+				p := e.permit
+				if p.far != c.far || !e.delayUntil.IsZero() != c.delay || e.aheadSeen != from || p.limit.Permits != 2 {
+					t.Fatalf("%+v at %d of %d, far %v, delay until %v", p, e.aheadSeen, from, p.far, e.delayUntil)
+				}
+				if c.delay && (p.base != 0 || p.due != from || p.heard != from || !p.known || p.sum != c.ahead) {
+					t.Errorf("%+v, want to know of %d ahead, and to wait for what went before %d", p, c.ahead, from)
+				}
+				if want := int64(1 << 40); c.value != "" && (p.base != want || p.known) {
+					t.Errorf("%+v, want to go on from the mark", p)
 				}
 			})
 		})
@@ -209,6 +287,12 @@ func TestLimitThatCannotBeReadOrPutIsAnError(t *testing.T) {
 		setLimit(t, srv, 3, 3)
 		if err := q.Resize(t.Context(), 5); err != nil {
 			t.Errorf("Resize: %v", err)
+		}
+		e := &entry{q: q, key: kit.JoinPermit(t, srv, permitsX, 1).Key, ticket: &ticket{}, permit: &permit{weight: 1}}
+		e.rev = srv.Keys(e.key)[0].CreateRevision
+		srv.Put(limitX, "many")
+		if err := e.judgePermit(t.Context(), 0); err == nil || !strings.Contains(err.Error(), limitX) {
+			t.Errorf("judged by a limit that is no number: %v", err)
 		}
 		mustClose(t, p)
 		if n, err := q.Limit(t.Context()); n != 0 || !errors.Is(err, holdfast.ErrClosed) {

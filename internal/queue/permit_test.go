@@ -165,6 +165,29 @@ func TestTryPermit(t *testing.T) {
 	})
 }
 
+// More permits may be held than the limit that the program names: so many are read.
+func TestTryPermitCountsWhatIsHeldByAHigherLimitOfThePast(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		setLimit(t, srv, 2, 4)
+		p := start(t, srv)
+		var peers []*kit.Peer
+		for range 4 {
+			peers = append(peers, kit.JoinPermit(t, srv, permitsX, 1))
+		}
+		if _, err := p.permits(2, 1).TryAcquire(t.Context(), Request{}); !errors.Is(err, ErrOccupied) {
+			t.Errorf("four hold: %v", err)
+		}
+		for _, peer := range peers[1:] {
+			peer.Release()
+		}
+		h, err := p.permits(2, 1).TryAcquire(t.Context(), Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustRelease(t, h)
+	})
+}
+
 // Both read that there is room, and then both put their entry.
 func TestOfTwoThatTryAtOnceOneHolds(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -13,27 +13,76 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// The first waiter leaves a mark, so the next one knows what it has judged, and holds as soon as there is room.
-func TestFirstWaiterThatGivesUpCostsNoDelay(t *testing.T) {
+// The first waiter leaves a mark, so the next one knows what it has judged. One that is far leaves none, and the one
+// behind it finds that it is still far. So the last one holds as soon as there is room, in whatever order they leave.
+func TestWaitersThatGiveUpCostNoDelay(t *testing.T) {
+	for name, order := range map[string][]int{
+		"the first one first": {0, 1, 2, 3}, "the first one last": {3, 2, 1, 0}, "in between": {1, 0, 3, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				ctx := kit.Within(t, time.Hour)
+				p := start(t, srv)
+				h := mustAcquire(t, p.permits(1, 1))
+				var last <-chan result
+				var cancels []context.CancelFunc
+				for i := range 5 {
+					c, cancel := context.WithCancel(ctx)
+					cancels = append(cancels, cancel)
+					last = acquireLater(c, start(t, srv).permits(1, 1))
+					kit.Queued(t, srv, permitsX, i+2)
+				}
+				for _, i := range order {
+					cancels[i]()
+					time.Sleep(20 * kit.OneWay)
+				}
+				mustRelease(t, h)
+				mustRelease(t, heldNow(t, last))
+				cancels[4]()
+			})
+		})
+	}
+}
+
+// What was revoked before the second waiter queued is none of its concern. The first one has not judged that when it
+// gives up, and its mark says from where on the second one has to.
+func TestWaiterDoesNotDelayForWhatWasRevokedBeforeItQueued(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ctx := kit.Within(t, time.Hour)
-		p := start(t, srv)
-		h := mustAcquire(t, p.permits(1, 1))
-		var last <-chan result
-		var cancels []context.CancelFunc
-		for i := range 5 {
-			c, cancel := context.WithCancel(ctx)
-			cancels = append(cancels, cancel)
-			last = acquireLater(c, start(t, srv).permits(1, 1))
-			kit.Queued(t, srv, permitsX, i+2)
-		}
-		for _, cancel := range cancels[:4] {
-			cancel()
-			time.Sleep(20 * kit.OneWay)
-		}
-		mustRelease(t, h)
-		mustRelease(t, heldNow(t, last))
-		cancels[4]()
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+		setLimit(t, srv, 2, 2)
+		ahead, _ := kit.JoinPermit(t, srv, permitsX, 1), kit.JoinPermit(t, srv, permitsX, 1)
+		first := acquireLater(ctx, start(t, srv).permits(2, 2))
+		kit.Queued(t, srv, permitsX, 3)
+		ahead.Revoke()
+		time.Sleep(20 * kit.OneWay)
+		second := acquireLater(kit.Within(t, time.Minute), start(t, srv).permits(2, 1))
+		kit.Queued(t, srv, permitsX, 3)
+		giveUp()
+		<-first
+		mustRelease(t, heldNow(t, second))
+	})
+}
+
+// The first waiter has heard that a permit was released, and its mark says so. That its session has ended since costs
+// no delay.
+func TestMarkOfAWaiterThatGivesUpCoversWhatItHasHeard(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+		setLimit(t, srv, 2, 2)
+		ahead, beside := start(t, srv), start(t, srv)
+		a, b := mustAcquire(t, ahead.permits(2, 1)), mustAcquire(t, beside.permits(2, 1))
+		first := acquireLater(ctx, start(t, srv).permits(2, 2))
+		kit.Queued(t, srv, permitsX, 3)
+		second := acquireLater(kit.Within(t, time.Minute), start(t, srv).permits(2, 2))
+		kit.Queued(t, srv, permitsX, 4)
+		mustRelease(t, a)
+		time.Sleep(20 * kit.OneWay)
+		giveUp()
+		<-first
+		time.Sleep(20 * kit.OneWay)
+		mustClose(t, ahead)
+		mustRelease(t, b)
+		mustRelease(t, heldNow(t, second))
 	})
 }
 
@@ -195,5 +244,26 @@ func TestWaiterDoesNotTrustAMarkForEntriesThatWerePutAfterIt(t *testing.T) {
 		}
 		mustRelease(t, r.h)
 		mustRelease(t, marked)
+	})
+}
+
+// A permit is released after the watch stands and before the read that follows, so the read finds that it is gone and
+// the watch tells when. Its session stood then, so that it has ended since costs no delay.
+func TestReleaseThatBothTheReadAndTheWatchTellIsJudgedAtItsRevision(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		setLimit(t, srv, 2, 2)
+		ahead, beside, p := start(t, srv), start(t, srv), start(t, srv)
+		a, b := mustAcquire(t, ahead.permits(2, 1)), mustAcquire(t, beside.permits(2, 1))
+		p.PlanOne("read", etcdfake.Fate{Request: 20 * kit.OneWay})
+		waiter := acquireLater(kit.Within(t, time.Minute), p.permits(2, 2))
+		time.Sleep(10 * kit.OneWay)
+		if n := p.Counts(); n["watch"] != 1 || n["read"] != 1 {
+			t.Fatalf("sent %v: this tests nothing", n)
+		}
+		mustRelease(t, a)
+		time.Sleep(40 * kit.OneWay)
+		mustClose(t, ahead)
+		mustRelease(t, b)
+		mustRelease(t, heldNow(t, waiter))
 	})
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -78,10 +79,14 @@ func TestResizeWakesTheFirstWaiter(t *testing.T) {
 		kit.Queued(t, srv, permitsX, 2)
 		second := acquireLater(ctx, other.permits(1, 1))
 		kit.Queued(t, srv, permitsX, 3)
+		p.Plan(nil)
 		if err := other.permits(1, 1).Resize(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
 		a := heldNow(t, first)
+		if n := p.Counts(); !maps.Equal(n, map[string]int{"event": 1, "mark": 1}) {
+			t.Errorf("the first waiter sent %v", n)
+		}
 		stillWaits(t, second)
 		if err := other.permits(2, 1).Resize(ctx, 3); err != nil {
 			t.Fatal(err)
@@ -103,10 +108,15 @@ func TestWaiterBehindMoreHoldersThanTheLimitIsWoken(t *testing.T) {
 		if err := p.permits(3, 1).Resize(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
-		waiter := acquireLater(ctx, start(t, srv).permits(2, 1))
+		q := start(t, srv)
+		waiter := acquireLater(ctx, q.permits(2, 1))
 		kit.Queued(t, srv, permitsX, 4)
+		q.Plan(nil)
 		mustRelease(t, holds[0])
 		stillWaits(t, waiter) // two hold
+		if n := q.Counts(); !maps.Equal(n, map[string]int{"event": 1}) {
+			t.Errorf("for the release of one it sent %v", n)
+		}
 		mustRelease(t, holds[1])
 		h := heldNow(t, waiter)
 		mustRelease(t, h)
@@ -153,5 +163,31 @@ func TestWaiterWhoseWeightIsAboveALoweredLimitFailsAndLeaves(t *testing.T) {
 		mustRelease(t, heldNow(t, light))
 		mustRelease(t, h)
 		kit.NothingStands(t, srv)
+	})
+}
+
+// There is room because the limit was raised, so nothing ahead has gone that would have to be judged. The waiter finds
+// that its entry is gone, and queues again.
+func TestWaiterWhoseEntryIsGoneWhenTheLimitIsRaisedQueuesAgain(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		p, other := start(t, srv), start(t, srv)
+		h := mustAcquire(t, p.permits(1, 1))
+		waiter := acquireLater(ctx, other.permits(1, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		srv.Delete(string(srv.Keys(permitsX)[1].Key))
+		other.Plan(nil)
+		if err := p.permits(1, 1).Resize(ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		r := <-waiter
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		if n := other.Counts(); n["mark"] != 2 || n["enqueue"] != 1 {
+			t.Errorf("sent %v, want a mark that is refused, an enqueue, and the mark of the new entry", n)
+		}
+		mustRelease(t, r.h)
+		mustRelease(t, h)
 	})
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -90,4 +91,44 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A place behind a head that waits is as old as what etcd has said of the head.
+func TestPlaceInALineSaysWhenItWasSeen(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		q := start(t, srv).queue("x")
+		head := &ticket{q: q}
+		ln := &line{shared: q.shared, q: q, head: head}
+		behind := &ticket{q: q, place: ln.waiting.PushBack(head)}
+		if p := ln.place(behind); p.Ahead != 1 || !p.Seen.Equal(time.Now()) {
+			t.Errorf("behind a head of which nothing is known: %+v", p)
+		}
+		head.ahead = ahead{count: 2, at: time.Now()}
+		seen := time.Now()
+		time.Sleep(time.Minute)
+		if p := ln.place(behind); p.Ahead != 3 || !p.Seen.Equal(seen) {
+			t.Errorf("behind a head that was seen at %v: %+v", seen, p)
+		}
+		inSet := &ticket{q: q, inSet: true}
+		if p := inSet.knownAhead(); p != (view.Place{}) {
+			t.Errorf("nothing is known: %+v", p)
+		}
+		inSet.ahead = head.ahead
+		if p := inSet.knownAhead(); p.Name != "x" {
+			t.Errorf("of a set: %+v", p)
+		}
+	})
+}
+
+// More than MaxAhead stand ahead: so many are counted, no fewer.
+func TestPlaceBehindManyEntriesIsMaxAhead(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		for i := range view.MaxAhead + 2 {
+			srv.Put(fmt.Sprintf("%s%d", entriesX, i), "")
+		}
+		_, err := start(t, srv).queue("x").Acquire(kit.Within(t, time.Second), Request{})
+		if place, _ := WithoutPlace(err); place.Ahead != view.MaxAhead {
+			t.Errorf("%+v, %v", place, err)
+		}
+	})
 }

@@ -171,3 +171,44 @@ func TestUnansweredPollsAreCountedAndLoggedOnce(t *testing.T) {
 		mustRelease(t, h)
 	})
 }
+
+// The poller ends with the last hold, and begins again with the next one: two polls in a lock delay, no more.
+func TestPollsAreMadeWhileAnythingIsHeld(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		mustRelease(t, mustAcquire(t, p.queue("x")))
+		p.Plan(nil)
+		time.Sleep(10 * kit.LockDelay)
+		if n := p.Counts()["poll"]; n != 0 {
+			t.Errorf("%d polls while nothing is held", n)
+		}
+		h := mustAcquire(t, p.queue("x"))
+		p.Plan(nil)
+		time.Sleep(10 * kit.LockDelay)
+		if n := p.Counts()["poll"]; n < 19 || n > 20 {
+			t.Errorf("%d polls in ten lock delays, want 20", n)
+		}
+		srv.Delete(h.Key())
+		if _, after := noticed(t, h); after > kit.LockDelay {
+			t.Errorf("told after %v", after)
+		}
+	})
+}
+
+// Close interrupts the poll. That is no failure to report.
+func TestPollThatCloseInterruptsIsNotReported(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		p := start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		h := mustAcquire(t, p.queue("x"))
+		p.PlanAll("poll", silence)
+		time.Sleep(3 * h.line.shared.poll.interval() / 2)
+		if p.Counts()["poll"] == 0 {
+			t.Fatal("no poll hangs: this tests nothing")
+		}
+		mustClose(t, p)
+		if text := log.String(); strings.Contains(text, "could not check") {
+			t.Errorf("logged %s", text)
+		}
+	})
+}

@@ -80,6 +80,61 @@ func TestEntryFoundAfterALostReplyIsPlacedAtItsCreateRevision(t *testing.T) {
 				c.leave(srv, ahead)
 				delayed(t, granted(t, srv, done), srv, ahead.Key, c.delay)
 			})
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) { // the same for a semaphore
+				p := start(t, srv)
+				setLimit(t, srv, 1, 1)
+				ahead := kit.JoinPermit(t, srv, permitsX, 1)
+				p.PlanOne("enqueue", lostReply)
+				done := acquireLater(kit.Within(t, time.Minute), p.permits(1, 1))
+				time.Sleep(kit.OneWay + time.Millisecond)
+				if len(srv.Keys(permitsX)) != 2 {
+					t.Fatal("the entry was not put: this tests nothing")
+				}
+				c.leave(srv, ahead)
+				r := <-done
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				delayed(t, r, srv, ahead.Key, c.delay)
+			})
+		})
+	}
+}
+
+// Another client has deleted what the first copy of the put has put. So the attempt queues again, and waits for the
+// lock delay.
+func TestEntryDeletedBeforeItsLostReplyIsFoundOutIsPutAnewAfterADelay(t *testing.T) {
+	for name, queue := range map[string]func(p *process) *Queue{
+		"lock":      func(p *process) *Queue { return p.queue("x") },
+		"semaphore": func(p *process) *Queue { return p.permits(1, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				setLimit(t, srv, 1, 1)
+				p := start(t, srv)
+				q := queue(p)
+				mustRelease(t, mustAcquire(t, q)) // so that it knows the limit
+				p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+					switch {
+					case kind == "enqueue" && n == 1:
+						f = lostReply
+					case kind == "read" && n == 1: // why the second copy was refused
+						f.Request = 20 * kit.OneWay
+					}
+					return f
+				})
+				done := acquireLater(kit.Within(t, time.Minute), q)
+				for p.Counts()["read"] == 0 {
+					time.Sleep(kit.OneWay)
+				}
+				srv.Delete(string(srv.Keys(q.at.Entries)[0].Key))
+				deleted := time.Now()
+				r := <-done
+				if after := r.at.Sub(deleted); r.err != nil || after < kit.LockDelay || after > 2*kit.LockDelay {
+					t.Fatalf("after %v: %v", after, r.err)
+				}
+				mustRelease(t, r.h)
+			})
 		})
 	}
 }

@@ -6,8 +6,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -145,6 +148,58 @@ func TestSuspendedSessionHoldsNothingNew(t *testing.T) {
 		p.Plan(nil)
 		if r := granted(t, srv, waiter); r.h.Check() != nil || p.Sess.State() != holdfast.Connected {
 			t.Errorf("Check %v, the session is %v", r.h.Check(), p.Sess.State())
+		}
+	})
+}
+
+func TestQueueIsNamedInErrorsByItsKind(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		for want, q := range map[string]*Queue{
+			`lock "x"`: p.queue("x"), `semaphore "x"`: p.permits(1, 1), `election "x"`: New(p.Host, "election", "x"),
+		} {
+			if got := q.String(); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
+		h := mustAcquire(t, p.permits(1, 1))
+		if v, ok := layout.DecodeValue(srv.Keys(h.Key())[0].Value); !ok || v.Mode != "permit" {
+			t.Errorf("the entry of a semaphore says %+v", v)
+		}
+	})
+}
+
+// Each read of an attempt that waits is of a few entries at most, however many stand.
+func TestReadsOfAWaiterAreBounded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		peers := []*kit.Peer{kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX)}
+		ranges := 0 // written by the link only, which calls under a mutex of its own
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			if txn, ok := c.Request.(*pb.TxnRequest); ok {
+				for _, op := range txn.Success {
+					if r := op.GetRequestRange(); r.GetRangeEnd() != nil {
+						if ranges++; r.Limit == 0 {
+							t.Errorf("a read of any number of entries: %v", r)
+						}
+					}
+				}
+			}
+			return etcdfake.Fate{}
+		})
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x").Readers())
+		kit.Queued(t, srv, entriesX, 4)
+		for _, peer := range peers {
+			peer.Release()
+			time.Sleep(kit.Prompt)
+		}
+		r := <-done
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		mustRelease(t, r.h)
+		if ranges < 3 {
+			t.Errorf("%d reads of a range: this tests nothing", ranges)
 		}
 	})
 }

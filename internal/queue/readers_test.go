@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -341,5 +342,25 @@ func TestReadersAtAForeignPrefixAndItsOwnLocksExcludeEachOther(t *testing.T) {
 			t.Errorf("%s is held, and in etcd stand %v", r.h.Key(), kit.KeysOf(kvs))
 		}
 		mustRelease(t, r.h)
+	})
+}
+
+// So many sessions are judged one by one. Of more, one is presumed to have ended.
+func TestOthersAheadAreRememberedUpToABound(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		q := start(t, srv).queue("x")
+		entry := func(lease int) *mvccpb.KeyValue {
+			return &mvccpb.KeyValue{Key: fmt.Appendf(nil, "%s!s%x-AAAAAAAAAAAAAAAA", entriesX, lease+1)}
+		}
+		var r othersAhead
+		for i := range maxJudged {
+			r = r.with(q, []*mvccpb.KeyValue{entry(i), entry(i)})
+		}
+		if r.unknown || len(r.sessions) != maxJudged {
+			t.Errorf("of %d sessions %d are remembered, unknown %v", maxJudged, len(r.sessions), r.unknown)
+		}
+		if r = r.with(q, []*mvccpb.KeyValue{entry(maxJudged)}); !r.unknown || len(r.sessions) != 0 {
+			t.Errorf("of %d sessions %d are remembered, unknown %v", maxJudged+1, len(r.sessions), r.unknown)
+		}
 	})
 }

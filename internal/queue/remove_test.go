@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 // The caller gives up when the create revision is known and what stands ahead is not.
@@ -103,7 +104,8 @@ func TestLateRemovalSparesTheNextEntryAtItsKey(t *testing.T) {
 func TestRefusedRemovalIsRetriedUntilEtcdAllowsIt(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		const refused = 10
-		p := start(t, srv)
+		var metrics kit.Metrics
+		p := start(t, srv, func(o *session.Options) { metrics = kit.CollectMetrics(o) })
 		h := mustAcquire(t, p.queue("x"))
 		var tries atomic.Int32
 		p.KV.Refuse(func(ops []clientv3.Op) error {
@@ -113,8 +115,12 @@ func TestRefusedRemovalIsRetriedUntilEtcdAllowsIt(t *testing.T) {
 			}
 			return nil
 		})
-		if err := h.Release(kit.Within(t, time.Minute)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		err := h.Release(kit.Within(t, time.Minute))
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Errorf("Release: %v", err)
+		}
+		if points := metrics.Points(t); points["sweeps kind=lock"] != 1 {
+			t.Errorf("counted %v", points)
 		}
 		time.Sleep(refused * removeRetry)
 		if n := tries.Load(); len(srv.Keys(entriesX)) != 1 || n < refused*8/10 || n > refused*12/10+2 {
@@ -164,6 +170,99 @@ func TestReleaseThatFindsTheEntryDeletedReportsTheLoss(t *testing.T) {
 			})
 		})
 	}
+}
+
+// etcd says that the lease is gone, before the watch of the session key does.
+func TestRemovalThatEtcdRefusesForWantOfTheLeaseIsALoss(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquire(t, p.queue("x"))
+		p.KV.Refuse(func(ops []clientv3.Op) error {
+			if slices.ContainsFunc(ops, clientv3.Op.IsDelete) {
+				return rpctypes.ErrLeaseNotFound
+			}
+			return nil
+		})
+		if err := h.Release(kit.Within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Release: %v", err)
+		}
+		if p.Sess.Lease() == h.Lease() && p.Sess.Check() == nil {
+			t.Error("the session trusts the lease")
+		}
+	})
+}
+
+// A waiter finds that its entry is gone with the request that would remove it.
+func TestWaiterWhoseEntryIsGoneGivesUpWithOneRequest(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		kit.Join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+		done := acquireLater(ctx, p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		srv.Delete(string(kit.Standing(srv, "x")[1].Key))
+		p.Plan(nil)
+		giveUp()
+		<-done
+		time.Sleep(time.Second)
+		if n := p.Counts(); n["remove"] != 1 || n["read"] != 0 {
+			t.Errorf("sent %v, want one removal", n)
+		}
+	})
+}
+
+// The entry ahead has gone, which the removal finds. It was the only one, so one read judges how it went.
+func TestWaiterBehindAnEntryThatHasGoneUnheardGivesUpWithOneRead(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := kit.Join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+		done := acquireLater(ctx, p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		p.PlanAll("event", etcdfake.Fate{Reply: time.Hour})
+		ahead.Release()
+		giveUp()
+		<-done
+		if n := p.Counts(); n["remove"] != 2 || n["read"] != 1 {
+			t.Errorf("sent %v, want two removals and one read", n)
+		}
+		kit.NothingStands(t, srv)
+		p.Plan(nil)
+	})
+}
+
+// The entry ahead has gone unheard, so the waiter has to read before it leaves, which etcd refuses. It tries about once
+// a second.
+func TestWaiterThatMayNotReadLeavesWithPauses(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := kit.Join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+		done := acquireLater(ctx, p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		var tries atomic.Int32
+		p.Unheard(srv, func() {
+			p.KV.Refuse(func(ops []clientv3.Op) error {
+				switch {
+				case slices.ContainsFunc(ops, clientv3.Op.IsDelete):
+					tries.Add(1)
+				case slices.ContainsFunc(ops, clientv3.Op.IsGet):
+					return rpctypes.ErrPermissionDenied
+				}
+				return nil
+			})
+			ahead.Release()
+			giveUp()
+			<-done
+		})
+		time.Sleep(10 * removeRetry)
+		if n := tries.Load(); n < 5 || n > 15 {
+			t.Errorf("%d removals in %v", n, 10*removeRetry)
+		}
+		p.KV.Refuse(nil)
+		time.Sleep(2 * removeRetry)
+		kit.NothingStands(t, srv)
+	})
 }
 
 // A late removal compares the create revision, so it spares a later entry at the same key.

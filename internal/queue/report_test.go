@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -102,4 +103,30 @@ func TestEachAcquisitionThatGetsNoHoldIsCountedByHowItEnded(t *testing.T) {
 		expect("a Set", "failed")
 		mustRelease(t, other)
 	})
+}
+
+// A record says who held: of a candidate its value, where that is all that there is.
+func TestRecordSaysWhoHeld(t *testing.T) {
+	t.Parallel()
+	ours := layout.Value{Identity: layout.Identity{Owner: "me", Host: "db-1", PID: 7}, Queued: time.Now()}
+	candidate := ours
+	candidate.Data = "node-1"
+	long := strings.Repeat("é", maxHolder)
+	for name, c := range map[string]struct {
+		value    string
+		verbatim bool
+		want     string
+	}{
+		"a lock":                     {ours.Encode(), false, `owner "me", host "db-1", pid 7`},
+		"a candidate":                {candidate.Encode(), false, `node-1 (owner "me", host "db-1", pid 7)`},
+		"of etcd's own kind":         {"node-1", true, "node-1"},
+		"of etcd's own, in our form": {ours.Encode(), true, ours.Encode()},
+		"of another form":            {"node-1", false, "node-1"},
+		"a long one":                 {"x" + long, true, "x" + long[:maxHolder-2]},
+	} {
+		q := &Queue{at: layout.Queue{Kind: "election", Foreign: c.verbatim}}
+		if got := (&Hold{entry: &entry{q: q, value: c.value}}).holder(); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
 }

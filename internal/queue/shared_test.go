@@ -26,12 +26,13 @@ func TestCloseRemovesHeldAndWaitingEntriesWithoutALockDelay(t *testing.T) {
 		kit.Queued(t, srv, entriesX, 2)
 		last := acquireLater(kit.Within(t, time.Minute), c.queue("x"))
 		kit.Queued(t, srv, entriesX, 3)
+		began := time.Now()
 		mustClose(t, b)
-		if r := <-waiter; r.err != holdfast.ErrClosed {
-			t.Errorf("the waiter: %v", r.err)
+		if r := <-waiter; r.err != holdfast.ErrClosed || r.at.Sub(began) > 4*kit.OneWay {
+			t.Errorf("the waiter after %v: %v", r.at.Sub(began), r.err)
 		}
 		time.Sleep(20 * kit.OneWay) // the last one watches the first
-		began := time.Now()
+		began = time.Now()
 		mustClose(t, a)
 		if err := h.Check(); err == nil {
 			t.Error("the hold outlived its session")

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -253,12 +255,33 @@ func TestSweeperDeletesWhileTheStoreIsFull(t *testing.T) {
 	})
 }
 
+// The lease that an unanswered put names is given up while etcd is away: nothing is left to sweep, and nothing to tell.
+func TestSweeperForgetsTheEntriesOfALostLease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		p := start(t, srv, logTo(&log))
+		p.Link.BlackHole()
+		if _, err := p.queue("x").Acquire(kit.Within(t, time.Second), Request{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.Sleep(kit.TTL + time.Minute)
+		if n := p.queue("x").used(); n != 0 || strings.Contains(log.String(), "refuses to clean up") {
+			t.Errorf("%d keys are in use; logged:\n%s", n, &log)
+		}
+		p.Heal()
+		time.Sleep(time.Minute)
+		mustRelease(t, mustAcquire(t, p.queue("x")))
+	})
+}
+
 // A withdrawn role may be about some names only.
 func TestRefusedRemovalDoesNotKeepOtherEntries(t *testing.T) {
 	for _, reads := range []bool{false, true} {
 		t.Run(fmt.Sprint("reads are refused: ", reads), func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
+				var log bytes.Buffer
+				var tries atomic.Int32
+				p := start(t, srv, logTo(&log))
 				p.Plan(func(kind string, n int) etcdfake.Fate {
 					if kind == "enqueue" {
 						return etcdfake.Fate{LoseReply: true, Silent: true}
@@ -268,8 +291,11 @@ func TestRefusedRemovalDoesNotKeepOtherEntries(t *testing.T) {
 				p.KV.Refuse(func(ops []clientv3.Op) error {
 					for _, op := range ops {
 						refused := op.IsDelete() || reads && op.IsGet()
-						if refused && strings.HasPrefix(string(op.KeyBytes()), "holdfast/lock/n0/") &&
+						key := string(op.KeyBytes())
+						two := strings.HasPrefix(key, "holdfast/lock/n0/") || strings.HasPrefix(key, "holdfast/lock/n1/")
+						if refused && two &&
 							!slices.ContainsFunc(ops, clientv3.Op.IsPut) {
+							tries.Add(1)
 							return rpctypes.ErrPermissionDenied
 						}
 					}
@@ -277,8 +303,20 @@ func TestRefusedRemovalDoesNotKeepOtherEntries(t *testing.T) {
 				})
 				giveUpMany(t, p, 20, 20*time.Millisecond)
 				time.Sleep(time.Minute)
-				if kvs := srv.Keys("holdfast/lock/"); len(kvs) != 1 {
-					t.Errorf("%d entries stand, want the one whose removal is refused", len(kvs))
+				if kvs := srv.Keys("holdfast/lock/"); len(kvs) != 2 {
+					t.Errorf("%d entries stand, want the two whose removal is refused", len(kvs))
+				}
+				errors := 2 // one for each entry
+				if reads {
+					errors = 1 // for the sweeper
+				}
+				if n := strings.Count(log.String(), "level=ERROR"); n != errors {
+					t.Errorf("%d errors are logged, want %d:\n%s", n, errors, &log)
+				}
+				tries.Store(0)
+				time.Sleep(time.Minute)
+				if n := tries.Load(); n < 60 || n > 600 {
+					t.Errorf("%d requests were refused in a minute", n)
 				}
 			})
 		})

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
@@ -102,15 +104,19 @@ func TestRefusedUpdateIsOfUnknownOutcomeIfACopyIsUnanswered(t *testing.T) {
 // An update finds that the entry is gone before the poll does.
 func TestUpdateOfAnEntryThatIsGoneEndsTheHold(t *testing.T) {
 	for name, c := range map[string]struct {
-		end   func(srv *etcdfake.Server, h *Hold)
-		cause holdfast.Cause
+		end     func(srv *etcdfake.Server, h *Hold)
+		cause   holdfast.Cause
+		refused error
 	}{
-		"deleted": {func(srv *etcdfake.Server, h *Hold) { srv.Delete(h.Key()) }, holdfast.CauseEntryDeleted},
+		"deleted": {func(srv *etcdfake.Server, h *Hold) { srv.Delete(h.Key()) }, holdfast.CauseEntryDeleted, nil},
 		"deleted, and another one put": {func(srv *etcdfake.Server, h *Hold) {
 			srv.Delete(h.Key())
 			srv.Put(h.Key(), "")
-		}, holdfast.CauseEntryDeleted},
-		"revoked": {func(srv *etcdfake.Server, h *Hold) { srv.Revoke(h.Lease()) }, holdfast.CauseRevoked},
+		}, holdfast.CauseEntryDeleted, nil},
+		"revoked": {func(srv *etcdfake.Server, h *Hold) { srv.Revoke(h.Lease()) }, holdfast.CauseRevoked, nil},
+		"refused for want of the lease": {
+			func(*etcdfake.Server, *Hold) {}, holdfast.CauseRevoked, rpctypes.ErrLeaseNotFound,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -118,8 +124,12 @@ func TestUpdateOfAnEntryThatIsGoneEndsTheHold(t *testing.T) {
 				h := mustLead(t, p)
 				p.PlanAll("event", etcdfake.Fate{Reply: time.Minute})
 				c.end(srv, h)
+				if c.refused != nil {
+					p.KV.Refuse(func(ops []clientv3.Op) error { return c.refused })
+				}
 				began := time.Now()
 				_, err := h.Update(kit.Within(t, time.Minute), "new")
+				p.KV.Refuse(nil)
 				var lost *holdfast.LostError
 				if !errors.As(err, &lost) || lost.Cause != c.cause || time.Since(began) > 2*kit.OneWay {
 					t.Errorf("after %v: %v", time.Since(began), err)

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/internal/watching"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 // A watch on a member that hangs tells nothing, while other members would answer. The waiter
@@ -197,4 +199,70 @@ func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The stream on which a watch is to be created hangs, while reads are answered. The next watch is on another stream.
+// Each one has more patience, so that watches do not add to the load of an etcd that is slow.
+func TestWatchThatCannotBeCreatedIsMadeOnAnotherStreamWithMorePatience(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := kit.Join(t, srv, entriesX)
+		p.PlanAll("watch", silence)
+		q := p.queue("x")
+		done := acquireLater(kit.Within(t, time.Hour), q)
+		const armWait = time.Second // for each round of patience
+		time.Sleep(armWait / 2)
+		first, _ := q.shared.streams.Pick()
+		time.Sleep(armWait)
+		if second, _ := q.shared.streams.Pick(); first == second {
+			t.Error("the stream that hangs is used again")
+		}
+		const long = 5 * time.Minute
+		time.Sleep(long)
+		most := int(long/(maxPatience*armWait)) + 6
+		if n := p.Counts(); n["watch"] > most || n["watch"] < 10 {
+			t.Errorf("%d watches in %v, want at most %d", n["watch"], long, most)
+		}
+		ahead.Release()
+		p.Plan(nil)
+		mustRelease(t, granted(t, srv, done).h)
+	})
+}
+
+// A watch that stood for a while is replaced at once, however many have ended before.
+func TestWatchThatWasHealthyIsReplacedWithoutALongPause(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		kit.Join(t, srv, entriesX)
+		acquireLater(kit.Within(t, time.Hour), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		p.Plan(nil)
+		for i := range 20 {
+			time.Sleep(2 * time.Second)
+			srv.CancelWatches(rpctypes.ErrNoLeader)
+			time.Sleep(kit.Prompt / 2)
+			if n := p.Counts()["watch"]; n != i+1 {
+				t.Fatalf("%d watches, %v after the end of watch %d", n, kit.Prompt/2, i+1)
+			}
+		}
+	})
+}
+
+// The policy's Notify is told of what ended an attempt before the next one queues.
+func TestNotifyIsToldWhyAnAttemptQueuesAgain(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		told := make(chan error, 10)
+		p := start(t, srv, func(o *session.Options) {
+			o.Retry.Notify = func(err error, _ time.Duration) { told <- err }
+		})
+		ahead := kit.Join(t, srv, entriesX)
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		srv.Delete(string(kit.Standing(srv, "x")[1].Key))
+		ahead.Release()
+		mustRelease(t, granted(t, srv, done).h)
+		if len(told) != 1 || !errors.Is(<-told, errEntryGone) {
+			t.Errorf("told %d times", len(told))
+		}
+	})
 }

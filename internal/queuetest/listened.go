@@ -33,7 +33,7 @@ func (l *Listened) Value(any) any { return nil }
 func (l *Listened) NothingListens(t *testing.T, what string) {
 	t.Helper()
 	if l.ever.Load() == 0 || l.Now.Load() != 0 {
-		t.Errorf("%s: of %d that listened to the end of the session %d still do: each call costs memory for as long as it",
+		t.Errorf("%s: of %d that listened to the end of a context %d still do: each call costs memory for as long as it",
 			what, l.ever.Load(), l.Now.Load())
 	}
 }

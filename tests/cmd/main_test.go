@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package cmd tests the command holdfast as processes, on an etcd in this one. The test builds the command, with the race
-// detector if it has that itself.
+// Package cmd tests the command holdfast as processes, on an etcd in this one. The test builds the command, with the
+// race detector if it has that itself.
 package cmd
 
 import (
