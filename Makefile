@@ -20,7 +20,7 @@ race: ## README's first test command: the root, and what needs one member of etc
 
 .PHONY: all
 all: ## the tests of all modules, under the race detector: minutes
-	go test -race work
+	go test -race ./tests/robustness work
 
 .PHONY: lint
 lint: ## gofmt, go vet, golangci-lint

@@ -24,9 +24,10 @@ type Cluster struct {
 	tempDir string // dir, if Close must remove it
 	wires   *wires
 
-	memberMu sync.Mutex // protects members, created
+	memberMu sync.Mutex // protects members, created, left
 	members  []*Server
-	created  int // members ever created, for their names
+	created  int     // members ever created, for their names
+	left     []*port // of members that were removed: no later member gets them, or clients could still know it by them
 }
 
 // StartCluster starts an etcd of n members, and returns when all of them serve. It closes the Cluster when the test
@@ -127,6 +128,7 @@ func (c *Cluster) exclude(s *Server) {
 	c.memberMu.Lock()
 	defer c.memberMu.Unlock()
 	c.members = slices.DeleteFunc(slices.Clone(c.members), func(m *Server) bool { return m == s })
+	c.left = append(c.left, s.client)
 	c.setEndpoints(clientAddresses(c.members))
 }
 
@@ -195,6 +197,9 @@ func (c *Cluster) Close() error {
 	}
 	wg.Wait()
 	errs[len(members)] = c.access.close()
+	for _, p := range c.left {
+		errs = append(errs, p.Close())
+	}
 	if c.tempDir != "" {
 		errs = append(errs, os.RemoveAll(c.tempDir))
 	}

@@ -38,8 +38,8 @@ func (c *Cluster) Add(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
-// Remove removes s from the cluster and closes it. The others must have a quorum of what is left; otherwise Remove
-// fails when ctx ends, and s stays a member.
+// Remove removes s from the cluster and closes it. No later member gets its address. The others must have a quorum of
+// what is left; otherwise Remove fails when ctx ends, and s stays a member.
 func (c *Cluster) Remove(ctx context.Context, s *Server) error {
 	others, err := c.others(s, 1)
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *Cluster) Remove(ctx context.Context, s *Server) error {
 		return fmt.Errorf("etcdtest: remove %s: %w", s.spec.Name, err)
 	}
 	c.exclude(s)
-	return s.Close()
+	return s.close(false)
 }
 
 // Replace stops s if it runs, removes it, adds a new member without data at the same address, and returns when that

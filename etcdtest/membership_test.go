@@ -3,6 +3,7 @@ package etcdtest_test
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"testing"
 
@@ -226,6 +227,7 @@ func TestClusterGrowsFromOneMemberAndShrinks(t *testing.T) {
 	if _, err := c.Leader(withTimeout(t)); err != nil {
 		t.Fatal(err)
 	}
+	gone := first.Endpoints()[0]
 	for _, m := range []*etcdtest.Server{first, second} {
 		if err := c.Remove(withTimeout(t), m); err != nil {
 			t.Fatal(err)
@@ -243,6 +245,11 @@ func TestClusterGrowsFromOneMemberAndShrinks(t *testing.T) {
 	}
 	if err := c.Remove(withTimeout(t), first); err == nil {
 		t.Error("a member was removed twice")
+	}
+	// A client that still knows the removed members does not meet a later one by their address.
+	if l, err := net.Listen("tcp", gone); err == nil {
+		l.Close()
+		t.Errorf("the address %s of a removed member is free to take", gone)
 	}
 }
 

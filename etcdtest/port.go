@@ -45,5 +45,12 @@ func reservePort() (*port, error) {
 	return p, nil
 }
 
-// Close releases the port.
-func (p *port) Close() error { return os.NewSyscallError("close", unix.Close(p.fd)) }
+// Close releases the port. It may be called again.
+func (p *port) Close() error {
+	fd := p.fd
+	p.fd = -1
+	if fd < 0 {
+		return nil
+	}
+	return os.NewSyscallError("close", unix.Close(fd))
+}

@@ -169,7 +169,10 @@ func (s *Server) signal(what string, do func(pauser) error) error {
 
 // Close stops the member, releases its ports, and removes its directory unless that is Options.Dir. It does not close
 // clients.
-func (s *Server) Close() error {
+func (s *Server) Close() error { return s.close(true) }
+
+// close is Close; it leaves the address reserved unless release is set.
+func (s *Server) close(release bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -177,7 +180,10 @@ func (s *Server) Close() error {
 	}
 	s.closed = true
 	s.stop()
-	err := errors.Join(s.access.close(), s.client.Close(), s.peers.close())
+	err := errors.Join(s.access.close(), s.peers.close())
+	if release {
+		err = errors.Join(err, s.client.Close())
+	}
 	if s.tempDir != "" {
 		err = errors.Join(err, os.RemoveAll(s.tempDir))
 	}

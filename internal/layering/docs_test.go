@@ -175,7 +175,7 @@ func TestREADMEIsShortAndItsExamplesAreReal(t *testing.T) {
 	for _, command := range []string{
 		"go run ./examples/quickstart",
 		"go test -race ./tests/simulation ./tests/oracle ./tests/etcd/... ./... ./cmd/holdfast/...",
-		"go test -race work",
+		"go test -race ./tests/robustness work",
 	} {
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(command) + `( *#.*)?$`).MatchString(readme) {
 			t.Errorf("README.md lacks the command %q on a line of its own", command)
