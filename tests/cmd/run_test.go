@@ -130,6 +130,19 @@ func TestRunExitCodes(t *testing.T) {
 	}
 }
 
+func TestScriptWithoutAFirstLineIsNamedAsThat(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("echo ran\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := holdfast(t, srv.Endpoints(), "run", "x", "--", script).exits(126)
+	if !strings.Contains(p.stderr.String(), "#!/bin/sh") {
+		t.Errorf("stderr %q", p.stderr)
+	}
+}
+
 func TestRunWaitsItsTurn(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
