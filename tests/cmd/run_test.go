@@ -223,6 +223,9 @@ func TestCommandIsKilledWhenItsLockIsTakenAway(t *testing.T) {
 			t.Logf("killed after %v", time.Since(start))
 			p.exits(79)
 			srv.WaitForKeys(t, "holdfast/", 0)
+			if out := p.stdout.String(); strings.Contains(out, "TERM") { // for which there is no time
+				t.Errorf("stdout %q", out)
+			}
 		})
 	}
 }
