@@ -1,6 +1,8 @@
 package sqlfence_test
 
 import (
+	"database/sql"
+	"errors"
 	"io/fs"
 	"strings"
 	"testing"
@@ -26,5 +28,26 @@ func TestMigrationsComeInPairs(t *testing.T) {
 	}
 	if found, _ := fs.Glob(sqlfence.Migrations(0), "*"); len(found) > 0 {
 		t.Errorf("an unknown dialect has files: %v", found)
+	}
+}
+
+func TestSchemaErrorGivesEachStatementOnOneLine(t *testing.T) {
+	err := &sqlfence.SchemaError{Table: `"f"`, Statements: []string{"-- why\n\nALTER TABLE f\n\n  ADD a int;\n", "X;"}}
+	if text := err.Error(); !strings.HasSuffix(text, " or run ALTER TABLE f ADD a int; X;") {
+		t.Errorf("error %q", text)
+	}
+}
+
+// The first failure is the cause, if anything: the rest may follow from it.
+func TestSchemaThatCannotBeMadeIsToldWithTheFirstFailure(t *testing.T) {
+	first := errors.New("first")
+	db := sql.OpenDB(&failing{errs: []error{errors.New("no table"), first, errors.New("second")}})
+	defer db.Close()
+	g, err := sqlfence.New(db, sqlfence.Postgres, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.EnsureSchema(t.Context()); !errors.Is(err, first) {
+		t.Errorf("EnsureSchema: %v", err)
 	}
 }

@@ -130,6 +130,19 @@ func TestRunExitCodes(t *testing.T) {
 	}
 }
 
+func TestScriptWithoutAFirstLineIsNamedAsThat(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("echo ran\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := holdfast(t, srv.Endpoints(), "run", "x", "--", script).exits(126)
+	if !strings.Contains(p.stderr.String(), "#!/bin/sh") {
+		t.Errorf("stderr %q", p.stderr)
+	}
+}
+
 func TestRunWaitsItsTurn(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -210,6 +223,9 @@ func TestCommandIsKilledWhenItsLockIsTakenAway(t *testing.T) {
 			t.Logf("killed after %v", time.Since(start))
 			p.exits(79)
 			srv.WaitForKeys(t, "holdfast/", 0)
+			if out := p.stdout.String(); strings.Contains(out, "TERM") { // for which there is no time
+				t.Errorf("stdout %q", out)
+			}
 		})
 	}
 }

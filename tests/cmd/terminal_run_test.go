@@ -41,6 +41,21 @@ func TestCommandInAPipelineLeavesTheTerminalAlone(t *testing.T) {
 	w.exits(0)
 }
 
+// So does one that is started in the background, although it has the terminal as its stdin and stdout.
+func TestCommandInTheBackgroundLeavesTheTerminalAlone(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	groups := `sh -c 'ps -o tpgid= $$; ps -o pgid= $$'`
+	w := commandOnTerminal(t, shell("set -m; "+program+" run x -- "+groups+" & wait; echo end"),
+		"ETCDCTL_ENDPOINTS="+srv.Endpoints()[0])
+	w.prints(w.stdout, "end")
+	fields := strings.Fields(w.stdout.String())
+	if len(fields) != 3 || fields[0] == fields[1] {
+		t.Errorf("foreground group and own group: %q; they must differ", fields)
+	}
+	w.exits(0)
+}
+
 func TestCtrlZStopsBothAndTheyGoOn(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ import (
 func TestCommitWhoseReplyIsLostIsUnknownAndNotRepeated(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		commits := 0
-		db := d.pool(t, &lossy{d.connector, func(real func() error) error {
+		db := d.pool(t, &lossy{Connector: d.connector, commit: func(real func() error) error {
 			commits++
 			return errors.Join(io.ErrUnexpectedEOF, real())
 		}})
@@ -36,7 +37,7 @@ func TestContextThatEndsDuringTheCommitLeavesItUnknown(t *testing.T) {
 	d := newDatabase(t, kinds[0])
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	db := d.pool(t, &lossy{d.connector, func(real func() error) error {
+	db := d.pool(t, &lossy{Connector: d.connector, commit: func(real func() error) error {
 		cancel(why)
 		return errors.Join(context.Canceled, real())
 	}})
@@ -49,7 +50,7 @@ func TestContextThatEndsDuringTheCommitLeavesItUnknown(t *testing.T) {
 func TestCommitThatWasRefusedIsNotUnknown(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		commits := 0
-		db := d.pool(t, &lossy{d.connector, func(real func() error) error {
+		db := d.pool(t, &lossy{Connector: d.connector, commit: func(real func() error) error {
 			if commits++; commits == 1 {
 				return gaveUp{} // and the transaction stays open on its connection
 			}
@@ -360,4 +361,80 @@ func TestConnectionThatBreaksDuringTheWorkWritesNothing(t *testing.T) {
 			t.Errorf("works %v, mark %v", works, d.mark(t, "r"))
 		}
 	})
+}
+
+// The function returns its own error after its connection broke. PostgreSQL knows what became of its transaction.
+func TestWorkThatFailsOnABrokenConnectionIsToldWhatItCommitted(t *testing.T) {
+	d := newDatabase(t, kinds[1])
+	g := d.guard(t, nil)
+	own := errors.New("own")
+	for _, committed := range []bool{false, true} {
+		resource := fmt.Sprint(committed)
+		err := g.Do(t.Context(), resource, fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			if err := d.write(resource, 5, "")(ctx, tx); err != nil {
+				t.Error(err)
+			}
+			var pid int64
+			if err := tx.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+				t.Error(err)
+			}
+			if committed {
+				if _, err := tx.ExecContext(ctx, "COMMIT"); err != nil {
+					t.Error(err)
+				}
+			}
+			d.exec(t, "SELECT pg_terminate_backend(?, 10000)", pid)
+			return own
+		})
+		if committed && (!errors.Is(err, sqlfence.ErrTxEnded) || !errors.Is(err, own)) || !committed && err != own {
+			t.Errorf("committed: %v: %v", committed, err)
+		}
+		if works, _ := d.works(t, resource); (len(works) == 1) != committed {
+			t.Errorf("committed: %v: works %v", committed, works)
+		}
+	}
+}
+
+func TestErrorOfWorkWhoseContextHasEndedIsReturnedUnchanged(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		g := d.guard(t, nil)
+		own := errors.New("own")
+		ctx, cancel := context.WithCancel(t.Context())
+		err := g.Do(ctx, "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			cancel()
+			for err := error(nil); !errors.Is(err, sql.ErrTxDone); { // database/sql rolls back
+				_, err = tx.ExecContext(t.Context(), "SELECT 1")
+			}
+			return own
+		})
+		if err != own {
+			t.Errorf("Do: %v", err)
+		}
+	})
+}
+
+// lateCommit commits a transaction in its next Check, as a goroutine that the function has left behind could.
+type lateCommit struct {
+	*holder
+	tx *sql.Tx
+}
+
+func (l *lateCommit) Check() error {
+	if l.tx == nil {
+		return nil
+	}
+	return l.tx.Commit()
+}
+
+func TestTransactionThatEndsRightBeforeItsCommitIsNotTakenForDone(t *testing.T) {
+	d := newDatabase(t, kinds[0])
+	g := d.guard(t, &sqlfence.Options{Retry: retry()})
+	l := &lateCommit{holder: &holder{token: 5}}
+	err := g.Do(t.Context(), "r", l, func(ctx context.Context, tx *sql.Tx) error {
+		l.tx = tx
+		return d.write("r", 5, "")(ctx, tx)
+	})
+	if works, _ := d.works(t, "r"); !errors.Is(err, sqlfence.ErrTxEnded) || len(works) != 1 {
+		t.Errorf("Do: %v, works %v", err, works)
+	}
 }

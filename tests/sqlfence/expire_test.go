@@ -3,18 +3,24 @@ package sqlfence_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
 func TestExpiredMarkLetsNoStaleTokenIn(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
-		g := d.guard(t, nil)
+		refused := 0
+		count := audit.Func(func(context.Context, audit.Record) { refused++ })
+		g := d.guard(t, &sqlfence.Options{Auditor: count})
 		do := func(resource string, token fencing.Token) error {
 			return g.Do(t.Context(), resource, token, d.write(resource, token, ""))
 		}
@@ -27,9 +33,13 @@ func TestExpiredMarkLetsNoStaleTokenIn(t *testing.T) {
 		}
 		d.exec(t, "UPDATE holdfast_fence SET raised_at = raised_at - 7200 WHERE resource <> ?", d.resource("busy"))
 		d.exec(t, "UPDATE holdfast_fence SET raised_at = 0 WHERE resource = ?", d.resource("no raised_at"))
-		n, err := g.Expire(t.Context(), fencing.Token(20), time.Hour)
-		if err != nil || n != 2 {
-			t.Errorf("%d marks were deleted, %v; want 2", n, err)
+		for _, c := range []struct {
+			idle time.Duration
+			n    int64
+		}{{3 * time.Hour, 0}, {time.Hour, 2}} {
+			if n, err := g.Expire(t.Context(), fencing.Token(20), c.idle); err != nil || n != c.n {
+				t.Errorf("%d marks were deleted, %v; want %d", n, err, c.n)
+			}
 		}
 		for resource, want := range map[string]fencing.Token{
 			"job 1": 0, "job 2": 0, "busy": 6, "above": 30, "no raised_at": 4,
@@ -67,6 +77,9 @@ func TestExpiredMarkLetsNoStaleTokenIn(t *testing.T) {
 		}
 		if err := do("job 1", 4); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("after the commit: %v", err)
+		}
+		if refused != 4 {
+			t.Errorf("%d refusals are recorded, want 4", refused)
 		}
 	})
 }
@@ -132,10 +145,14 @@ func TestFirstFloorIsNotMissedByAnOlderSnapshot(t *testing.T) {
 func TestAllIdleMarksExpire(t *testing.T) {
 	d := newDatabase(t, kinds[0])
 	g := d.guard(t, nil)
+	n, err := g.Expire(t.Context(), fencing.Token(5), time.Hour)
+	if rows := d.number(t, "SELECT COUNT(*) FROM holdfast_fence"); n != 0 || err != nil || rows != 0 {
+		t.Errorf("of no marks %d expired, %v, and now there are %d rows", n, err, rows)
+	}
 	const marks = 2500
 	d.exec(t, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "+
 		"INSERT INTO holdfast_fence (resource, lock_name, token, raised_at) SELECT 'job ' || i, '', i, 1000 FROM n", marks)
-	n, err := g.Expire(t.Context(), fencing.Token(marks+1), time.Hour)
+	n, err = g.Expire(t.Context(), fencing.Token(marks+1), time.Hour)
 	left := d.number(t, "SELECT COUNT(*) FROM holdfast_fence WHERE resource <> ''")
 	if err != nil || n != marks || left != 0 {
 		t.Errorf("%d of %d marks expired, %d are left, %v", n, marks, left, err)
@@ -173,4 +190,49 @@ func TestNoStaleWriteLandsWhileMarksExpire(t *testing.T) {
 		stop()
 		t.Logf("%d marks expired", <-deleted)
 	})
+}
+
+func TestExpireEndsAlthoughTheDatabaseKeepsTheMarks(t *testing.T) {
+	d := newDatabase(t, kinds[0])
+	g := d.guard(t, nil)
+	d.exec(t, "INSERT INTO holdfast_fence (resource, lock_name, token, raised_at) VALUES ('r', '', 7, 1000)")
+	d.exec(t, "CREATE TRIGGER kept BEFORE DELETE ON holdfast_fence BEGIN SELECT RAISE(IGNORE); END")
+	if n, err := g.Expire(deadline(t), fencing.Token(20), time.Hour); n != 0 || err != nil || d.mark(t, "r") != 7 {
+		t.Errorf("%d marks expired, %v; mark %v", n, err, d.mark(t, "r"))
+	}
+}
+
+// With a snapshot PostgreSQL would fail to delete it.
+func TestMarkThatIsRaisedWhileItExpiresStays(t *testing.T) {
+	d := newDatabase(t, kinds[1])
+	g := d.guard(t, nil)
+	if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "")); err != nil {
+		t.Fatal(err)
+	}
+	d.exec(t, "UPDATE holdfast_fence SET raised_at = 1000 WHERE resource = 'r'")
+	dsn := postgresDSN(d.id) + " default_transaction_isolation='repeatable read'"
+	c, err := stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expiring := d.guardOver(t, d.pool(t, c), nil)
+	type result struct {
+		n   int64
+		err error
+	}
+	expired := make(chan result, 1)
+	err = g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+		go func() { // joined by the receive
+			n, err := expiring.Expire(deadline(t), fencing.Token(20), time.Hour)
+			expired <- result{n, err}
+		}()
+		d.waitForWaiters(t, 1)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if r := <-expired; r.n != 0 || r.err != nil || d.mark(t, "r") != 5 {
+		t.Errorf("%d marks expired, %v; mark %v", r.n, r.err, d.mark(t, "r"))
+	}
 }

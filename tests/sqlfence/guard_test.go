@@ -3,6 +3,7 @@ package sqlfence_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"runtime"
 	"slices"
@@ -206,7 +207,7 @@ func TestWaitForAResourceEndsWithTheContext(t *testing.T) {
 
 func TestHolderLostDuringItsWorkDoesNotCommit(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
-		g := d.guard(t, nil)
+		g := d.guard(t, &sqlfence.Options{Retry: retry()})
 		h := &holder{token: 5}
 		err := g.Do(t.Context(), "r", h, func(ctx context.Context, tx *sql.Tx) error {
 			h.err = &holdfast.LostError{Kind: "lock", Name: "job", Token: 5, Cause: holdfast.CauseExpired}
@@ -306,6 +307,48 @@ func TestDoWithinDoIsRefusedIfItWouldWaitForItself(t *testing.T) {
 		}
 		if err := g.Do(context.WithoutCancel(inner), "r", fencing.Token(5), nothing); err != nil {
 			t.Errorf("after the end of the function: %v", err)
+		}
+	})
+}
+
+// It is that of another resource, which has recorded it.
+func TestRefusalWithinTheWorkIsRecordedOnce(t *testing.T) {
+	d := newDatabase(t, kinds[0])
+	var refused []string
+	keep := audit.Func(func(_ context.Context, r audit.Record) { refused = append(refused, r.Resource) })
+	g := d.guard(t, &sqlfence.Options{Auditor: keep})
+	if err := g.Do(t.Context(), "inner", fencing.Token(7), d.write("inner", 7, "")); err != nil {
+		t.Fatal(err)
+	}
+	err := g.Do(t.Context(), "outer", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+		return g.Raise(ctx, sqlfence.SQLTx(tx), "inner", fencing.Token(5))
+	})
+	if !errors.Is(err, fencing.ErrStale) || !slices.Equal(refused, []string{"inner"}) || d.mark(t, "outer") != 0 {
+		t.Errorf("Do: %v, mark %v, recorded %v", err, d.mark(t, "outer"), refused)
+	}
+}
+
+func TestFloorIsAddedByTheFirstWriteOnly(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		added := 0
+		g := d.guardOver(t, d.pool(t, &lossy{Connector: d.connector,
+			exec: func(query string, real func() (driver.Result, error)) (driver.Result, error) {
+				if strings.Contains(query, "VALUES ('', '', 1)") {
+					added++
+				}
+				return real()
+			}}), nil)
+		first := 0
+		for range 3 {
+			if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "")); err != nil {
+				t.Fatal(err)
+			}
+			if first == 0 {
+				first = added
+			}
+		}
+		if first == 0 || added != first {
+			t.Errorf("%d times with the first write, %d with three", first, added)
 		}
 	})
 }

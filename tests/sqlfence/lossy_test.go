@@ -5,10 +5,11 @@ import (
 	"database/sql/driver"
 )
 
-// lossy is a connector that calls commit in place of each real Commit.
+// lossy is a connector that calls its functions, if they are not nil, in place of each real Commit and ExecContext.
 type lossy struct {
 	driver.Connector
 	commit func(real func() error) error
+	exec   func(query string, real func() (driver.Result, error)) (driver.Result, error)
 }
 
 func (l *lossy) Connect(ctx context.Context) (driver.Conn, error) {
@@ -34,7 +35,11 @@ func (c *lossyConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.
 }
 
 func (c *lossyConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+	real := func() (driver.Result, error) { return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args) }
+	if c.l.exec == nil {
+		return real()
+	}
+	return c.l.exec(query, real)
 }
 
 func (c *lossyConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
@@ -57,4 +62,9 @@ type lossyTx struct {
 	l *lossy
 }
 
-func (tx *lossyTx) Commit() error { return tx.l.commit(tx.Tx.Commit) }
+func (tx *lossyTx) Commit() error {
+	if tx.l.commit == nil {
+		return tx.Tx.Commit()
+	}
+	return tx.l.commit(tx.Tx.Commit)
+}

@@ -59,3 +59,18 @@ func TestRaiseThatTheDatabaseDropsIsNotRepeated(t *testing.T) {
 		}
 	})
 }
+
+func TestFailureOfARaiseIsNotBlamedOnTheSchema(t *testing.T) {
+	d := newDatabase(t, kinds[0])
+	g := d.guard(t, nil)
+	for _, statement := range []string{
+		"CREATE TRIGGER refused BEFORE INSERT ON holdfast_fence BEGIN SELECT RAISE(ABORT, 'refused'); END",
+		"DROP TABLE holdfast_fence",
+	} {
+		d.exec(t, statement)
+		err := g.Do(t.Context(), "r", fencing.Token(5), neverCalled(t))
+		if _, ok := errors.AsType[*sqlfence.SchemaError](err); ok || !errors.Is(err, fencing.ErrNotDone) {
+			t.Errorf("after %s: %v", statement, err)
+		}
+	}
+}

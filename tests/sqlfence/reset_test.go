@@ -2,9 +2,14 @@ package sqlfence_test
 
 import (
 	"context"
+	"database/sql/driver"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
 func TestResetDeletesOneMarkAndIsRecorded(t *testing.T) {
@@ -35,4 +40,49 @@ func TestResetDeletesOneMarkAndIsRecorded(t *testing.T) {
 			t.Errorf("another lock after the reset: %v", err)
 		}
 	})
+}
+
+func TestResetDeletesAMarkThatIsRaisedMeanwhile(t *testing.T) {
+	onEach(t, func(t *testing.T, d *database) {
+		var records []audit.Record
+		keep := audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) })
+		other := d.guard(t, nil)
+		raise := func(token fencing.Token) {
+			if err := other.Do(t.Context(), "r", token, d.write("r", token, "")); err != nil {
+				t.Error(err)
+			}
+		}
+		raise(7)
+		g := d.guardOver(t, d.pool(t, &lossy{Connector: d.connector,
+			exec: func(query string, real func() (driver.Result, error)) (driver.Result, error) {
+				if strings.HasPrefix(query, "DELETE") && d.mark(t, "r") == 7 {
+					raise(9)
+				}
+				return real()
+			}}), &sqlfence.Options{Auditor: keep})
+		if err := g.Reset(t.Context(), "r", nil); err != nil || d.mark(t, "r") != 0 {
+			t.Errorf("Reset: %v, mark %v", err, d.mark(t, "r"))
+		}
+		if len(records) != 1 || records[0].Mark != 9 {
+			t.Errorf("records %+v", records)
+		}
+	})
+}
+
+func TestResetThatTheDatabaseRefusesFailsAndIsRecorded(t *testing.T) {
+	d := newDatabase(t, kinds[0])
+	var records []audit.Record
+	keep := audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) })
+	g := d.guard(t, nil)
+	if err := g.Do(t.Context(), "r", fencing.Token(7), d.write("r", 7, "")); err != nil {
+		t.Fatal(err)
+	}
+	d.exec(t, "CREATE TRIGGER kept BEFORE DELETE ON holdfast_fence BEGIN SELECT RAISE(ABORT, 'kept'); END")
+	err := g.Reset(deadline(t), "r", keep)
+	if err == nil || errors.Is(err, context.DeadlineExceeded) || d.mark(t, "r") != 7 {
+		t.Errorf("Reset: %v, mark %v", err, d.mark(t, "r"))
+	}
+	if len(records) != 1 || records[0].Err == nil {
+		t.Errorf("records %+v", records)
+	}
 }

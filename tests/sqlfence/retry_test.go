@@ -3,10 +3,12 @@ package sqlfence_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -268,5 +270,25 @@ func TestBusySQLiteIsRepeated(t *testing.T) {
 	}
 	if works, _ := d.works(t, "r"); !slices.Equal(works, []string{"first", "second"}) {
 		t.Errorf("works %v", works)
+	}
+}
+
+// Galera reports a conflict of two nodes at any statement.
+func TestTransientErrorOfTheGuardsOwnStatementsIsRepeated(t *testing.T) {
+	d := newDatabase(t, kinds[0])
+	for _, statement := range []string{"SAVEPOINT", "RELEASE"} {
+		failures := 0
+		g := d.guardOver(t, d.pool(t, &lossy{Connector: d.connector,
+			exec: func(query string, real func() (driver.Result, error)) (driver.Result, error) {
+				if failures == 0 && strings.HasPrefix(query, statement) {
+					failures++
+					return nil, gaveUp{}
+				}
+				return real()
+			}}), &sqlfence.Options{Retry: retry()})
+		err := g.Do(t.Context(), statement, fencing.Token(5), d.write(statement, 5, "once"))
+		if works, _ := d.works(t, statement); err != nil || failures != 1 || !slices.Equal(works, []string{"once"}) {
+			t.Errorf("%s: %d failures, %v, works %v", statement, failures, err, works)
+		}
 	}
 }
