@@ -21,8 +21,8 @@ const (
 	Differs             // with the mutant on, the place would have done something else
 )
 
-// maxMemory is for a mutant that appends for ever: it must not take the machine along. What counts is memory that can be
-// written to. An etcd in the tests' process maps 10 GiB of its file to read them.
+// maxMemory is for a mutant that appends for ever: it must not take the machine along. What counts is memory that can
+// be written to. An etcd in the tests' process maps 10 GiB of its file to read them.
 const maxMemory = 8 << 30
 
 var (
