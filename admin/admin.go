@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // Kind is what a name is of. The lock, the tree lock, the semaphore and the election of one name have nothing in
@@ -158,8 +159,6 @@ func (k Kind) notSemaphore(what string) error {
 }
 
 // read puts reads to etcd as one linearizable Txn.
-func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return attempt.Ask(ctx, c.sender, attempt.Read, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return c.client.Txn(ctx).Then(ops...).Commit()
-	})
+func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (txns.Reply, error) {
+	return txns.Txn{Then: ops}.Ask(ctx, c.sender, attempt.Read)
 }

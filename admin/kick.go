@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // The reasons in a HolderError. Test for them with errors.Is.
@@ -203,12 +204,12 @@ func (r *request) find(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	first, own, writer, epoch := kvsAt(resp, 0), kvsAt(resp, 1), kvsAt(resp, 2), kvsAt(resp, 3)
+	first, own, writer, epoch := resp.First(0), resp.Range(1).Kvs, resp.First(2), resp.Range(3).Kvs
 	failed := &HolderError{Token: r.token, Err: ErrNotHeld}
-	if len(first) == 0 {
+	if first == nil {
 		return failed
 	}
-	if failed.Holder, err = r.view(ctx, first[0], epoch); err != nil || len(own) == 0 {
+	if failed.Holder, err = r.view(ctx, first, epoch); err != nil || len(own) == 0 {
 		return cmp.Or(err, error(failed))
 	}
 	kv := own[len(own)-1] // a writer's key comes behind a reader's
@@ -218,7 +219,7 @@ func (r *request) find(ctx context.Context) error {
 		return err
 	case e.Token != 0 && e.Token != r.token:
 		return failed
-	case kv.CreateRevision != first[0].CreateRevision && (!e.Shared || len(writer) > 0 && writer[0].CreateRevision < rev):
+	case kv.CreateRevision != first.CreateRevision && (!e.Shared || writer != nil && writer.CreateRevision < rev):
 		failed.Err = ErrWaits
 		return failed
 	}
@@ -232,10 +233,6 @@ func (r *request) find(ctx context.Context) error {
 		r.holder.writable = append(r.holder.writable, writable{string(kv.Key), kv.ModRevision, v})
 	}
 	return nil
-}
-
-func kvsAt(resp *clientv3.TxnResponse, i int) []*mvccpb.KeyValue {
-	return resp.Responses[i].GetResponseRange().Kvs
 }
 
 // view returns what people see of an entry, with its token.
@@ -260,12 +257,9 @@ func (r *request) write(
 		w.value.Notice = notice(w.value.Notice)
 		puts = append(puts, clientv3.OpPut(w.key, w.value.Encode(), opts...))
 	}
-	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return r.client.Txn(ctx).If(unchanged...).Then(puts...).Commit()
-	}
-	resp, open, err := attempt.Once(ctx, r.sender, attempt.Write, send)
+	resp, err := txns.Txn{If: unchanged, Then: puts}.Once(ctx, r.sender, attempt.Write)
 	switch {
-	case err != nil && !open && !etcderr.Pending(err) && etcderr.Classify(err) == etcderr.Unknown:
+	case err != nil && !resp.Unanswered && !etcderr.Pending(err) && etcderr.Classify(err) == etcderr.Unknown:
 		// So a full store refuses, but also answers the one request that has filled it, and that it has carried out. A
 		// read tells which it was.
 		found := r.find(ctx)
@@ -276,10 +270,10 @@ func (r *request) write(
 		r.unanswered = r.unanswered || found != nil
 		return err
 	case err != nil:
-		r.unanswered = r.unanswered || open || etcderr.Classify(err) == etcderr.Unknown
+		r.unanswered = r.unanswered || resp.Unanswered || etcderr.Classify(err) == etcderr.Unknown
 		return etcderr.WithConnection(r.client.ActiveConnection(), err)
 	case !resp.Succeeded:
-		r.unanswered = r.unanswered || open // perhaps it was a copy of this that has changed the entry
+		r.unanswered = r.unanswered || resp.Unanswered // perhaps it was a copy of this that has changed the entry
 		return backoff.Again(errEntryChanged)
 	default:
 		r.told = true

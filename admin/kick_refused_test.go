@@ -167,6 +167,8 @@ func (t *refusedTxn) Then(ops ...clientv3.Op) clientv3.Txn {
 	return t
 }
 
+func (t *refusedTxn) Else(ops ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Else(ops...); return t }
+
 func (t *refusedTxn) Commit() (*clientv3.TxnResponse, error) {
 	switch {
 	case !t.writes:

@@ -183,7 +183,7 @@ func (c *Client) pages(ctx context.Context, prefix string, limit int64) iter.Seq
 				yield(nil, err)
 				return
 			}
-			page := resp.Responses[0].GetResponseRange()
+			page := resp.Range(0)
 			for _, kv := range page.Kvs {
 				if !yield(kv, nil) {
 					return

@@ -104,6 +104,10 @@ type manyNamesTxn struct {
 	then []clientv3.Op
 }
 
+func (txn *manyNamesTxn) If(...clientv3.Cmp) clientv3.Txn { return txn }
+
+func (txn *manyNamesTxn) Else(...clientv3.Op) clientv3.Txn { return txn }
+
 func (txn *manyNamesTxn) Then(ops ...clientv3.Op) clientv3.Txn {
 	txn.then = ops
 	return txn

@@ -174,12 +174,12 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 			return listing{}, err
 		}
 		if l.revision == 0 {
-			l.revision, epoch = resp.Header.Revision, resp.Responses[1].GetResponseRange().Kvs
-			if len(ops) > 2 && resp.Responses[2].GetResponseRange().Count > 0 {
-				l.readBeside(q, resp.Responses[2].GetResponseRange().Kvs[0])
+			l.revision, epoch = resp.Header.Revision, resp.Range(1).Kvs
+			if len(ops) > 2 && resp.Range(2).Count > 0 {
+				l.readBeside(q, resp.First(2))
 			}
 		}
-		page := resp.Responses[0].GetResponseRange()
+		page := resp.Range(0)
 		for _, kv := range page.Kvs {
 			if kv.CreateRevision == from && l.has(string(kv.Key)) {
 				continue
@@ -225,7 +225,7 @@ func (c *Client) token(ctx context.Context, epoch []*mvccpb.KeyValue, rev int64)
 		if err != nil {
 			return 0, err
 		}
-		token, _ = layout.Token(kvsAt(resp, 0), rev)
+		token, _ = layout.Token(resp.Range(0).Kvs, rev)
 	}
 	return token, nil // 0: whatever stands there, it is not an epoch; acquisitions say so
 }

@@ -161,11 +161,11 @@ func (w *watcher) ask(ctx context.Context, events []*clientv3.Event) (how []What
 		return nil, nil, err
 	}
 	for n, i := range asked {
-		if resp.Responses[n+1].GetResponseRange().Count == 0 {
+		if resp.Range(n+1).Count == 0 {
 			how[i] = Lost
 		}
 	}
-	return how, resp.Responses[0].GetResponseRange().Kvs, nil
+	return how, resp.Range(0).Kvs, nil
 }
 
 // modified tells what was written into an entry: that its holder has released it and it stays, or what an

@@ -31,6 +31,9 @@ func New(cli *clientv3.Client, policy backoff.Policy) *Sender {
 	return s
 }
 
+// Client returns the client that requests are sent with.
+func (s *Sender) Client() *clientv3.Client { return s.client }
+
 // SetRenewal sets the shortest and the longest pause before a renewal or its proof is sent again.
 func (s *Sender) SetRenewal(base, most time.Duration) {
 	base, most = min(base, renewalBase), min(most, s.policy.Attempt)

@@ -40,6 +40,7 @@ var layers = map[string][]string{
 	"audit":              {""},
 	"internal/attempt":   leaves,
 	"internal/watching":  leaves,
+	"internal/txns":      above("internal/attempt"),
 	"fencing":            above("internal/attempt"),
 	"internal/fence":     above("fencing"),
 	"fencing/sqlfence":   above("fencing", "internal/fence"),
@@ -51,7 +52,7 @@ var layers = map[string][]string{
 	"session":            above("internal/attempt", "internal/layout", "internal/lease", "internal/watching"),
 	"internal/queue":     locks,
 	"internal/front":     locks,
-	"admin":              above("internal/attempt", "internal/layout", "internal/watching", "fencing", "view"),
+	"admin":              slices.Concat(requests, []string{"fencing", "view"}),
 	"locker":             slices.Concat(locks, []string{"session", "internal/queue"}),
 	"election":           slices.Concat(locks, []string{"session", "internal/queue", "internal/front"}),
 
@@ -61,7 +62,10 @@ var layers = map[string][]string{
 }
 
 // locks lists what the packages that make locks and terms may import.
-var locks = above("internal/attempt", "internal/layout", "internal/lease", "internal/watching", "fencing", "view")
+var locks = slices.Concat(requests, []string{"internal/lease", "fencing", "view"})
+
+// requests lists what sends requests about entries.
+var requests = above("internal/attempt", "internal/layout", "internal/txns", "internal/watching")
 
 func above(packages ...string) []string { return slices.Concat(leaves, packages) }
 

@@ -64,13 +64,13 @@
 //
 // # Where to begin
 //
-// A free lock takes this path, in order: acquire.go, line.go, entry.go, put.go, commit.go,
-// hold.go, release.go, remove.go; without a hold, giveup.go. A waiter adds wait.go, stream.go and judge.go; a line in
+// A free lock takes this path, in order: acquire.go, line.go, entry.go, put.go, hold.go,
+// release.go, remove.go; without a hold, giveup.go. A waiter adds wait.go and judge.go; a line in
 // memory, handoff.go; readers beside writers, readers.go; several queues, set.go and
 // downgrade.go; semaphores, permit.go, permitwait.go and limit.go. keys.go, sweeper.go and
 // orphans.go are about requests that were not answered, poll.go, notice.go, idle.go and
 // held.go about holds that last, minhold.go about names that stay taken after a release,
-// place.go about what waiters are told, term.go, front.go and follow.go about elections.
+// place.go about what waiters are told, term.go about elections.
 // DESIGN.md at the root of the module has the reasons. internal/queuemodel and
 // internal/semmodel are models of this algorithm that are searched for mistakes.
 package queue

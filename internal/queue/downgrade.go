@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // Downgradable returns the queue as one acquisition uses it that is to hold alone first, and
@@ -31,14 +32,14 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	ctx, cancel := h.entry.q.host.Detached(ctx)
 	defer cancel()
 	r, err := h.removeBeside(ctx, reader)
-	if err == nil && r.succeeded {
+	if err == nil && r.Succeeded {
 		h.wasRemoved()
 		return reader, nil
 	}
-	h.entry.removing = h.entry.q.reportUnknown("remove", err) || r.unanswered
+	h.entry.removing = h.entry.q.reportUnknown("remove", err) || r.Unanswered
 	h.removeInBackground()
 	switch removed := h.awaitRemoved(ctx); {
-	case err == nil && !r.unanswered: // refused: one of the two entries was deleted by hand
+	case err == nil && !r.Unanswered: // refused: one of the two entries was deleted by hand
 		lost := reader.lossOfEntry(holdfast.CauseEntryDeleted)
 		reader.endAndRelease(lost)
 		return nil, reader.Check()
@@ -54,12 +55,12 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 }
 
 // removeBeside removes the entry of h, by one request, if that of another hold stands.
-func (h *Hold) removeBeside(ctx context.Context, other *Hold) (reply, error) {
+func (h *Hold) removeBeside(ctx context.Context, other *Hold) (txns.Reply, error) {
 	rctx, cancel := h.entry.requestContext(ctx, 0)
 	defer cancel()
-	return h.entry.q.shared.commits.send(rctx, txn{
-		cmps: []clientv3.Cmp{h.IsOwner(), other.IsOwner()},
-		then: []clientv3.Op{clientv3.OpDelete(h.Key())},
+	return h.entry.commit(rctx, txns.Txn{
+		If:   []clientv3.Cmp{h.IsOwner(), other.IsOwner()},
+		Then: []clientv3.Op{clientv3.OpDelete(h.Key())},
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 const (
@@ -82,20 +83,19 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 	return due, ops
 }
 
-// sendHeld sends the operations as one Txn. If it is not answered, the next poll
-// makes another; should both be carried out, the second changes nothing.
+// sendHeld sends the operations as one Txn. If it is not answered, the next poll makes another; should both be carried
+// out, the second changes nothing.
 func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
-	r, err := holds[0].entry.q.shared.commits.send(ctx, txn{then: ops})
+	r, err := holds[0].entry.commit(ctx, txns.Txn{Then: ops})
 	if err != nil && (ctx.Err() != nil || etcderr.Pending(err)) {
 		return
 	}
 	for i, h := range holds {
 		mod := h.entry.rev // refused, or the entry is gone: do not try again
 		if err == nil {
-			own := r.responses[i].GetResponseTxn()
-			if own.Succeeded {
-				mod = r.header.Revision
-			} else if kv := first(own.Responses[0].GetResponseRange().Kvs); isEntry(kv, h.entry.rev) {
+			if own := r.Inner(i); own.Succeeded {
+				mod = r.Header.Revision
+			} else if kv := own.First(0); isEntry(kv, h.entry.rev) {
 				h.sawEntry(kv)
 			}
 		}

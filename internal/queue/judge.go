@@ -13,6 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // When the entry ahead is gone, an entry may hold, at once or after the lock delay.
@@ -59,9 +61,9 @@ func (e *entry) verify(ctx context.Context) error {
 		e.saw(e.q.aheadIn(resp, len(resp.Responses)-lookedAhead, e.rev))
 	}
 	if learn {
-		e.others.add(e.q, resp.Responses[2].GetResponseRange().Kvs, false)
+		e.others.add(e.q, resp.Range(2).Kvs, false)
 	}
-	switch ahead := rangeAt(resp, 1); {
+	switch ahead := resp.First(1); {
 	case e.ahead == nil:
 		return nil
 	case isSame(ahead, e.ahead):
@@ -69,7 +71,7 @@ func (e *entry) verify(ctx context.Context) error {
 		e.tellWaiting(ctx)
 		return nil
 	case onlyOne:
-		e.setAhead(ahead, resp.Header.Revision, ours && resp.Responses[2].GetResponseRange().Count == 0)
+		e.setAhead(ahead, resp.Header.Revision, ours && resp.Range(2).Count == 0)
 		return nil
 	default:
 		return e.judgeUnknown(ctx)
@@ -103,7 +105,7 @@ func (e *entry) judge(ctx context.Context, d int64) error {
 	}
 	// With an entry ahead of it, the one that went had never held, or others hold
 	// beside it, which are judged when they have gone.
-	ahead := rangeAt(resp, 1)
+	ahead := resp.First(1)
 	e.setAhead(ahead, d, ahead == nil && (e.others.unknown || anyAbsent(resp.Responses[2:])))
 	return nil
 }
@@ -136,7 +138,7 @@ func (e *entry) judgeUnknown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.setAhead(rangeAt(resp, 1), resp.Header.Revision, judged.unknown || anyAbsent(resp.Responses[2:]))
+	e.setAhead(resp.First(1), resp.Header.Revision, judged.unknown || anyAbsent(resp.Responses[2:]))
 	return nil
 }
 
@@ -146,7 +148,7 @@ func (e *entry) judgeCompacted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.setAhead(rangeAt(resp, 1), resp.Header.Revision, true)
+	e.setAhead(resp.First(1), resp.Header.Revision, true)
 	return nil
 }
 
@@ -155,17 +157,18 @@ func (e *entry) judgeCompacted(ctx context.Context) error {
 //
 // An attempt that wants to hold also takes an entry for gone that another client has written to. It may be an
 // administrator's removal: then the entry stands on a lease that ends by itself, perhaps right after this read.
-func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (*clientv3.TxnResponse, error) {
+func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (txns.Reply, error) {
 	began := time.Now()
-	resp, err := e.q.readIf(ctx, e.othersStand(), append([]clientv3.Op{getMeta(e.key)}, others...)...)
+	t := txns.Txn{If: e.othersStand(), Then: append([]clientv3.Op{getMeta(e.key)}, others...)}
+	resp, err := t.Ask(ctx, e.q.host.Sender(), attempt.Read)
 	if err != nil {
-		return nil, err
+		return resp, err
 	}
 	if !resp.Succeeded {
-		return nil, errEntryGone
+		return resp, errEntryGone
 	}
-	if own := rangeAt(resp, 0); !isEntry(own, e.rev) || e.set != nil && own.ModRevision != e.modRevision() {
-		return nil, errEntryGone
+	if own := resp.First(0); !isEntry(own, e.rev) || e.set != nil && own.ModRevision != e.modRevision() {
+		return resp, errEntryGone
 	}
 	e.revision = resp.Header.Revision
 	e.sawAll(began)

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // semaphore is what the queues of one semaphore have in common.
@@ -126,14 +127,12 @@ func (q *Queue) putLimit(ctx context.Context, mod int64, p layout.Limit) (*mvccp
 	key := q.at.LimitKey()
 	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", mod)
 	put, get := clientv3.OpPut(key, p.String()), clientv3.OpGet(key)
-	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return q.host.Client().Txn(ctx).If(unchanged).Then(put, get).Else(get).Commit()
-	}
-	resp, err := attempt.Ask(ctx, q.host.Sender(), attempt.Write, send)
+	t := txns.Txn{If: []clientv3.Cmp{unchanged}, Then: []clientv3.Op{put, get}, Else: []clientv3.Op{get}}
+	resp, err := t.Ask(ctx, q.host.Sender(), attempt.Write)
 	if err != nil {
 		return nil, err
 	}
-	kv := rangeAt(resp, len(resp.Responses)-1)
+	kv := resp.First(len(resp.Responses) - 1)
 	if kv == nil {
 		return nil, fmt.Errorf("another client has deleted the limit of semaphore %s at %s; try again: "+
 			"the next acquisition puts it", names.Quote(q.at.Name), names.Quote(key))
@@ -180,7 +179,7 @@ func (q *Queue) tryResize(ctx context.Context, to int) error {
 			return err
 		}
 		from := layout.Limit{Permits: q.sem.permits, High: q.sem.permits} // there is none
-		if kv := first(resp.Kvs); kv != nil {
+		if kv := txns.First(resp.Kvs); kv != nil {
 			if from, err = q.parseLimit(kv); err != nil {
 				return err
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // With MinHold a name stays taken until that has passed since the grant, although the hold was released before, or its
@@ -131,20 +132,19 @@ func (m *move) try(ctx context.Context) error {
 			return err
 		}
 	}
-	r, err := m.q.shared.commits.send(ctx, txn{
-		cmps: []clientv3.Cmp{m.owned(), clientv3.Compare(clientv3.LeaseValue(m.key), "=", m.entry.lease.ID())},
-		then: []clientv3.Op{clientv3.OpPut(m.key, m.takenValue(m.ttl), clientv3.WithLease(m.lease))},
-		els:  []clientv3.Op{clientv3.OpGet(m.key)},
+	r, err := m.commit(ctx, txns.Txn{
+		If:   []clientv3.Cmp{m.owned(), clientv3.Compare(clientv3.LeaseValue(m.key), "=", m.entry.lease.ID())},
+		Then: []clientv3.Op{clientv3.OpPut(m.key, m.takenValue(m.ttl), clientv3.WithLease(m.lease))},
+		Else: []clientv3.Op{clientv3.OpGet(m.key)},
 	})
-	m.unanswered = m.unanswered || r.unanswered
+	m.unanswered = m.q.reportUnknown("move", err) || r.Unanswered || m.unanswered
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone: // the entry's own: it was revoked by hand
 		m.lease = clientv3.NoLease
 		return backoff.Again(err)
 	case err != nil:
-		m.unanswered = m.q.reportUnknown("move", err) || m.unanswered
 		return err
-	case r.succeeded || isEntry(first(r.responses[0].GetResponseRange().Kvs), m.rev):
+	case r.Succeeded || isEntry(r.First(0), m.rev):
 		return nil // in the second case a copy of ours has moved it, or an administrator
 	default:
 		return errEntryGone

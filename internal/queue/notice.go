@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // toldWithin is Value.ToldWithin of a session with that lock delay: the first entry of
@@ -70,15 +71,12 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	for i, h := range holds {
 		gets[i] = clientv3.OpGet(h.Key())
 	}
-	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return p.host.Client().Txn(ctx).Then(gets...).Commit()
-	}
-	resp, _, err := attempt.Once(ctx, p.host.Sender(), attempt.Read, send)
+	resp, err := txns.Txn{Then: gets}.Once(ctx, p.host.Sender(), attempt.Read)
 	if err != nil {
 		return
 	}
 	for i, h := range holds {
-		if kv := rangeAt(resp, i); isEntry(kv, h.entry.rev) {
+		if kv := resp.First(i); isEntry(kv, h.entry.rev) {
 			h.sawEntry(kv)
 		}
 	}

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // A permit of a semaphore is an entry with a weight, which stands in its key. It may be held once the weights of all
@@ -95,13 +95,11 @@ type permitsSeen struct {
 // errHigherLimit: more permits may be held than were read.
 var errHigherLimit = errors.New("the limit was higher than it was known to be")
 
-// permitsIn reads the replies to lookAtPermits. If it returns errHigherLimit, they must be read again.
-func (q *Queue) permitsIn(
-	ctx context.Context, resp []*pb.ResponseOp, known layout.Limit,
-) (seen permitsSeen, err error) {
-	list, youngest := resp[0].GetResponseRange(), resp[1].GetResponseRange()
-	seen = permitsSeen{ahead: list.Kvs, count: youngest.Count, youngest: first(youngest.Kvs)}
-	seen.limit, err = q.sawLimit(ctx, first(resp[2].GetResponseRange().Kvs))
+// permitsIn reads the replies to lookAtPermits, the first of which is response i. If it returns errHigherLimit, they
+// must be read again.
+func (q *Queue) permitsIn(ctx context.Context, r txns.Reply, i int, known layout.Limit) (seen permitsSeen, err error) {
+	seen = permitsSeen{ahead: r.Range(i).Kvs, count: r.Range(i + 1).Count, youngest: r.First(i + 1)}
+	seen.limit, err = q.sawLimit(ctx, r.First(i+2))
 	if err == nil && seen.limit.High > known.High {
 		err = errHigherLimit
 	}
@@ -142,15 +140,15 @@ func (e *entry) isFirst(from int64, delay bool) {
 }
 
 // putPermit reads the replies to the reads of the put.
-func (e *entry) putPermit(ctx context.Context, resp []*pb.ResponseOp, rev int64) error {
-	e.setCreated(rev)
-	e.sawAhead(resp[1].GetResponseRange(), nil)
-	seen, err := e.q.permitsIn(ctx, resp, e.permit.limit)
+func (e *entry) putPermit(ctx context.Context, resp txns.Reply) error {
+	e.setCreated(resp.Header.Revision)
+	e.sawAhead(resp.Range(1), nil)
+	seen, err := e.q.permitsIn(ctx, resp, 0, e.permit.limit)
 	if err != nil {
 		return err
 	}
 	e.position = seen.count
-	e.placePermit(seen, rev, e.requeued)
+	e.placePermit(seen, e.rev, e.requeued)
 	return nil
 }
 
@@ -167,7 +165,7 @@ func (e *entry) locatePermit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	seen, err := e.q.permitsIn(ctx, resp.Responses, known)
+	seen, err := e.q.permitsIn(ctx, resp, 0, known)
 	if errors.Is(err, errHigherLimit) {
 		return e.locatePermit(ctx)
 	}
@@ -199,7 +197,7 @@ func (q *Queue) checkRoom(ctx context.Context) error {
 	if err != nil {
 		return q.closedErr(ctx, err)
 	}
-	seen, err := q.permitsIn(open, resp.Responses, known)
+	seen, err := q.permitsIn(open, resp, 0, known)
 	switch {
 	case errors.Is(err, errHigherLimit):
 		return q.checkRoom(ctx)
@@ -261,23 +259,23 @@ func (e *entry) markToLeave(ctx context.Context) error {
 	if e.stage != placed || e.ahead == nil || p.far || p.mod != 0 {
 		return nil
 	}
-	t := txn{cmps: []clientv3.Cmp{e.unmarked()}, alone: true}
+	t := txns.Txn{If: []clientv3.Cmp{e.unmarked()}}
 	if base := e.served(); base != 0 {
-		t.els = []clientv3.Op{clientv3.OpTxn(t.cmps, []clientv3.Op{e.putMark(base, time.Time{})}, nil)}
+		t.Else = []clientv3.Op{clientv3.OpTxn(t.If, []clientv3.Op{e.putMark(base, time.Time{})}, nil)}
 	}
 	stand, few := p.sessionsStand()
 	if few && !time.Now().Before(e.delayUntil) && (p.base != 0 || p.due != 0) {
-		t.cmps = append(t.cmps, stand...)
-		t.then = []clientv3.Op{e.putMark(p.heard, time.Time{})}
+		t.If = append(t.If, stand...)
+		t.Then = []clientv3.Op{e.putMark(p.heard, time.Time{})}
 	} else {
-		t.then, t.els = t.els, nil
+		t.Then, t.Else = t.Else, nil
 	}
-	if len(t.then) == 0 {
+	if len(t.Then) == 0 {
 		return nil
 	}
 	r, err := e.commit(ctx, t)
 	if err == nil {
-		p.mod = r.header.Revision // or the entry is gone, or was changed: it is removed next
+		p.mod = r.Header.Revision // or the entry is gone, or was changed: it is removed next
 	}
 	return err
 }

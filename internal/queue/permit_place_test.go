@@ -178,7 +178,7 @@ func TestPermitsAreReadAsTheyStood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			seen, err := q.permitsIn(t.Context(), resp.Responses, q.knownLimit())
+			seen, err := q.permitsIn(t.Context(), resp, 0, q.knownLimit())
 			if err != nil {
 				t.Fatal(err)
 			}

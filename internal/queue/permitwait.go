@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // awaitPermit waits until the entry holds, or returns a *holdfast.LimitError if its weight is above a limit that was
@@ -65,7 +66,7 @@ func (e *entry) lookForMark(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := rangeAt(resp, 1)
+	now := resp.First(1)
 	if !isEntry(now, e.ahead.CreateRevision) {
 		return e.judgePermit(ctx, 0)
 	}
@@ -105,7 +106,7 @@ func (e *entry) judgePermit(ctx context.Context, at int64) error {
 	if err != nil {
 		return err
 	}
-	seen, err := e.q.permitsIn(ctx, resp.Responses[1:], known)
+	seen, err := e.q.permitsIn(ctx, resp, 1, known)
 	if errors.Is(err, errHigherLimit) {
 		return e.judgePermit(ctx, at)
 	}
@@ -136,7 +137,7 @@ func (e *entry) judgePermit(ctx context.Context, at int64) error {
 }
 
 // readPermits is readJudgement for a permit. It also tells the caller the place, if that is wanted.
-func (e *entry) readPermits(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+func (e *entry) readPermits(ctx context.Context, ops ...clientv3.Op) (txns.Reply, error) {
 	looks := e.ticket.request.OnWait != nil
 	if looks {
 		ops = append(ops, e.q.lookAhead(e.rev)...)
@@ -180,14 +181,14 @@ func (e *entry) lookForRoom(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limit, err := e.q.sawLimit(ctx, rangeAt(resp, 1))
+	limit, err := e.q.sawLimit(ctx, resp.First(1))
 	if err != nil {
 		return err
 	}
-	stand := resp.Responses[2].GetResponseRange().Kvs
+	stand := resp.Range(2).Kvs
 	stood := p.ahead
 	if !p.known {
-		stood = resp.Responses[3].GetResponseRange().Kvs
+		stood = resp.Range(3).Kvs
 	}
 	for _, kv := range stood {
 		same := func(other *mvccpb.KeyValue) bool { return other.CreateRevision == kv.CreateRevision }
@@ -256,23 +257,22 @@ func (e *entry) admit(ctx context.Context) error {
 		return nil
 	}
 	now := time.Now()
-	r, err := e.commit(ctx, txn{
-		cmps: append([]clientv3.Cmp{
+	r, err := e.commit(ctx, txns.Txn{
+		If: append([]clientv3.Cmp{
 			e.unmarked(), clientv3.Compare(clientv3.ModRevision(e.q.at.LimitKey()), "=", p.limit.Mod),
 		}, stand...),
-		then:  []clientv3.Op{e.putMark(p.heard, now)},
-		els:   []clientv3.Op{clientv3.OpGet(e.key), clientv3.OpGet(e.q.at.LimitKey())},
-		alone: true,
+		Then: []clientv3.Op{e.putMark(p.heard, now)},
+		Else: []clientv3.Op{clientv3.OpGet(e.key), clientv3.OpGet(e.q.at.LimitKey())},
 	})
 	if err != nil {
 		return err
 	}
-	if r.succeeded {
-		e.admitted(r.header.Revision)
+	if r.Succeeded {
+		e.admitted(r.Header.Revision)
 		e.sawAll(now)
 		return nil
 	}
-	own, kv := first(r.responses[0].GetResponseRange().Kvs), first(r.responses[1].GetResponseRange().Kvs)
+	own, kv := r.First(0), r.First(1)
 	switch {
 	case isEntry(own, e.rev) && layout.MarkIn(own) != 0: // put by an earlier copy, which was not answered
 		e.admitted(own.ModRevision)

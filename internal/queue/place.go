@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/callback"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -42,8 +43,7 @@ type ahead struct {
 	at     time.Time // zero: nothing is known
 }
 
-// lookAhead reads who holds, and the entries that were created before rev; with 0 some
-// of all. aheadIn reads the replies.
+// lookAhead reads who holds, and the entries created before rev; with 0 some of all. aheadIn reads the replies.
 func (q *Queue) lookAhead(rev int64) []clientv3.Op {
 	count := q.ahead(0, 0, clientv3.WithLimit(maxJudged))
 	if rev > 0 {
@@ -57,18 +57,18 @@ func (q *Queue) lookAhead(rev int64) []clientv3.Op {
 const lookedAhead = 3
 
 // aheadIn reads the replies to lookAhead(rev), the first of which is response i.
-func (q *Queue) aheadIn(resp *clientv3.TxnResponse, i int, rev int64) ahead {
-	return q.aheadOf(resp, i, rev, resp.Responses[i+2].GetResponseRange().Kvs)
+func (q *Queue) aheadIn(resp txns.Reply, i int, rev int64) ahead {
+	return q.aheadOf(resp, i, rev, resp.Range(i+2).Kvs)
 }
 
-func (q *Queue) aheadOf(resp *clientv3.TxnResponse, i int, rev int64, epoch []*mvccpb.KeyValue) ahead {
-	before := resp.Responses[i+1].GetResponseRange()
+func (q *Queue) aheadOf(resp txns.Reply, i int, rev int64, epoch []*mvccpb.KeyValue) ahead {
+	before := resp.Range(i + 1)
 	known := int64(len(before.Kvs))
 	a := ahead{count: attempts(before.Kvs), epoch: epoch, at: time.Now()}
 	if rev == 0 {
 		a.count += before.Count - known
 	}
-	oldest := holderIn(resp.Responses[i].GetResponseRange().Kvs)
+	oldest := holderIn(resp.Range(i).Kvs)
 	if oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
 		a.holder = oldest
 		if q.reader && layout.IsReader(string(oldest.Key)) {
@@ -109,20 +109,19 @@ func (e *entry) look() []clientv3.Op {
 }
 
 // looked reads the replies to look, the first of which is response i.
-func (e *entry) looked(r reply, i int) {
-	e.saw(e.q.aheadIn(&clientv3.TxnResponse{Responses: r.responses}, i, e.rev))
+func (e *entry) looked(r txns.Reply, i int) {
+	e.saw(e.q.aheadIn(r, i, e.rev))
 }
 
-// sawAhead records what the put of the entry has read: the youngest conflicting entry ahead
-// and how many there are. The only one ahead of a writer holds; a writer ahead of a reader
-// may wait for other readers.
+// sawAhead records what the put of the entry has read: the youngest conflicting entry ahead and how many there are. The
+// only one ahead of a writer holds; a writer ahead of a reader may wait for other readers.
 func (e *entry) sawAhead(resp *pb.RangeResponse, epoch []*mvccpb.KeyValue) {
 	if resp.Count == 0 {
 		return
 	}
 	a := ahead{count: resp.Count, epoch: epoch, at: time.Now()}
 	if resp.Count == 1 && !e.q.reader {
-		a.holder = first(resp.Kvs)
+		a.holder = txns.First(resp.Kvs)
 	}
 	e.saw(a)
 }

@@ -6,12 +6,12 @@ import (
 	"sync"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // pollsInFlight bounds the batches of holds that are checked at the same time.
@@ -175,10 +175,10 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 		return
 	}
 	// The holders are told first. Why their entries are gone is asked afterwards.
-	cause := p.causeOf(resp.Header, resp.Responses[0])
+	cause := p.causeOf(resp, 0)
 	var changed []*Hold
 	for i, h := range holds {
-		switch kv := rangeAt(resp, i+1); {
+		switch kv := resp.First(i + 1); {
 		case !isEntry(kv, h.entry.rev):
 			h.endAndRelease(h.lossOfEntry(cause))
 			h.removeKept()
@@ -192,10 +192,10 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 	}
 }
 
-// read compares the entries of a batch in one read-only Txn, those of locks with
-// what is known of their values. Its else-branch reads them, and the session key. That also makes the Txn
-// linearizable: without a range a member would answer from its own state, however old.
-func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (*clientv3.TxnResponse, error) {
+// read compares the entries of a batch in one read-only Txn, those of locks with what is known of their values. Its
+// else-branch reads them, and the session key. That also makes the Txn linearizable: without a range a member would
+// answer from its own state, however old.
+func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (txns.Reply, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
 	gets[0] = getMeta(p.host.SessionKey(lease.ID()))
@@ -203,21 +203,16 @@ func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (*
 		cmps[i] = h.unchanged()
 		gets = append(gets, getMeta(h.Key()))
 	}
-	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return p.host.Client().Txn(ctx).If(cmps...).Else(gets...).Commit()
-	}
-	resp, _, err := attempt.Once(ctx, p.host.Sender(), attempt.Read, send)
-	return resp, err
+	return txns.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), attempt.Read)
 }
 
-// causeOf returns why an entry is gone, from the answer that shows it: another
-// cluster gave the answer; or the session key is gone, too, so the lease was
-// revoked; or only the entry was deleted.
-func (p *poller) causeOf(header *pb.ResponseHeader, sessionKey *pb.ResponseOp) holdfast.Cause {
+// causeOf returns why an entry is gone, from the reply that shows it: another cluster has sent it; or the session key,
+// response i, is gone, too, so the lease was revoked; or only the entry was deleted.
+func (p *poller) causeOf(resp txns.Reply, i int) holdfast.Cause {
 	switch {
-	case header.ClusterId != p.host.Cluster():
+	case resp.Header.ClusterId != p.host.Cluster():
 		return holdfast.CauseClusterChanged
-	case len(sessionKey.GetResponseRange().Kvs) == 0:
+	case resp.First(i) == nil:
 		return holdfast.CauseRevoked
 	default:
 		return holdfast.CauseEntryDeleted

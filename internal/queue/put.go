@@ -14,16 +14,15 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 var (
 	// errGateMoved: the session key was put again after the request was made.
 	errGateMoved = errors.New("the session key was put again after this request")
-	// errKeyGone: the session key does not exist, or only in an older version, from
-	// a backup.
+	// errKeyGone: the session key does not exist, or only in an older version, from a backup.
 	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
-	// errAheadLeft: the entry to hand off is no longer behind the one
-	// that it waited for.
+	// errAheadLeft: the entry to hand off is no longer behind the one that it waited for.
 	errAheadLeft = errors.New("the entry ahead is gone")
 	// errLimitMoved: the request is to be sent again, with the limit that is known now.
 	errLimitMoved = errors.New("the limit of the semaphore is another than this request compares")
@@ -38,8 +37,7 @@ const giveUpWait = 250 * time.Millisecond
 // one copy may still be carried out although the other was answered.
 const slowPut = time.Second
 
-// condition of a put, beyond that the entry does not exist and the session key
-// has not moved.
+// condition of a put, beyond that the entry does not exist and the session key has not moved.
 type condition struct {
 	empty bool   // the queue is empty
 	now   bool   // the permit can be held at once; otherwise it is removed again
@@ -82,9 +80,8 @@ func (e *entry) put(ctx context.Context, c condition) error {
 	})
 }
 
-// tryPut sends the put and reads its reply. The session key's mod revision is the
-// gate: a copy of the put that etcd carries out after the sweeper has put that key
-// again does nothing.
+// tryPut sends the put and reads its reply. The session key's mod revision is the gate: a copy of the put that etcd
+// carries out after the sweeper has put that key again does nothing.
 func (e *entry) tryPut(ctx context.Context, c condition) error {
 	gate := e.lease.Gate()
 	n := len(e.set)
@@ -115,35 +112,39 @@ func (e *entry) tryPut(ctx context.Context, c condition) error {
 	}
 
 	began := time.Now()
-	r, err := e.commit(ctx, txn{cmps: cmps, then: then, alone: e.q.at.Foreign || n > 1 || e.permit != nil})
-	if r.unsent {
+	t := txns.Txn{If: cmps, Then: then}
+	if !e.q.at.Foreign && n == 1 && e.permit == nil { // foreign prefixes may contain each other
+		t.About = e.q.at.Entries
+	}
+	r, err := e.commit(ctx, t)
+	if r.Unsent {
 		return err
 	}
-	if r.unanswered || time.Since(began) >= slowPut {
+	if r.Unanswered || time.Since(began) >= slowPut {
 		e.isUnanswered(gate)
 	}
-	if r.succeeded {
+	if r.Succeeded {
 		e.sawAll(began)
-		responses := r.responses[len(r.responses)-(2*n+1):]
+		from := len(r.Responses) - (2*n + 1)
 		if e.permit != nil {
-			return e.putPermit(ctx, responses[0].GetResponseTxn().Responses, r.header.Revision)
+			return e.putPermit(ctx, r.Inner(from))
 		}
-		epoch := responses[n].GetResponseRange().Kvs
+		epoch := r.Range(from + n).Kvs
 		for i, m := range e.set {
-			ahead := responses[i].GetResponseRange()
-			m.setPlace(r.header.Revision, first(ahead.Kvs), r.header.Revision, m.requeued)
+			ahead := r.Range(from + i)
+			m.setPlace(r.Header.Revision, txns.First(ahead.Kvs), r.Header.Revision, m.requeued)
 			m.position = ahead.Count
 			m.sawAhead(ahead, epoch)
 			if tokenErr := m.takeToken(epoch); tokenErr != nil {
 				err = tokenErr
 			}
 		}
-		if c.after != nil && len(r.responses) > 1+lookedAhead {
+		if c.after != nil && len(r.Responses) > 1+lookedAhead {
 			c.after.looked(r, 1)
 		}
 		return err
 	}
-	if err == nil || r.unanswered || etcderr.Classify(err) == etcderr.Unknown {
+	if err == nil || r.Unanswered || etcderr.Classify(err) == etcderr.Unknown {
 		for _, m := range e.set {
 			m.reach(sent)
 		}
@@ -183,9 +184,9 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	if err != nil {
 		return err
 	}
-	key, own := rangeAt(resp, 0), 0
+	key, own := resp.First(0), 0
 	for i, m := range e.set {
-		if kv := rangeAt(resp, 1+i); kv != nil {
+		if kv := resp.First(1 + i); kv != nil {
 			own++
 			m.setCreated(kv.CreateRevision)
 		}
@@ -205,12 +206,12 @@ func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
 	case key.ModRevision > gate:
 		e.lease.SawGate(key.ModRevision)
 		return errGateMoved
-	case c.after != nil && !isEntry(rangeAt(resp, 2), c.after.rev):
+	case c.after != nil && !isEntry(resp.First(2), c.after.rev):
 		return errEntryGone
 	case c.after != nil && c.after.ahead != nil && c.after.stage < held:
 		return errAheadLeft
 	case e.permit != nil:
-		return e.whichLimit(ctx, rangeAt(resp, 2))
+		return e.whichLimit(ctx, resp.First(2))
 	case c.empty:
 		if looks {
 			e.saw(e.q.aheadIn(resp, 2, 0))
@@ -242,8 +243,8 @@ func (e *entry) locate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.setPlace(e.rev, rangeAt(resp, 1), at, e.requeued || compacted)
-	return e.takeToken(resp.Responses[2].GetResponseRange().Kvs)
+	e.setPlace(e.rev, resp.First(1), at, e.requeued || compacted)
+	return e.takeToken(resp.Range(2).Kvs)
 }
 
 // takeToken makes the fencing token. A reader has none: it is not alone, so nothing could be fenced by one.
@@ -256,9 +257,8 @@ func (e *entry) takeToken(epoch []*mvccpb.KeyValue) (err error) {
 
 func (e *entry) sessionKey() string { return e.q.host.SessionKey(e.lease.ID()) }
 
-func (e *entry) commit(ctx context.Context, t txn) (reply, error) {
-	t.queue = e.q.at.Entries
-	return e.q.shared.commits.commit(ctx, t)
+func (e *entry) commit(ctx context.Context, t txns.Txn) (txns.Reply, error) {
+	return e.q.shared.commits.Commit(ctx, t)
 }
 
 // retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends or the lease is lost.

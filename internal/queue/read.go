@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // youngestConflicting reads the conflicting entry that was created last, with its value.
@@ -33,12 +34,11 @@ func holderIn(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 	if len(kvs) == 2 && kvs[0].CreateRevision == kvs[1].CreateRevision && layout.IsReader(string(kvs[0].Key)) {
 		return kvs[1]
 	}
-	return first(kvs)
+	return txns.First(kvs)
 }
 
-// nearest reads the youngest conflicting entry created at maxCreate or before, as it
-// stood at revision at. 0 means any, and now. The server sorts all keys of the range for
-// it, as it does for every choice by create revision.
+// nearest reads the youngest conflicting entry created at maxCreate or before, as it stood at revision at. 0 means any,
+// and now. The server sorts all keys of the range for it, as it does for every choice by create revision.
 func (q *Queue) nearest(maxCreate, at int64) clientv3.Op {
 	return q.ahead(maxCreate, at, clientv3.WithLimit(1),
 		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
@@ -70,16 +70,8 @@ func (q *Queue) othersAhead(created int64) clientv3.Op {
 }
 
 // read sends several reads as one linearizable Txn.
-func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return q.readIf(ctx, nil, ops...)
-}
-
-// readIf is read if the comparisons are true. Otherwise it reads nothing.
-func (q *Queue) readIf(ctx context.Context, cmps []clientv3.Cmp, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return q.host.Client().Txn(ctx).If(cmps...).Then(ops...).Commit()
-	}
-	return attempt.Ask(ctx, q.host.Sender(), attempt.Read, send)
+func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (txns.Reply, error) {
+	return txns.Txn{Then: ops}.Ask(ctx, q.host.Sender(), attempt.Read)
 }
 
 // get sends one linearizable read.
@@ -94,25 +86,12 @@ func (q *Queue) get(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse,
 // getMeta reads a key without its value.
 func getMeta(key string) clientv3.Op { return clientv3.OpGet(key, clientv3.WithKeysOnly()) }
 
-// rangeAt returns the first key in the i-th response of a Txn, or nil.
-func rangeAt(resp *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
-	return first(resp.Responses[i].GetResponseRange().Kvs)
-}
-
-func first(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
-	if len(kvs) == 0 {
-		return nil
-	}
-	return kvs[0]
-}
-
 // isEntry reports whether kv is the entry that was created at rev.
 func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.CreateRevision == rev }
 
-// checkEmpty reads whether some queues are empty, and returns ErrOccupied, with the place in
-// the first that is not, or ErrUnconfirmed if all entries are of this session. It is called
-// while no goroutine of this session is in the line, so those are left over, unless MinHold
-// keeps one.
+// checkEmpty reads whether some queues are empty, and returns ErrOccupied, with the place in the first that is not, or
+// ErrUnconfirmed if all entries are of this session. It is called while no goroutine of this session is in the line, so
+// those are left over, unless MinHold keeps one.
 func checkEmpty(ctx context.Context, queues []*Queue) error {
 	open, cancel := withSession(ctx, queues[0].host)
 	defer cancel()
@@ -124,7 +103,7 @@ func checkEmpty(ctx context.Context, queues []*Queue) error {
 	if err != nil {
 		return queues[0].closedErr(ctx, err)
 	}
-	epoch := resp.Responses[0].GetResponseRange().Kvs
+	epoch := resp.Range(0).Kvs
 	for i, q := range queues {
 		err := q.emptyIn(resp, 1+2*i, epoch)
 		if err != nil && len(queues) > 1 {
@@ -138,8 +117,8 @@ func checkEmpty(ctx context.Context, queues []*Queue) error {
 }
 
 // emptyIn reads the replies to the first two reads of lookAhead(0), the first of which is response i.
-func (q *Queue) emptyIn(resp *clientv3.TxnResponse, i int, epoch []*mvccpb.KeyValue) error {
-	standing := resp.Responses[i+1].GetResponseRange()
+func (q *Queue) emptyIn(resp txns.Reply, i int, epoch []*mvccpb.KeyValue) error {
+	standing := resp.Range(i + 1)
 	own := q.host.Lease().ID()
 	isOwn := func(kv *mvccpb.KeyValue) bool { return q.at.IsOn(own, string(kv.Key)) }
 	first := q.aheadOf(resp, i, 0, epoch)

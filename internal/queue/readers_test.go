@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // readers is the queue of a lock as readers use it.
@@ -289,8 +290,8 @@ func inBatches(t *testing.T, f func(ctx context.Context, t *testing.T, srv *etcd
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
 		p := start(t, srv)
-		p.PlanAll("enqueue", etcdfake.Fate{Reply: maxWait / 2})
-		others := acquireAll(ctx, p, maxInFlight+1) // the last one waits in a batch
+		p.PlanAll("enqueue", etcdfake.Fate{Reply: txns.MaxWait / 2})
+		others := acquireAll(ctx, p, txns.MaxInFlight+1) // the last one waits in a batch
 		synctest.Wait()
 		var sent sentTxns
 		sent.watch(p, nil)

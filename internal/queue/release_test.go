@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -166,11 +167,11 @@ func TestRemovalThatWasNotSentIsNotOfUnknownOutcome(t *testing.T) {
 			return f
 		})
 		var others []<-chan result
-		for i := range maxInFlight {
+		for i := range txns.MaxInFlight {
 			others = append(others, acquireLater(kit.Within(t, time.Minute), p.queue(fmt.Sprint(i))))
 		}
 		synctest.Wait()
-		if err := h.Release(kit.Within(t, maxWait/2)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		if err := h.Release(kit.Within(t, txns.MaxWait/2)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 			t.Errorf("Release: %v", err)
 		}
 		for _, done := range others {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // removeRetry is the pause after etcd has refused to remove an entry.
@@ -27,25 +28,26 @@ func (e *entry) tryRemove(ctx context.Context) error {
 			return err
 		}
 		look := e.look()
-		t := txn{cmps: e.removalCmps(), then: append([]clientv3.Op{clientv3.OpDelete(e.key)}, look...)}
-		if len(t.cmps) > 1 { // which of them was false?
-			t.els = []clientv3.Op{getMeta(e.key)}
+		t := txns.Txn{
+			About: e.q.at.Entries, If: e.removalCmps(), Then: append([]clientv3.Op{clientv3.OpDelete(e.key)}, look...),
+		}
+		if len(t.If) > 1 { // which of them was false?
+			t.Else = []clientv3.Op{getMeta(e.key)}
 		}
 		r, err := e.commit(ctx, t)
-		if r.unsent {
+		if r.Unsent {
 			return err
 		}
-		e.removing = e.removing || r.unanswered
+		e.removing = e.q.reportUnknown("remove", err) || r.Unanswered || e.removing
 		switch {
 		case err != nil:
-			e.removing = e.q.reportUnknown("remove", err) || e.removing
 			return err
-		case r.succeeded:
+		case r.Succeeded:
 			if look != nil {
 				e.looked(r, 1)
 			}
 			return nil
-		case len(t.els) > 0 && isEntry(first(r.responses[0].GetResponseRange().Kvs), e.rev):
+		case len(t.Else) > 0 && isEntry(r.First(0), e.rev):
 			// The entry ahead has left. Leaving now could hide a revoked holder from
 			// the entry behind: judge as if going on, then leave.
 			if err := e.judgeUnknown(ctx); err != nil {

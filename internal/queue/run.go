@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -58,7 +59,7 @@ func (q *Queue) tryRecord(ctx context.Context, h fencing.Holder, value string) e
 		return err
 	}
 	var mod int64
-	if kv := first(resp.Kvs); kv != nil {
+	if kv := txns.First(resp.Kvs); kv != nil {
 		if string(kv.Value) == value {
 			return nil
 		}
@@ -99,7 +100,7 @@ func (q *Queue) LastRun(ctx context.Context) (view.Run, error) {
 	if err != nil {
 		return view.Run{}, fmt.Errorf("read the last run of %v: %w", q, q.closedErr(ctx, err))
 	}
-	kv := first(resp.Kvs)
+	kv := txns.First(resp.Kvs)
 	if kv == nil {
 		return view.Run{}, nil
 	}

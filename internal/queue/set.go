@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // MaxSet is the largest number of queues in a Set: etcd limits a Txn to 128 operations,
@@ -109,14 +111,14 @@ func (s Set) join(r Request) []turn {
 func (h *Hold) removeTogether(ctx context.Context) bool {
 	rctx, cancel := h.entry.requestContext(ctx, 0)
 	defer cancel()
-	var t txn
+	var t txns.Txn
 	for _, each := range h.holds {
-		t.cmps = append(t.cmps, each.entry.owned())
-		t.then = append(t.then, clientv3.OpDelete(each.Key()))
+		t.If = append(t.If, each.entry.owned())
+		t.Then = append(t.Then, clientv3.OpDelete(each.Key()))
 	}
-	r, err := h.entry.q.shared.commits.send(rctx, t)
-	if err != nil || !r.succeeded {
-		unknown := h.entry.q.reportUnknown("remove", err) || r.unanswered
+	r, err := h.entry.commit(rctx, t)
+	if err != nil || !r.Succeeded {
+		unknown := h.entry.q.reportUnknown("remove", err) || r.Unanswered
 		for _, each := range h.holds {
 			each.entry.removing = unknown
 		}

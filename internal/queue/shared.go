@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -25,7 +26,7 @@ type shared struct {
 	lines map[lineKey]*line // only those with a head
 
 	keys    keys
-	commits committer
+	commits txns.Committer
 	streams watching.Streams
 	poll    poller
 	sweeper sweeper
@@ -39,7 +40,7 @@ func sharedBy(host lease.Host) *shared {
 		s := &shared{
 			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
 			lines: make(map[lineKey]*line),
-			keys:  newKeys(), commits: committer{host: host}, poll: newPoller(host),
+			keys:  newKeys(), commits: txns.Committer{Sender: host.Sender(), Go: host.Go}, poll: newPoller(host),
 			sweeper: newSweeper(host), orphans: newOrphanScanner(host),
 		}
 		s.sweeper.keys = &s.keys
@@ -65,7 +66,7 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 		if len(ops) == 0 {
 			continue
 		}
-		if _, err := s.commits.send(ctx, txn{then: ops}); err != nil {
+		if _, err := s.commits.Commit(ctx, txns.Txn{Then: ops}); err != nil {
 			return // the entries expire with the lease
 		}
 	}

@@ -175,7 +175,7 @@ func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool
 		return refused
 	}
 	for i, e := range batch {
-		switch kv := rangeAt(resp, i); {
+		switch kv := resp.First(i); {
 		case e.moved && isEntry(kv, e.rev): // MinHold keeps it
 			if final {
 				s.clear(e)

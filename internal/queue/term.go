@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // What follows is for terms of an election, which last long: locks do not use it.
@@ -66,24 +67,23 @@ type update struct {
 // tryUpdate sends the value once. It returns errEntryGone, or an error of which retry decides.
 func (h *Hold) tryUpdate(ctx context.Context, u *update) error {
 	e := h.entry
-	r, err := e.q.shared.commits.send(ctx, txn{
-		cmps: e.unmodifiedSince(max(h.modified.Load(), e.rev)),
-		then: []clientv3.Op{e.putValue(u.value)},
-		els:  []clientv3.Op{clientv3.OpGet(e.key), getMeta(e.sessionKey())},
+	r, err := e.commit(ctx, txns.Txn{
+		If:   e.unmodifiedSince(max(h.modified.Load(), e.rev)),
+		Then: []clientv3.Op{e.putValue(u.value)},
+		Else: []clientv3.Op{clientv3.OpGet(e.key), getMeta(e.sessionKey())},
 	})
-	u.unanswered = u.unanswered || r.unanswered
+	u.unanswered = e.q.reportUnknown("proclaim", err) || r.Unanswered || u.unanswered
 	if err != nil {
-		u.unanswered = e.q.reportUnknown("proclaim", err) || u.unanswered
 		return err
 	}
-	if r.succeeded {
-		u.since = r.header.Revision
+	if r.Succeeded {
+		u.since = r.Header.Revision
 		h.sawModified(u.since)
 		return nil
 	}
-	kv := first(r.responses[0].GetResponseRange().Kvs)
+	kv := r.First(0)
 	if !isEntry(kv, e.rev) {
-		u.loss = e.q.shared.poll.causeOf(r.header, r.responses[1])
+		u.loss = e.q.shared.poll.causeOf(r, 1)
 		return errEntryGone
 	}
 	u.since = kv.ModRevision
@@ -186,5 +186,5 @@ func (h *Hold) Resume(ctx context.Context) error {
 // queue ahead of it.
 func (h *Hold) entryStands(ctx context.Context) (bool, error) {
 	resp, err := h.entry.q.get(ctx, getMeta(h.entry.key))
-	return err == nil && isEntry(first(resp.Kvs), h.entry.rev), err
+	return err == nil && isEntry(txns.First(resp.Kvs), h.entry.rev), err
 }

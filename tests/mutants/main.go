@@ -26,7 +26,8 @@ type target struct {
 
 var targets = []target{
 	{pkg: "internal/queue"}, {pkg: "internal/front"}, {pkg: "internal/layout"}, {pkg: "internal/watching"},
-	{pkg: "session"}, {pkg: "internal/lease"}, {pkg: "internal/attempt"}, {pkg: "locker"}, {pkg: "election"},
+	{pkg: "internal/txns"}, {pkg: "session"}, {pkg: "internal/lease"}, {pkg: "internal/attempt"}, {pkg: "locker"},
+	{pkg: "election"},
 	{pkg: "fencing"}, {pkg: "internal/fence"},
 	{pkg: "fencing/sqlfence"}, {pkg: "fencing/httpfence"}, {pkg: "fencing/grpcfence"},
 	{"cmd/holdfast", []string{"supervise.go", "child_unix.go", "signals.go"}},

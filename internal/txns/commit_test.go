@@ -1,4 +1,4 @@
-package queue
+package txns
 
 import (
 	"errors"
@@ -12,15 +12,21 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
+func TestMain(m *testing.M) { leak.Main(m) }
+
+func newCommitter(p *kit.Process) *Committer {
+	return &Committer{Sender: p.Host.Sender(), Go: p.Host.Go}
+}
+
 // put commits a Txn that puts key, and sends the reply to the channel.
-func put(t *testing.T, c *committer, queue, key string) <-chan reply {
-	done := make(chan reply, 1)
+func put(t *testing.T, c *Committer, queue, key string) <-chan Reply {
+	done := make(chan Reply, 1)
 	go func() {
-		r, err := c.commit(t.Context(), txn{queue: queue, then: []clientv3.Op{clientv3.OpPut(key, "")}})
+		r, err := c.Commit(t.Context(), Txn{About: queue, Then: []clientv3.Op{clientv3.OpPut(key, "")}})
 		if err != nil {
 			t.Error(err)
 		}
@@ -32,13 +38,13 @@ func put(t *testing.T, c *committer, queue, key string) <-chan reply {
 
 func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		c := &committer{host: lease.Open(start(t, srv).Sess.Ref())}
-		for i := range maxInFlight {
+		c := newCommitter(kit.Start(t, srv))
+		for i := range MaxInFlight {
 			q := fmt.Sprint("/busy", i, "/")
 			put(t, c, q, q+"e")
 		}
 		first, other, second := put(t, c, "/q/", "/q/1"), put(t, c, "/r/", "/r/1"), put(t, c, "/q/", "/q/2")
-		revision, ofOther, ofSecond := (<-first).header.Revision, (<-other).header.Revision, (<-second).header.Revision
+		revision, ofOther, ofSecond := (<-first).Header.Revision, (<-other).Header.Revision, (<-second).Header.Revision
 		if revision == ofSecond {
 			t.Errorf("two entries of one queue were put at revision %d: neither is ahead of the other", revision)
 		}
@@ -53,12 +59,12 @@ func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
 func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 	const roundTrip = 80 * time.Millisecond
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := kit.Start(t, srv)
 		p.Link.Delay(roundTrip / 2)
-		c := &committer{host: p.Host}
+		c := newCommitter(p)
 		began := time.Now()
-		var all []<-chan reply
-		for i := range maxInFlight + 3 {
+		var all []<-chan Reply
+		for i := range MaxInFlight + 3 {
 			q := fmt.Sprint("/", i, "/")
 			all = append(all, put(t, c, q, q+"e"))
 		}
@@ -74,25 +80,25 @@ func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 // The batch may still be carried out, whatever the reply is when its Txns are sent again.
 func TestTxnOfAnUnansweredBatchCountsAsUnanswered(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		c := &committer{host: p.Host}
-		for i := range maxInFlight {
+		p := kit.Start(t, srv)
+		c := newCommitter(p)
+		for i := range MaxInFlight {
 			q := fmt.Sprint("/busy", i, "/")
 			put(t, c, q, q+"e")
 		}
 		p.Link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true} })
-		r, err := c.commit(t.Context(), txn{queue: "/q/", then: []clientv3.Op{clientv3.OpPut("/q/1", "")}})
-		if err == nil || !r.unanswered || r.unsent {
+		r, err := c.Commit(t.Context(), Txn{About: "/q/", Then: []clientv3.Op{clientv3.OpPut("/q/1", "")}})
+		if err == nil || !r.Unanswered || r.Unsent {
 			t.Errorf("a batch whose reply was lost: %+v, %v, want it unanswered", r, err)
 		}
 	})
 }
 
 // busy returns a committer with as many requests in flight as make the next Txns wait for a batch.
-func busy(t *testing.T, p *process) *committer {
+func busy(t *testing.T, p *kit.Process) *Committer {
 	t.Helper()
-	c := &committer{host: p.Host}
-	for i := range maxInFlight {
+	c := newCommitter(p)
+	for i := range MaxInFlight {
 		q := fmt.Sprint("/busy", i, "/")
 		put(t, c, q, q+"e")
 	}
@@ -101,14 +107,14 @@ func busy(t *testing.T, p *process) *committer {
 
 func TestTxnThatIsAloneInItsBatchIsSentAfterAMillisecond(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := kit.Start(t, srv)
 		p.Link.Delay(kit.LockDelay)
 		c := busy(t, p)
 		p.Link.Delay(kit.OneWay)
 		began := time.Now()
 		<-put(t, c, "/q/", "/q/1")
-		if took := time.Since(began); took != maxWait+2*kit.OneWay {
-			t.Errorf("answered after %v, want a round trip after %v", took, maxWait)
+		if took := time.Since(began); took != MaxWait+2*kit.OneWay {
+			t.Errorf("answered after %v, want a round trip after %v", took, MaxWait)
 		}
 		time.Sleep(2 * kit.LockDelay)
 	})
@@ -117,7 +123,7 @@ func TestTxnThatIsAloneInItsBatchIsSentAfterAMillisecond(t *testing.T) {
 // The timer of a batch may fire when that was sent already. Then nothing is in flight because of it.
 func TestTimerOfABatchThatWasSentDoesNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		c := &committer{host: start(t, srv).Host}
+		c := newCommitter(kit.Start(t, srv))
 		c.flushOverdue()
 		if c.inFlight != 0 {
 			t.Errorf("%d requests in flight, and none was sent", c.inFlight)
@@ -128,7 +134,7 @@ func TestTimerOfABatchThatWasSentDoesNothing(t *testing.T) {
 // Etcd may have carried out a batch before it says that the store is full.
 func TestTxnsOfARefusedBatchHaveTheReplyToWhatWasSentAlone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := kit.Start(t, srv)
 		for refusal, fail := range map[error]bool{
 			rpctypes.ErrPermissionDenied: false, // for one of them only
 			rpctypes.ErrNoSpace:          true,  // those that put
@@ -142,28 +148,28 @@ func TestTxnsOfARefusedBatchHaveTheReplyToWhatWasSentAlone(t *testing.T) {
 				return nil
 			})
 			type outcome struct {
-				reply
+				Reply
 				err error
 			}
 			commit := func(queue string, op clientv3.Op) <-chan outcome {
 				done := make(chan outcome, 1)
 				go func() {
-					r, err := c.commit(t.Context(), txn{queue: queue, then: []clientv3.Op{op}})
+					r, err := c.Commit(t.Context(), Txn{About: queue, Then: []clientv3.Op{op}})
 					done <- outcome{r, err}
 				}()
 				return done
 			}
 			putting, deleting := commit("/q/", clientv3.OpPut("/q/1", "")), commit("/r/", clientv3.OpDelete("/old"))
 			del := <-deleting
-			if del.err != nil || !del.succeeded || del.header == nil || len(srv.Keys("/old")) > 0 {
-				t.Errorf("%v: the reply to the deletion is %+v, %v", refusal, del.reply, del.err)
+			if del.err != nil || !del.Succeeded || del.Header == nil || len(srv.Keys("/old")) > 0 {
+				t.Errorf("%v: the reply to the deletion is %+v, %v", refusal, del.Reply, del.err)
 			}
-			if del.unanswered != fail {
-				t.Errorf("%v: an earlier copy of the deletion may have been carried out: %v, want %v", refusal, del.unanswered,
+			if del.Unanswered != fail {
+				t.Errorf("%v: an earlier copy of the deletion may have been carried out: %v, want %v", refusal, del.Unanswered,
 					fail)
 			}
-			if p := <-putting; fail && !errors.Is(p.err, refusal) || !fail && (p.err != nil || !p.succeeded || p.header == nil) {
-				t.Errorf("%v: the reply to the put is %+v, %v", refusal, p.reply, p.err)
+			if p := <-putting; fail && !errors.Is(p.err, refusal) || !fail && (p.err != nil || !p.Succeeded || p.Header == nil) {
+				t.Errorf("%v: the reply to the put is %+v, %v", refusal, p.Reply, p.err)
 			}
 			p.KV.Refuse(nil)
 		}
@@ -173,18 +179,22 @@ func TestTxnsOfARefusedBatchHaveTheReplyToWhatWasSentAlone(t *testing.T) {
 // Only a full store makes it worth sending the Txns of a batch again that put nothing.
 func TestDeletionInAnUnansweredBatchIsNotSentAgain(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := kit.Start(t, srv)
 		c := busy(t, p)
-		var sent sentTxns
-		alone := 0
-		sent.watch(p, func(r *pb.TxnRequest) etcdfake.Fate {
-			if r.Success[0].GetRequestTxn() == nil {
+		batches, alone := 0, 0
+		p.Link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+			switch r, ok := call.Request.(*pb.TxnRequest); {
+			case !ok:
+				return etcdfake.Fate{}
+			case r.Success[0].GetRequestTxn() == nil:
 				alone++
+			default:
+				batches++
 			}
 			return etcdfake.Fate{LoseReply: true}
 		})
-		r, err := c.commit(t.Context(), txn{queue: "/q/", then: []clientv3.Op{clientv3.OpDelete("/q/1")}})
-		if err == nil || !r.unanswered || alone != 0 || len(sent.take()) == 0 {
+		r, err := c.Commit(t.Context(), Txn{About: "/q/", Then: []clientv3.Op{clientv3.OpDelete("/q/1")}})
+		if err == nil || !r.Unanswered || alone != 0 || batches == 0 {
 			t.Errorf("%+v, %v; it was sent alone %d times", r, err, alone)
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // sentTxns records the Txns that a process sends.
@@ -141,25 +142,26 @@ func TestTxnsOfABusySessionAreBatched(t *testing.T) {
 		var sent sentTxns
 		sent.watch(p, nil)
 
-		releaseAll(t, srv, mustHold(t, srv, acquireAll(kit.Within(t, time.Minute), p, maxInFlight)))
-		if got := sent.take(); len(got) != 2*maxInFlight || slices.Max(got) != 1 {
-			t.Errorf("%d locks and unlocks at once sent Txns of sizes %v, want no batch", maxInFlight, got)
+		releaseAll(t, srv, mustHold(t, srv, acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight)))
+		if got := sent.take(); len(got) != 2*txns.MaxInFlight || slices.Max(got) != 1 {
+			t.Errorf("%d locks and unlocks at once sent Txns of sizes %v, want no batch", txns.MaxInFlight, got)
 		}
 
 		const rest = 10
-		want := append(slices.Repeat([]int{1}, maxInFlight), maxBatch, rest) // the last batch is not full
+		want := append(slices.Repeat([]int{1}, txns.MaxInFlight), txns.MaxBatch, rest) // the last batch is not full
 		began := time.Now()
-		all := acquireAll(kit.Within(t, time.Minute), p, maxInFlight+maxBatch+rest)
-		time.Sleep(kit.OneWay + maxWait/2)
-		if n := countKeys(srv, "/@/"); n != maxInFlight+maxBatch {
-			t.Errorf("%d entries stand as soon as they can, want %d: a full batch does not wait", n, maxInFlight+maxBatch)
+		all := acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight+txns.MaxBatch+rest)
+		time.Sleep(kit.OneWay + txns.MaxWait/2)
+		if n := countKeys(srv, "/@/"); n != txns.MaxInFlight+txns.MaxBatch {
+			t.Errorf("%d entries stand as soon as they can, want %d: a full batch does not wait", n,
+				txns.MaxInFlight+txns.MaxBatch)
 		}
 		held := mustHold(t, srv, all)
 		if got := sent.take(); !sameTxns(got, want) {
 			t.Errorf("locks sent Txns of sizes %v, want %v", got, want)
 		}
-		if took := time.Since(began); took != maxWait+2*kit.OneWay {
-			t.Errorf("the last was held after %v, want a round trip after %v", took, maxWait)
+		if took := time.Since(began); took != txns.MaxWait+2*kit.OneWay {
+			t.Errorf("the last was held after %v, want a round trip after %v", took, txns.MaxWait)
 		}
 		releaseAll(t, srv, held)
 		if got := sent.take(); !sameTxns(got, want) {
@@ -168,7 +170,7 @@ func TestTxnsOfABusySessionAreBatched(t *testing.T) {
 	})
 }
 
-// A reply lets the batch be sent only if fewer than maxInFlight Txns are in flight then.
+// A reply lets the batch be sent only if fewer than MaxInFlight Txns are in flight then.
 // Otherwise the batch goes on collecting.
 func TestBatchIsNotSentEarlyWhileTooManyTxnsAreInFlight(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -179,14 +181,14 @@ func TestBatchIsNotSentEarlyWhileTooManyTxnsAreInFlight(t *testing.T) {
 			n++
 			return etcdfake.Fate{Reply: time.Duration(n) * 20 * time.Millisecond}
 		})
-		all := acquireAll(kit.Within(t, time.Minute), p, maxInFlight+maxBatch)
+		all := acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight+txns.MaxBatch)
 		firstAnswer := 2*kit.OneWay + 20*time.Millisecond
-		time.Sleep(firstAnswer - maxWait/4)
+		time.Sleep(firstAnswer - txns.MaxWait/4)
 		all = append(all, acquireLater(kit.Within(t, time.Minute), p.queue("before")))
-		time.Sleep(maxWait / 2) // four of five requests are still in flight
+		time.Sleep(txns.MaxWait / 2) // four of five requests are still in flight
 		all = append(all, acquireLater(kit.Within(t, time.Minute), p.queue("after")))
 		held := mustHold(t, srv, all)
-		if got := sent.take(); !sameTxns(got, []int{1, 1, 1, 1, maxBatch, 2}) {
+		if got := sent.take(); !sameTxns(got, []int{1, 1, 1, 1, txns.MaxBatch, 2}) {
 			t.Errorf("Txns of sizes %v: the last two should be one batch", got)
 		}
 		sent.watch(p, nil)
@@ -198,7 +200,7 @@ func TestEachTxnOfABatchHasItsOwnReply(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p, other := start(t, srv), start(t, srv)
 		var elsewhere []*Hold // the locks with odd numbers
-		const n = maxInFlight + maxBatch
+		const n = txns.MaxInFlight + txns.MaxBatch
 		for i := 1; i < n; i += 2 {
 			elsewhere = append(elsewhere, mustAcquire(t, other.queue(fmt.Sprint("x", i))))
 		}
@@ -222,7 +224,7 @@ func TestEachTxnOfABatchHasItsOwnReply(t *testing.T) {
 func TestNestedForeignPrefixesAreNeverInOneBatch(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		busy := acquireAll(kit.Within(t, time.Minute), p, maxInFlight)
+		busy := acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight)
 		time.Sleep(time.Microsecond)
 		within := acquireLater(kit.Within(t, time.Minute), p.queueAt("/a/!")) // sorts before "/a/<lease>"
 		time.Sleep(time.Microsecond)
@@ -253,9 +255,9 @@ func TestBatchIsSentAfterAMillisecondWhileOthersHang(t *testing.T) {
 		n := 0
 		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate {
 			n++
-			return etcdfake.Fate{LoseRequest: n <= maxInFlight, Silent: true}
+			return etcdfake.Fate{LoseRequest: n <= txns.MaxInFlight, Silent: true}
 		})
-		hang := acquireAll(kit.Within(t, time.Minute), p, maxInFlight)
+		hang := acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight)
 		time.Sleep(time.Microsecond)
 		began := time.Now()
 		var rest []<-chan result
@@ -263,8 +265,8 @@ func TestBatchIsSentAfterAMillisecondWhileOthersHang(t *testing.T) {
 			rest = append(rest, acquireLater(kit.Within(t, time.Minute), p.queue(fmt.Sprint("y", i))))
 		}
 		held := mustHold(t, srv, rest)
-		if took := time.Since(began); took > maxWait+2*kit.OneWay {
-			t.Errorf("held after %v, want %v and a round trip", took, maxWait)
+		if took := time.Since(began); took > txns.MaxWait+2*kit.OneWay {
+			t.Errorf("held after %v, want %v and a round trip", took, txns.MaxWait)
 		}
 		if got := sent.take(); !sameTxns(got, []int{1, 1, 1, 1, 3}) {
 			t.Errorf("Txns of %v", got)
@@ -279,7 +281,7 @@ func TestTxnsOfARefusedBatchAreSentAlone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		var sent sentTxns
-		const n, forbidden = maxInFlight + 6, maxInFlight + 3
+		const n, forbidden = txns.MaxInFlight + 6, txns.MaxInFlight + 3
 		sent.watch(p, func(txn *pb.TxnRequest) etcdfake.Fate {
 			refused := isAbout(txn, fmt.Sprint("x", forbidden))
 			return etcdfake.Fate{LoseRequest: refused, Code: codes.PermissionDenied}
@@ -294,7 +296,7 @@ func TestTxnsOfARefusedBatchAreSentAlone(t *testing.T) {
 			t.Errorf("the forbidden one: %v", r.err)
 		}
 		releaseAll(t, srv, mustHold(t, srv, slices.Delete(all, forbidden, forbidden+1)))
-		if got := sent.take(); !slices.Contains(got, n-maxInFlight) {
+		if got := sent.take(); !slices.Contains(got, n-txns.MaxInFlight) {
 			t.Errorf("Txns of sizes %v: no batch of all that waited", got)
 		}
 	})
@@ -319,7 +321,7 @@ func TestUnansweredBatchLeavesNothing(t *testing.T) {
 					}
 					return f
 				})
-				const n = maxInFlight + 6
+				const n = txns.MaxInFlight + 6
 				held := mustHold(t, srv, acquireAll(kit.Within(t, time.Minute), p, n))
 				if !lost {
 					t.Error("no batch was sent")
@@ -338,14 +340,14 @@ func TestUnansweredBatchLeavesNothing(t *testing.T) {
 // A canceled caller's Txn is taken out of the batch while that waits. Once the batch is in
 // flight, it is not canceled with the caller.
 func TestCanceledCallerDoesNotCancelTheRestOfItsBatch(t *testing.T) {
-	for name, after := range map[string]time.Duration{"while the batch waits": maxWait / 2,
-		"while the batch is in flight": maxWait + kit.OneWay} {
+	for name, after := range map[string]time.Duration{"while the batch waits": txns.MaxWait / 2,
+		"while the batch is in flight": txns.MaxWait + kit.OneWay} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
 				var sent sentTxns
 				sent.watch(p, nil)
-				all := acquireAll(kit.Within(t, time.Minute), p, maxInFlight)
+				all := acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight)
 				time.Sleep(time.Microsecond)
 				ctx, cancel := context.WithCancel(kit.Within(t, time.Minute))
 				canceled := acquireLater(ctx, p.queue("canceled"))
@@ -375,9 +377,9 @@ func TestCloseEndsBatchedCalls(t *testing.T) {
 		p := start(t, srv)
 		var sent sentTxns
 		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate { return etcdfake.Fate{LoseRequest: true, Silent: true} })
-		all := acquireAll(kit.Within(t, time.Minute), p, maxInFlight+maxBatch+3)
+		all := acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight+txns.MaxBatch+3)
 		time.Sleep(100 * time.Millisecond) // before any is sent again
-		if got := sent.take(); !sameTxns(got, append(slices.Repeat([]int{1}, maxInFlight), maxBatch, 3)) {
+		if got := sent.take(); !sameTxns(got, append(slices.Repeat([]int{1}, txns.MaxInFlight), txns.MaxBatch, 3)) {
 			t.Errorf("Txns of sizes %v: this tests nothing", got)
 		}
 		began := time.Now()

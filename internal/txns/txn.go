@@ -1,0 +1,79 @@
+// Package txns sends Txns to etcd, several in one request if many are due, and says what became of each.
+package txns
+
+import (
+	"context"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/attempt"
+)
+
+// Txn is a request.
+type Txn struct {
+	About      string // the queue: no batch has two Txns about one; empty: a [Committer] sends it alone
+	If         []clientv3.Cmp
+	Then, Else []clientv3.Op
+}
+
+// puts reports whether t may need room in the store.
+func (t Txn) puts() bool {
+	return slices.ContainsFunc(slices.Concat(t.Then, t.Else), clientv3.Op.IsPut)
+}
+
+// Once sends t as [attempt.Once] does: while a member does not answer, it sends copies to others.
+func (t Txn) Once(ctx context.Context, s *attempt.Sender, k attempt.Kind) (Reply, error) {
+	r, unanswered, err := attempt.Once(ctx, s, k, t.through(s.Client()))
+	r.Unanswered = unanswered
+	return r, err
+}
+
+// Ask sends t as [attempt.Ask] does.
+func (t Txn) Ask(ctx context.Context, s *attempt.Sender, k attempt.Kind) (Reply, error) {
+	return attempt.Ask(ctx, s, k, t.through(s.Client()))
+}
+
+func (t Txn) through(cli *clientv3.Client) func(ctx context.Context) (Reply, error) {
+	return func(ctx context.Context) (Reply, error) {
+		resp, err := cli.Txn(ctx).If(t.If...).Then(t.Then...).Else(t.Else...).Commit()
+		if err != nil {
+			return Reply{}, err
+		}
+		return Reply{Succeeded: resp.Succeeded, Header: resp.Header, Responses: resp.Responses}, nil
+	}
+}
+
+// Reply is what etcd has answered to a Txn. Unanswered and Unsent are also set beside an error.
+type Reply struct {
+	Succeeded bool // the comparisons were true
+	Header    *pb.ResponseHeader
+	Responses []*pb.ResponseOp
+
+	// Unanswered: a copy of the Txn was sent and not answered. It may have been carried out, or may still be, even if
+	// another copy was answered.
+	Unanswered bool
+	Unsent     bool // no copy was sent, and none will be
+}
+
+// Range returns the reply to operation i, which reads.
+func (r Reply) Range(i int) *pb.RangeResponse { return r.Responses[i].GetResponseRange() }
+
+// First returns the first key that operation i has read, or nil.
+func (r Reply) First(i int) *mvccpb.KeyValue { return First(r.Range(i).Kvs) }
+
+// Inner returns the reply to operation i, which is a Txn.
+func (r Reply) Inner(i int) Reply {
+	own := r.Responses[i].GetResponseTxn()
+	return Reply{own.Succeeded, r.Header, own.Responses, r.Unanswered, r.Unsent}
+}
+
+// First returns the first of some keys, or nil.
+func First(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	if len(kvs) == 0 {
+		return nil
+	}
+	return kvs[0]
+}
